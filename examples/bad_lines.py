@@ -1,4 +1,4 @@
-"""Lines that cannot be read go aside with their place instead of failing the job."""
+"""Put lines that cannot be read aside, with their place in the file. Otherwise such a line fails the job."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Parquet files in, CSV files out: what each gauge showed in a day, by all that an aggregate can tell of a column."""
+"""Read Parquet files and write CSV files: the daily values of each gauge, with every aggregate of a column."""
 
 import tempfile
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""A job without end beside the program that started it: lines of a TCP server, watched for a while, then cancelled."""
+"""Start a job without end, which reads lines from a TCP server. Continue beside it, and cancel it later."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ import headgate as hg
 
 
 def serve(listener: socket.socket) -> None:
-    """Two lines to whoever dials; then the line stays open."""
+    """Send two lines to the first client, and keep the connection open."""
     connection, _ = listener.accept()
     with connection:
         connection.sendall(b"the gate is open\nthe canal is full\n")

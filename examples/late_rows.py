@@ -1,4 +1,4 @@
-"""Rows that come after their window has fired: counted in all the same for a while, and put aside when it is over."""
+"""Count rows that come after their window has fired. Put rows aside that come even later."""
 
 import pyarrow as pa
 

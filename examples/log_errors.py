@@ -1,4 +1,4 @@
-"""How often each error is in the log files: plain lines in, taken apart by a regular expression."""
+"""Count each error in log files: read plain lines, and split them with a regular expression."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Add columns of a small table to every row: each subtask holds the whole table, so no row crosses the network."""
+"""Add columns of a small table to every row. Each subtask holds the whole table, so no row crosses the network."""
 
 import pyarrow as pa
 

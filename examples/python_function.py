@@ -1,4 +1,4 @@
-"""Your own Python on the rows: on whole batches where speed counts, on single rows where it does not."""
+"""Apply Python functions to rows: to whole batches where speed counts, and to single rows where it does not."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A function that fails once on its way: the job starts again from a checkpoint, and the sums are as if it had not."""
+"""A function fails once. The job restarts from a checkpoint, and the sums are the same as without the failure."""
 
 import logging
 import tempfile
@@ -10,7 +10,7 @@ import pyarrow.dataset as ds
 
 import headgate as hg
 
-logging.getLogger("headgate").setLevel(logging.ERROR)  # or the failure would be shown here, with its traceback
+logging.getLogger("headgate").setLevel(logging.ERROR)  # otherwise it logs the failure with its traceback
 folder = Path(tempfile.mkdtemp())
 failed = folder / "failed"
 

@@ -1,4 +1,4 @@
-"""A job is saved while it runs, and another one resumes from there, with more subtasks: every row is counted once."""
+"""A job stops with a savepoint, and another one resumes from there, with more subtasks: every row is counted once."""
 
 import tempfile
 import time
@@ -29,8 +29,7 @@ def counting(parallelism: int) -> hg.StreamEnvironment:
 job = counting(parallelism=1).execute_async("readings")
 while not job.metrics()["rows_in"]:
     time.sleep(0.01)
-savepoint = job.savepoint(folder / "savepoints")  # of a job that takes no checkpoints of its own
-job.cancel()
+savepoint = job.stop(savepoint=folder / "savepoints")  # the job takes no checkpoints of its own
 result = counting(parallelism=2).execute("readings", resume=savepoint)
 rows = ds.dataset(folder / "totals").to_table().sort_by("sensor").to_pylist()
 print(f"{result.rows_in} rows, {sum(row['rows'] for row in rows)} counted, total {sum(row['total'] for row in rows)}")

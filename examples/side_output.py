@@ -1,4 +1,4 @@
-"""Rows that a function cannot use go aside, with what is wrong, and the others go on."""
+"""Put rows aside that a function cannot use, each with a reason."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""A function with state and timers for each key: orders that are not paid for within 15 minutes of event time."""
+"""Find orders that are not paid for within 15 minutes of event time, with state and timers for each order."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ PATIENCE = 15 * 60_000_000  # event time is in microseconds
 
 class Unpaid(hg.KeyedProcessFunction):
     items = hg.MapState(pa.string(), pa.int64())
-    due = hg.ValueState(pa.int64(), ttl="7 d")  # of orders that never end, if there are any, nothing is left
+    due = hg.ValueState(pa.int64(), ttl="7 d")  # so that the state of an order that never ends does not stay
 
     def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> Any:
         if row["what"] != "paid":
@@ -22,7 +22,7 @@ class Unpaid(hg.KeyedProcessFunction):
         elif self.due.value() is not None and ctx.timestamp <= self.due.value():
             ctx.delete_event_time_timer(self.due.value())
             self.forget()
-        else:  # the timer comes, or has been, whatever else is in the batch
+        else:  # too late: the timer fires or has fired, also if its watermark is not here yet
             yield hg.SideOutput("late", {"order": row["order"]})
 
     def on_timer(self, time: int, ctx: hg.ProcessContext) -> Any:

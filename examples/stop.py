@@ -1,4 +1,4 @@
-"""A job without end is stopped, goes on where it was with more subtasks, and is drained: every row is counted once."""
+"""Stop a job without end, resume it with more subtasks, and drain it. Every row is counted once."""
 
 import tempfile
 import time
@@ -35,9 +35,9 @@ def wait_for(job: hg.JobHandle, rows: int) -> None:
 
 first = counting(parallelism=1)
 wait_for(first, 2000)
-last = first.stop()  # windows that are not full are kept in its last checkpoint
+last = first.stop()  # its last checkpoint holds the windows that are not full
 second = counting(parallelism=2, resume=last)
 wait_for(second, first.wait().rows_in + 2000)
-second.stop(drain=True)  # and here they fire
+second.stop(drain=True)  # now they fire
 counted = sum(ds.dataset(folder / "counts").to_table()["rows"].to_pylist())
 print(f"{first.status()}, {second.status()}, all are counted: {counted == second.wait().rows_in}")

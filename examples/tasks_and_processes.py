@@ -1,7 +1,7 @@
-"""Which operators share a task, how many subtasks each has, and where they run; and what a job cost that keeps nothing.
+"""Choose which operators share a task, how many subtasks each has, and where they run.
 
-An exchange costs more than a call, so operators are chained where they can be. One that is slow by itself gains from
-a task of its own, or from more of them.
+An exchange costs more than a call, so Headgate chains operators where it can. A slow operator gains from a task of its
+own, or from more subtasks.
 """
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ def numbers(start: int, n: int) -> pa.RecordBatch:
 
 
 def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch  # imagine that it takes long
+    return batch  # imagine that this takes long
 
 
 # Two TaskManagers, so that rows cross a socket. Each is a process, as on a cluster.
@@ -22,7 +22,7 @@ env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(taskmana
 (
     env.from_source(hg.sources.generate(numbers, rows=100_000))
     .name("numbers")
-    .uid("numbers-1")  # stays when the pipeline around it changes
+    .uid("numbers-1")  # its identity in checkpoints, also when the pipeline changes
     .filter("n % 2 = 0")
     .rebalance()
     .map_batches(slow, schema=pa.schema({"n": pa.int64()}))
@@ -31,7 +31,7 @@ env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(taskmana
     .select(half="n / 2")
     .name("half")
     .disable_chaining()
-    .sink_to(hg.sinks.null())  # drops its rows: what remains is the cost of getting there
+    .sink_to(hg.sinks.null())  # drops its rows, so the result shows the cost of the pipeline alone
 )
 env.explain()
 result = env.execute("cost")

@@ -1,4 +1,4 @@
-"""Two sources with different columns become one stream, and the plan shows how it runs."""
+"""Join two sources with different columns into one stream, and print the plan."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""A folder that files are put into is a source without end."""
+"""Read a folder as a source without end, while other programs put files into it."""
 
 import tempfile
 from pathlib import Path
@@ -14,5 +14,5 @@ with tempfile.TemporaryDirectory() as folder:
     trips = env.from_source(hg.sources.files(folder, format="csv", schema=TRIPS, watch=True, interval="50 ms"))
     hidden = Path(folder, "_trips.csv")  # names that begin with _ are not read
     hidden.write_text("city,km\nRome,7\nOslo,3\n")
-    hidden.rename(Path(folder, "trips.csv"))  # it is there, whole
+    hidden.rename(Path(folder, "trips.csv"))  # now the whole file is there
     print(trips.collect(limit=2).to_pylist())  # stops the job once there are as many rows

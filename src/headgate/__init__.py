@@ -1,6 +1,6 @@
-"""Headgate: back-pressured streaming pipelines on Spark, from Python. `import headgate as hg` gives all of it.
+"""Headgate: back-pressured streaming pipelines on Spark, from Python. `import headgate as hg` gives the whole API.
 
-Names are loaded when they are first used, so that importing the package is quick and a local job never loads PySpark.
+The package loads a name when a program first uses it. So the import is quick, and a local job never loads PySpark.
 """
 
 from importlib import import_module as _import_module
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from headgate import restart, testing
     from headgate.api import sinks, sources
     from headgate.api.environment import StreamEnvironment
-    from headgate.api.stream import DataStream, KeyedStream, StreamSink, WindowedStream
+    from headgate.api.stream import DataStream, KeyedStream, WindowedStream
+    from headgate.api.stream_sink import StreamSink
     from headgate.api.watermark import Watermark
     from headgate.config import Config
     from headgate.connectors.for_each_batch_sink import BatchInfo
@@ -58,7 +59,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "headgate.api.environment": ("StreamEnvironment",),
-    "headgate.api.stream": ("DataStream", "KeyedStream", "StreamSink", "WindowedStream"),
+    "headgate.api.stream": ("DataStream", "KeyedStream", "WindowedStream"),
+    "headgate.api.stream_sink": ("StreamSink",),
     "headgate.api.watermark": ("Watermark",),
     "headgate.config": ("Config",),
     "headgate.connectors.for_each_batch_sink": ("BatchInfo",),

@@ -1,6 +1,6 @@
-"""`headgate checkpoints list|show|verify URI`: what there is, what is in one, and whether it is whole.
+"""`headgate checkpoints list|show|verify URI`: list checkpoints, show the content of one, and check their files.
 
-It needs the folder alone, no job and no Spark.
+The commands need the folder of the checkpoints, but no job and no Spark.
 """
 
 from __future__ import annotations
@@ -25,47 +25,51 @@ from headgate.state.checkpoint_storage import find_checkpoints, load_checkpoint
 from headgate.state.snapshot import checkpoint_errors, decode
 from headgate.terminal import PlainConsole
 
+#: The longest position or pending commit that a table shows, in characters.
 _LONGEST = 50
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command; returns its exit code: 0 done, 1 something is broken, 2 wrong usage (argparse exits). Raises
-    CheckpointError when there is nothing to look at."""
+    """Run the command. Return its exit code: 0 if all is well, 1 if a checkpoint is damaged.
+
+    Wrong usage exits with code 2. Raises CheckpointError if the folder has no checkpoints.
+    """
     arguments = _parser().parse_args(argv)
     console = PlainConsole(stderr=arguments.json == "-")
-    report, is_well = _COMMANDS[arguments.command](_found(arguments.uri), console)
+    report, is_well = _COMMANDS[arguments.command](_folders(arguments.uri), console)
     write_json(arguments.json, json.loads(redacted(json.dumps(report))))
     return 0 if is_well else 1
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="headgate checkpoints", description="Look at checkpoints and savepoints.")
-    what = "list: all there are; show: what is in one, the newest; verify: read all files, compare their checksums"
-    parser.add_argument("command", choices=list(_COMMANDS), help=what)
-    uri = "a checkpoint's folder, that of a job, or that which all jobs write to: a path or a URI"
+    commands = "list: all checkpoints; show: the content of the newest one; verify: read all files, compare checksums"
+    parser.add_argument("command", choices=list(_COMMANDS), help=commands)
+    uri = "path or URI of a folder: one checkpoint, one job, or the checkpoint_dir of all jobs"
     parser.add_argument("uri", metavar="URI", help=uri)
     add_json_option(parser)
     return parser
 
 
-def _found(uri: str) -> list[str]:
+def _folders(uri: str) -> list[str]:
     folders = find_checkpoints(uri)
     if not folders:
-        raise CheckpointError(f"{uri}: there are no checkpoints; give the folder that jobs write them to")
+        raise CheckpointError(f"{uri}: there are no checkpoints; give the folder to which jobs write them")
     return folders
 
 
-# --- the commands: a report, and whether all is well
+# --- the commands: each returns a report, and whether all checkpoints are well
 
 
 def _list(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
     table = _table("id", "job", "taken (UTC)", "seconds", "bytes", "tasks", "state")
     report: list[dict[str, Any]] = []
     for folder in folders:
-        parent, _, name = folder.rpartition("/")
+        job_folder, _, name = folder.rpartition("/")
         metadata, state = _load(folder)
         if metadata is None:
-            table.add_row(name.removeprefix("chk-"), parent.rpartition("/")[2], "", "", "", "", state.partition(":")[0])
+            job = job_folder.rpartition("/")[2]
+            table.add_row(name.removeprefix("chk-"), job, "", "", "", "", state.partition(":")[0])
             report.append({"uri": folder, "state": state})
         else:
             tasks = sum(len(vertex.tasks) for vertex in metadata.vertices)
@@ -78,13 +82,13 @@ def _list(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
                  "kind": metadata.kind}
             )  # fmt: skip
     console.print(table)
-    for broken in (each["state"] for each in report if each["state"].startswith("broken")):
-        console.print(broken, soft_wrap=True, style="red")
+    for problem in (entry["state"] for entry in report if entry["state"].startswith("broken")):
+        console.print(problem, soft_wrap=True, style="red")
     return report, True
 
 
 def _load(folder: str) -> tuple[CheckpointMetadata | None, str]:
-    """The metadata, and the checkpoint's state by it alone."""
+    """Return the metadata if it can be read, and the state: complete, not complete, or broken with the problem."""
     if not is_there(f"{folder}/{METADATA_FILE}"):
         return None, "not complete"
     try:
@@ -113,38 +117,41 @@ def _show(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
     positions = _positions(metadata)
     if positions:
         sources = _table("source", "subtask", "position")
-        for each in positions:
-            sources.add_row(each["source"], str(each["subtask"]), _brief(_unwrapped(each["position"])))
+        for entry in positions:
+            sources.add_row(entry["source"], str(entry["subtask"]), _brief(_unwrapped(entry["position"])))
         console.print(sources)
     size = {"size": metadata.size, "in_flight_bytes": metadata.in_flight_bytes, "uri": folder}
     return {**asdict(metadata), **size, "positions": positions}, is_well
 
 
 def _newest_whole(folders: Sequence[str], console: Console) -> tuple[str, CheckpointMetadata, bool]:
-    """The newest checkpoint whose metadata can be read, and whether no newer one is broken: such are named. Raises
-    CheckpointError for the first where there is none."""
-    broken: list[str] = []
+    """Return the newest checkpoint whose metadata can be read: its folder, its metadata, and whether all newer ones are
+    undamaged.
+
+    Print the problems of newer ones. Raises CheckpointError if no metadata can be read.
+    """
+    problems: list[str] = []
     for folder in folders:
         metadata, state = _load(folder)
         if metadata is not None:
-            for each in broken:
-                console.print(each, soft_wrap=True, style="red")
-            return folder, metadata, not broken
+            for problem in problems:
+                console.print(problem, soft_wrap=True, style="red")
+            return folder, metadata, not problems
         if state.startswith("broken"):
-            broken.append(state)
+            problems.append(state)
     return folders[0], load_checkpoint(folders[0]), False
 
 
 def _positions(metadata: CheckpointMetadata) -> list[dict[str, Any]]:
     """Return what readers resume from, by source and subtask."""
     sources = {node.key for node in metadata.nodes if node.kind == "source"}
-    found = []
+    positions = []
     for vertex in metadata.vertices:
         for subtask, task in enumerate(vertex.tasks if vertex.key in sources else ()):
             values = _values(task).get(vertex.key)
             if values is not None:
-                found.append({"source": vertex.key, "subtask": subtask, "position": values})
-    return found
+                positions.append({"source": vertex.key, "subtask": subtask, "position": values})
+    return positions
 
 
 def _values(task: TaskState) -> dict[str, Any]:
@@ -155,29 +162,29 @@ def _values(task: TaskState) -> dict[str, Any]:
 
 
 def _verify(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
-    """Whole checkpoints, and those that are not complete and so not in the way."""
+    """Read all files of complete checkpoints. Incomplete ones are no problem: no job resumes from them."""
     report = []
     for folder in folders:
         metadata, state = _load(folder)
         problems = [state.removeprefix("broken: ")] if metadata is None and state != "not complete" else []
-        with console.status(Text(printable(f"{folder}: reading"))):  # on a terminal
+        with console.status(Text(printable(f"{folder}: reading"))):  # shows nothing unless on a terminal
             for file in metadata.files if metadata is not None else ():
                 try:
                     verify_state(file)
                 except CheckpointError as error:
                     problems.append(str(error))
-        said = "broken" if problems else state
-        console.print(f"{folder}: {said}", soft_wrap=True)
+        verdict = "broken" if problems else state
+        console.print(f"{folder}: {verdict}", soft_wrap=True)
         for problem in problems:
             console.print(f"  {problem}", soft_wrap=True, style="red")
-        report.append({"uri": folder, "state": said, "problems": problems})
-    return report, not any(each["problems"] for each in report)
+        report.append({"uri": folder, "state": verdict, "problems": problems})
+    return report, not any(entry["problems"] for entry in report)
 
 
 _COMMANDS = {"list": _list, "show": _show, "verify": _verify}
 
 
-# --- how things are written
+# --- how values are shown
 
 
 def _table(*headings: str) -> Table:
@@ -196,7 +203,7 @@ def _bytes(size: int) -> str:
 
 
 def _unwrapped(values: Any) -> Any:
-    """Of what a source keeps, where its reader stands."""
+    """Return the position of the reader itself, without other values that its source stores."""
     return values.get("position", values) if isinstance(values, dict) else values
 
 

@@ -17,13 +17,13 @@ usage: headgate COMMAND [OPTIONS]
 Back-pressured streaming pipelines on Spark, from Python.
 
 commands:
-  run       run a script of yours, from a checkpoint if you say so
-  demo      run the main job on real data, on Spark, and check its answer against Spark SQL
-  bench     measure the exchange and keyed aggregation on this machine, beside their peers
-  lab       show by experiment what the exchange claims to do
+  run       run your script; --from resumes its jobs from a checkpoint
+  demo      run a year of flights through a pipeline on Spark, and compare the answer with Spark SQL's
+  bench     measure the exchange and keyed aggregation on this machine, and compare with other engines
+  lab       run experiments that test what the documents say about the exchange
   checkpoints
             list, show and verify the checkpoints in a folder
-  version   print the versions of Headgate and of what it stands on
+  version   print the versions of Headgate and of the packages that it uses
 
 `headgate COMMAND --help` says more. Exit codes: 0 done, 1 failed or a target missed, 2 wrong arguments,
 130 interrupted.
@@ -61,7 +61,8 @@ def _checkpoints(argv: Sequence[str]) -> int:
 
 
 def _version(argv: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="headgate version", description="Print the versions to tell with a question.")
+    description = "Print the versions of Headgate and its packages. Please give them when you report a problem."
+    parser = argparse.ArgumentParser(prog="headgate version", description=description)
     add_json_option(parser, nargs="?", const="-")
     arguments = parser.parse_args(argv)
     from headgate.runtime.compiled import IS_COMPILED
@@ -70,7 +71,7 @@ def _version(argv: Sequence[str]) -> int:
     versions |= {"python": platform.python_version(), "package": "compiled" if IS_COMPILED else "pure"}
     write_json(arguments.json, versions)
     if arguments.json is None:
-        print("\n".join(f"{name} {each}" for name, each in versions.items()))
+        print("\n".join(f"{name} {number}" for name, number in versions.items()))
     return 0
 
 
@@ -85,7 +86,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command. Returns its exit code."""
+    """Run one command with these arguments, by default those of the process. Return its exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, end="")

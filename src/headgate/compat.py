@@ -1,6 +1,7 @@
-"""What the oldest supported pyarrow lacks, in terms of what it has; `spark.older_spark` is the same for PySpark.
+"""Functions that the oldest supported pyarrow lacks, built from those that it has. `spark.older_spark` does the same
+for PySpark.
 
-Each entry names the version of pyarrow that has it, and goes when no older one is supported.
+Each entry names the first version of pyarrow that has it. Remove the entry when no older version is supported.
 """
 
 from __future__ import annotations
@@ -18,20 +19,21 @@ FilterBatch = Callable[[pa.RecordBatch, pc.Expression], pa.RecordBatch]
 
 
 def concat_columns(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join batches of one schema, at least one, column by column."""
+    """Join at least one batch into one batch, column by column. All batches have the same schema."""
     schema = batches[0].schema
     columns = [pa.concat_arrays([batch.column(at) for batch in batches]) for at in range(len(schema))]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def filter_as_table(batch: pa.RecordBatch, predicate: pc.Expression) -> pa.RecordBatch:
-    """The rows for which an Arrow expression is true."""
-    kept = pa.Table.from_batches([batch]).filter(predicate).combine_chunks().to_batches()
-    return kept[0] if kept else batch.slice(0, 0)
+    """Return the rows for which an Arrow expression is true."""
+    batches = pa.Table.from_batches([batch]).filter(predicate).combine_chunks().to_batches()
+    return batches[0] if batches else batch.slice(0, 0)  # a table without rows has no batches
 
 
 def cast_values(column: pa.Array, to: pa.DataType) -> pa.Array:
-    """The column in another type: value by value, and so slowly, if Arrow cannot cast it, as views (`string_view`)."""
+    """Return the column in another type. Where Arrow cannot cast, as for views (`string_view`), convert each value,
+    which is slow."""
     try:
         return column.cast(to)
     except pa.ArrowNotImplementedError:
@@ -39,7 +41,7 @@ def cast_values(column: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def remainder(dividend: Any, divisor: Any) -> Any:
-    """What is left of a division that truncates, of two arrays, two scalars or one of each, of one type."""
+    """Return the remainder of a division that truncates. Each argument is an array or a scalar; both have one type."""
     with np.errstate(invalid="ignore"):  # inf has no remainder: NaN, as in Arrow
         rest = pa.array(np.fmod(_numbers(dividend), _numbers(divisor)), dividend.type)
     is_null = pc.or_(pc.is_null(dividend), pc.is_null(divisor))
@@ -49,7 +51,7 @@ def remainder(dividend: Any, divisor: Any) -> Any:
 
 
 def _numbers(value: Any) -> np.ndarray[Any, Any]:
-    """1 in place of null."""
+    """Return the values as NumPy numbers, with 1 in place of null."""
     array = pa.array([value.as_py()], value.type) if isinstance(value, pa.Scalar) else value
     numbers: np.ndarray[Any, Any] = array.fill_null(1).to_numpy()
     return numbers
@@ -57,16 +59,16 @@ def _numbers(value: Any) -> np.ndarray[Any, Any]:
 
 _PYARROW: Final = int(pa.__version__.partition(".")[0])
 
-#: A column in another type, also views at any depth; in pyarrow 18.
+#: Return a column in another type, also with views at any depth. In pyarrow 18.
 cast: Final[Cast] = pa.Array.cast if _PYARROW >= 18 else cast_values
 
-#: Join batches of one schema into one; in pyarrow 19.
+#: Join batches of one schema into one. In pyarrow 19.
 concat_batches: Final[ConcatBatches] = getattr(pa, "concat_batches", concat_columns)
 
-#: The rows for which an Arrow expression is true; in pyarrow 17.
+#: Return the rows for which an Arrow expression is true. In pyarrow 17.
 filter_batch: Final[FilterBatch] = pa.RecordBatch.filter if _PYARROW >= 17 else filter_as_table
 
-#: Kernels that this pyarrow does not have.
+#: Kernels that the installed pyarrow lacks, by name.
 MISSING_KERNELS: Final[dict[str, Callable[..., Any]]] = {
     name: kernel for name, kernel in {"remainder": remainder}.items() if name not in pc.list_functions()
 }

@@ -1,7 +1,7 @@
 """All options of a job: one frozen dataclass, from which `docs/reference/options.md` is written (`scripts/docs.py`).
 
-Numbers are bytes and seconds; strings carry units ("32 kb" is 32 x 1024 bytes, "100 ms"); `timedelta` is fine.
-Names are Flink's, in snake_case.
+A size is a number of bytes, or a string such as "32 kb" (32 x 1024 bytes). A duration is a number of seconds, a string
+such as "100 ms", or a `timedelta`. The names are those of Flink, in snake_case.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headgate.restart import RestartStrategy
 
 
 class FlowControl(enum.StrEnum):
-    """What keeps a producer from sending more than its consumers take; see `docs/concepts/exchange.md`."""
+    """How consumers keep a producer from sending more than they can take; see `docs/concepts/exchange.md`."""
 
     CREDIT = "credit"
     TCP = "tcp"
@@ -42,20 +42,28 @@ class FlowControl(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Options of one job; see `docs/reference/options.md`. Raises ConfigError for an unknown or impossible value."""
+    """All options of one job, as keyword arguments; see `docs/reference/options.md`.
+
+    Raises ConfigError for an unknown option, for an impossible value, and for an option that would have no effect.
+
+    >>> config = hg.Config(segment_size="64 kb", buffer_timeout="10 ms")
+    >>> config.segment_size, config.buffer_timeout
+    (65536, 0.01)
+    >>> env = hg.StreamEnvironment(parallelism=2, config=config)
+    """
 
     segment_size: int = option(32 << 10, SIZE, "Size of one network buffer, 512 B to 1 MiB.", least=512, most=1 << 20)
     message_size: int = option(
         128 << 10,
         SIZE,
-        "Rows are sent in messages of about this size; a channel gathers that much before it sends.",
+        "About how many bytes of rows a channel gathers before it sends them as one message.",
         least=1,
     )
     flow_control: FlowControl = option(
         FlowControl.CREDIT,
         member_of(FlowControl),
-        "What holds a producer back: `credit` counts the free buffers of each channel; `tcp` stops reading a "
-        "connection when an input has none, as Flink did before 1.5, and `unbounded` lets queues grow into "
+        "How consumers hold a producer back. `credit` counts the free buffers of each channel. `tcp` stops reading a "
+        "connection when an input has no buffer, as Flink did before 1.5. `unbounded` lets queues grow into "
         "all of `network_memory` and then ends the job, both for comparison (docs/concepts/exchange.md).",
     )
     connections_per_pair: int = option(
@@ -68,64 +76,63 @@ class Config:
     request_backoff_initial: float = option(
         0.1,
         DURATION,
-        "How long a consumer waits before it asks again for a result that is not there yet; the wait doubles "
-        "each time.",
+        "How long a consumer waits before it asks again for a result that its producer does not have yet. The wait "
+        "doubles each time.",
         above=0,
     )
     request_backoff_max: float = option(
-        10.0, DURATION, "The longest such wait; after it, a result that is still not there is an error."
+        10.0, DURATION, "The longest such wait. If the producer has no result after it, the job fails."
     )
     network_memory: int = option(64 << 20, SIZE, "Memory for network buffers in each TaskManager.")
     buffers_per_channel: int = option(
         2,
         WHOLE,
-        "Buffers that belong to one input channel alone; with 0 its producer announces what waits, and it "
-        "shares the floating ones.",
+        "Buffers that belong to one input channel alone. With 0, a channel has only shared (floating) buffers, and its "
+        "producer announces its backlog.",
         unit="buffers",
         least=0,
     )
     floating_buffers_per_gate: int = option(
         8,
         WHOLE,
-        "Buffers that the channels of one input share, given to those with a backlog; one that is alone keeps "
-        "all, and several share half of them also without.",
+        "Buffers that the channels of one input share. Channels with a backlog get them. A single channel keeps all; "
+        "several channels share half of them even without a backlog.",
         unit="buffers",
         least=1,
     )
     max_buffers_per_channel: int = option(
         10,
         WHOLE,
-        "Most buffers that may wait in one output channel; refused with `unbounded`, where there is no such limit.",
+        "The most buffers that may wait in one output channel. Refused with `unbounded`, which has no such limit.",
         unit="buffers",
         least=1,
     )
     max_overdraft_buffers_per_gate: int = option(
         5,
         WHOLE,
-        "Buffers that an output may take beyond its pool when one batch makes many; until they are back, no "
-        "new batch is taken; refused with `unbounded`, where the pool may take all there are.",
+        "Buffers that an output may take beyond its pool when one batch needs many. The task takes no new batch until "
+        "it has returned them. Refused with `unbounded`, where a pool may take all buffers.",
         unit="buffers",
         least=0,
     )
     buffer_timeout: float | Literal["adaptive"] = option(
         0.1,
         BUFFER_TIMEOUT,
-        "How long rows may wait for their message to fill; 0 sends after every batch, -1 only when full, "
-        '`"adaptive"` as soon as the reader has nothing left; batch mode sends only when full, whatever it '
-        "is.",
+        "How long rows may wait for their message to fill. 0 sends after every batch, -1 only full messages, and "
+        '`"adaptive"` as soon as the reader has nothing left. Batch mode always sends only full messages.',
     )
     watermark_interval: float = option(
         0.2,
         DURATION,
-        "How often a watermark travels alone on a channel that has no rows; in batch mode the only one is "
-        "that of the end.",
+        "How often a watermark travels alone on a channel that has no rows. In batch mode the only watermark is that "
+        "of the end.",
         least=0,
     )
-    latency_interval: float = option(0.0, DURATION, "How often each source sends a latency marker; 0: none.", least=0)
+    latency_interval: float = option(0.0, DURATION, "How often each source sends a latency marker; 0: never.", least=0)
     max_parallelism: int | None = option(
         None,
         or_none(WHOLE),
-        "Number of key groups, and so the largest parallelism, up to 32768; none: chosen from the parallelism.",
+        "The number of key groups, which limits the parallelism; at most 32768. None: chosen from the parallelism.",
         unit="subtasks",
         least=1,
         most=32768,
@@ -140,107 +147,110 @@ class Config:
     registration_timeout: float = option(
         60.0,
         DURATION,
-        "How long TaskManagers may take from their launch until all have registered with the driver: it is "
-        "for Python processes to start in.",
+        "How long TaskManagers may take from their launch until all have registered with the driver. Python processes "
+        "start in this time.",
         above=0,
     )
-    heartbeat_timeout: float = option(50.0, DURATION, "A TaskManager that is silent for so long is lost.", above=0)
+    heartbeat_timeout: float = option(50.0, DURATION, "A TaskManager that is silent for this long is lost.", above=0)
     bind_host: str | None = option(
         None,
         or_none(HOST),
-        "Address that the driver and TaskManagers listen on (`0.0.0.0` is all of a machine's); none: loopback "
-        "on local masters, else the one Spark reports.",
+        "The address on which the driver and the TaskManagers listen; `0.0.0.0` means all addresses of a machine. "
+        "None: loopback on local masters, else the address that Spark reports.",
     )
     port_range: tuple[int, int] | None = option(
         None,
         or_none(PORTS),
-        "First and last port to listen on, one for the driver and one for each TaskManager of a machine; "
-        "none: any free one.",
+        "The first and last port to listen on. The driver and each TaskManager of a machine need one port each. "
+        "None: any free port.",
         unit="ports",
     )
     tls: Literal["auto", "on", "off"] = option(
         "auto",
         one_of("auto", "on", "off"),
         "Whether links between the job's processes are encrypted with TLS 1.3 (docs/concepts/security.md): "
-        '`"auto"` where the driver listens on another address than loopback, `"on"` on loopback too, `"off"` '
-        "never: the start logs a warning, and every batch is validated as with `paranoid`.",
+        '`"auto"` if the driver listens on another address than loopback, `"on"` on loopback too, `"off"` never. '
+        "With `off` the start logs a warning, and the job checks every batch as with `paranoid`.",
     )
     spill_dir: str | None = option(
         None,
         or_none(PATH),
-        "Folder for data that goes through files: DataFrames, so that all executors have to reach it, "
-        "messages above 5 MiB while they are received, what operators hand on in batch mode, and without "
-        "credit what comes behind a barrier (these three only if it is no URI); none: the machine's temporary "
-        "folder. A URI must not hold credentials.",
+        "The folder for data that goes through files. DataFrames do, so all executors must reach it. Unless it is a "
+        "URI, so do messages above 5 MiB while they are received, the output of operators in batch mode, and, without "
+        "credit, data behind a barrier. None: the machine's temporary folder. A URI must not hold credentials.",
     )
     execution_mode: Literal["streaming", "batch"] = option(
         "streaming",
         one_of("streaming", "batch"),
-        '`"streaming"`: all operators run at once and rows flow between them; `"batch"`: an operator behind '
-        "an exchange starts when all before it have finished, and reads what they wrote to files; for sources "
+        '`"streaming"`: all operators run at once, and rows flow between them. `"batch"`: an operator behind an '
+        "exchange starts when all operators before it have finished, and reads their output from files; for sources "
         "that end.",
     )
     batch_shuffle_compression: bool = option(
-        True, FLAG, "In batch mode, compress with LZ4 each buffer that this makes smaller."
+        True, FLAG, "In batch mode, compress each buffer with LZ4 if that makes it smaller."
     )
-    paranoid: bool = option(False, FLAG, "Check every message in full after it was decoded: slow, for finding faults.")
+    paranoid: bool = option(False, FLAG, "Check every message in full after decoding; slow, for finding faults.")
     debloat: bool = option(
         False,
         FLAG,
-        "Make buffers smaller where a reader is slow, so that what is in flight is `debloat_target` seconds "
-        "of its work; refused in batch mode, where a reader comes when all is written.",
+        "Make buffers smaller for a slow reader, so that the data in flight is `debloat_target` seconds of its work. "
+        "Refused in batch mode, where a reader starts after all data are written.",
     )
     debloat_target: float = option(
-        1.0, DURATION, "How long a reader should need for what is on its way to it.", above=0, needs="debloat"
+        1.0, DURATION, "How long a reader should need for the data in flight to it.", above=0, needs="debloat"
     )
-    debloat_period: float = option(0.2, DURATION, "How often its throughput is measured.", above=0, needs="debloat")
+    debloat_period: float = option(
+        0.2, DURATION, "How often a reader's throughput is measured.", above=0, needs="debloat"
+    )
     debloat_samples: int = option(
-        20, WHOLE, "How many measurements the buffer size is smoothed over.", unit="samples", least=1, needs="debloat"
+        20, WHOLE, "Over how many measurements the buffer size is smoothed.", unit="samples", least=1, needs="debloat"
     )
     debloat_threshold_percentages: int = option(
         25,
         WHOLE,
-        "How much the size has to change before producers are told.",
+        "By how much the buffer size must change before consumers announce it to producers.",
         unit="percent",
         least=0,
         needs="debloat",
     )
-    min_segment_size: int = option(256, SIZE, "The least that debloating leaves of a buffer.", least=1, needs="debloat")
+    min_segment_size: int = option(
+        256, SIZE, "The smallest size that debloating gives a buffer.", least=1, needs="debloat"
+    )
     max_state_memory: int | None = option(
         None,
         or_none(SIZE),
-        "The most that the operators of a TaskManager may hold together (their `state_bytes`, see "
-        "docs/reference/metrics.md); when it is more the job fails with the name of the operator that holds "
-        "the most, and is not started again. None: as much as the machine has.",
+        "The most state that the operators of a TaskManager may hold together (their `state_bytes`, see "
+        "docs/reference/metrics.md). Above it the job fails with the name of the operator that holds the most, and "
+        "does not restart. None: as much as the machine has.",
         above=0,
     )
     checkpoint_dir: str | None = option(
         None,
         or_none(PATH),
-        "Folder or URI where the job's checkpoints are kept, which all machines of the job must reach; none: "
-        "no checkpoints, and a failure ends the job. A URI must not hold credentials.",
+        "The folder or URI for the job's checkpoints. All machines of the job must reach it. None: no checkpoints, and "
+        "a failure ends the job. A URI must not hold credentials.",
     )
     checkpoint_interval: float = option(
-        10.0, DURATION, "How often a checkpoint begins.", above=0, needs="checkpoint_dir"
+        10.0, DURATION, "How often a checkpoint starts.", above=0, needs="checkpoint_dir"
     )
     checkpoint_timeout: float = option(
         600.0,
         DURATION,
-        "A checkpoint or savepoint of which the metadata is not stored by then is given up; what sinks commit "
-        "after that may take longer. Refused in batch mode, which has none.",
+        "How long a checkpoint or savepoint may take until its metadata is stored; the job gives up a slower one. The "
+        "commits of sinks after that may take longer. Refused in batch mode, which has no checkpoints.",
         above=0,
     )
     checkpoint_min_pause: float = option(
         0.0,
         DURATION,
-        "The least time from the end of one checkpoint to the begin of the next.",
+        "The least time from the end of one checkpoint to the start of the next.",
         least=0,
         needs="checkpoint_dir",
     )
     tolerable_failed_checkpoints: int = option(
         0,
         WHOLE,
-        "How many may fail one after the other before the job starts again from the last that did not.",
+        "How many checkpoints in a row may fail before the job restarts from the last one that did not.",
         unit="checkpoints",
         least=0,
         needs="checkpoint_dir",
@@ -248,29 +258,29 @@ class Config:
     checkpoint_mode: Literal["exactly-once", "at-least-once"] = option(
         "exactly-once",
         one_of("exactly-once", "at-least-once"),
-        '`"exactly-once"`, or `"at-least-once"`: no channel waits for the barriers of others, and after a '
-        "restart rows may count twice.",
+        '`"exactly-once"`, or `"at-least-once"`: then no channel waits for the barriers of other channels, and rows '
+        "may count twice after a restart.",
         needs="checkpoint_dir",
     )
     unaligned: bool = option(
         False,
         FLAG,
-        "Barriers overtake the rows that are queued, and these are part of the checkpoint, so that it need "
-        'not wait for them; only with `flow_control="credit"` (docs/concepts/checkpoints.md).',
+        "Barriers overtake queued rows, and the checkpoint contains these rows, so that it need not wait for them; "
+        'only with `flow_control="credit"` (docs/concepts/checkpoints.md).',
         needs="checkpoint_dir",
     )
     aligned_timeout: float = option(
         0.0,
         DURATION,
-        "With `unaligned`, how long a checkpoint tries to go without that first; 0: not at all.",
+        "With `unaligned`, how long a checkpoint stays aligned before barriers overtake rows; 0: they do at once.",
         least=0,
         needs="checkpoint_dir",
     )
     restart: RestartStrategy | None = option(
         None,
         or_none(STRATEGY),
-        "What to do when a job with checkpoints fails: `hg.restart.exponential()`, which it is if none is "
-        "given, `.fixed(attempts, delay)`, `.failure_rate(max_failures, interval)` or `.none()`.",
+        "What to do when a job with checkpoints fails: `hg.restart.exponential()` (if none is given), "
+        "`.fixed(attempts, delay)`, `.failure_rate(max_failures, interval)` or `.none()`.",
         needs="checkpoint_dir",
     )
 
@@ -278,26 +288,29 @@ class Config:
         declared = {field.name: field for field in dataclasses.fields(Config)}
         for name in options:
             if name not in declared:
-                near = "".join(f" (did you mean {near}?)" for near in get_close_matches(name, declared, 1))
-                raise ConfigError(f"unknown option {name!r}{near}; known options: {', '.join(declared)}")
+                hint = "".join(f" (did you mean {near}?)" for near in get_close_matches(name, declared, 1))
+                raise ConfigError(f"unknown option {name!r}{hint}; known options: {', '.join(declared)}")
         for name, field in declared.items():
             value = option_of(field).parse(name, options[name]) if name in options else field.default
             object.__setattr__(self, name, value)
         self._check()
 
     def _check(self) -> None:
-        """What values must be beside others, and that no option is taken that would do nothing."""
+        """Check options against each other, and refuse an option that would have no effect."""
         if self.network_memory < self.segment_size:
             raise ConfigError(
                 f"network_memory={self.network_memory} is impossible: it must be at least "
                 f"segment_size={self.segment_size}"
             )
         if self.request_backoff_max < self.request_backoff_initial:
-            raise ConfigError("request_backoff_max must be at least request_backoff_initial")
+            raise ConfigError(
+                f"request_backoff_max={self.request_backoff_max} is impossible: it must be at least "
+                f"request_backoff_initial={self.request_backoff_initial}"
+            )
         if self.debloat and self.min_segment_size > self.segment_size:
             raise ConfigError(
-                f"min_segment_size={self.min_segment_size} is above segment_size={self.segment_size}: no buffer could "
-                "be made smaller"
+                f"min_segment_size={self.min_segment_size} is above segment_size={self.segment_size}: debloating could "
+                "make no buffer smaller; lower it"
             )
         self._check_needs()
         self._check_unbounded()
@@ -308,11 +321,11 @@ class Config:
         for name in self._changed():
             needed = option_of(_FIELDS[name]).needs
             if needed is not None and not getattr(self, needed):
-                given = f"{needed}=True: give that" if getattr(self, needed) is False else f"{needed}: give one"
-                raise ConfigError(f"{name} has no effect without {given}, or leave it out")
+                remedy = f"{needed}=True: give that" if getattr(self, needed) is False else f"{needed}: give one"
+                raise ConfigError(f"{name} has no effect without {remedy}, or leave it out")
 
     def _changed(self) -> list[str]:
-        """The options that are not as they are by default."""
+        """Return the names of options that differ from their defaults."""
         return [name for name, field in _FIELDS.items() if getattr(self, name) != field.default]
 
     def _check_unbounded(self) -> None:
@@ -320,15 +333,15 @@ class Config:
             for name in ("max_buffers_per_channel", "max_overdraft_buffers_per_gate"):
                 if name in self._changed():
                     raise ConfigError(
-                        f"{name}={getattr(self, name)} has no effect with flow_control='unbounded', where outputs grow "
-                        "into all of network_memory: leave it out"
+                        f"{name}={getattr(self, name)} has no effect with flow_control='unbounded', where outputs may "
+                        "fill all of network_memory: leave it out"
                     )
 
     def _check_batch(self) -> None:
         reasons = {
-            "checkpoint_dir": "where an operator begins when those before it have ended",
-            "debloat": "where nothing waits in buffers between operators",
-            "checkpoint_timeout": "in which there are no checkpoints and savepoints",
+            "checkpoint_dir": "which has no checkpoints, because the output of each operator is in files",
+            "debloat": "where operators hand on files and not buffers",
+            "checkpoint_timeout": "which has no checkpoints and savepoints",
         }
         for name in self._changed() if self.is_batch else ():
             if name in reasons:
@@ -345,31 +358,31 @@ class Config:
             )
         if self.unaligned and self.flow_control is not FlowControl.CREDIT:
             raise ConfigError(
-                f"unaligned=True needs flow_control='credit': with {self.flow_control.value!r} no barrier overtakes "
-                "what is before it"
+                f"unaligned=True needs flow_control='credit': with {self.flow_control.value!r} no barrier can overtake "
+                "the rows before it"
             )
         if self.aligned_timeout and not self.unaligned:
             raise ConfigError(
-                "aligned_timeout has no effect without unaligned=True, with which a checkpoint begins aligned and "
-                "turns unaligned when that takes longer"
+                f"aligned_timeout={self.aligned_timeout} has no effect without unaligned=True: it is the time after "
+                "which an aligned checkpoint becomes unaligned; give both, or leave it out"
             )
 
     @property
     def restarts(self) -> RestartStrategy:
-        """What is done when the job fails: with checkpoints it starts again, unless something else was asked for."""
+        """The restart strategy in use. By default a job with checkpoints restarts, and one without does not."""
         if self.restart is not None:
             return self.restart
         return restart.none() if self.checkpoint_dir is None else restart.exponential()
 
     @property
     def validates_batches(self) -> bool:
-        """Whether every batch that was received is checked in full: where nothing else protects it, damage on purpose
-        would crash the process."""
+        """Whether the job checks every received batch in full. It does so without TLS, because a batch that an attacker
+        has changed could crash the process."""
         return self.paranoid or self.tls == "off"
 
     @property
     def is_batch(self) -> bool:
-        """Whether stages run one after the other, with files in between."""
+        """Whether the job runs in batch mode: stage after stage, with files in between."""
         return self.execution_mode == "batch"
 
 

@@ -1,7 +1,7 @@
-"""Every error Headgate raises, on one screen.
+"""Every error that Headgate raises.
 
-An error says whose fault it is (its class), where it happened (`job`, `operator`, `subtask`) and what to do (its
-message).
+The class of an error says whose fault it is. Its `job`, `operator` and `subtask` say where it happened. Its message
+says what to do.
 """
 
 from __future__ import annotations
@@ -11,23 +11,29 @@ from typing import Any, Final
 
 from headgate.redaction import redacted
 
-#: What an error's message takes to the driver, characters.
+#: The longest message that a TaskManager sends to the driver, in characters.
 _LONGEST_MESSAGE: Final = 1 << 16
-#: Controls but tab and line feed, which terminals act upon; separators of lines and what turns the direction of text;
-#: halves of surrogate pairs, which no encoding takes.
+#: Control characters except tab and line feed, because terminals obey them; separators of lines; characters that change
+#: the direction of text; halves of surrogate pairs, because no encoding accepts them.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Text of a peer's or of the data as terminals and logs may show it: what they would act upon is escaped as in
-    Python's source."""
-    return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    """Return text of a peer or of the data in a form that is safe in terminals and logs.
+
+    Characters that a terminal would obey are escaped as in Python source.
+
+    >>> printable("red: \\x1b[31m")
+    'red: \\\\x1b[31m'
+    """
+    return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class HeadgateError(Exception):
-    """Base of all errors of this package.
+    """The base class of all errors of this package.
 
-    `job`, `operator` and `subtask` are filled in by the runtime where they are known.
+    Its attributes are `message`, `job`, `operator` and `subtask`. The runtime sets the last three where it knows them;
+    otherwise they are None. A subtask is a number from 0.
     """
 
     job: str | None = None
@@ -39,7 +45,7 @@ class HeadgateError(Exception):
         super().__init__(self.message)
 
     def at(self, *, job: str | None = None, operator: str | None = None, subtask: int | None = None) -> HeadgateError:
-        """Fill in the place where it is not known yet, and return self."""
+        """Set the parts of the place that are still unknown. Return the error itself."""
         self.job = self.job or job
         self.operator = self.operator or operator
         self.subtask = self.subtask if self.subtask is not None else subtask
@@ -53,14 +59,14 @@ class HeadgateError(Exception):
 
 
 def _shortened(message: str) -> str:
-    left_out, half = len(message) - _LONGEST_MESSAGE, _LONGEST_MESSAGE // 2
-    if left_out <= 0:
+    excess, half = len(message) - _LONGEST_MESSAGE, _LONGEST_MESSAGE // 2
+    if excess <= 0:
         return message
-    return f"{message[:half]}\n... {left_out} characters left out ...\n{message[-half:]}"
+    return f"{message[:half]}\n... {excess} characters left out ...\n{message[-half:]}"
 
 
 class LostChangeWarning(UserWarning):
-    """A function changes a variable of the program, but runs in another process, on a copy."""
+    """The job calls a function that changes a variable of the program, but only in copies in other processes."""
 
 
 class ConfigError(HeadgateError):
@@ -68,11 +74,11 @@ class ConfigError(HeadgateError):
 
 
 class PlanError(HeadgateError):
-    """The pipeline does not make sense: wrong column, schema or order of calls."""
+    """The pipeline is wrong: for example an unknown column, a wrong schema, or calls in the wrong order."""
 
 
 class SourceError(HeadgateError):
-    """A source cannot be read: missing file, bad line, wrong schema."""
+    """A source cannot be read: for example a missing file, a bad line, or a wrong schema."""
 
 
 class SinkError(HeadgateError):
@@ -80,23 +86,24 @@ class SinkError(HeadgateError):
 
 
 class ResultsGone(SinkError):
-    """Finished files that a checkpoint names are not where the sink put them; the job is not started again."""
+    """A checkpoint names finished files that are not where the sink put them. The job does not restart."""
 
 
 class UserFunctionError(HeadgateError):
-    """A function of the user's raised, or did not return what it must. The message holds the remote traceback."""
+    """A function of the user raised an error, or returned a wrong value. The message has the remote traceback."""
 
 
 class DataError(HeadgateError):
-    """Values that an operator cannot take: a null event time, an integer sum that overflows, a duplicate lookup key."""
+    """An operator got a value that it cannot process: for example a null event time, an integer sum that overflows, or
+    a duplicate key of a lookup table."""
 
 
 class TaskManagerLost(HeadgateError):
-    """A TaskManager's process died or its connection was cut."""
+    """The process of a TaskManager died, or its connection to the driver was cut."""
 
 
 class DriverLost(TaskManagerLost):
-    """What a TaskManager ends with whose link to the driver was cut."""
+    """The connection of a TaskManager to the driver was cut. The TaskManager ends with this error."""
 
 
 class NotEnoughSlots(HeadgateError):
@@ -104,7 +111,7 @@ class NotEnoughSlots(HeadgateError):
 
 
 class SessionLost(ConfigError):
-    """The Spark session was stopped, or its JVM has ended; a job is not started again there."""
+    """The Spark session was stopped, or its JVM has ended. The job does not restart in that session."""
 
 
 class InsufficientBuffers(ConfigError):
@@ -116,32 +123,32 @@ class ExchangeError(HeadgateError):
 
 
 class SpillError(HeadgateError):
-    """A file that the exchange writes (long messages, output in batch mode, without credit what comes behind a barrier)
-    cannot be had: no folder, no room."""
+    """The exchange cannot write a file, because a folder or space on the disk is missing. It writes files for long
+    messages, for output in batch mode, and, without credit, for data behind a barrier."""
 
 
 class PartitionNotFound(ExchangeError):
-    """The result that a consumer asks for is not there (yet)."""
+    """A consumer asks for the result of a producer that has no such result, or not yet."""
 
 
 class StateMemoryExceeded(HeadgateError):
-    """The operators of a TaskManager hold more than `max_state_memory`; the job is not started again."""
+    """The operators of a TaskManager hold more memory than `max_state_memory`. The job does not restart."""
 
 
 class CheckpointError(HeadgateError):
-    """A checkpoint cannot be written or read, or is not of this job."""
+    """A checkpoint cannot be written or read, or belongs to another job."""
 
 
 class UnusableState(CheckpointError):
-    """A checkpoint is as it was written, and holds what no such job wrote; the job is not started again."""
+    """The files of a checkpoint are undamaged, but no such job wrote their content. The job does not restart."""
 
 
 class StorageError(CheckpointError):
-    """The place where checkpoints are does not do what is asked; the next time it may."""
+    """The storage of checkpoints failed. The next attempt may succeed."""
 
 
 class Superseded(HeadgateError):
-    """Another program has taken over the job's checkpoints or results; this one ends and leaves them as they are."""
+    """Another program has taken over the job's checkpoints or results. This program ends and does not change them."""
 
 
 class JobCancelled(HeadgateError):
@@ -149,8 +156,10 @@ class JobCancelled(HeadgateError):
 
 
 def to_wire(error: HeadgateError) -> dict[str, Any]:
-    """Plain values from which `from_wire` rebuilds the error on the driver; nothing is pickled. Of a very long message
-    the middle is left out: what a function raises may hold a value of any size."""
+    """Return plain values from which `from_wire` rebuilds the error on the driver, without pickle.
+
+    The middle of a very long message is left out, because a user's error may hold a value of any size.
+    """
     return {
         "kind": type(error).__name__,
         "message": _shortened(error.message),
@@ -161,7 +170,7 @@ def to_wire(error: HeadgateError) -> dict[str, Any]:
 
 
 def from_wire(fields: dict[str, Any]) -> HeadgateError:
-    """Rebuild an error sent by `to_wire`; an unknown kind becomes a plain HeadgateError."""
+    """Rebuild an error from the values of `to_wire`. An unknown class becomes HeadgateError."""
     kind = _KINDS.get(str(fields.get("kind")), HeadgateError)
     subtask = fields.get("subtask")
     return kind(_shortened(str(fields.get("message")))).at(

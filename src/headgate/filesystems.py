@@ -1,4 +1,4 @@
-"""Paths and URIs: how they are understood, the filesystem that `pyarrow.fs` has for each, and whole small files."""
+"""Resolve paths and URIs, find the filesystem of `pyarrow.fs` for each, and read and write small files whole."""
 
 from __future__ import annotations
 
@@ -14,25 +14,33 @@ from pyarrow import fs
 from headgate.errors import ConfigError
 from headgate.option_kinds import refuse_credentials
 
-#: Where what is written appears all at once, when it is closed.
+#: Filesystems where a file appears all at once, when its writer closes it.
 OBJECT_STORES: Final = ("s3", "gcs", "abfs")
-#: Filesystems that rename a file in one step, and refuse to rename over one that is there.
+#: Filesystems that rename a file in one step, and refuse to rename over a file that exists.
 _RENAMING: Final = ("hdfs", "viewfs")
-#: How often a folder is listed that another program makes and removes.
+#: How often `listing` tries again while another program makes and removes the folder.
 _LOOKS: Final = 9
 
 
 def absolute(path: str | os.PathLike[str]) -> str:
-    """The path as every process understands it: relative paths are the driver's; URIs stay as they are."""
+    """Return the path in a form that means the same in every process: absolute, with `~` expanded. Keep URIs.
+
+    Raises ConfigError for what is no path, and for a URI with credentials.
+    """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
-    if not isinstance(text, str) or not text or "\0" in text or any("\ud800" <= each <= "\udfff" for each in text):
+    if (
+        not isinstance(text, str)
+        or not text
+        or "\0" in text
+        or any("\ud800" <= character <= "\udfff" for character in text)
+    ):
         raise ConfigError(f"{path!r} is not a path; give a path or URI: a non-empty string or a pathlib.Path")
     return refuse_credentials(text) if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
 def make_private(filesystem: fs.FileSystem, folder: str) -> None:
-    """Make a folder and those above it. On a local disk its owner alone may use what is made; a folder that exists
-    keeps its mode."""
+    """Make a folder and the missing folders above it. On a local disk only the owner may use the new folders; a folder
+    that exists keeps its mode."""
     if not isinstance(filesystem, fs.LocalFileSystem):
         filesystem.create_dir(folder, recursive=True)
         return
@@ -40,35 +48,37 @@ def make_private(filesystem: fs.FileSystem, folder: str) -> None:
     while not os.path.isdir(folder):
         missing.append(folder)
         folder = os.path.dirname(folder)
-    for each in reversed(missing):
+    for path in reversed(missing):
         try:
-            os.mkdir(each, 0o700)
+            os.mkdir(path, 0o700)
         except FileExistsError:
-            if not os.path.isdir(each):  # else another task was quicker
+            if not os.path.isdir(path):  # else another task was quicker
                 raise
 
 
 def make_for_files(filesystem: fs.FileSystem, folder: str) -> None:
-    """Make a folder that files are to be written to, as `make_private` does. Object stores have no folders: a file's
-    name is enough."""
+    """Make a folder for new files, as `make_private` does. Do nothing in an object store, which has no folders."""
     if filesystem.type_name not in OBJECT_STORES:
         make_private(filesystem, folder)
 
 
 def locate(path: str) -> tuple[fs.FileSystem, str]:
-    """The filesystem of an absolute path or URI, and the path within it. Raises what `pyarrow.fs` raises."""
+    """Return the filesystem of an absolute path or URI, and the path within it. Raises what `pyarrow.fs` raises."""
     scheme, separator, rest = path.partition("://")
     if not separator:
         return fs.LocalFileSystem(), path
-    # Only the root goes through the URI parser: it would take the `?` of a glob for a query.
+    # Only the root goes through the URI parser, because it would read the `?` of a glob as the start of a query.
     authority, _, inside = rest.partition("/")
     filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
     return filesystem, f"{root.rstrip('/')}/{inside}"
 
 
 def listing(filesystem: fs.FileSystem, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
-    """What is in a folder now, `recursive` also in those below it; nothing if it is not there. Raises what the
-    filesystem raises, and OSError for a file name that is not UTF-8."""
+    """Return the entries of a folder, with `recursive` also those of the folders below it.
+
+    A folder that does not exist has no entries. Raises what the filesystem raises, and OSError for a file name that is
+    not UTF-8.
+    """
     selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
     for _ in range(_LOOKS):
         with suppress(FileNotFoundError):  # Arrow found no folder, and one that another program made meanwhile
@@ -77,23 +87,23 @@ def listing(filesystem: fs.FileSystem, folder: str, recursive: bool = False) -> 
 
 
 def _listed(filesystem: fs.FileSystem, selector: fs.FileSelector) -> list[fs.FileInfo]:
-    found: list[fs.FileInfo] = filesystem.get_file_info(selector)
-    for each in found:
+    entries: list[fs.FileInfo] = filesystem.get_file_info(selector)
+    for entry in entries:
         try:
-            each.path  # noqa: B018 - Arrow decodes it when it is asked for
+            entry.path  # noqa: B018 - Arrow decodes the name only when the attribute is read
         except UnicodeDecodeError as error:
             raise OSError(f"{selector.base_dir}: the file name {error.object!r} is not UTF-8; rename it") from None
-    return found
+    return entries
 
 
 def brief(error: Exception) -> str:
-    """The first line of what a library says: some add a page of places where they looked for theirs."""
+    """Return the first line of a library's message. Some libraries add a page of folders in which they searched."""
     return str(error).partition("\n")[0]
 
 
 def opened(path: str) -> pa.NativeFile:
-    """A file to read from. Raises ValueError for what is no file: a pipe would never end; and what the filesystem
-    raises."""
+    """Open a file to read from it. Raises what the filesystem raises, and ValueError for what is no regular file: the
+    content of a pipe would never end."""
     filesystem, inside = locate(path)
     if isinstance(filesystem, fs.LocalFileSystem) and not stat.S_ISREG(os.stat(inside).st_mode):
         raise ValueError("it is no regular file")
@@ -101,21 +111,23 @@ def opened(path: str) -> pa.NativeFile:
 
 
 def read_whole(path: str, most: int) -> bytes:
-    """All of a file. Raises ValueError for one of more than `most` bytes, of which nothing is read, and for what is no
-    file; and what the filesystem raises."""
+    """Return the content of a file of at most `most` bytes.
+
+    Raises ValueError for a larger file, without reading it, and for what is no file. Raises what the filesystem raises.
+    """
     with opened(path) as stream:
         if (size := stream.size()) > most:
-            raise ValueError(f"it has {size} bytes, and none that Headgate wrote has more than {most}")
+            raise ValueError(f"it has {size} bytes, and Headgate writes at most {most}, so it is another file")
         content: bytes = stream.read(size)
         return content
 
 
 def write_new(path: str, content: bytes) -> bool:
-    """Create a file with this content, unless a file of that name is there. Return whether this call created it: of
-    several programs that try at the same moment exactly one does.
+    """Create a file with this content, unless a file of that name exists. Return whether this call created it.
 
-    Local disks create it with `O_EXCL`, HDFS renames without overwriting, S3 puts it on the condition that there is
-    none (see `put_new`). Raises ConfigError for other filesystems, and what the filesystem raises.
+    If several programs try at the same moment, exactly one of them creates the file. Local disks create it with
+    `O_EXCL`, HDFS renames without overwriting, and S3 has conditional writes (see `put_new`). Raises ConfigError for
+    other filesystems, and what the filesystem raises.
     """
     filesystem, inside = locate(path)
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -127,14 +139,14 @@ def write_new(path: str, content: bytes) -> bool:
 
         return put_new(inside, content, filesystem.region)
     raise ConfigError(
-        f"{path}: {filesystem.type_name} cannot create a file only if it is not there, so two programs could "
+        f"{path}: {filesystem.type_name} cannot create a file only if it does not exist, so two programs could "
         "both own this folder; use a local or shared disk, HDFS or S3"
     )
 
 
 def write_whole(path: str, content: bytes) -> None:
-    """Write a file that readers see as a whole or not at all, in place of one that may be there. The folder must be
-    there. Raises what the filesystem raises."""
+    """Write or replace a file, so that readers see either all of the new content or none of it. The folder must exist.
+    Raises what the filesystem raises."""
     filesystem, inside = locate(path)
     if filesystem.type_name in OBJECT_STORES:
         _write(filesystem, inside, content)
@@ -153,14 +165,14 @@ def write_whole(path: str, content: bytes) -> None:
 
 
 def create_private(filesystem: fs.FileSystem, path: str) -> None:
-    """An empty file that its owner alone may use: Arrow keeps the mode of a file that it writes over."""
+    """Create an empty file that only its owner may use. Arrow keeps the mode of a file that it then writes over."""
     if isinstance(filesystem, fs.LocalFileSystem):
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 
 
 def sync(filesystem: fs.FileSystem, path: str) -> None:
-    """Have the machine's disk hold what is in a file or folder now, so that power may fail; other filesystems see to
-    that themselves when a file is closed."""
+    """Write the content of a local file or folder to the disk now, so that it survives a loss of power. Other
+    filesystems do so themselves when a file is closed."""
     if isinstance(filesystem, fs.LocalFileSystem):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -170,8 +182,8 @@ def sync(filesystem: fs.FileSystem, path: str) -> None:
 
 
 def sync_folder(filesystem: fs.FileSystem, path: str) -> None:
-    """The same for the folder of a file, and the one above. Not every filesystem can; then power that fails at once
-    may lose the entry."""
+    """Write the entry of a file to the disk now: its folder, and the folder above. Where the filesystem cannot do so, a
+    loss of power soon after may lose the entry."""
     folder = path.rpartition("/")[0]
     with suppress(OSError):
         sync(filesystem, folder)
@@ -192,7 +204,7 @@ def _create_local(path: str, content: bytes) -> bool:
 
 
 def _rename_to_new(filesystem: fs.FileSystem, path: str, content: bytes) -> bool:
-    hidden = _beside(path)
+    hidden = _beside(path)  # unlike a file that appears while it is written, a renamed file is whole
     _write(filesystem, hidden, content)
     try:
         filesystem.move(hidden, path)
@@ -211,5 +223,6 @@ def _write(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
 
 
 def _beside(path: str) -> str:
+    """Return a new hidden name in the same folder."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}-{uuid.uuid4().hex}"

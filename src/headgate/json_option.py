@@ -1,4 +1,4 @@
-"""`--json PATH` of the commands: looked at before anything runs, so that no report is lost to a bad path."""
+"""The option `--json PATH` of the commands. It is checked before anything runs, so that a bad path loses no report."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from typing import Any
 from headgate.errors import SinkError
 
 
-def add_json_option(parser: argparse.ArgumentParser, **how: Any) -> None:
-    """The option; a path that cannot be written is wrong usage. `how` goes to `add_argument`, too."""
-    parser.add_argument("--json", type=_writable, metavar="PATH", help="write the report as JSON; - is stdout", **how)
+def add_json_option(parser: argparse.ArgumentParser, **options: Any) -> None:
+    """Add `--json PATH` to a parser, which refuses a path that cannot be written. Pass `options` to `add_argument`."""
+    text = "write the report as JSON; - is stdout"
+    parser.add_argument("--json", type=_writable, metavar="PATH", help=text, **options)
 
 
 def write_json(target: str | None, report: Any) -> None:
-    """Write a report to a path, to standard output (`-`), or nowhere; what is no finite number is null there, since
-    JSON has no word for it. Raises SinkError."""
+    """Write a report to a path, to standard output (`-`), or nowhere (None).
+
+    NaN and infinite numbers become null, since JSON cannot express them. Raises SinkError.
+    """
     if target is None:
         return
     text = json.dumps(_finite(report), indent=2) + "\n"
@@ -30,7 +33,7 @@ def write_json(target: str | None, report: Any) -> None:
     try:
         Path(target).write_text(text)
     except OSError as error:
-        raise SinkError(f"the report is not written: {error}") from None
+        raise SinkError(f"cannot write the report to {target}: {error}") from None
 
 
 def _finite(report: Any) -> Any:
@@ -48,7 +51,7 @@ def _writable(text: str) -> str:
     if os.path.isdir(path):
         raise argparse.ArgumentTypeError(f"{text!r} is a folder; name a file in it")
     if not os.path.isdir(path.parent):
-        raise argparse.ArgumentTypeError(f"{text!r}: there is no such folder")
+        raise argparse.ArgumentTypeError(f"{text!r}: there is no such folder; make {path.parent} first")
     if not os.access(path if os.path.exists(path) else path.parent, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written; check the permissions")
     return text

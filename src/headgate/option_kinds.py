@@ -1,4 +1,4 @@
-"""The types that options have: how a value of each is read, and how it is written."""
+"""The kinds of options: how a value of each kind is read, and how the documentation shows it."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def _duration_text(value: float) -> str:
 
 
 def one_of(*names: str) -> Kind:
-    """Options that are one of these words."""
+    """Return the kind of an option whose value is one of these words."""
 
     def parse(value: object) -> object:
         if value not in names:
-            *most, last = (f'"{name}"' for name in names)
-            raise ConfigError(f"{value!r} is unknown: it must be {', '.join(most)} or {last}")
+            *first, last = (f'"{name}"' for name in names)
+            raise ConfigError(f"{value!r} is unknown: it must be {', '.join(first)} or {last}")
         return value
 
     return Kind("text", parse)
 
 
 def member_of(members: type[enum.StrEnum]) -> Kind:
-    """The same, of words that are an enumeration's."""
+    """Return the kind of an option whose value is a member of an enumeration. Users give it as a word."""
     words = one_of(*members)
     return Kind("text", lambda value: members(words.parse(value)))
 
 
 def or_none(kind: Kind) -> Kind:
-    """The same kind of options, also None."""
+    """Return a kind that also accepts None."""
     return Kind(
         kind.name,
         lambda value: None if value is None else kind.parse(value),
@@ -74,12 +74,12 @@ def _buffer_timeout(value: object) -> float | str:
     if value == "adaptive":
         return "adaptive"
     try:
-        found = seconds(value)
+        timeout = seconds(value)
     except ConfigError as error:
         raise ConfigError(f"{error.message}; or {others}") from None
-    if found < 0 and found != -1:
+    if timeout < 0 and timeout != -1:
         raise ConfigError(f"{value!r} is impossible: it must be a duration, {others}")
-    return found
+    return timeout
 
 
 def _strategy(value: object) -> RestartStrategy:
@@ -93,12 +93,14 @@ def _path(value: object) -> str:
         raise ConfigError(f"{value!r} is not a path")
     if "://" in str(value):
         return refuse_credentials(str(value))
-    return os.path.abspath(os.path.expanduser(value))  # the driver's, wherever it is used
+    return os.path.abspath(os.path.expanduser(value))  # here, since other processes have other working folders
 
 
 def refuse_credentials(uri: str) -> str:
-    """The URI. Raises ConfigError if it holds a password, a key or a token: it is stored in checkpoints, sent to all
-    machines, and shown in errors and reports."""
+    """Return the URI. Raises ConfigError if it holds a password, a key or a token.
+
+    The job stores URIs in checkpoints, sends them to all machines, and shows them in errors and reports.
+    """
     if has_credentials(uri):
         raise ConfigError(
             f"{redacted(uri)}: holds credentials, which would be stored in checkpoints and shown in errors; leave them "
@@ -110,16 +112,18 @@ def refuse_credentials(uri: str) -> str:
 
 def _host(value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{value!r} is not the name or address of a machine")
+        raise ConfigError(f"{value!r} is not the name or address of a machine, which is a string that is not empty")
     return value
 
 
 def _ports(value: object) -> tuple[int, int]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise ConfigError(f"{value!r} must be (first, last)")
+        raise ConfigError(f"{value!r} must be (first, last), two port numbers")
     first, last = _whole(value[0]), _whole(value[1])
     if not 0 < first <= last < 65536:
-        raise ConfigError(f"{(first, last)} is impossible: it must be (first, last), 1 to 65535")
+        raise ConfigError(
+            f"{(first, last)} is impossible: it must be (first, last), 1 to 65535, and last not below first"
+        )
     return first, last
 
 

@@ -1,4 +1,4 @@
-"""What an option is, declared in one place: its default, how values are read, their bounds, its unit and meaning."""
+"""Declare an option in one place: its default, how values are read, their bounds, its unit and its meaning."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ _KEY = "option"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A type of options: what the documentation calls it, how a value is read, and how it is written.
+    """A kind of options: its name in the documentation, how a value is read, and how a value is shown.
 
-    `parse` raises ConfigError."""
+    `parse` returns the value in its final form, and raises ConfigError for a value that is not of this kind.
+    """
 
     name: str
     parse: Callable[[Any], Any]
@@ -25,7 +26,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a job. Bounds are in `unit`; `needs` is the option without which this one does nothing."""
+    """One option of a job. Bounds are in `unit`. `needs` names the option without which this one has no effect."""
 
     kind: Kind
     meaning: str
@@ -37,14 +38,14 @@ class Option:
     needs: str | None = None
 
     def parse(self, name: str, value: object) -> Any:
-        """Raises ConfigError, with the option's name."""
+        """Read a value and check its bounds. Raises ConfigError with the option's name."""
         try:
-            found = self.kind.parse(value)
+            parsed = self.kind.parse(value)
         except ConfigError as error:
             raise ConfigError(f"option {name}: {error.message}") from None
-        if isinstance(found, (int, float)):
-            self._check(name, found)
-        return found
+        if isinstance(parsed, (int, float)):
+            self._check(name, parsed)
+        return parsed
 
     def _check(self, name: str, value: float) -> None:
         too_low = (self.least is not None and value < self.least) or (self.above is not None and value <= self.above)
@@ -57,15 +58,15 @@ class Option:
 
 
 def option(default: Any, kind: Kind, meaning: str, *, unit: str | None = None, **bounds: Any) -> Any:
-    """A field of a dataclass that is an option; `bounds` are the last fields of Option.
+    """Return a field of a dataclass that is an option. `bounds` are the last four fields of `Option`.
 
-    parallelism: int = option(1, WHOLE, "Subtasks of an operator.", unit="subtasks", least=1)
+    `parallelism: int = option(1, WHOLE, "Subtasks of an operator.", unit="subtasks", least=1)`
     """
     described = Option(kind, meaning, kind.unit if unit is None else unit, **bounds)
     return field(default=default, metadata={_KEY: described})
 
 
 def option_of(declared: Field[Any]) -> Option:
-    """Return what `option` was given."""
-    found: Option = declared.metadata[_KEY]
-    return found
+    """Return the `Option` of a field that `option` made."""
+    described: Option = declared.metadata[_KEY]
+    return described

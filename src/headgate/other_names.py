@@ -1,4 +1,4 @@
-"""What people who know Flink or Spark look for, and how Headgate calls it: one table for all classes and modules."""
+"""Names of Flink and Spark, and what to write in Headgate instead: one table for all classes and modules."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 _SLOTS: Final = "hg.StreamEnvironment(parallelism=2)"
 _FIRES: Final = (
-    'allowed_lateness("10 min"): a window gives its row when the watermark passes its end, and again for each late row '
-    "that is allowed"
+    'allowed_lateness("10 min"): a window emits its row when the watermark passes its end, and again for each late row '
+    "within this time"
 )
 _SQL: Final = 'filter("a > 1"), select(b="a + 1"): SQL is for expressions, not for whole queries'
-_STOP: Final = "job = env.execute_async(), then job.stop() or job.cancel(); an environment needs no end"
+_STOP: Final = "job = env.execute_async(), then job.stop() or job.cancel(); nothing closes an environment"
 #: What to write in place of each name.
 _INSTEAD: Final = {
     # Streams
@@ -189,7 +189,7 @@ _HANDLE: Final = {
     **dict.fromkeys(("trigger_savepoint", "triggerSavepoint"), 'savepoint("savepoints/")'),
     **dict.fromkeys(("lastProgress", "recentProgress", "get_accumulators", "getAccumulators"), "metrics()"),
 }  # fmt: skip
-#: Of these only what stands below: a function of the user's, too, may lack any name.
+#: The same for classes that use no other table: a user's function may lack any name, and mean something else by it.
 _ON_THEIR_OWN: Final = {
     "ProcessContext": _CONTEXT,
     "KeyedProcessFunction": dict.fromkeys(
@@ -215,7 +215,7 @@ _ON_THEIR_OWN: Final = {
         **dict.fromkeys(("get_all_accumulator_results", "getAllAccumulatorResults"), 'metrics["rows_in"] and the like'),
     },
 }
-#: What to write where the same name means something else than elsewhere.
+#: What to write in place of a name in one class or module, where the name means something else than in `_INSTEAD`.
 _INSTEAD_AT: Final = {
     "StreamEnvironment": {"setParallelism": _SLOTS, "set_parallelism": _SLOTS, "sql": _SQL, "stop": _STOP},
     "DataStream": {
@@ -234,15 +234,18 @@ _INSTEAD_AT: Final = {
         **dict.fromkeys(("list", "memory", "pandas", "table"), "collect()"),
         **dict.fromkeys(
             ("delta", "iceberg", "jdbc", "database", "sql", "postgres", "dataframe", "table_sink"),
-            "foreach_dataframe(fn), whose function writes a DataFrame of Spark wherever Spark can",
+            "foreach_dataframe(fn), whose function gets a DataFrame of Spark and writes it",
         ),
     },
 }
 
 
 def advice(places: Sequence[str], name: str) -> str:
-    """What to write in place of a name of a class or module, for the end of a message; empty for a name that no other
-    system would look for there. The first of these places that has names of its own counts."""
+    """Return the end of a message: what to write in place of a name that a class or module lacks.
+
+    `places` are names of classes or modules, and the first that has a table of its own counts. The result is empty for
+    a name that no other system has.
+    """
     place = next((place for place in places if place in _ON_THEIR_OWN or place in _INSTEAD_AT), "")
     if place in _ON_THEIR_OWN:
         instead = _ON_THEIR_OWN[place].get(name)
@@ -252,20 +255,20 @@ def advice(places: Sequence[str], name: str) -> str:
 
 
 class OtherNames:
-    """A missing attribute that Flink or Spark has is an AttributeError that says how Headgate calls it."""
+    """A base class whose AttributeErrors say what to write in place of a name of Flink or Spark."""
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # type checkers are to report such names themselves
+    if not TYPE_CHECKING:  # so that type checkers report such names themselves
 
         def __getattr__(self, name: str) -> object:
             kind = type(self)
-            if isinstance(getattr(kind, name, None), property):  # which lacks something itself: have it say so
+            if isinstance(getattr(kind, name, None), property):  # it raised an AttributeError itself: raise that again
                 return object.__getattribute__(self, name)
             instead = advice([each.__name__ for each in kind.__mro__], name)
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{instead}", name=name, obj=self)
 
 
 def missing(module: str, name: str) -> AttributeError:
-    """For the `__getattr__` of a module."""
+    """Return the AttributeError that a module's `__getattr__` raises for a name."""
     return AttributeError(f"module {module!r} has no attribute {name!r}{advice([module], name)}", name=name)

@@ -1,18 +1,23 @@
 """One owner of a folder: the program that claimed it last.
 
-A driver that was paused and replaced wakes up beside its successor. Each program that starts or resumes a job claims
-the job's folder with an epoch, one above all claims before; the claim is a file that exactly one program can create.
-Whoever holds the highest epoch owns the folder. The others find out at their next `check`, and end.
+The problem: a driver may be paused and replaced, and then wake up beside its successor.
 
-A program has one epoch for all that it owns: a job's checkpoints, and the results of its sinks. A claim to the results
-that comes late does not count then, for its epoch is an older one.
+The rule: each program that starts or resumes a job claims the job's folder with an epoch, one above all earlier claims.
+The claim is a file that exactly one program can create. The program with the highest epoch owns the folder. The other
+programs notice at their next `check`, and end.
 
-A check alone protects nothing: a program may be paused between its check and what it does then. So the names of files
-carry their owner's epoch, a program renames and removes files of its own and of older epochs only, and a new owner
-first commits or removes what older ones left hidden. What an older program then still does finds no file.
+A program has one epoch for everything that it owns: a job's checkpoints, and the results of its sinks. So a program
+that claims the results too late does not own them, because its epoch is older.
 
-`<folder>/<epoch>` is a claim, and says who made it; `<folder>/<epoch>.note` is what that owner wants its successors to
-know. Only the owner of an epoch writes them.
+A check alone protects nothing, since a program may be paused between the check and its next action. Therefore:
+
+- The names of files carry their owner's epoch.
+- A program renames and removes only its own files and those of older epochs.
+- A new owner first commits or removes the hidden files of older owners. A later action of an older owner then finds no
+  file.
+
+`<folder>/<epoch>` is a claim, and names the program that made it. `<folder>/<epoch>.note` is a note of that owner to
+its successors. Only the owner of an epoch writes these two files.
 """
 
 from __future__ import annotations
@@ -31,17 +36,18 @@ from typing import Any, Final
 from headgate.errors import CheckpointError, Superseded
 from headgate.filesystems import listing, locate, make_for_files, read_whole, write_new, write_whole
 
-#: So many digits: more than any job needs.
+#: The highest epoch: more than any job needs.
 LAST_EPOCH: Final = 10**15
 _CLAIM: Final = re.compile(r"([1-9][0-9]{0,15})")
 _NOTE: Final = re.compile(r"([1-9][0-9]{0,15})\.note")
-#: Bytes: more than any program writes.
+#: The longest claim or note in bytes: more than any program writes.
 _LONGEST: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Who claims: the run of a job, and the process that runs it. `since` is in seconds since the epoch."""
+    """The program that makes a claim: the run of a job, and the process that runs it. `since` is the time of its start,
+    in seconds since 1970."""
 
     run: str
     host: str
@@ -50,7 +56,7 @@ class Program:
 
     @staticmethod
     def this(run: str) -> Program:
-        """The calling process."""
+        """Return the calling process as the program of a run."""
         return Program(run, socket.gethostname(), os.getpid(), time.time())
 
     def __str__(self) -> str:
@@ -59,9 +65,9 @@ class Program:
 
 
 class Ownership:
-    """A program's claim to a folder, by path or URI. `epoch` is 0 before `claim`.
+    """A program's claim to a folder, which is a path or URI. `epoch` is 0 before `claim`.
 
-    Methods raise what the filesystem raises, and ConfigError where it cannot create a file exclusively.
+    Methods raise what the filesystem raises, and ConfigError if it cannot create a file exclusively.
     """
 
     def __init__(self, folder: str, program: Program) -> None:
@@ -70,19 +76,23 @@ class Ownership:
         self._program = program
 
     def claim(self, least: int = 1) -> int:
-        """Become the owner, with an epoch above all there are, `least` or more. The folder is made if it is not
-        there."""
+        """Become the owner, with an epoch above all existing ones and of at least `least`. Make the folder if it does
+        not exist. Return the epoch; raises CheckpointError if a file there has the highest epoch."""
         while True:
             epoch = max(least, 1 + self.newest())
             if epoch > LAST_EPOCH:
-                raise CheckpointError(f"{self.folder}: {epoch - 1} is no epoch of a program; remove that file")
-            # A program that slept after it had listed may create an epoch that others have passed and removed.
+                raise CheckpointError(
+                    f"{self.folder}: the file {epoch - 1} is no claim of a program: epochs end at {LAST_EPOCH}; remove "
+                    "that file"
+                )
+            # A program that was paused after it listed may create an epoch that newer owners have removed. So look
+            # again.
             if self.claim_as(epoch) and self.newest() == epoch:
                 return epoch
 
     def claim_as(self, epoch: int) -> bool:
-        """Claim the folder with the epoch that the program has elsewhere; whether no other program has that one here.
-        A newer one may own the folder all the same."""
+        """Claim the folder with the epoch that the program has elsewhere. Return False if another program has this
+        epoch here. If True, a program with a newer epoch may still own the folder."""
         filesystem, inside = locate(self.folder)
         content = json.dumps(asdict(self._program)).encode()
         for is_last in (False, False, True):
@@ -98,17 +108,17 @@ class Ownership:
         return is_new
 
     def newest(self) -> int:
-        """The owner's epoch; 0 for none."""
+        """Return the owner's epoch, or 0 if there is no owner."""
         return max(self.epochs(), default=0)
 
     def check(self) -> None:
-        """Raise Superseded if another program has claimed the folder since, or has removed the claim."""
+        """Raise Superseded if another program has claimed the folder since, or if the claim is gone."""
         newest = self.newest()
         if not newest:
             raise Superseded(
-                f"{self.folder}: was removed, and with it what says that this program owns the job, by hand or by "
-                "another job that writes there with mode='overwrite'; it has ended and left everything as it is. Leave "
-                "the folders of checkpoints and results to one job while it runs"
+                f"{self.folder}: was removed, by hand or by another job that writes there with mode='overwrite'. The "
+                f"claim of this program (epoch {self.epoch}) was in it, so this program has ended and changed nothing "
+                "more. Leave the folders of checkpoints and results to one job while it runs"
             )
         if newest != self.epoch:
             raise Superseded(
@@ -117,32 +127,33 @@ class Ownership:
             )
 
     def note(self, content: Mapping[str, Any]) -> None:
-        """Replace the owner's note, durably."""
+        """Write or replace the owner's note, durably. `content` must be JSON values."""
         write_whole(f"{self.folder}/{self.epoch}.note", json.dumps(content).encode())
 
     def notes(self, known: Collection[int] = ()) -> dict[int, Any]:
-        """What owners noted, by epoch, but for those of `known` epochs. Raises ValueError for what is no note."""
-        found: dict[int, Any] = {}
-        for epoch in sorted(set(self._found(_NOTE)).difference(known)):
+        """Return the notes of all owners by epoch, except those of `known` epochs. Raises ValueError for a file that is
+        no note."""
+        notes: dict[int, Any] = {}
+        for epoch in sorted(set(self._epochs_of(_NOTE)).difference(known)):
             with suppress(FileNotFoundError):  # a newer owner has removed it
-                found[epoch] = self._read(f"{epoch}.note")
-        return found
+                notes[epoch] = self._read(f"{epoch}.note")
+        return notes
 
     def runs(self) -> dict[int, str]:
-        """Which run made each claim, by epoch; of those that say so."""
-        found = {}
+        """Return the run that made each claim, by epoch. Claims that cannot be read are left out."""
+        runs = {}
         for epoch in self.epochs():
             with suppress(OSError, ValueError, KeyError, TypeError):  # a newer owner has removed it, or it is damaged
-                found[epoch] = str(self._read(str(epoch))["run"])
-        return found
+                runs[epoch] = str(self._read(str(epoch))["run"])
+        return runs
 
     def epochs(self) -> list[int]:
-        """All claims there are."""
-        return self._found(_CLAIM)
+        """Return the epochs of all claims."""
+        return self._epochs_of(_CLAIM)
 
     def forget(self, last: int) -> None:
-        """Remove the claims and notes of epochs up to `last`, but none of newer owners."""
-        for epoch in {*self.epochs(), *self._found(_NOTE)}:
+        """Remove the claims and notes of epochs up to `last`, but none of owners newer than this program."""
+        for epoch in {*self.epochs(), *self._epochs_of(_NOTE)}:
             if epoch <= min(last, self.epoch):
                 self._remove(f"{epoch}.note")
                 self._remove(str(epoch))
@@ -152,13 +163,14 @@ class Ownership:
         with suppress(FileNotFoundError):
             filesystem.delete_file(inside)
 
-    def _found(self, pattern: re.Pattern[str]) -> list[int]:
+    def _epochs_of(self, pattern: re.Pattern[str]) -> list[int]:
+        """Return the epochs in the names of files that match the pattern."""
         filesystem, inside = locate(self.folder)
         entries = listing(filesystem, inside)
-        return [int(found[1]) for entry in entries if (found := pattern.fullmatch(entry.base_name))]
+        return [int(match[1]) for entry in entries if (match := pattern.fullmatch(entry.base_name))]
 
     def _read(self, name: str) -> Any:
-        """Raises ValueError for what no program wrote."""
+        """Return the values in a claim or note. Raises ValueError for content that no program wrote."""
         try:
             return json.loads(read_whole(f"{self.folder}/{name}", _LONGEST))
         except RecursionError:
@@ -171,4 +183,4 @@ class Ownership:
             values = self._read(str(epoch))
             return str(Program(str(values["run"]), str(values["host"]), int(values["pid"]), float(values["since"])))
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
-            return "it does not say which"
+            return "its claim cannot be read"

@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them: numbers, strings with a unit, `timedelta`."""
+"""Read sizes and durations as users write them: numbers, strings with a unit, `timedelta`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ _SIZES = {"b": 1, "kb": 1 << 10, "kib": 1 << 10, "k": 1 << 10, "mb": 1 << 20, "m
 _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds": 1.0, "m": 60.0, "min": 60.0,
           "minute": 60.0, "minutes": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0,
           "d": 86400.0, "day": 86400.0, "days": 86400.0}  # fmt: skip
-#: Seconds. Python can wait for no more than 292 years at once.
+#: The longest duration, in seconds. Python cannot wait for more than 292 years at once.
 _LONGEST = 100_000 * 86400
 _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
-def _quantity(value: object, units: dict[str, float] | dict[str, int], what: str, default_unit: str) -> float:
+def _quantity(value: object, units: dict[str, float] | dict[str, int], kind: str, example: str) -> float:
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ConfigError(f"{value!r} is not a {what}; write a number or for example {default_unit!r}")
+        raise ConfigError(f"{value!r} is not a {kind}; write a number or for example {example!r}")
     number, unit = match.groups()
     if unit and unit.lower() not in units:
         raise ConfigError(f"{value!r}: unknown unit {unit!r}; known: {', '.join(units)}")
@@ -28,27 +28,36 @@ def _quantity(value: object, units: dict[str, float] | dict[str, int], what: str
 
 
 def size(value: object) -> int:
-    """Bytes from an int or a string with a unit. Raises ConfigError."""
+    """Return bytes from an int or from a string with a unit. 1 kb is 1024 bytes. Raises ConfigError.
+
+    >>> size("32 kb")
+    32768
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return int(_quantity(value, _SIZES, "size", "32 kb"))
 
 
 def seconds(value: object) -> float:
-    """Seconds from a number, a `timedelta` or a string with a unit. Raises ConfigError, also for what is not finite or
-    longer than clocks and waits can take."""
-    found: float
+    """Return seconds from a number, a `timedelta` or a string with a unit.
+
+    Raises ConfigError for other values, and for a duration of more than 100,000 days.
+
+    >>> seconds("100 ms")
+    0.1
+    """
+    duration: float
     if isinstance(value, timedelta):
-        found = value.total_seconds()
+        duration = value.total_seconds()
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
-        found = value
+        duration = value
     else:
-        found = _quantity(value, _TIMES, "duration", "100 ms")
-    if not -_LONGEST <= found <= _LONGEST:  # nor is NaN
+        duration = _quantity(value, _TIMES, "duration", "100 ms")
+    if not -_LONGEST <= duration <= _LONGEST:  # also refuses NaN, for which both comparisons are false
         raise ConfigError(f"{value!r} is impossible: a duration is finite, and at most 100000 days")
-    return float(found)
+    return float(duration)
 
 
 def microseconds(value: object) -> int:
-    """Whole microseconds, the unit of event time, from whatever `seconds` takes."""
+    """Return whole microseconds, the unit of event time, from a value that `seconds` accepts. Raises ConfigError."""
     return round(seconds(value) * 1_000_000)

@@ -1,6 +1,6 @@
-"""Whether, and after how long, a job that failed is restarted from its last checkpoint: `Config(restart=...)`.
+"""Restart strategies, for `Config(restart=...)`: whether and when a failed job restarts from its last checkpoint.
 
-Durations are numbers (seconds), strings with a unit or `timedelta`. An impossible one raises ConfigError.
+Durations are numbers (seconds), strings with a unit, or `timedelta`. An impossible duration raises ConfigError.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _Duration: TypeAlias = float | str | timedelta
 
 @dataclass(frozen=True, slots=True)
 class NoRestart:
-    """The first failure fails the job."""
+    """The strategy of `none`."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedDelay:
-    """So many restarts in all, each after the same delay (seconds)."""
+    """The strategy of `fixed`. `delay` is in seconds."""
 
     attempts: int
     delay: float
@@ -32,8 +32,7 @@ class FixedDelay:
 
 @dataclass(frozen=True, slots=True)
 class ExponentialDelay:
-    """The first restart at once, the next after `initial` seconds, then `factor` times longer each up to `max`. A job
-    that has run for `reset` seconds since its restart begins again."""
+    """The strategy of `exponential`. `initial`, `max` and `reset` are in seconds."""
 
     initial: float
     max: float
@@ -43,7 +42,7 @@ class ExponentialDelay:
 
 @dataclass(frozen=True, slots=True)
 class FailureRate:
-    """Restarts `delay` seconds after each failure, but not with more than `max_failures` within `interval` seconds."""
+    """The strategy of `failure_rate`. `interval` and `delay` are in seconds."""
 
     max_failures: int
     interval: float
@@ -54,31 +53,47 @@ RestartStrategy: TypeAlias = NoRestart | FixedDelay | ExponentialDelay | Failure
 
 
 def none() -> NoRestart:
-    """The first failure fails the job."""
+    """Never restart: the first failure fails the job.
+
+    >>> config = hg.Config(checkpoint_dir="checkpoints/", restart=hg.restart.none())
+    """
     return NoRestart()
 
 
 def fixed(attempts: int = 3, delay: _Duration = "1 s") -> FixedDelay:
-    """Restart up to `attempts` times in all, each `delay` after the failure."""
+    """Restart `delay` after each failure, and up to `attempts` times in all.
+
+    >>> config = hg.Config(checkpoint_dir="checkpoints/", restart=hg.restart.fixed(3, delay="10 s"))
+    """
     return FixedDelay(_count("attempts", attempts), _duration("delay", delay))
 
 
 def exponential(initial: _Duration = "1 s", max: _Duration = "1 min", factor: float = 1.5,
                 reset: _Duration = "1 h") -> ExponentialDelay:  # fmt: skip
-    """Restart at once, then after `initial`, then `factor` times longer each time up to `max`, without an end. When
-    the job has run for `reset` since its last restart, the next one is at once again."""
-    made = ExponentialDelay(
+    """Restart after delays that grow, without a limit on the number of restarts.
+
+    The first restart is at once. The second waits for `initial`, and each later one waits `factor` times longer than
+    the one before, up to `max`. When the job has run for `reset` since its last restart, the delays start again.
+
+    >>> strategy = hg.restart.exponential(initial="2 s", max="5 min", factor=2.0)
+    >>> config = hg.Config(checkpoint_dir="checkpoints/", restart=strategy)
+    """
+    strategy = ExponentialDelay(
         _duration("initial", initial, above=True), _duration("max", max), factor, _duration("reset", reset)
     )
-    if made.max < made.initial:
+    if strategy.max < strategy.initial:
         raise ConfigError(f"max={max!r} is impossible: it must be at least initial={initial!r}")
     if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not 1 <= factor < float("inf"):
-        raise ConfigError(f"factor={factor!r} is impossible: it must be a number from 1 on")
-    return made
+        raise ConfigError(f"factor={factor!r} is impossible: it must be a number of at least 1")
+    return strategy
 
 
 def failure_rate(max_failures: int, interval: _Duration, delay: _Duration = "1 s") -> FailureRate:
-    """Restart `delay` after each failure, unless there were more than `max_failures` within the last `interval`."""
+    """Restart `delay` after each failure. More than `max_failures` within `interval` fail the job.
+
+    >>> strategy = hg.restart.failure_rate(3, interval="10 min", delay="5 s")
+    >>> config = hg.Config(checkpoint_dir="checkpoints/", restart=strategy)
+    """
     return FailureRate(
         _count("max_failures", max_failures), _duration("interval", interval, above=True), _duration("delay", delay)
     )
@@ -86,15 +101,15 @@ def failure_rate(max_failures: int, interval: _Duration, delay: _Duration = "1 s
 
 def _count(name: str, value: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{name}={value!r} is impossible: it must be a whole number from 1 on")
+        raise ConfigError(f"{name}={value!r} is impossible: it must be a whole number of at least 1")
     return value
 
 
 def _duration(name: str, value: _Duration, *, above: bool = False) -> float:
     try:
-        found = seconds(value)
+        duration = seconds(value)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error.message}") from None
-    if found < 0 or (above and found == 0):
+    if duration < 0 or (above and duration == 0):
         raise ConfigError(f"{name}={value!r} is impossible: it must be {'above' if above else 'at least'} 0")
-    return found
+    return duration

@@ -1,8 +1,10 @@
-"""What S3 is asked for through boto3, because `pyarrow.fs` cannot: to create an object only if there is none.
+"""Create an S3 object only if there is none. `pyarrow.fs` cannot do this, so this module uses boto3.
 
-Needs the extra `headgate[s3]`. Both libraries must reach the same service. Credentials come from the same places: the
-variables `AWS_*`, the files in `~/.aws`, the machine's role. The endpoint comes from the environment alone, since
-`pyarrow.fs` does not read one from `~/.aws/config`, and the region is the one that `pyarrow.fs` found for the bucket.
+It needs the extra `headgate[s3]`. Both libraries must reach the same service:
+
+- Both take credentials from the variables `AWS_*`, from the files in `~/.aws`, or from the machine's role.
+- The endpoint comes from the environment alone, since `pyarrow.fs` does not read it from `~/.aws/config`.
+- The region is the one that `pyarrow.fs` found for the bucket.
 """
 
 from __future__ import annotations
@@ -13,17 +15,21 @@ from typing import Any
 
 from headgate.errors import ConfigError
 
-#: The condition did not hold; 409: another program writes the same object now, and one of the two has it.
-_THERE = ("PreconditionFailed", "412")
-_AGAIN = ("ConditionalRequestConflict", "409")
+#: Codes for an object that exists already.
+_EXISTS = ("PreconditionFailed", "412")
+#: Codes for an object that another program writes at this moment. Only a new attempt shows whether it succeeds.
+_CONFLICT = ("ConditionalRequestConflict", "409")
 _ATTEMPTS = 5
-#: Seconds. With three attempts a service that accepts connections and never answers is known after 33 s.
+#: Seconds. With three attempts, a service that accepts connections and never answers fails the call after 33 s.
 _CONNECT_TIMEOUT, _READ_TIMEOUT = 3, 10
 
 
 def put_new(path: str, content: bytes, region: str) -> bool:
-    """Create the object `bucket/key` unless there is one; whether this call created it. It may say no of an object that
-    it did create, if the answer to its first attempt was lost. Raises OSError, and ConfigError without boto3."""
+    """Create the object at `path` (`bucket/key`) unless it exists. Return whether this call created it.
+
+    If the answer to the first attempt is lost, the call may return False for an object that it did create. Raises
+    OSError, and ConfigError without boto3.
+    """
     bucket, _, key = path.partition("/")
     client = _client(region, os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
     from botocore.exceptions import BotoCoreError, ClientError
@@ -34,18 +40,21 @@ def put_new(path: str, content: bytes, region: str) -> bool:
             return True
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code"))
-            if code in _THERE:
+            if code in _EXISTS:
                 return False
-            if code not in _AGAIN:
+            if code not in _CONFLICT:
                 raise OSError(f"bucket {bucket!r}: {error}") from error
         except BotoCoreError as error:
             raise OSError(f"bucket {bucket!r}: {error}") from error
-    raise OSError(f"bucket {bucket!r}: the service answered 409 {_ATTEMPTS} times: other programs write this object")
+    raise OSError(
+        f"bucket {bucket!r}: the service answered 409 (conflict) to {_ATTEMPTS} attempts to create {key!r}: other "
+        "programs write this object"
+    )
 
 
 @cache
 def _client(region: str, endpoint: str | None) -> Any:
-    """One for the life of the process, which threads share."""
+    """Return the client of a region and endpoint. It lives as long as the process, and all threads share it."""
     try:
         import boto3
         from botocore.config import Config
@@ -59,5 +68,5 @@ def _client(region: str, endpoint: str | None) -> Any:
         request_checksum_calculation="when_required",  # other services than Amazon's may not know them
         s3={"addressing_style": "path"} if endpoint else None,  # as pyarrow.fs does
     )
-    # Threads must not make clients of one session, as boto3's own, at the same time.
+    # A session of its own: two threads must not make clients of one session, such as boto3's default, at a time.
     return boto3.Session().client("s3", region_name=region, endpoint_url=endpoint, config=config)

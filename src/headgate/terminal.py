@@ -12,13 +12,15 @@ from headgate.redaction import redacted
 
 
 class PlainConsole(Console):
-    """Nothing in a string is markup, what a terminal would act upon is escaped, and credentials are left out. That
-    holds for what is printed, and for the cells and titles of tables. Styles are given as such, or in
-    a Text of the program's own."""
+    """A console that shows every string as it is: in what is printed, and in the cells and titles of tables.
+
+    No string is markup. Characters that a terminal would obey are escaped, and credentials are left out. For a style
+    give the argument `style`, or a `Text`.
+    """
 
     def __init__(self, *, stderr: bool = False, **options: Any) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False, **options)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Rich calls this for every string."""
+        """Return a string as `Text` without styles. Rich calls this for every string that it shows."""
         return super().render_str(printable(redacted(text)), **{**options, "markup": False, "emoji": False})

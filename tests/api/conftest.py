@@ -1,4 +1,4 @@
-"""A source that is never read, so that only plans are looked at."""
+"""A source that no job reads, for tests of plans."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PaperSource(Source):
 
 
 class Plans:
-    """Makes streams, and looks at the graph of what was added."""
+    """An environment, with helpers that make streams and return the graph of the plan."""
 
     def __init__(self, parallelism: int = 2, **config: Any) -> None:
         self.env = StreamEnvironment(parallelism=parallelism, config=hg.Config(**config))

@@ -1,4 +1,4 @@
-"""What cannot be an argument is an error of ours that names it, at the call."""
+"""Each impossible argument is an error at the call, and the error names the argument."""
 
 from __future__ import annotations
 
@@ -92,19 +92,19 @@ def stream() -> Any:
         (lambda: stream().lookup(TABLE, on="carrier", suffix=5), "lookup: suffix=5 must be a string"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_named(call: Callable[[], object], says: str) -> None:
+def test_an_error_names_an_impossible_argument(call: Callable[[], object], says: str) -> None:
     with pytest.raises((hg.ConfigError, hg.PlanError), match=says):
         call()
 
 
-def test_numbers_of_numpy_are_numbers() -> None:
+def test_numpy_numbers_are_accepted() -> None:
     source = hg.sources.generate(rows, rows=np.int64(5), rate=np.float32(2), batch_rows=np.int32(3))
     assert (source.rows, type(source.rows), source.block_rows, type(source.block_rows)) == (5, int, 1, int)  # type: ignore[attr-defined]
 
 
-def test_one_column_of_a_lookup_needs_no_list() -> None:
+def test_lookup_takes_one_column_without_a_list() -> None:
     assert stream().lookup(TABLE, on="carrier", columns="seats").schema.names == [*FLIGHTS.names, "seats"]
 
 
-def test_the_longest_duration() -> None:
+def test_the_longest_duration_is_100000_days() -> None:
     assert microseconds("100000 d") == microseconds(timedelta(days=100_000)) == 8_640_000_000_000_000

@@ -1,4 +1,4 @@
-"""Options, and what they refuse."""
+"""Values of options that are refused, and their messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_network_has_flinks_defaults() -> None:
     assert (config.buffers_per_channel, config.floating_buffers_per_gate) == (2, 8)
 
 
-def test_every_option_has_a_meaning() -> None:
+def test_every_option_has_a_description() -> None:
     assert all(option_of(field).meaning.endswith(".") for field in dataclasses.fields(Config))
 
 
@@ -48,16 +48,18 @@ def test_an_impossible_value_is_refused(options: dict[str, object], message: str
         Config(**options)
 
 
-def test_a_default_of_none_can_be_given() -> None:
+def test_none_can_be_given_where_it_is_the_default() -> None:
     assert Config(bind_host=None, port_range=None, max_state_memory=None, restart=None) == Config()
 
 
-def test_a_folder_is_the_drivers_wherever_it_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_relative_folder_becomes_an_absolute_path_of_the_driver(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", "/home/me")
     given = ("spill", "~/spill", "hdfs://host/spill", None)
-    found = [Config(spill_dir=folder).spill_dir for folder in given]
-    assert found == [str(tmp_path / "spill"), "/home/me/spill", "hdfs://host/spill", None]
+    paths = [Config(spill_dir=folder).spill_dir for folder in given]
+    assert paths == [str(tmp_path / "spill"), "/home/me/spill", "hdfs://host/spill", None]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,7 @@ def test_a_folder_is_the_drivers_wherever_it_is_used(monkeypatch: pytest.MonkeyP
     ],
     ids=str,
 )
-def test_an_option_that_would_do_nothing_is_refused(mode: dict[str, str], option: dict[str, object]) -> None:
+def test_an_option_without_effect_is_refused(mode: dict[str, str], option: dict[str, object]) -> None:
     ((name, value),) = option.items()
     assert getattr(Config(**option), name) == value
     assert Config(**mode)
@@ -81,7 +83,7 @@ def test_an_option_that_would_do_nothing_is_refused(mode: dict[str, str], option
 @pytest.mark.parametrize(
     "option", [{"debloat_target": 2.0}, {"debloat_samples": 3}, {"min_segment_size": 1024}], ids=str
 )
-def test_options_of_debloating_need_it(option: dict[str, object]) -> None:
+def test_options_of_debloating_need_debloat(option: dict[str, object]) -> None:
     assert Config(debloat=True, **option)
     with pytest.raises(ConfigError, match=f"^{next(iter(option))} has no effect without debloat=True"):
         Config(**option)
@@ -92,6 +94,6 @@ def test_debloating_that_could_make_no_buffer_smaller_is_refused() -> None:
         Config(debloat=True, min_segment_size="64 kb")
 
 
-def test_a_buffer_timeout_that_is_none_says_what_may_be() -> None:
+def test_a_wrong_buffer_timeout_names_the_possible_values() -> None:
     with pytest.raises(ConfigError, match="buffer_timeout: 'adaptiv' is not a duration.* or \"adaptive\" .* 0 .* -1"):
         Config(buffer_timeout="adaptiv")

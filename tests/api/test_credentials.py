@@ -1,4 +1,4 @@
-"""Credentials in URIs are refused before they are stored anywhere, and are never shown."""
+"""Credentials in URIs are refused before they are stored, and are never shown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECRETS = ("s3cr3t", "AKIAKEY")
 
 
 @pytest.mark.parametrize("uri", HELD)
-def test_they_are_found_and_left_out(uri: str) -> None:
+def test_credentials_are_found_and_left_out(uri: str) -> None:
     assert has_credentials(uri)
     shown = redacted(f"cannot read '{uri}': no; {uri}")
     assert "s3cr3t" not in shown
@@ -44,14 +44,14 @@ def test_they_are_found_and_left_out(uri: str) -> None:
 
 
 @pytest.mark.parametrize("uri", PLAIN)
-def test_what_holds_none_stays_as_it_is(uri: str) -> None:
+def test_a_uri_without_credentials_is_unchanged(uri: str) -> None:
     assert not has_credentials(uri)
     assert redacted(uri) == uri
 
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("text", ["://a:" * 200_000, "://" * 300_000, "?sig" * 300_000, "://x?" + "secret" * 200_000])
-def test_no_text_takes_long(text: str) -> None:
+def test_redaction_takes_linear_time(text: str) -> None:
     redacted(text)
 
 
@@ -68,15 +68,15 @@ TAKERS: dict[str, Callable[[str], Any]] = {
 
 @pytest.mark.parametrize("uri", HELD)
 @pytest.mark.parametrize("taker", TAKERS)
-def test_nothing_takes_them(taker: str, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_call_refuses_a_uri_with_credentials(taker: str, uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(hg.ConfigError, match="holds credentials, .* set them in the environment") as caught:
         TAKERS[taker](uri)
     captured = capsys.readouterr()
-    said = "".join(traceback.format_exception_only(caught.value)) + repr(caught.value) + captured.out + captured.err
-    assert not any(secret in said for secret in SECRETS)
+    shown = "".join(traceback.format_exception_only(caught.value)) + repr(caught.value) + captured.out + captured.err
+    assert not any(secret in shown for secret in SECRETS)
 
 
-def test_nor_do_a_savepoint_and_a_resume(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_savepoint_and_resume_refuse_a_uri_with_credentials(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     env = hg.StreamEnvironment(deployment=hg.LocalDeployment(1, processes=False))
     rows = env.from_source(hg.sources.files(tmp_path, watch=True))
@@ -93,7 +93,7 @@ def test_nor_do_a_savepoint_and_a_resume(tmp_path: Path, caplog: pytest.LogCaptu
     assert not any(secret in caplog.text for secret in SECRETS)
 
 
-def test_no_error_shows_them_whoever_says_them() -> None:
+def test_no_error_shows_credentials() -> None:
     for uri in HELD:
         error = HeadgateError(f"failed: OSError: When reading {uri}: AWS Error").at(operator="x")
         assert "s3cr3t" not in f"{error} {error!r} {to_wire(error)} {error.args}"

@@ -1,4 +1,4 @@
-"""What is run, when, and what is refused before anything runs."""
+"""Which sinks a run includes, and what is refused before anything runs."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def endless(start: int, n: int) -> pa.RecordBatch:
         ({"deployment": "local"}, hg.PlanError, r"hg\.LocalDeployment"),
     ],
 )
-def test_impossible_environments(options, error, words):
+def test_an_environment_refuses_impossible_arguments(options, error, words):
     with pytest.raises(error, match=words):
         hg.StreamEnvironment(**options)
 
 
-def test_sources_and_sinks_must_be_such(plans):
+def test_sources_sinks_and_watermarks_of_another_type_are_refused(plans):
     with pytest.raises(hg.PlanError, match=r"a str is not a source; use one of hg\.sources"):
         plans.env.from_source("flights/*.csv")
     with pytest.raises(hg.PlanError, match=r"watermark must be a hg\.Watermark"):
@@ -48,14 +48,14 @@ def test_sources_and_sinks_must_be_such(plans):
         plans.stream().sink_to("out/")
 
 
-def test_nothing_to_run(plans):
+def test_a_run_without_a_sink_is_refused(plans):
     plans.stream()
     for run in (plans.env.execute, plans.env.execute_async, plans.env.explain):
         with pytest.raises(hg.PlanError, match="no sink was added since the last run"):
             run()
 
 
-def test_a_sink_takes_one_stream(plans):
+def test_a_sink_accepts_only_one_stream(plans):
     sink = hg.sinks.null()
     plans.stream().sink_to(sink)
     with pytest.raises(hg.PlanError, match="takes another stream already"):
@@ -80,12 +80,12 @@ def test_explain_shows_tasks_and_exchanges(plans, capsys):
     ]
 
 
-def test_explain_says_how_rows_are_dealt(plans, capsys):
+def test_explain_shows_how_rows_are_partitioned(plans, capsys):
     def by_carrier(batch, subtasks): ...
 
     stream = plans.stream()
-    for dealt in (stream.rescale(), stream.shuffle(), stream.to_one(), stream.rebalance(load_aware=True)):
-        dealt.sink_to(hg.sinks.null())
+    for partitioned in (stream.rescale(), stream.shuffle(), stream.to_one(), stream.rebalance(load_aware=True)):
+        partitioned.sink_to(hg.sinks.null())
     stream.partition_by(by_carrier).sink_to(hg.sinks.null())
     plans.env.explain()
     exchanges = [line.strip() for line in capsys.readouterr().out.splitlines() if "from" in line]
@@ -95,7 +95,7 @@ def test_explain_says_how_rows_are_dealt(plans, capsys):
     assert exchanges[-1].endswith(".by_carrier")
 
 
-def test_a_run_takes_what_was_added_since_the_last():
+def test_a_run_includes_the_sinks_added_since_the_last_run():
     env = hg.StreamEnvironment(parallelism=2)
     stream = numbers(env)
     first, second = hg.sinks.collect(), hg.sinks.collect()
@@ -120,12 +120,12 @@ def test_collect_with_a_limit_stops_a_source_without_end():
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2.5, True])
-def test_impossible_limits(plans, limit):
+def test_collect_refuses_an_impossible_limit(plans, limit):
     with pytest.raises(hg.PlanError, match="limit="):
         plans.stream().collect(limit)
 
 
-def test_what_waits_for_an_end_refuses_a_source_without_one(plans, tmp_path):
+def test_calls_that_wait_for_the_end_refuse_a_source_without_end(plans, tmp_path):
     stream = plans.stream(bounded=False)
     with pytest.raises(hg.PlanError, match=r"collect\(\) waits for the last row, and source 'paper' has no end"):
         stream.collect()
@@ -157,7 +157,7 @@ def test_an_interrupt_cancels_the_job():
     waits = []
 
     def interrupt(_batch, _info):
-        """Once, when it has waited for a while: in the first moments of a wait Python's own locks may break."""
+        """Interrupt once, after the program has waited a while: at the start of a wait Python's own locks may break."""
         waits.append(sys._current_frames()[main].f_code.co_name == "wait")  # type: ignore[index]
         if all(waits[-2:]) and waits.count(True) == 2:
             signal.pthread_kill(main, signal.SIGINT)  # type: ignore[arg-type]
@@ -167,7 +167,7 @@ def test_an_interrupt_cancels_the_job():
         env.execute()
 
 
-def test_a_failure_is_the_users_to_see():
+def test_the_error_of_a_function_reaches_the_caller():
     env = hg.StreamEnvironment(parallelism=2)
 
     def wrong(_row):
@@ -190,6 +190,6 @@ def test_a_failure_is_the_users_to_see():
         (type("DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe"})(), r"hg.sources.dataframe\(df\)"),
     ],
 )
-def test_what_is_no_source_says_how_to_make_one(plans, given, remedy):
+def test_the_error_for_no_source_says_how_to_make_one(plans, given, remedy):
     with pytest.raises(hg.PlanError, match=remedy):
         plans.env.from_source(given)

@@ -1,4 +1,4 @@
-"""Event time travels by column; where it is lost, the window that needs it says so."""
+"""Event time is a column that operators keep; where it is lost, the error of a later window says so."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_watermark_is_checked_against_the_source(plans):
         {"on_null_time": "drop"},
     ],
 )
-def test_impossible_watermarks(options):
+def test_a_watermark_refuses_impossible_values(options):
     with pytest.raises(hg.PlanError, match=next(iter(options))):
         hg.Watermark("ts", **options)
 
@@ -44,11 +44,11 @@ def test_watermarks_are_in_microseconds(plans):
     assert (spec.out_of_orderness, spec.idle_timeout, spec.on_null_time) == (3_600_000_000, 2.0, "late")
 
 
-def test_filters_and_new_columns_keep_it(plans):
+def test_filters_and_new_columns_keep_event_time(plans):
     assert time_of(plans, plans.stream().filter("delay > 1").with_columns(x="delay + 1")) == "ts"
 
 
-def test_a_select_without_the_column_keeps_it_hidden(plans):
+def test_a_select_without_the_column_keeps_it_as_a_hidden_column(plans):
     stream = plans.stream().select("carrier").select("carrier").filter("carrier = 'AA'")
     assert stream.schema.names == ["carrier"]
     assert time_of(plans, stream) == "__event_time__"
@@ -69,13 +69,13 @@ def test_the_event_time_column_stays_a_timestamp(plans):
             wrong()
 
 
-def test_a_function_keeps_it_by_keeping_the_column(plans):
+def test_a_function_that_returns_the_column_keeps_event_time(plans):
     schema = pa.schema({"ts": pa.timestamp("us"), "x": pa.int64()})
     assert time_of(plans, plans.stream().map_batches(lambda batch: batch, schema=schema)) == "ts"
 
 
 @pytest.mark.parametrize("schema", [pa.schema({"x": pa.int64()}), pa.schema({"ts": pa.int64()})])
-def test_a_function_without_the_column_loses_it(plans, schema):
+def test_a_function_without_the_column_loses_event_time(plans, schema):
     stream = plans.stream().map(dict, schema=schema).name("mine").filter("1 = 1")
     with pytest.raises(hg.PlanError, match="it was lost at 'mine', whose result must keep the event-time column 'ts'"):
         windowed(stream)
@@ -86,7 +86,7 @@ def test_a_window_needs_a_watermark(plans):
         windowed(plans.stream(timed=False).filter("delay > 1"))
 
 
-def test_a_union_keeps_it_where_the_columns_agree(plans):
+def test_a_union_keeps_event_time_if_the_columns_agree(plans):
     one, other = plans.stream(), plans.stream().filter("delay > 1")
     assert time_of(plans, one.union(other)) == "ts"
     assert time_of(plans, one.select("delay").union(other.select("delay"))) == "__event_time__"
@@ -96,7 +96,7 @@ def test_a_union_keeps_it_where_the_columns_agree(plans):
         windowed(mixed)
 
 
-def test_a_union_brings_the_hidden_column_in_line(plans):
+def test_a_union_puts_the_hidden_column_last_in_all_streams(plans):
     titles = pa.table({"carrier": ["AA"], "title": ["American"]})
     one = plans.stream().select("carrier").lookup(titles, on="carrier")
     other = plans.stream().select("carrier", title="origin")
@@ -107,7 +107,7 @@ def test_a_union_brings_the_hidden_column_in_line(plans):
     assert time_of(plans, both) == "__event_time__"
 
 
-def test_nulls_may_be_late_below_any_source_that_says_so(plans):
+def test_null_times_are_late_if_one_source_says_so(plans):
     late = plans.read(hg.Watermark("ts", on_null_time="late"))
     for stream, meaning in [(plans.stream(), "error"), (plans.stream().union(late.filter("delay > 1")), "late")]:
         assert plans.graph(windowed(stream)).nodes[-2].operator.keywords["on_null_time"] == meaning

@@ -49,7 +49,7 @@ def _public(kind: type) -> list[str]:
     return [name for base in inherited for name in vars(base) if not name.startswith("_")]
 
 
-def test_every_function_is_shown() -> None:
+def test_the_examples_use_every_public_function() -> None:
     text = "\n".join((EXAMPLES / name).read_text() for name in LAST_LINES)
     kinds = (hg.StreamEnvironment, hg.DataStream, hg.KeyedStream, hg.WindowedStream, hg.StreamSink, hg.JobHandle)
     methods = {name for kind in kinds for name in _public(kind)} - {"schema", "metrics"}
@@ -65,7 +65,7 @@ def test_every_function_is_shown() -> None:
 
 @pytest.mark.timeout(300)  # one of them starts Spark
 @pytest.mark.parametrize("name", LAST_LINES)
-def test_an_example(name: str) -> None:
+def test_an_example_prints_its_last_line(name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src")}
     command = [sys.executable, EXAMPLES / name]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290, check=False)  # type: ignore[arg-type]

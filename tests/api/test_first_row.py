@@ -29,7 +29,7 @@ def ours(modules: list[str]) -> list[str]:
     return [name for name in modules if name.partition(".")[0] == "headgate"]
 
 
-def test_importing_the_package_loads_none_of_it() -> None:
+def test_the_import_loads_no_other_module_of_the_package() -> None:
     [loaded] = lines("import headgate as hg\n" + LOADED)
     assert ours(loaded) == ["headgate"]
     assert "pyarrow" not in loaded
@@ -49,7 +49,7 @@ def test_the_fork_server_starts_before_the_runtime_is_loaded() -> None:
     assert len(ours(loaded)) <= 130, f"{len(ours(loaded))} modules of the package before the server starts"
 
 
-def test_a_small_job_loads_little() -> None:
+def test_a_small_job_loads_few_modules() -> None:
     *_, loaded = lines(PROGRAM.replace("print(", "(") + LOADED)
     assert not {"pyspark", "sqlglot", "headgate.cli", "headgate.spark.spark_deployment"} & set(loaded)
     assert len(ours(loaded)) <= 240, f"{len(ours(loaded))} modules of the package"

@@ -1,4 +1,4 @@
-"""What a job says of its rows."""
+"""`JobHandle.guarantee`: what a job guarantees for its rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTS = {
         ("moments", ["files"], "exactly-once", "none"),
     ],
 )
-def test_it_depends_on_the_mode_the_sources_and_the_sinks(
+def test_the_guarantee_depends_on_the_mode_the_sources_and_the_sinks(
     source: str, sinks: list[str], mode: str | None, guarantee: str, tmp_path: Path
 ) -> None:
     options = {} if mode is None else {"checkpoint_dir": tmp_path / "kept", "checkpoint_mode": mode}

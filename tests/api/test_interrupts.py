@@ -10,7 +10,7 @@ from headgate.api.results import finish
 
 
 class Interrupted:
-    """A job whose program is interrupted while it waits, and again while it cancels."""
+    """A job whose `wait` is interrupted, and then its `cancel` too."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -24,7 +24,7 @@ class Interrupted:
         raise KeyboardInterrupt("second")
 
 
-def test_who_interrupts_again_sees_the_first_alone() -> None:
+def test_a_second_interrupt_leaves_only_the_first_in_the_traceback() -> None:
     job = Interrupted()
     with pytest.raises(KeyboardInterrupt) as caught:
         finish(job)  # type: ignore[arg-type]

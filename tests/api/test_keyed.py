@@ -1,4 +1,4 @@
-"""Keys, windows and aggregates: what they become in the plan, and what they refuse."""
+"""Keys, windows and aggregates in the plan, and the arguments that they refuse."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_running_aggregates_columns_are_keys_and_aggregates(plans):
 
 
 @pytest.mark.parametrize(("keys", "parallelism"), [((), 1), (("carrier",), 2)])
-def test_one_global_key_is_one_subtasks_work(plans, keys, parallelism):
+def test_one_global_key_has_one_subtask(plans, keys, parallelism):
     stream = plans.stream().key_by(*keys).aggregate(rows=hg.count())
     assert plans.node(stream, "aggregate").parallelism == parallelism
 
@@ -53,14 +53,14 @@ def test_one_global_key_is_one_subtasks_work(plans, keys, parallelism):
         ({"__event_time__": hg.count()}, "reserved"),
     ],
 )
-def test_impossible_aggregates(plans, aggregates, words):
+def test_impossible_aggregates_are_refused(plans, aggregates, words):
     keyed = plans.stream().select("ts", "carrier", "delay").key_by("carrier")
     for aggregate in (keyed.aggregate, keyed.window(hg.tumble("1 h")).aggregate):
         with pytest.raises(hg.PlanError, match=words):
             aggregate(**aggregates)
 
 
-def test_the_windows_bounds_have_names_of_their_own(plans):
+def test_no_key_may_have_the_name_of_a_window_bound(plans):
     keyed = plans.stream().with_columns(window_end="ts").key_by("window_end")
     with pytest.raises(hg.PlanError, match="'window_end'"):
         keyed.window(hg.tumble("1 h")).aggregate(rows=hg.count())
@@ -69,12 +69,12 @@ def test_the_windows_bounds_have_names_of_their_own(plans):
 @pytest.mark.parametrize(
     "make", [lambda: hg.tumble("-1 s"), lambda: hg.hop("1 s", every="2 s"), lambda: hg.tumble("x")]
 )
-def test_impossible_windows(make):
+def test_impossible_windows_are_refused(make):
     with pytest.raises(hg.PlanError, match="window:"):
         make()
 
 
-def test_lists_are_no_keys(plans):
+def test_a_column_of_lists_cannot_be_a_key(plans):
     with pytest.raises(hg.PlanError, match="key column 'tags'"):
         plans.stream(pa.schema({"tags": pa.list_(pa.string())}), timed=False).key_by("tags")
 
@@ -84,7 +84,7 @@ def test_a_column_may_be_called_self(plans):
     assert stream.schema.names == ["self", "rows"]
 
 
-def test_windows_must_be_windows(plans):
+def test_window_refuses_a_duration(plans):
     with pytest.raises(hg.PlanError, match=r"use hg\.tumble\(size\)"):
         plans.stream().key_by("carrier").window("1 h")
 
@@ -97,7 +97,7 @@ def test_windows_and_aggregates_need_keys(plans):
             stream.aggregate(rows=hg.count())
 
 
-def test_final_is_no_name_for_an_aggregate(plans):
+def test_an_aggregate_cannot_be_called_final(plans):
     with pytest.raises(hg.PlanError, match="cannot be called 'final'"):
         plans.stream().key_by("carrier").aggregate(final=hg.count())
 
@@ -126,7 +126,7 @@ class Twice(Process):
         (Twice(), "Twice: value and other are both state 'value'"),
     ],
 )
-def test_what_process_does_not_take(plans, function, says):
+def test_process_refuses_wrong_functions(plans, function, says):
     with pytest.raises(hg.PlanError, match=says):
         plans.stream().key_by("carrier").process(function, schema=pa.schema({"a": pa.int64()}))
 
@@ -141,7 +141,7 @@ def test_what_process_does_not_take(plans, function, says):
         (lambda: hg.ValueState(pa.int64(), ttl=0), "a value state: ttl=0 is impossible: it must be above 0"),
     ],
 )
-def test_states_that_cannot_be(make, says):
+def test_impossible_states_are_refused(make, says):
     with pytest.raises(hg.PlanError, match=says):
         make()
 

@@ -1,4 +1,4 @@
-"""A function that changes a variable of the program, and runs on a copy of it in another process, draws a warning."""
+"""Headgate warns of a function that changes a variable of the program, but runs on a copy in another process."""
 
 from __future__ import annotations
 
@@ -173,12 +173,12 @@ CHANGING = {
 
 
 @pytest.mark.parametrize("function", CHANGING, ids=lambda function: function.__name__)
-def test_what_changes_a_variable_of_the_module(function):
+def test_a_change_of_a_variable_of_the_module_is_found(function):
     value = reduce(getattr, CHANGING[function].split(".")[1:], globals()[CHANGING[function].split(".")[0]])
     assert {(variable, kind) for _, variable, kind in changes(function)} == {(CHANGING[function], type(value).__name__)}
 
 
-def test_what_changes_a_variable_of_the_function_around_it():
+def test_a_change_of_a_variable_of_an_outer_function_is_found():
     seen, taken, total = [], {}, 0
 
     def closes_over(x):
@@ -189,14 +189,14 @@ def test_what_changes_a_variable_of_the_function_around_it():
     method = type("Owner", (), {"take": lambda self, x: seen.append(x)})().take
     assert {variable for _, variable, _ in changes(closes_over)} == {"taken", "total"}
     assert changes(lambda x: seen.append(x)) == {
-        ("test_what_changes_a_variable_of_the_function_around_it.<locals>.<lambda>", "seen", "list")
+        ("test_a_change_of_a_variable_of_an_outer_function_is_found.<locals>.<lambda>", "seen", "list")
     }
     assert {variable for _, variable, _ in changes(partial(closes_over, 1))} == {"taken", "total"}
     assert {variable for _, variable, _ in changes(method)} == {"seen"}
 
 
 def numbering():
-    """A function whose count nobody else can read."""
+    """Return a function whose count only the function itself can read."""
     count, stats = 0, Stats()
 
     def number(row):
@@ -209,7 +209,7 @@ def numbering():
 
 
 class Callable:
-    """Changes itself in ways that the program can see, and in ways that each process needs."""
+    """An object that changes itself: attributes that the program can read, and others that each process needs."""
 
     def __init__(self):
         self.rows = 0
@@ -231,19 +231,19 @@ class Callable:
         return self.connection
 
 
-def test_an_object_in_a_variable():
+def test_a_change_of_an_object_in_a_variable_is_found():
     counter = Callable()
-    said = {
+    expected = {
         *(("Callable.__call__", "counter.rows", "int"), ("Callable.__call__", "counter.seen", "list")),
         *(("Callable.__call__", "counter.stats.seen", "list"), ("Stats.add", "counter.stats.rows", "int")),
     }
-    assert changes(counter) == said
-    assert changes(counter.__call__) == said
-    assert changes(lambda row: counter.__call__(row)) == said
+    assert changes(counter) == expected
+    assert changes(counter.__call__) == expected
+    assert changes(lambda row: counter.__call__(row)) == expected
     assert changes(STATS.add) == {("Stats.add", "STATS.rows", "int")}
 
 
-def test_what_only_the_function_itself_can_read():
+def test_a_change_that_only_the_function_can_read_is_no_finding():
     assert changes(numbering()) == set()
     assert changes(Callable()) == set()
     assert changes(Callable().__call__) == set()
@@ -271,12 +271,12 @@ class Slots:
         self.computed = self.nothing = x  # type: ignore[misc]
 
 
-def test_no_code_of_the_object_runs():
+def test_the_search_runs_no_code_of_the_object():
     slots = Slots()
     assert changes(slots) == {("Slots.__call__", "slots.rows", "int")}
 
 
-def test_a_process_function_in_a_variable():
+def test_a_change_of_a_process_function_in_a_variable_is_found():
     class Sees(hg.KeyedProcessFunction):
         total = hg.ValueState(pa.int64())
 
@@ -296,7 +296,7 @@ def test_a_process_function_in_a_variable():
     assert changes(Sees()) == set()
 
 
-def test_a_process_function():
+def test_a_change_by_a_process_function_is_found():
     seen = []
 
     class Sees(hg.KeyedProcessFunction):
@@ -346,7 +346,7 @@ def changes_what_it_is_given(x):
     "function",
     [reads, has_its_own, builds_what_its_process_needs, changes_what_it_is_given, print, len, None, "a string"],
 )
-def test_what_only_reads(function):
+def test_a_function_that_only_reads_has_no_finding(function):
     assert changes(function) == set()
 
 
@@ -364,10 +364,10 @@ def test_a_job_in_processes_warns_once_at_the_line_that_runs_it():
     with pytest.warns(hg.LostChangeWarning) as caught:
         env.execute()
     assert [Path(warning.filename).name for warning in caught] == ["test_lost_changes.py"]
-    said = str(caught[0].message)
-    assert said.startswith("for_each_batch: rows_of.<locals>.<lambda> changes the list 'seen' of this program")
-    assert "collect()" in said
-    assert "LocalDeployment(processes=False)" in said
+    message = str(caught[0].message)
+    assert message.startswith("for_each_batch: rows_of.<locals>.<lambda> changes the list 'seen' of this program")
+    assert "collect()" in message
+    assert "LocalDeployment(processes=False)" in message
     assert seen == []
 
 
@@ -381,7 +381,7 @@ def test_a_job_in_threads_changes_the_variable_itself():
     assert sorted(seen) == [1, 2]
 
 
-def test_a_script_is_told(tmp_path):
+def test_a_script_gets_a_warning_with_its_line(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import headgate as hg\n"
@@ -396,7 +396,7 @@ def test_a_script_is_told(tmp_path):
     assert done.stderr.startswith(f"{script}:6: LostChangeWarning: for_each_batch: <lambda> changes the list 'seen'")
 
 
-def test_a_script_is_told_of_a_number_and_of_an_object(tmp_path):
+def test_a_script_gets_warnings_of_a_number_and_an_object(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import pyarrow as pa, headgate as hg\n"
@@ -417,8 +417,8 @@ def test_a_script_is_told_of_a_number_and_of_an_object(tmp_path):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "0 []\n"
-    said = [line.partition(", but")[0] for line in done.stderr.splitlines() if "LostChangeWarning:" in line]
-    assert said == [
+    messages = [line.partition(", but")[0] for line in done.stderr.splitlines() if "LostChangeWarning:" in line]
+    assert messages == [
         f"{script}:14: LostChangeWarning: map: add_up changes the int 'total' of this program",
         f"{script}:14: LostChangeWarning: map#2: Counter.__call__ changes the list 'counter.seen' of this program",
     ]

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import headgate as hg
 from headgate.state.checkpoint_storage import load_checkpoint
+from tests.docstring_examples import GIVEN, has_example, run_example
 from tests.exactly_once import ROWS, committed, environment, expected
 from tests.runtime.faults import build_gated, open_gate
 from tests.runtime.jobs import numbers, wait_until_running
@@ -35,7 +36,15 @@ def flights(spark: SparkSession) -> hg.DataStream:
     return hg.StreamEnvironment(spark, parallelism=2).from_source(hg.sources.iterable([FLIGHTS, FLIGHTS]))
 
 
-def test_a_dataframe_is_looked_up(spark, flights):
+@pytest.mark.parametrize("thing", [hg.DataStream.to_dataframe, hg.sources.dataframe, hg.sinks.foreach_dataframe])
+def test_the_example_of_a_docstring_runs(thing, spark, tmp_path):
+    rows = [{"city": "Rome", "km": 7}, {"city": "Oslo", "km": 3}]
+    trips = hg.StreamEnvironment(spark).from_source(hg.sources.iterable([rows]))
+    assert has_example(thing)
+    run_example(thing, thing.__name__, {**GIVEN, "spark": spark, "trips": trips, "folder": str(tmp_path / "table")})
+
+
+def test_a_dataframe_is_a_lookup_table(spark, flights):
     planes = spark.createDataFrame([("N1", 55), ("N2", 180)], "tailnum string, seats int")
     seats = flights.lookup(planes, on="tailnum", how="inner").key_by().aggregate(final=True, seats=hg.sum("seats"))
     assert seats.collect()["seats"].to_pylist() == [2 * (55 + 180 + 55)]
@@ -48,11 +57,11 @@ def test_a_stream_becomes_a_dataframe(flights):
     assert dataframe.limit(1).count() == 1
 
 
-def test_a_dataframe_without_rows(flights):
+def test_a_stream_without_rows_becomes_an_empty_dataframe(flights):
     assert flights.filter("delay > 100").to_dataframe().count() == 0
 
 
-def test_no_more_slots_than_spark_has(spark):
+def test_a_job_with_more_slots_than_spark_has_is_refused(spark):
     env = hg.StreamEnvironment(spark, parallelism=3, config=hg.Config(slots_timeout="100 ms"))
     with pytest.raises(hg.NotEnoughSlots):
         env.from_source(hg.sources.iterable([FLIGHTS])).collect()
@@ -119,13 +128,13 @@ def test_a_dataframe_without_rows_is_a_source(spark, tmp_path):
     assert env.from_source(hg.sources.dataframe(spark.range(10).where("id > 10"))).collect().num_rows == 0
 
 
-def test_a_job_that_starts_again_reads_a_dataframe_on(spark, tmp_path):
-    failed, kept = tmp_path / "failed", tmp_path / "checkpoints"
+def test_a_job_that_restarts_continues_to_read_a_dataframe(spark, tmp_path):
+    failed, checkpoints = tmp_path / "failed", tmp_path / "checkpoints"
 
     def fails_once(batch):
         if not failed.exists():
             time.sleep(0.3)  # until there is a checkpoint; there are a hundred batches
-            if any(kept.glob("*/chk-*/_metadata")):
+            if any(checkpoints.glob("*/chk-*/_metadata")):
                 failed.touch()
                 raise ValueError("once")
         return batch
@@ -140,7 +149,7 @@ def test_a_job_that_starts_again_reads_a_dataframe_on(spark, tmp_path):
     assert list((tmp_path / "spilled").iterdir()) == []
 
 
-def test_another_program_cannot_go_on_with_a_dataframe(spark, tmp_path):
+def test_another_program_cannot_resume_with_a_dataframe(spark, tmp_path):
     source = hg.sources.dataframe(spark.range(3))
     source.configure(hg.Config(spill_dir=tmp_path))
     source.prepare()
@@ -150,7 +159,7 @@ def test_another_program_cannot_go_on_with_a_dataframe(spark, tmp_path):
     source.release()
 
 
-def test_what_is_no_dataframe():
+def test_an_argument_that_is_no_dataframe_is_refused():
     with pytest.raises(hg.ConfigError, match="a list is not a Spark DataFrame"):
         hg.sources.dataframe([1])
 
@@ -159,7 +168,8 @@ AMOUNTS = {"a": pa.decimal128(9, 2), "b": pa.decimal128(38, 18), "c": pa.decimal
 
 
 def amounts(spark: SparkSession, folder: Path) -> pa.Table:
-    """Decimals of several types, of few digits and of many, with nulls; also a view in Spark."""
+    """Return rows with decimals of several types, of few and of many digits, and with nulls. Make a view of them in
+    Spark, too."""
     random = np.random.default_rng(3)
     columns: dict[str, pa.Array] = {"key": pa.array(random.integers(0, 4, 400))}
     for name, kind in AMOUNTS.items():

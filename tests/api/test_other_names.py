@@ -1,4 +1,4 @@
-"""Names of Flink and Spark: an AttributeError that says what to write, and no other trouble."""
+"""A name of Flink or Spark is an AttributeError that says what to write instead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.other_names import _INSTEAD, _INSTEAD_AT, _ON_THEIR_OWN
         ("withColumn", "with_columns("), ("where", "filter("), ("assign_timestamps_and_watermarks", "hg.Watermark("),
     ],
 )  # fmt: skip
-def test_a_stream_names_its_own_call(plans, name, remedy):
+def test_the_error_of_a_stream_names_its_own_call(plans, name, remedy):
     with pytest.raises(AttributeError) as caught:
         getattr(plans.stream(), name)
     assert str(caught.value).startswith(f"'DataStream' object has no attribute '{name}'; write ")
@@ -30,14 +30,14 @@ def test_a_stream_names_its_own_call(plans, name, remedy):
 
 
 class Sessions(hg.KeyedProcessFunction):
-    """A function of the user's."""
+    """A user's function with a property that fails."""
 
     @property
     def total(self):
         return self.not_there + 1  # type: ignore[attr-defined]
 
 
-#: Things that only a job makes, empty.
+#: Empty objects of classes that only a job makes.
 CONTEXT = object.__new__(hg.ProcessContext)
 HANDLE = object.__new__(hg.JobHandle)
 RESULT = hg.JobResult(name="job", rows_in=0, rows_out=0, late_rows=0, duration_s=0.0, restarts=0, metrics={})
@@ -58,7 +58,7 @@ VALUE, LIST, MAP = hg.ValueState(pa.int64()), hg.ListState(pa.int64()), hg.MapSt
         (RESULT, "get_net_runtime", "duration_s"), (RESULT, "numInputRows", "rows_in"),
     ],
 )  # fmt: skip
-def test_functions_states_and_jobs(thing, name, remedy):
+def test_a_foreign_name_on_a_function_a_state_or_a_job_leads_to_the_remedy(thing, name, remedy):
     with pytest.raises(AttributeError) as caught:
         getattr(thing, name)
     assert str(caught.value).startswith(f"{type(thing).__name__!r} object has no attribute {name!r}; write ")
@@ -66,21 +66,21 @@ def test_functions_states_and_jobs(thing, name, remedy):
 
 
 @pytest.mark.parametrize("thing", [CONTEXT, Sessions(), VALUE, LIST, MAP, HANDLE, RESULT])
-def test_names_of_streams_mean_nothing_elsewhere(thing):
-    """A function's own attribute that is not set yet may have any name."""
+def test_names_of_streams_get_no_advice_elsewhere(thing):
+    """An attribute of a user's function that is not set yet may have any name."""
     for name in ("keyBy", "groupBy", "sum", "nonsense"):
         with pytest.raises(AttributeError, match=f"^'{type(thing).__name__}' object has no attribute '{name}'$"):
             getattr(thing, name)
 
 
-def test_a_property_of_the_users_tells_what_it_lacks():
+def test_an_error_in_a_users_property_names_the_attribute_that_it_lacks():
     with pytest.raises(AttributeError, match="has no attribute 'not_there'"):
         _ = Sessions().total
     assert pickle.loads(pickle.dumps(RESULT)) == copy.copy(RESULT) == RESULT
     assert vars(copy.copy(VALUE)) == vars(VALUE)
 
 
-def test_every_name_is_foreign_and_every_remedy_is_there(plans):
+def test_no_name_of_the_table_exists_and_every_remedy_does(plans):
     stream = plans.stream()
     keyed = stream.key_by("carrier")
     things = [plans.env, stream, keyed, keyed.window(hg.tumble("1 s")), stream.sink_to(hg.sinks.null())]
@@ -115,7 +115,7 @@ def _first_call(remedy: str) -> str:
     return re.split(r"[(,.:[]", remedy.removeprefix("job = ").removeprefix("env.").removeprefix("hg."))[0]
 
 
-def test_environment_modules_and_sources(plans):
+def test_environments_and_modules_name_their_own_calls(plans):
     with pytest.raises(AttributeError, match=r"has no attribute 'from_collection'; write from_source\("):
         plans.env.from_collection([1])
     with pytest.raises(AttributeError, match=r"'headgate' has no attribute 'TumblingEventTimeWindows'; .*hg.tumble"):
@@ -129,7 +129,7 @@ def test_environment_modules_and_sources(plans):
 
 
 @pytest.mark.parametrize("name", ["collect", "sink_to", "filter", "map_batches", "to_dataframe"])
-def test_a_window_is_aggregated_first(plans, name):
+def test_the_error_of_a_window_says_to_aggregate_first(plans, name):
     windows = plans.stream().key_by("carrier").window(hg.tumble("1 s"))
     with pytest.raises(AttributeError, match=rf"aggregate them first, .*\.aggregate\(rows=.*\.{name}\(\.\.\.\)"):
         getattr(windows, name)()
@@ -137,7 +137,7 @@ def test_a_window_is_aggregated_first(plans, name):
         _ = windows.reduce
 
 
-def test_what_python_asks_of_objects_still_works(plans):
+def test_copy_pickle_and_hasattr_still_work(plans):
     stream = plans.stream()
     windows = stream.key_by("carrier").window(hg.tumble("1 s"))
     for thing in (plans.env, stream, windows):
@@ -165,29 +165,29 @@ def test_what_python_asks_of_objects_still_works(plans):
         (hg.sum("value"), "alias", r"write aggregate\(total=hg\.sum\("),
     ],
 )  # fmt: skip
-def test_a_name_is_answered_for_its_place(place, name, remedy):
+def test_the_same_name_has_another_remedy_in_another_place(place, name, remedy):
     with pytest.raises(AttributeError, match=remedy):
         getattr(place, name)
 
 
-def test_an_environment_has_its_parallelism_from_the_start(plans):
+def test_the_error_of_set_parallelism_names_the_constructor(plans):
     with pytest.raises(AttributeError, match=r"write hg\.StreamEnvironment\(parallelism=2\)"):
         plans.env.set_parallelism(2)
 
 
 @pytest.mark.parametrize("name", ["groupByKey", "mapValues", "branch", "peek", "rename", "columns", "printSchema"])
-def test_more_names_of_streams(plans, name):
+def test_more_names_of_streams_have_a_remedy(plans, name):
     with pytest.raises(AttributeError, match="; write "):
         getattr(plans.stream(), name)
 
 
-def test_a_stream_is_no_frame(plans):
+def test_indexing_and_iterating_a_stream_say_what_to_write(plans):
     for use in (lambda: plans.stream()["delay"], lambda: list(plans.stream())):
         with pytest.raises(TypeError, match=r"a DataStream is no frame.*select\("):
             use()
 
 
-def test_results_are_given_by_name(plans):
+def test_a_result_without_a_name_is_refused(plans):
     stream, total = plans.stream(), hg.sum("delay")
     keyed = stream.key_by("carrier")
     for aggregated in (keyed, keyed.window(hg.tumble("1 s"))):

@@ -1,4 +1,4 @@
-"""What mode="overwrite" must never remove: what the job itself reads, or anything for a job that cannot start."""
+"""mode="overwrite" never removes what the job itself reads, nor anything for a job that cannot start."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def through_a_link(env: hg.StreamEnvironment, folder: Path) -> hg.DataStream:
 
 @pytest.mark.parametrize("read", [parquet, csv, lookup, through_a_link])
 @pytest.mark.parametrize("above", [False, True], ids=["the folder", "above it"])
-def test_what_the_job_reads(
+def test_a_job_must_not_empty_a_folder_that_it_reads(
     folder: Path, read: Callable[[hg.StreamEnvironment, Path], hg.DataStream], above: bool
 ) -> None:
     env = hg.StreamEnvironment()
@@ -119,7 +119,7 @@ def test_a_job_must_not_empty_the_folder_of_its_checkpoints(tmp_path: Path, belo
         env.execute()
 
 
-def test_a_file_whose_name_is_no_text_is_named(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     Path(os.fsdecode(os.fsencode(tmp_path / "out") + b"/\xff")).touch()
     env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(processes=False))
@@ -128,7 +128,7 @@ def test_a_file_whose_name_is_no_text_is_named(tmp_path: Path) -> None:
         env.execute()
 
 
-def test_partitions_have_names_that_readers_see(tmp_path: Path) -> None:
+def test_a_partition_whose_folder_readers_would_skip_is_refused(tmp_path: Path) -> None:
     env = hg.StreamEnvironment(parallelism=1)
     hidden = numbers(env).with_columns(_k="n")
     hidden.sink_to(hg.sinks.parquet(tmp_path / "out", partition_by="_k"))

@@ -1,4 +1,4 @@
-"""`headgate run`: whose options are whose."""
+"""`headgate run`: its options, those of the script, errors and reports."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from headgate.api.job_builder import RESUME
 from headgate.api.progress import SHOWN
 from headgate.cli import main
 
-#: Tells what it is given.
-TELLS = f"import json, os, sys; print(json.dumps([sys.argv[1:], os.environ[{RESUME!r}]]))"
+#: A script that prints its arguments.
+PRINTS_ARGUMENTS = f"import json, os, sys; print(json.dumps([sys.argv[1:], os.environ[{RESUME!r}]]))"
 
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """Write a script. What running it changes of this process is undone."""
+    """Return a function that writes a script. Undo what its run changes in this process."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(RESUME, "")
     monkeypatch.setenv(SHOWN, "")
@@ -45,34 +45,36 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], s
         ([], ["--help"], "", ["--help"]),
     ],
 )
-def test_options_are_ours_before_the_script_and_right_behind_it(
+def test_options_before_the_script_and_right_behind_it_are_those_of_run(
     *, script: Callable[[str], str], capsys: pytest.CaptureFixture[str],
     before: list[str], behind: list[str], start: str, given: list[str],
 ) -> None:  # fmt: skip
-    assert main(["run", *before, script(TELLS), *behind]) == 0
+    assert main(["run", *before, script(PRINTS_ARGUMENTS), *behind]) == 0
     assert json.loads(capsys.readouterr().out) == [given, start]
 
 
 @pytest.mark.parametrize("words", [[], ["--from"], ["SCRIPT", "--from"], ["--form", "latest", "SCRIPT"], ["none.py"]])
-def test_wrong_usage(script: Callable[[str], str], capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
-    name = script(TELLS)
+def test_wrong_usage_is_refused(
+    script: Callable[[str], str], capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    name = script(PRINTS_ARGUMENTS)
     with pytest.raises(SystemExit) as ended:
         main(["run", *(name if word == "SCRIPT" else word for word in words)])
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert ended.value.code == 2
-    assert said.out == ""
-    assert said.err.startswith("usage: headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]\n")
+    assert printed.out == ""
+    assert printed.err.startswith("usage: headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]\n")
 
 
-def test_an_option_that_there_is_not(script: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_names_the_closest_one(
+    script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        main(["run", "--form", "latest", script(TELLS)])
+        main(["run", "--form", "latest", script(PRINTS_ARGUMENTS)])
     assert capsys.readouterr().err.endswith("error: there is no option --form; did you mean --from?\n")
 
 
-def test_an_error_is_told_with_its_place_in_the_script(
-    script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_has_its_line_of_the_script(script: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
     name = script(
         "import headgate as hg\n"
         "rows = hg.StreamEnvironment().from_source(hg.sources.iterable([[{'n': 1}]]))\n"
@@ -81,9 +83,9 @@ def test_an_error_is_told_with_its_place_in_the_script(
         "    .filter('m > 1'))\n"
     )
     assert main(["run", name]) == 1
-    said = capsys.readouterr()
-    assert said.out == "['n']\n"
-    error, *shown = said.err.splitlines()
+    printed = capsys.readouterr()
+    assert printed.out == "['n']\n"
+    error, *shown = printed.err.splitlines()
     assert error.startswith("headgate run: script.py:5: PlanError: filter: SQL at position 1: no column 'm'; ")
     assert shown == ["  m > 1", "  ^"]
 
@@ -99,13 +101,13 @@ env.execute("second")
 
 
 @pytest.mark.parametrize("to_file", [False, True])
-def test_what_became_of_the_jobs_is_told_to_machines(
+def test_the_json_report_has_the_outcome_of_each_job(
     script: Callable[[str], str], capsys: pytest.CaptureFixture[str], to_file: bool
 ) -> None:
     assert main(["run", script(JOBS), "--json", "report.json" if to_file else "-"]) == 1
-    said = capsys.readouterr()
-    assert (said.out if to_file else said.err).startswith("2\n")
-    first, second = json.loads(Path("report.json").read_text() if to_file else said.out)["jobs"]
+    printed = capsys.readouterr()
+    assert (printed.out if to_file else printed.err).startswith("2\n")
+    first, second = json.loads(Path("report.json").read_text() if to_file else printed.out)["jobs"]
     assert first.pop("duration_s") > 0
     assert first == {"name": "collect", "state": "FINISHED", "error": None, "rows_in": 3, "rows_out": 2,
                      "late_rows": 0, "restarts": 0}  # fmt: skip
@@ -113,7 +115,7 @@ def test_what_became_of_the_jobs_is_told_to_machines(
     assert second["error"].startswith("UserFunctionError: inverse[")
 
 
-def test_a_script_without_jobs_that_ends_itself(
+def test_a_script_that_exits_without_jobs_has_an_empty_report(
     script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -122,9 +124,11 @@ def test_a_script_without_jobs_that_ends_itself(
     assert json.loads(capsys.readouterr().out) == {"jobs": []}
 
 
-def test_a_report_that_cannot_be_written(script: Callable[[str], str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_path_that_cannot_be_written_is_refused_first(
+    script: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         main(["run", script("print('ran')"), "--json", "no/such.json"])
-    said = capsys.readouterr()
-    assert "there is no such folder" in said.err
-    assert said.out == ""
+    printed = capsys.readouterr()
+    assert "there is no such folder" in printed.err
+    assert printed.out == ""

@@ -1,4 +1,4 @@
-"""What each call on a stream adds to the plan, and what it refuses at once."""
+"""What each call on a stream adds to the plan, and the arguments that it refuses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_chain_of_calls_is_a_chain_of_nodes(plans):
     assert graph.nodes[-1].schema == pa.schema({"carrier": pa.string(), "late": pa.int64()})
 
 
-def test_operators_travel(plans):
+def test_operators_can_be_pickled(plans):
     stream = plans.stream().filter("delay > 5").with_columns(half="delay / 2").select("carrier", "half")
     for node in plans.graph(stream).nodes:
         if node.operator is not None:
@@ -62,7 +62,7 @@ def test_a_uid_belongs_to_one_operator(plans):
 
 
 @pytest.mark.parametrize("label", ["", "  ", 3, None])
-def test_names_are_text(plans, label):
+def test_a_name_must_be_a_string_that_is_not_empty(plans, label):
     with pytest.raises(hg.PlanError, match="must be a string"):
         plans.stream().name(label)
 
@@ -83,7 +83,7 @@ def test_an_unknown_column_lists_those_that_exist(plans, call):
     assert "__event_time__" not in str(error.value)
 
 
-def test_select_needs_columns_and_different_ones(plans):
+def test_select_needs_columns_with_different_names(plans):
     for wrong in [lambda s: s.select(), lambda s: s.select("delay", delay="1"), lambda s: s.select("delay", "delay")]:
         with pytest.raises(hg.PlanError):
             wrong(plans.stream())
@@ -137,7 +137,7 @@ def test_lookup_adds_columns(plans):
         stream.lookup(SEATS, on="origin")
 
 
-def test_union_wants_equal_columns(plans):
+def test_union_refuses_streams_with_other_columns(plans):
     one, other = plans.stream(), plans.stream().select("ts", "carrier")
     with pytest.raises(hg.PlanError, match="here 'origin' string, there no column"):
         one.union(other)
@@ -170,12 +170,12 @@ def test_edges_forward_where_parallelism_is_equal(plans):
         ("to_one", TO_ONE),
     ],
 )
-def test_the_next_edge_is_as_asked(plans, call, kind):
+def test_a_partitioning_call_sets_that_of_the_next_edge(plans, call, kind):
     stream = getattr(plans.stream(), call)().filter("delay > 1")
     assert plans.node(stream, "filter").inputs[0].partitioning == kind
 
 
-def test_a_function_or_the_load_deals_rows(plans):
+def test_a_function_or_the_load_can_partition_rows(plans):
     def by_delay(batch, _subtasks):
         return batch["delay"]
 
@@ -189,7 +189,7 @@ def test_a_function_or_the_load_deals_rows(plans):
         plans.stream().rebalance(load_aware="yes")
 
 
-def test_one_subtask_is_enough_for_rows_that_all_go_to_it(plans):
+def test_to_one_gives_the_next_operator_one_subtask(plans):
     assert plans.node(plans.stream().to_one().filter("delay > 1"), "filter").parallelism == 1
 
 
@@ -204,18 +204,18 @@ def test_forward_needs_equal_parallelism(plans):
     assert {node.parallelism for node in plans.graph(forwarded).nodes[:2]} == {3}
 
 
-def test_key_by_deals_by_key_groups(plans):
+def test_key_by_partitions_by_key_groups(plans):
     stream = plans.stream().key_by("carrier", "origin").filter("delay > 1")
     assert plans.node(stream, "filter").inputs[0].partitioning == Partitioning("key_group", ("carrier", "origin"))
 
 
 @pytest.mark.parametrize("parallelism", [0, -1, 1.5, True, "2", 40_000])
-def test_impossible_parallelism(plans, parallelism):
+def test_an_impossible_parallelism_is_refused(plans, parallelism):
     with pytest.raises(hg.PlanError, match="parallelism"):
         plans.stream().set_parallelism(parallelism)
 
 
-def test_parallelism_is_bounded_by_the_key_groups(plans):
+def test_the_number_of_key_groups_limits_the_parallelism(plans):
     few = type(plans)(parallelism=4, max_parallelism=4)
     with pytest.raises(hg.PlanError, match="raise the option max_parallelism"):
         few.stream().set_parallelism(5)
@@ -229,6 +229,6 @@ def test_parallelism_is_bounded_by_the_key_groups(plans):
         (lambda s: s.with_columns(x="m + 1"), "with_columns: x"),
     ],
 )
-def test_wrong_sql_says_where_it_was_written(plans, call, where):
+def test_the_error_of_wrong_sql_names_the_call(plans, call, where):
     with pytest.raises(hg.PlanError, match=rf"^{where}: SQL at position 1: no column 'm'; the columns are: ts, "):
         call(plans.stream())

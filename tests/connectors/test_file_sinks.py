@@ -167,7 +167,7 @@ def test_overwrite_removes_the_files_of_a_job_that_still_runs(tmp_path: Path, wr
     start(other, SCHEMA)
     start(sink, SCHEMA)
     stale = write_sink(other, [[batch(("a", 1))]], SCHEMA)
-    says = "was removed, .* by hand or by another job that writes there with mode='overwrite'"
+    says = "was removed, by hand or by another job that writes there with mode='overwrite'"
     for act in (lambda: other.commit(stale, 1), lambda: other._ledger.show(1)):
         with pytest.raises(hg.Superseded, match=says):
             act()  # type: ignore[no-untyped-call]

@@ -1,3 +1,5 @@
+"""The comparison of the demo's answer with that of Spark SQL."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime
@@ -71,8 +73,11 @@ def changed(column: str, values: list[object]) -> pa.Table:
 
 
 def test_the_right_answer_matches(spark: SparkSession, tmp_path: Path) -> None:
-    found = compared(spark, tmp_path, changed("mean_delay", [3.5 * (1 + 5e-10), -3.0]))
-    assert [(c.rows, c.wrong, c.example, c.matches) for c in found.values()] == [(2, 0, "", True), (1, 0, "", True)]
+    comparisons = compared(spark, tmp_path, changed("mean_delay", [3.5 * (1 + 5e-10), -3.0]))
+    assert [(c.rows, c.wrong, c.example, c.matches) for c in comparisons.values()] == [
+        (2, 0, "", True),
+        (1, 0, "", True),
+    ]
     assert check.totals(spark, tmp_path) == check.Totals(kept=3, unknown_planes=2, seats=100)
 
 
@@ -89,14 +94,14 @@ def test_the_right_answer_matches(spark: SparkSession, tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_answer_is_found(spark: SparkSession, tmp_path: Path, answer: pa.Table, wrong: int) -> None:
-    found = compared(spark, tmp_path, answer)
-    assert found["carrier_hours"].wrong == wrong
-    assert not found["carrier_hours"].matches
-    assert found["carrier_hours"].example
-    assert found["route_days"].matches
+    comparisons = compared(spark, tmp_path, answer)
+    assert comparisons["carrier_hours"].wrong == wrong
+    assert not comparisons["carrier_hours"].matches
+    assert comparisons["carrier_hours"].example
+    assert comparisons["route_days"].matches
 
 
 def test_a_window_that_is_there_twice_is_found(spark: SparkSession, tmp_path: Path) -> None:
-    found = compared(spark, tmp_path, pa.concat_tables([CARRIER_HOURS, CARRIER_HOURS.slice(0, 1)]))
-    assert not found["carrier_hours"].matches
-    assert (found["carrier_hours"].rows, found["carrier_hours"].expected_rows) == (3, 2)
+    comparisons = compared(spark, tmp_path, pa.concat_tables([CARRIER_HOURS, CARRIER_HOURS.slice(0, 1)]))
+    assert not comparisons["carrier_hours"].matches
+    assert (comparisons["carrier_hours"].rows, comparisons["carrier_hours"].expected_rows) == (3, 2)

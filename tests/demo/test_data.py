@@ -1,3 +1,5 @@
+"""The demo's input: how it is sorted and cached, and the errors of a damaged copy."""
+
 from __future__ import annotations
 
 import zipfile
@@ -38,8 +40,8 @@ def user_copy(folder: Path, text: str, zipped: bool = False) -> Path:
 @pytest.mark.parametrize("zipped", [False, True])
 def test_flights_are_sorted_by_event_time_into_one_file_per_day(tmp_path: Path, zipped: bool) -> None:
     text = HEADER + "\n".join(UNSORTED) + "\n"
-    found = data.find(user_copy(tmp_path / "copy", text, zipped))
-    days = {file.name: file.read_text().splitlines()[1:] for file in sorted(found.days.iterdir())}
+    prepared = data.find(user_copy(tmp_path / "copy", text, zipped))
+    days = {file.name: file.read_text().splitlines()[1:] for file in sorted(prepared.days.iterdir())}
     assert days == {
         "2013-01-01.csv": [
             "2013-01-01T10:59:00Z,B6,NA,59,2013-01-01T10:00:00Z",
@@ -48,10 +50,10 @@ def test_flights_are_sorted_by_event_time_into_one_file_per_day(tmp_path: Path, 
         ],
         "2013-01-02.csv": ["2013-01-02T05:10:00Z,UA,N2,10,2013-01-02T05:00:00Z"],
     }
-    assert found.flights.read_text() == text
-    assert found.planes == tmp_path / "copy" / "planes.csv"
-    assert found.rows == 4
-    assert found.first_event() == datetime(2013, 1, 1, 10, 59, tzinfo=UTC)
+    assert prepared.flights.read_text() == text
+    assert prepared.planes == tmp_path / "copy" / "planes.csv"
+    assert prepared.rows == 4
+    assert prepared.first_event() == datetime(2013, 1, 1, 10, 59, tzinfo=UTC)
 
 
 def test_the_cache_is_made_once_and_follows_the_content(tmp_path: Path, cache: Path) -> None:
@@ -72,7 +74,7 @@ def test_a_failed_preparation_leaves_nothing_in_the_cache(tmp_path: Path, cache:
     assert list(cache.iterdir()) == []
 
 
-def test_what_is_wrong_with_a_copy_is_said(tmp_path: Path) -> None:
+def test_the_error_of_a_wrong_copy_says_what_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"flights\.csv: no such file; the folder must hold"):
         data.find(tmp_path)
     copy = user_copy(tmp_path / "copy", HEADER + "UA,N1,NA,2013-01-01T10:00:00Z\n")
@@ -84,7 +86,7 @@ def test_what_is_wrong_with_a_copy_is_said(tmp_path: Path) -> None:
 
 
 def damaged(folder: Path, kind: str) -> str:
-    """A zip of flights that is not one; what must be said of it."""
+    """Damage the zip of flights. Return the expected message."""
     copy = user_copy(folder, HEADER + "\n".join(UNSORTED * 20), zipped=True) / "flights.csv.zip"
     content = copy.read_bytes()
     if kind == "no zip":
@@ -102,15 +104,15 @@ def damaged(folder: Path, kind: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["no zip", "cut off", "other bytes", "another file"])
-def test_a_damaged_zip_is_named(tmp_path: Path, cache: Path, kind: str) -> None:
-    said = damaged(tmp_path / "copy", kind)
-    with pytest.raises(SourceError, match=rf"copy/flights\.csv\.zip: cannot be used: .*{said}"):
+def test_the_error_of_a_damaged_zip_names_the_file(tmp_path: Path, cache: Path, kind: str) -> None:
+    message = damaged(tmp_path / "copy", kind)
+    with pytest.raises(SourceError, match=rf"copy/flights\.csv\.zip: cannot be used: .*{message}"):
         data.find(tmp_path / "copy")
     assert list(cache.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (HEADER, "holds no flights"),
         ("", "cannot be used: Empty CSV file"),
@@ -118,15 +120,15 @@ def test_a_damaged_zip_is_named(tmp_path: Path, cache: Path, kind: str) -> None:
         ("carri\xe9r,minute,time_hour\nAA,5,2013-01-01T23:00:00Z\n", "cannot be used: .*codec can't decode"),
     ],
 )
-def test_flights_that_cannot_be_used_are_named(tmp_path: Path, cache: Path, text: str, said: str) -> None:
+def test_the_error_of_unusable_flights_names_the_file(tmp_path: Path, cache: Path, text: str, message: str) -> None:
     copy = user_copy(tmp_path / "copy", "")
     (copy / "flights.csv").write_text(text, encoding="latin-1")
-    with pytest.raises(SourceError, match=rf"copy/flights\.csv: {said}"):
+    with pytest.raises(SourceError, match=rf"copy/flights\.csv: {message}"):
         data.find(copy)
     assert list(cache.iterdir()) == []
 
 
-def test_a_cache_that_cannot_be_written_says_how_to_have_another(
+def test_the_error_of_a_cache_without_write_permission_names_the_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy = user_copy(tmp_path / "copy", HEADER + UNSORTED[0])

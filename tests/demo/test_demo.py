@@ -1,4 +1,4 @@
-"""The main job as people run it."""
+"""`headgate demo` as users run it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def run_demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=380, check=False)
 
 
-def test_a_year_of_flights_is_answered_as_spark_sql_does(tmp_path: Path) -> None:
+def test_the_answer_for_a_year_of_flights_is_that_of_spark_sql(tmp_path: Path) -> None:
     done = run_demo("--json", "-", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -48,7 +48,7 @@ def test_a_year_of_flights_is_answered_as_spark_sql_does(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["--speedup", "0"], 2, "--speedup: '0' must be a number above 0"),
         (["--speedup", "fast"], 2, "--speedup: 'fast' must be a number above 0"),
@@ -58,10 +58,12 @@ def test_a_year_of_flights_is_answered_as_spark_sql_does(tmp_path: Path) -> None
         (["--help"], 0, ""),
     ],
 )
-def test_what_is_wrong_is_said_before_anything_runs(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
+def test_wrong_arguments_are_refused_before_anything_runs(
+    arguments: list[str], code: int, message: str, tmp_path: Path
+) -> None:
     done = run_demo(*arguments, folder=tmp_path)
     assert done.returncode == code
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 

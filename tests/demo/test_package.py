@@ -1,4 +1,4 @@
-"""Files out of a package's archive: the one that was meant, nothing of it runs, and nothing lands elsewhere."""
+"""Files of a package's archive: no code of it runs, and no file lands in another folder."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tar(path: Path, content: Mapping[str, bytes], kind: bytes = tarfile.REGTYPE,
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that is all that pip looks at, with a package whose setup.py tells that it ran."""
+    """Make a folder that is the only index of pip. Its package has a setup.py that writes a file when it runs."""
     folder = tmp_path / "index"
     folder.mkdir()
     for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
@@ -59,7 +59,7 @@ def source_archive(index: Path) -> SourceArchive:
     return SourceArchive("evil", "1.0", hashlib.sha256((index / "evil-1.0.tar.gz").read_bytes()).hexdigest(), FILES)
 
 
-def test_nothing_of_the_package_runs(index: Path, tmp_path: Path) -> None:
+def test_no_code_of_the_package_runs(index: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.mkdir()
     source_archive(index).fetch(target)
@@ -68,7 +68,7 @@ def test_nothing_of_the_package_runs(index: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
-def test_another_archive_of_that_name_is_refused(index: Path, tmp_path: Path) -> None:
+def test_an_archive_with_another_hash_is_refused(index: Path, tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="evil==1.0 could not be fetched .*DO NOT MATCH THE HASHES"):
         replace(source_archive(index), sha256="0" * 64).fetch(tmp_path)
     assert not (tmp_path / "ran").exists()
@@ -83,7 +83,7 @@ def test_the_demo_says_what_to_do_without_its_package(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize("name", ["../a.csv", "/tmp/a.csv", "evil-1.0/../../a.csv", "evil-1.0/data/.."])
-def test_members_elsewhere_are_refused(tmp_path: Path, name: str) -> None:
+def test_members_outside_of_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     archive = tar(tmp_path / "evil.tar.gz", {name: b"x", "evil-1.0/data/a.csv": b"a"})
     with pytest.raises(SourceError, match=r"evil\.tar\.gz: member .* is not a file below a folder"):
         unpack(archive, FILES, tmp_path)
@@ -97,12 +97,12 @@ def test_members_that_are_no_files_are_refused(tmp_path: Path, kind: bytes) -> N
         unpack(archive, FILES, tmp_path)
 
 
-def test_an_archive_without_the_files(tmp_path: Path) -> None:
+def test_an_archive_without_the_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="does not hold evil-1.0/data/a.csv"):
         unpack(tar(tmp_path / "evil.tar.gz", {"evil-1.0/a.csv": b"x"}), FILES, tmp_path)
 
 
-def test_what_unpacks_to_very_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_unpacks_to_too_many_bytes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package, "MOST_BYTES", 1000)
     monkeypatch.setenv("HEADGATE_CACHE", str(tmp_path / "cache"))
     archive = tar(tmp_path / "evil.tar.gz", {"evil-1.0/data/a.csv": bytes(1001)})

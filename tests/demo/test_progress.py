@@ -1,3 +1,5 @@
+"""The progress that the demo shows."""
+
 from __future__ import annotations
 
 import io
@@ -15,7 +17,7 @@ def rendered(view: object, terminal: bool = False) -> str:
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
-def test_rates_are_over_the_time_between_two_looks() -> None:
+def test_rates_are_over_the_time_since_the_last_update() -> None:
     now = {"flights": {"rows_in": 0, "rows_out": 3000}, "sink": {"rows_in": 500, "rows_out": 0}}
     before = {"flights": {"rows_in": 0, "rows_out": 1000}}
     lines = rendered(table(now, before, 2.0)).splitlines()
@@ -23,7 +25,7 @@ def test_rates_are_over_the_time_between_two_looks() -> None:
     assert lines[2].split() == ["sink", "500", "0", "250"]
 
 
-def test_a_terminal_shows_every_operator_and_anything_else_stays_silent() -> None:
+def test_only_a_terminal_shows_progress() -> None:
     for terminal in (True, False):
         clock = iter([0.0, 0.5])
         console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
@@ -34,13 +36,11 @@ def test_a_terminal_shows_every_operator_and_anything_else_stays_silent() -> Non
         assert terminal or written == ""
 
 
-def test_the_state_of_a_job_in_a_line() -> None:
+def test_the_state_of_a_job_is_one_line() -> None:
     assert state_of("CREATED", 0, []) == "CREATED"
     failed = hg.CheckpointRecord(checkpoint=3, triggered_at=0.0, duration=0.5, failure="the job restarts")
-    assert state_of("RESTARTING", 1, [failed]) == (
-        "RESTARTING, started again 1 time, checkpoint 3 failed, 0.50 s, 0 bytes"
-    )
+    assert state_of("RESTARTING", 1, [failed]) == ("RESTARTING, restarted 1 time, checkpoint 3 failed, 0.50 s, 0 bytes")
     complete = hg.CheckpointRecord(checkpoint=4, triggered_at=0.0, duration=0.062, size=25_000, kind="savepoint")
     assert state_of("RUNNING", 2, [failed, complete]) == (
-        "RUNNING, started again 2 times, savepoint 4 complete, 0.06 s, 25,000 bytes"
+        "RUNNING, restarted 2 times, savepoint 4 complete, 0.06 s, 25,000 bytes"
     )

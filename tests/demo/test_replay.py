@@ -1,3 +1,5 @@
+"""The replay of a source in event time."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
@@ -14,7 +16,7 @@ FIRST = datetime(2013, 1, 1, tzinfo=UTC)
 
 
 class Clock:
-    """Starts when the job does."""
+    """A clock that a test moves. It starts when the job does."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -24,7 +26,7 @@ class Clock:
 
 
 def replayed(minutes: list[list[int]], clock: Clock, speedup: float = 60.0) -> Any:
-    """A reader over batches of rows at so many minutes after the first event."""
+    """Return a reader over batches of rows, whose times are given in minutes after the first event."""
     times = [[FIRST + timedelta(minutes=minute) for minute in part] for part in minutes]
     batches = [pa.RecordBatch.from_pydict({"t": pa.array(part, pa.timestamp("us", "UTC"))}) for part in times]
     source = Replay(sources.iterable(batches), "t", FIRST, speedup)
@@ -37,11 +39,11 @@ def replayed(minutes: list[list[int]], clock: Clock, speedup: float = 60.0) -> A
 
 
 def rows(batch: pa.RecordBatch | None) -> list[int]:
-    """The batch's minutes."""
+    """Return the times of the rows, in minutes after the first event."""
     return [] if batch is None else [(time - FIRST) // timedelta(minutes=1) for time in batch.column("t").to_pylist()]
 
 
-def test_a_row_comes_when_its_time_has_come() -> None:
+def test_a_row_comes_when_it_is_due() -> None:
     clock = Clock()
     reader = replayed([[0, 0, 1, 2, 5]], clock)
     assert rows(reader.read()) == [0, 0]
@@ -54,7 +56,7 @@ def test_a_row_comes_when_its_time_has_come() -> None:
     assert rows(reader.read()) == [5]
 
 
-def test_all_rows_come_once_and_then_it_has_ended() -> None:
+def test_every_row_comes_once_and_then_the_reader_ends() -> None:
     clock = Clock()
     reader = replayed([[0, 3], [4, 4, 9]], clock)
     seen: list[int] = []
@@ -67,7 +69,7 @@ def test_all_rows_come_once_and_then_it_has_ended() -> None:
     assert clock.now == pytest.approx(1009.0, abs=0.1)
 
 
-def test_rows_that_are_nearly_due_wait_for_each_other() -> None:
+def test_rows_that_are_due_soon_come_in_one_batch() -> None:
     clock = Clock()
     reader = replayed([[1] * 3 + [2] * 3], clock, speedup=60_000.0)
     assert reader.read() is None

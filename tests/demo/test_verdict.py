@@ -1,4 +1,4 @@
-"""When the demo has failed: each thing that must not be, alone, and the exit code."""
+"""The demo's verdict: each kind of failure, and the exit code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report(
     return main._report(result, {"hours": SAME, "days": days}, Totals(7, 8, 9), restarts=wanted)
 
 
-def test_what_is_as_it_must_be() -> None:
+def test_a_good_run_has_no_failures() -> None:
     assert report() == {
         "master": "local-cluster[2,1,1024]", "taskmanagers": 2, "rows_in": 1_000, "rows_out": 100,
         "rows_out_before_end": 50, "late_rows": 0, "remote_bytes": 5, "restarts": 0, "duration_s": 2.0,
@@ -38,21 +38,21 @@ def test_what_is_as_it_must_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("differs", "matches", "said"),
+    ("differs", "matches", "message"),
     [
-        ({"early": 49}, True, "fewer than half of the windows were emitted before the source ended"),
+        ({"early": 49}, True, "only 49 of 100 windows were emitted before the source ended: fewer than half"),
         ({"late": 3}, True, "3 rows were late"),
-        ({"restarts": 1}, True, "the job started again 1 times, not 0"),
-        ({"restarts": 1, "wanted": 2}, True, "the job started again 1 times, not 2"),
+        ({"restarts": 1}, True, "the job restarted 1 times, not 0"),
+        ({"restarts": 1, "wanted": 2}, True, "the job restarted 1 times, not 2"),
         ({"days": WRONG}, False, "days: 2 windows differ from Spark SQL's, 100 rows instead of 100; the first: {one"),
         ({"days": SHORT}, False, "days: 0 windows differ from Spark SQL's, 99 rows instead of 100"),
     ],
 )
-def test_what_must_not_be_fails(differs: dict[str, Any], matches: bool, said: str) -> None:
-    found = report(**differs)
-    assert found["matches"] is matches
-    (failure,) = found["failures"]
-    assert failure.startswith(said)
+def test_each_kind_of_failure_is_reported(differs: dict[str, Any], matches: bool, message: str) -> None:
+    result = report(**differs)
+    assert result["matches"] is matches
+    (failure,) = result["failures"]
+    assert failure.startswith(message)
 
 
 @pytest.mark.parametrize(("differs", "code"), [({}, 0), ({"late": 3}, 1), ({"days": WRONG}, 1)])

@@ -269,7 +269,7 @@ class Producer:
         return by_reader
 
     def rows_before(self, checkpoint: int) -> list[int]:
-        """Those that had been emitted when the state was taken; all of them if that never was."""
+        """Return the rows that had been emitted when the state was taken; all rows if it never was."""
         kept = self.capturer.captured.get(checkpoint)
         return self.rows if kept is None else self.rows[: kept[self.task.index(self)]]
 
@@ -732,7 +732,7 @@ class Exchange:
 
 
 def _rows(pieces: list[memoryview]) -> list[int]:
-    """Those in the bytes of a channel, which end with an element."""
+    """Return the rows in the bytes of a channel. The last element must be whole."""
     deserializer = SpanningDeserializer(CODEC)
     batches = [each for each in deserializer.feed(pieces) if isinstance(each, pa.RecordBatch)]
     assert not deserializer.partial, "half an element is in flight"

@@ -1,4 +1,4 @@
-"""The state of every aggregate as columns and back: exact, and a copy."""
+"""Every aggregate's state is saved as columns and restored from them: exactly, and as a copy."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def rows(kind: pa.DataType, count: int, chance: random.Random, nulls: bool) -> p
 
 
 def exact(column: pa.Array) -> list[Any]:
-    """Values with the bits of floats; lists in the order they have."""
+    """Return the values, with floats as their bits; lists keep their order."""
 
     def bits(value: Any) -> Any:
         if isinstance(value, float):
@@ -65,7 +65,7 @@ def exact(column: pa.Array) -> list[Any]:
 
 @pytest.mark.parametrize("nulls", [False, True], ids=["no nulls", "nulls"])
 @pytest.mark.parametrize("kind", VALUES, ids=str)
-def test_what_was_loaded_goes_on_as_if_it_had_always_been_there(kind: pa.DataType, nulls: bool) -> None:
+def test_restored_state_behaves_like_state_that_was_never_saved(kind: pa.DataType, nulls: bool) -> None:
     chance = random.Random(f"{kind} {nulls}")
     specs, schema = aggregates_of(kind), pa.schema([("value", kind)])
     old, new = AccumulatorSet(specs, schema), AccumulatorSet(specs, schema)
@@ -98,7 +98,7 @@ def test_what_was_loaded_goes_on_as_if_it_had_always_been_there(kind: pa.DataTyp
     assert [exact(column.combine_chunks()) for column in table.columns] == kept, "later rows did not change it"
 
 
-def test_a_sum_that_has_left_int64_comes_back_to_it() -> None:
+def test_a_sum_may_exceed_int64_for_a_time() -> None:
     specs, schema = (("total", hg.sum("value")), ("mean", hg.mean("value"))), pa.schema([("value", pa.int64())])
     for sign in (1, -1):
         old, new = AccumulatorSet(specs, schema), AccumulatorSet(specs, schema)
@@ -112,7 +112,7 @@ def test_a_sum_that_has_left_int64_comes_back_to_it() -> None:
         assert new.results(np.arange(4))[1].to_pylist()[0] == 0.0
 
 
-def test_loaded_sums_take_one_word_each_where_one_is_enough() -> None:
+def test_a_restored_sum_takes_one_word_if_it_fits_one() -> None:
     specs, schema = (("total", hg.sum("value")),), pa.schema([("value", pa.int64())])
     old, new = AccumulatorSet(specs, schema), AccumulatorSet(specs, schema)
     slots = np.arange(1000)

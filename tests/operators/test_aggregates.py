@@ -1,4 +1,4 @@
-"""Each aggregate against plain Python, batch by batch, with slots thrown out in between; and what they refuse."""
+"""Each aggregate agrees with plain Python, in random batches, with slots removed in between. Errors are tested, too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCHEMA = pa.schema([("whole", pa.int64()), ("real", pa.float64()), ("text", pa.s
 
 
 def over_values(function: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-    """What SQL makes of an aggregate: nulls left out, null over nothing."""
+    """Return the result of an aggregate in SQL: it ignores nulls, and is null over no values."""
 
     def aggregate(values: list[Any]) -> Any:
         known = [value for value in values if value is not None]
@@ -133,7 +133,7 @@ def sums(*batches: list[int], kind: pa.DataType | None = None) -> Any:
     return state.result(np.array([0])).to_pylist()[0]
 
 
-def test_integer_sums_are_exact_whatever_they_were_on_the_way() -> None:
+def test_integer_sums_are_exact_even_if_they_overflow_on_the_way() -> None:
     most, least = 2**63 - 1, -(2**63)
     assert sums([2**53, 1]) == 2**53 + 1
     assert sums([most], [most], [least], [least], [1]) == -1
@@ -159,7 +159,7 @@ def test_an_integer_sum_beyond_64_bits_is_an_error_with_its_value(values: list[i
         sums(values, kind=kind)
 
 
-def test_a_mean_of_integers_does_not_mind_a_sum_beyond_64_bits() -> None:
+def test_a_mean_of_integers_is_right_if_their_sum_exceeds_64_bits() -> None:
     state = accumulator(hg.mean("x"), pa.schema([("x", pa.int64())]))
     state.update(1, np.zeros(4, np.int64), pa.array([2**62] * 4), None)
     assert state.result(np.array([0])).to_pylist() == [2.0**62]
@@ -176,7 +176,7 @@ def test_nan_is_greater_than_any_number() -> None:
         assert math.isnan(second)
 
 
-def test_values_replaced_again_and_again_do_not_pile_up() -> None:
+def test_replaced_values_are_freed() -> None:
     schema = pa.schema([("x", pa.string())])
     state = accumulator(hg.last("x"), schema)
     column = pa.array(["a value of some length"] * 1000)
@@ -199,7 +199,7 @@ def test_values_replaced_again_and_again_do_not_pile_up() -> None:
         (hg.Aggregate("sum"), r"x=sum\(\) needs a column"),
     ],
 )
-def test_aggregates_that_cannot_be(spec: hg.Aggregate, message: str) -> None:
+def test_impossible_aggregates_are_refused(spec: hg.Aggregate, message: str) -> None:
     schema = SCHEMA.append(pa.field("twice", pa.int64())).append(pa.field("twice", pa.int64()))
     schema = schema.append(pa.field("list", pa.list_(pa.int64())))
     with pytest.raises(PlanError, match=message):

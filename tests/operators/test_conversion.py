@@ -1,4 +1,4 @@
-"""What Arrow would cut, drop or fill in without a word is refused; what it keeps is taken."""
+"""A value that Arrow would change silently is refused. A value that it stores unchanged is accepted."""
 
 from __future__ import annotations
 
@@ -68,25 +68,25 @@ KEPT: list[tuple[pa.DataType, Any]] = [
 
 
 @pytest.mark.parametrize(("kind", "value"), LOST, ids=str)
-def test_what_would_not_be_the_same_is_refused(kind: pa.DataType, value: Any) -> None:
+def test_a_value_that_arrow_would_change_is_refused(kind: pa.DataType, value: Any) -> None:
     with pytest.raises(CONVERSION_ERRORS):
         converted([None, value], kind)
 
 
 @pytest.mark.parametrize(("kind", "value"), KEPT, ids=str)
-def test_what_is_the_same_is_taken(kind: pa.DataType, value: Any) -> None:
+def test_a_value_that_arrow_stores_unchanged_is_accepted(kind: pa.DataType, value: Any) -> None:
     array = converted([value, None], kind)
     assert array.type == kind
     assert len(array) == 2
     assert array[1].as_py() is None
 
 
-def test_the_error_says_what_it_would_become() -> None:
+def test_the_error_shows_what_the_value_would_become() -> None:
     with pytest.raises(ValueError, match=r"it would become \[1, 2\] \(list\)"):
         converted([[1.5, 2.9]], pa.list_(pa.int64()))
 
 
-def test_an_hour_that_comes_twice() -> None:
+def test_both_times_of_a_repeated_hour_are_accepted() -> None:
     moments = [datetime(2021, 10, 31, hour, 30, tzinfo=UTC) for hour in (0, 1)]
     assert converted(moments, pa.timestamp("us", BERLIN)).cast(pa.int64()).to_pylist() == [
         int(moment.timestamp() * 1e6) for moment in moments

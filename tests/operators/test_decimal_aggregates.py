@@ -31,7 +31,7 @@ def make(kind: str, column: pa.DataType) -> Accumulator:
 
 
 def values_of(kind: pa.DataType) -> st.SearchStrategy[Decimal | None]:
-    """Of any size: few digits or nearly all, and nulls; a sum of ten of them fits, and so does their mean."""
+    """Return decimals with few digits or nearly all, and nulls. The sum and the mean of ten of them fit their types."""
     most = 10 ** min(kind.precision - 2, (76 if kind.bit_width == 256 else 38) - 5) - 1
     integers = st.one_of(
         st.integers(-99, 99), st.integers(-most, most), st.sampled_from([most, -most, 1 << 31, 1 << 63])
@@ -55,8 +55,10 @@ def expected(kind: str, values: list[Decimal | None], result: pa.DataType) -> De
 @pytest.mark.parametrize("kind", ["sum", "mean"])
 @pytest.mark.parametrize("column", TYPES, ids=str)
 @given(data=st.data())
-def test_any_values_in_any_batches(kind: str, column: pa.DataType, data: st.DataObject) -> None:
-    """Some are taken, some come from another accumulator, some from a checkpoint; keys are renumbered in between."""
+def test_sums_and_means_are_exact_for_random_values_and_batches(
+    kind: str, column: pa.DataType, data: st.DataObject
+) -> None:
+    """Some values are added, some absorbed from another accumulator, some restored. Slots are renumbered in between."""
     batches = data.draw(st.lists(st.lists(st.tuples(st.integers(0, 2), values_of(column)), max_size=3), max_size=3))
     ways = data.draw(st.lists(st.sampled_from(["update", "absorb", "restore"]), min_size=3, max_size=3))
     result_type = Aggregate(kind, "d").output_field("x", pa.schema({"d": column})).type  # type: ignore[arg-type]
@@ -86,8 +88,8 @@ def test_any_values_in_any_batches(kind: str, column: pa.DataType, data: st.Data
     ]
 
 
-def test_types_are_those_of_spark() -> None:
-    """See `test_decimals_are_those_of_spark_sql` in tests/spark for Spark's own word."""
+def test_result_types_are_those_of_spark() -> None:
+    """`test_decimals_are_those_of_spark_sql` in tests/spark compares them with Spark itself."""
     schema = pa.schema({"a": pa.decimal128(9, 2), "b": pa.decimal128(38, 18), "c": pa.decimal256(70, 3)})
     of = {
         (kind, name): Aggregate(kind, name).output_field("x", schema).type for kind in ("sum", "mean") for name in "abc"
@@ -99,7 +101,7 @@ def test_types_are_those_of_spark() -> None:
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_result_that_does_not_fit_is_an_error_and_what_came_between_is_none(sign: int) -> None:
+def test_only_a_final_result_that_does_not_fit_is_an_error(sign: int) -> None:
     column = pa.decimal128(38, 0)
     most = sign * (10**38 - 1)
     total = make("sum", column)

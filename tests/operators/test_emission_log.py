@@ -1,25 +1,25 @@
-"""The log of emissions stays small and keeps its end exact."""
+"""The log of emissions stays small, and its newest points stay exact."""
 
 from __future__ import annotations
 
 from headgate.operators.windows.emission_log import EmissionLog
 
 
-def test_all_points_while_they_fit() -> None:
+def test_a_log_that_is_not_full_holds_all_points() -> None:
     log = EmissionLog()
     for number in range(1024):
         log.record(number / 10, number)
     assert log.points() == [(number / 10, number) for number in range(1024)]
 
 
-def test_when_full_every_second_point_goes_and_the_newest_stays() -> None:
+def test_a_full_log_drops_every_second_point_but_not_the_newest() -> None:
     log = EmissionLog()
     for number in range(1025):
         log.record(float(number), number)
     assert [total for _, total in log.points()] == [*range(1, 1024, 2), 1024]
 
 
-def test_however_many_come_it_stays_within_its_size_and_in_order() -> None:
+def test_the_log_stays_small_and_sorted() -> None:
     log = EmissionLog()
     for number in range(100_000):
         log.record(float(number), 3 * number)

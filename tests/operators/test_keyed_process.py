@@ -1,6 +1,6 @@
-"""`KeyedProcessFunction`: the same function on plain dicts for each key, against the operator, with snapshots between.
+"""`KeyedProcessFunction`: the operator agrees with a model of plain dicts for each key, with restores in between.
 
-What comes out for each key must be the same, in the same order, whatever happens to subtasks on the way.
+For each key, both must emit the same rows in the same order, at any parallelism before and after a restore.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DEEDS = ("update", "clear", "add", "put", "remove", "empty", "timer", "no timer"
 
 
 class Everything(hg.KeyedProcessFunction):
-    """Does what each row says, and tells what it sees."""
+    """A function that does what each row says, and emits what it sees."""
 
     value = hg.ValueState(pa.int64())
     brief = hg.ValueState(pa.string(), ttl="50 us")
@@ -78,16 +78,16 @@ class Everything(hg.KeyedProcessFunction):
             case "no clock":
                 ctx.delete_processing_time_timer(ctx.processing_time + n)
             case "look":
-                yield self.told(ctx)
+                yield self.report(ctx)
             case "aside":
                 yield hg.SideOutput("aside", {"key": ctx.key[0], "n": n})
 
     def on_timer(self, time: int, ctx: hg.ProcessContext) -> Any:
         if time % 5 == 0 and time < 10_000:
             ctx.register_event_time_timer(time + 3)
-        return [self.told(ctx, f"{ctx.time_domain} {time} ")]
+        return [self.report(ctx, f"{ctx.time_domain} {time} ")]
 
-    def told(self, ctx: hg.ProcessContext, what: str = "") -> dict[str, Any]:
+    def report(self, ctx: hg.ProcessContext, what: str = "") -> dict[str, Any]:
         values = self.value.value(), self.brief.value("none"), self.elements.get(), len(self.lasting.get())
         maps = sorted(self.entries.items()), sorted(self.entries.keys()), self.entries.get("3"), self.kept.get(3)
         more = self.kept.is_empty(), self.entries.contains("5"), sorted(each["n"] for each in self.kept.values())
@@ -95,7 +95,7 @@ class Everything(hg.KeyedProcessFunction):
 
 
 class ByRow(Everything):
-    """The same, row by row."""
+    """The same function, called row by row."""
 
     process = hg.KeyedProcessFunction.process
 
@@ -105,7 +105,7 @@ class ByRow(Everything):
 
 
 class Model:
-    """What one key has, in plain dicts: each value with the time when it was written."""
+    """The state of one key in plain dicts: each value with the time at which it was written."""
 
     def __init__(self, key: str | None) -> None:
         self.key = key
@@ -300,18 +300,20 @@ PARALLELISMS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 @pytest.mark.parametrize("function", [Everything, ByRow])
 @settings(max_examples=12, deadline=None)
 @given(PARALLELISMS, st.integers(0, 1 << 32))
-def test_it_says_what_plain_dicts_say(function: type[Everything], parallelisms: list[int], seed: int) -> None:
+def test_the_operator_agrees_with_a_model_of_plain_dicts(
+    function: type[Everything], parallelisms: list[int], seed: int
+) -> None:
     compare(lambda clock: make(clock, function()), parallelisms, seed)
 
 
 class Clumsy(TimerQueue):
-    """Timers that were deleted are called all the same."""
+    """A planted bug: deleted timers are called."""
 
     def remove(self, timer: tuple[int, int]) -> None: ...
 
 
 class Unordered(TimerQueue):
-    """Timers are called in the order in which they were set."""
+    """A planted bug: timers are called in the order in which they were set."""
 
     def pop(self, until: int) -> tuple[int, int] | None:
         due = [timer for timer in self._heap if timer[0] <= until and timer in self._timers]
@@ -351,7 +353,7 @@ def with_states(spoil: Callable[[KeyedProcess], None]) -> Make:
 
 
 class NoClocks(KeyedProcess):
-    """Processing-time timers do not come back."""
+    """A planted bug: processing-time timers are not restored."""
 
     def snapshot(self) -> Snapshot:
         snapshot = super().snapshot()
@@ -360,7 +362,7 @@ class NoClocks(KeyedProcess):
 
 
 class Young(KeyedProcess):
-    """What was restored begins to live again."""
+    """A planted bug: the time to live of restored values begins again."""
 
     def _load(self, name: str, table: pa.Table) -> None:
         place = table.schema.get_field_index("written")
@@ -370,7 +372,7 @@ class Young(KeyedProcess):
 
 
 class NoWatermark(KeyedProcess):
-    """The watermark is not restored."""
+    """A planted bug: the watermark is not restored."""
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         super().restore(snapshots)
@@ -378,7 +380,7 @@ class NoWatermark(KeyedProcess):
 
 
 class TwiceAtOnce(KeyedProcess):
-    """Rows of a key in another order."""
+    """A planted bug: the rows of a key are in another order."""
 
     def _process_keys(self, batch: pa.RecordBatch, slots: Any) -> None:
         super()._process_keys(batch.take(pa.array(np.arange(len(slots))[::-1])), slots[::-1])
@@ -426,7 +428,7 @@ def test_planted_bugs_are_found(made: Make) -> None:
 
 
 class Keeps(hg.KeyedProcessFunction):
-    """Calls what it is given, with itself."""
+    """A function that calls the given function with itself."""
 
     value = hg.ValueState(pa.int64(), ttl="1 h")
     elements = hg.ListState(pa.string())
@@ -440,7 +442,7 @@ class Keeps(hg.KeyedProcessFunction):
 
 
 class Rings(Keeps):
-    """Takes timers, too."""
+    """The same, with timers."""
 
     def on_timer(self, time: int, ctx: hg.ProcessContext) -> None: ...
 
@@ -489,7 +491,7 @@ def one(key: str = "a", time: int = 0) -> pa.RecordBatch:
         (lambda f, b, ctx: hg.SideOutput("aside", {"key": "a", "n": "x"}), "column n, which schema= declares int64"),
     ],
 )  # fmt: skip
-def test_what_a_function_does_wrong_is_named(does: Any, says: str) -> None:
+def test_an_error_names_what_the_function_did_wrong(does: Any, says: str) -> None:
     with pytest.raises(hg.UserFunctionError) as caught:
         opened(Keeps(does)).process(one())
     assert says in caught.value.message
@@ -501,14 +503,14 @@ def test_event_timers_need_event_time() -> None:
         operator.process(one())
 
 
-def test_a_timer_without_on_timer_says_so() -> None:
+def test_a_timer_without_on_timer_is_an_error() -> None:
     for register in ("register_event_time_timer", "register_processing_time_timer"):
         operator = opened(Keeps(lambda f, b, ctx, register=register: getattr(ctx, register)(1)))  # type: ignore[misc]
         with pytest.raises(hg.UserFunctionError, match="a timer calls on_timer, which this function lacks"):
             operator.process(one())
 
 
-def test_without_a_key_there_is_no_state() -> None:
+def test_state_without_a_current_key_is_an_error() -> None:
     class Early(Keeps):
         def open(self, ctx: hg.ProcessContext) -> None:
             self.does(self, None, ctx)
@@ -522,7 +524,7 @@ def test_without_a_key_there_is_no_state() -> None:
             opened(Early(does))
 
 
-def test_what_is_read_is_a_copy() -> None:
+def test_a_value_that_is_read_is_a_copy() -> None:
     seen = []
 
     def does(f: Keeps, _batch: pa.RecordBatch, _ctx: hg.ProcessContext) -> None:
@@ -574,7 +576,7 @@ def test_each_subtask_has_a_copy_of_the_function() -> None:
     assert "value" not in vars(function)
 
 
-def test_keys_without_anything_are_forgotten() -> None:
+def test_keys_without_state_and_timers_are_removed() -> None:
     def does(f: Keeps, _batch: pa.RecordBatch, ctx: hg.ProcessContext) -> Any:
         if ctx.key[0].endswith("000"):
             f.elements.add(ctx.key[0])
@@ -594,7 +596,7 @@ def test_keys_without_anything_are_forgotten() -> None:
     assert operator.state_bytes() > held
 
 
-def test_what_is_too_old_takes_no_memory() -> None:
+def test_expired_values_take_no_memory() -> None:
     clock = Clock()
 
     class Brief(hg.KeyedProcessFunction):
@@ -623,7 +625,7 @@ def test_what_is_too_old_takes_no_memory() -> None:
     assert operator.next_time() is None
 
 
-def test_a_state_that_is_not_declared_any_more_is_named() -> None:
+def test_the_error_names_a_state_that_is_no_longer_declared() -> None:
     class Renamed(hg.KeyedProcessFunction):
         other = hg.ValueState(pa.int64(), name="value")
         elements = hg.ListState(pa.int64())
@@ -638,7 +640,7 @@ def test_a_state_that_is_not_declared_any_more_is_named() -> None:
         opened(Renamed()).restore([snapshot])
 
 
-def test_a_slow_sweep_goes_on_where_it_stopped() -> None:
+def test_a_removal_of_many_expired_values_takes_several_calls() -> None:
     expiry = Expiry(1_000_000)
     for slot in range(25_000):
         expiry.watch(slot, 0)
@@ -648,7 +650,7 @@ def test_a_slow_sweep_goes_on_where_it_stopped() -> None:
     assert sorted(found) == list(range(25_000))
 
 
-def test_timers_that_are_set_again_and_again_take_no_more_memory() -> None:
+def test_setting_a_timer_repeatedly_takes_no_more_memory() -> None:
     timers = TimerQueue()
     for time in range(10_000):
         timers.add((time + 100, 1))

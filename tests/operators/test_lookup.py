@@ -1,4 +1,4 @@
-"""Lookups: DuckDB's join, and an error for every table that cannot be looked up in."""
+"""Lookups agree with DuckDB's joins. Every unsuitable table is an error."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STREAM = pa.record_batch({"id": [1, 2, 3, 4], "tail": ["N2", None, "N9", "N3"]})
 
 
 class Collected:
-    """An Output that keeps everything."""
+    """An output that stores all it receives."""
 
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
@@ -120,7 +120,7 @@ def test_the_hidden_column_stays() -> None:
         (pa.binary(), pa.binary()),
     ],
 )
-def test_types_that_hold_the_same_values_match(stream: pa.DataType, table: pa.DataType) -> None:
+def test_keys_of_different_types_match_if_their_values_are_equal(stream: pa.DataType, table: pa.DataType) -> None:
     def keys(values: list[int | None], kind: pa.DataType) -> pa.Array:
         base = pa.array(values, pa.int64())
         if pa.types.is_date(kind):
@@ -139,7 +139,7 @@ def test_float_keys_are_equal_as_in_spark() -> None:
     assert [row["v"] for row in look_up(table, batch, on="k")] == ["zero", "nan", None]
 
 
-def test_dictionary_columns_of_the_table_come_as_their_values() -> None:
+def test_dictionary_columns_of_the_table_become_plain_columns() -> None:
     table = pa.table({"tail": ["N2"], "maker": pa.array(["Boeing"]).dictionary_encode()})
     assert (
         lookup_schema(table, "tail", how="left", columns=None, suffix=None, input_schema=STREAM.schema)
@@ -151,7 +151,9 @@ def test_dictionary_columns_of_the_table_come_as_their_values() -> None:
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-def test_files_are_found_from_the_drivers_folder(ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_start_at_the_drivers_folder(
+    ending: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = PLANES.slice(0, 2)
     write = parquet.write_table if ending == "parquet" else csv.write_csv
     write(table, tmp_path / f"planes.{ending}")
@@ -180,7 +182,7 @@ def test_files_that_cannot_be_read(name: str, content: str | None, words: str, t
     assert f"lookup table {tmp_path}/{words}" in caught.value.message
 
 
-def test_a_file_that_changes_between_plan_and_run(tmp_path: Path) -> None:
+def test_a_file_that_changes_between_plan_and_run_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "planes.parquet"
     parquet.write_table(PLANES, path)
     operator = Lookup(path, "tail", how="left", columns=None, suffix=None, input_schema=STREAM.schema)
@@ -194,7 +196,7 @@ def test_a_file_that_changes_between_plan_and_run(tmp_path: Path) -> None:
 
 @dataclass
 class Remote:
-    """A table that is loaded where it is needed."""
+    """A table source that loads its table in the subtask."""
 
     result: Any
 
@@ -209,11 +211,12 @@ class Remote:
         return "the remote table"
 
 
-def test_a_table_that_is_loaded_by_a_call() -> None:
+def test_a_table_may_be_loaded_by_a_call() -> None:
     assert look_up(Remote(PLANES), STREAM, on="tail") == look_up(PLANES, STREAM, on="tail")
-    for result in (None, PLANES.drop_columns(["seats"])):
-        with pytest.raises(SourceError, match="the remote table: what was loaded is not a table with the columns"):
-            opened(Remote(result), STREAM, on="tail", how="left", columns=None, suffix=None)
+    with pytest.raises(SourceError, match="the remote table: it loaded NoneType, and a pyarrow Table is needed"):
+        opened(Remote(None), STREAM, on="tail", how="left", columns=None, suffix=None)
+    with pytest.raises(SourceError, match=r"the remote table: its columns changed after .*seats"):
+        opened(Remote(PLANES.drop_columns(["seats"])), STREAM, on="tail", how="left", columns=None, suffix=None)
     with pytest.raises(UserFunctionError, match="raised OSError: gone"):
         opened(Remote(OSError("gone")), STREAM, on="tail", how="left", columns=None, suffix=None)
 
@@ -262,14 +265,14 @@ def test_repeated_nulls_are_no_duplicates() -> None:
         ({"table": "planes.xlsx"}, "planes.xlsx: the name must end in .parquet or .csv"),
     ],
 )
-def test_a_lookup_that_makes_no_sense(arguments: dict[str, Any], words: str) -> None:
+def test_an_impossible_lookup_is_refused(arguments: dict[str, Any], words: str) -> None:
     defaults = {"table": PLANES, "on": "tail", "how": "left", "columns": None, "suffix": None}
     with pytest.raises(PlanError) as caught:
         lookup_schema(**(defaults | arguments), input_schema=STREAM.schema)
     assert words in caught.value.message
 
 
-def test_keys_that_cannot_be_compared() -> None:
+def test_keys_that_cannot_be_compared_are_refused() -> None:
     nested = pa.table({"k": [[1]]})
     with pytest.raises(PlanError, match="cannot be a key"):
         lookup_schema(nested, "k", how="left", columns=None, suffix=None, input_schema=nested.schema)
@@ -278,7 +281,7 @@ def test_keys_that_cannot_be_compared() -> None:
         lookup_schema(seconds, "k", how="left", columns=None, suffix=None, input_schema=micros.schema)
 
 
-def test_unknown_keys_leave_no_trace() -> None:
+def test_unknown_keys_are_not_added_to_the_index() -> None:
     table = pa.table({"k": np.arange(1000), "v": np.arange(1000)})
     batch = pa.record_batch({"k": np.arange(8192)})
     operator = opened(table, batch, on="k", how="left", columns=None, suffix=None)
@@ -310,7 +313,7 @@ def same_key(key: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(st.data(), st.sampled_from([("i",), ("s",), ("x",), ("i", "s"), ("s", "x", "i")]), st.booleans())
-def test_as_duckdb_joins(
+def test_lookups_agree_with_joins_of_duckdb(
     duck: duckdb.DuckDBPyConnection, data: st.DataObject, on: tuple[str, ...], inner: bool
 ) -> None:
     key = st.tuples(*(KEYS[name][1] for name in on))

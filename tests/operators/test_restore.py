@@ -1,6 +1,6 @@
-"""Operators snapshot and restored, with the same and with another parallelism, against a run without interruption.
+"""Operators are saved and restored, at the same and at another parallelism, and agree with a run without interruption.
 
-The run to compare with has a subtask for every key group: whatever happens, its output must be the same.
+The uninterrupted run has a subtask for every key group. Both runs must emit the same rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ VALUES = {
     "d": (pa.decimal128(30, 2), [Decimal("0.25"), Decimal("-1000000000000.00"), None]),
     "b": (pa.bool_(), [True, False, None]),
 }
-#: All aggregates; event times are all different, so that first and last are not by chance.
+#: All aggregates. All event times are different, so the results of first and last are certain.
 SPECS = (
     ("rows", hg.count()),
     *((f"{make.__name__}_{name}", make(name))
@@ -62,7 +62,7 @@ Make = Callable[[pa.Schema, tuple[str, ...], Specs], Operator]
 
 
 class Side:
-    """Subtasks of one parallelism, fed by key group."""
+    """The subtasks of an operator at one parallelism; each gets the rows of its key groups."""
 
     def __init__(self, make: Callable[[], Operator], parallelism: int) -> None:
         self.operators = [make() for _ in range(parallelism)]
@@ -84,7 +84,7 @@ class Side:
             operator.process_watermark(time)
 
     def snapshots(self) -> list[Snapshot]:
-        """As they come out of storage."""
+        """Return the snapshots as they are read from storage."""
         found = [operator.snapshot() for operator in self.operators]
         return [decode(encode({"node": snapshot}))["node"] for snapshot in found if snapshot is not None]
 
@@ -122,8 +122,10 @@ def random_batch(
 
 
 def compare(make: Make, types: tuple[pa.DataType, ...], parallelisms: Sequence[int], apart: int, seed: int) -> None:
-    """A run that is interrupted and goes on with each of these parallelisms, against one that is not. `apart` is how
-    much the watermarks of subtasks differ."""
+    """Compare a run that resumes at each of these parallelisms with an uninterrupted one.
+
+    `apart` is how much the watermarks of subtasks may differ.
+    """
     chance, used = random.Random(seed), set[int]()
     names = tuple(f"k{n}" for n in range(len(types)))
     schema = random_batch(types, chance, 0, set()).schema
@@ -200,7 +202,7 @@ def test_the_output_is_that_of_a_run_without_interruption(
 
 
 @pytest.mark.parametrize("types", KEYS, ids=lambda types: "+".join(map(str, types)) or "no keys")
-def test_keys_of_every_type_come_back(types: tuple[pa.DataType, ...]) -> None:
+def test_keys_of_every_type_are_restored(types: tuple[pa.DataType, ...]) -> None:
     compare(OPERATORS["tumbling"], types, (2, 3), 0, 5)
     compare(OPERATORS["running"], types, (3, 2), 0, 6)
 
@@ -259,7 +261,7 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
 
 @pytest.mark.parametrize("types", [(pa.int64(),), (pa.string(), pa.int64())], ids=["one", "two"])
 @pytest.mark.parametrize("operator", ["tumbling", "panes", "running"])
-def test_what_comes_later_is_not_in_a_snapshot(operator: str, types: tuple[pa.DataType, ...]) -> None:
+def test_later_rows_do_not_change_a_snapshot(operator: str, types: tuple[pa.DataType, ...]) -> None:
     kinds = {**KEYS, (pa.string(), pa.int64()): [KEYS[(pa.string(),)][0], [1, 2, None]]}
     chance, used = random.Random(3), set[int]()
 
@@ -297,7 +299,7 @@ def test_tables_begin_with_the_key_group_and_say_what_their_columns_are() -> Non
 
 
 @pytest.mark.parametrize("make", [of_window, partial(of_window, 40, 10)], ids=["window", "panes"])
-def test_windows_that_are_forgotten_are_not_in_a_snapshot(make: Callable[[], Operator]) -> None:
+def test_closed_windows_are_not_in_a_snapshot(make: Callable[[], Operator]) -> None:
     operator = make()
     operator.process(small(1, 11, 51))
     operator.process_watermark(50)
@@ -354,7 +356,7 @@ def test_windows_need_the_state_of_every_old_subtask() -> None:
             of_window().restore(snapshots)
 
 
-def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_all() -> None:
+def test_shards_are_merged_when_the_watermark_has_passed_all() -> None:
     def make() -> WindowAggregate:
         return WindowAggregate(
             ("key",), time_column="t", time_offset=0, windows=Windows(10, 10), aggregates=COUNT, input_schema=SMALL
@@ -384,7 +386,7 @@ def test_subtasks_that_were_apart_are_one_again_when_the_watermark_has_passed_al
     assert new.late == fired + 100
 
 
-def test_a_window_that_is_forgotten_stays_so_when_more_lateness_is_allowed() -> None:
+def test_a_closed_window_stays_closed_if_more_lateness_is_allowed() -> None:
     def make(lateness: int) -> Operator:
         return opened(
             WindowAggregate(
@@ -410,7 +412,7 @@ def test_a_window_that_is_forgotten_stays_so_when_more_lateness_is_allowed() -> 
     assert later.late_rows == 2
 
 
-def test_final_rows_do_not_come_a_second_time_from_a_checkpoint_at_the_end() -> None:
+def test_final_rows_are_not_emitted_again_after_a_restore() -> None:
     operator = opened(RunningAggregate(("key",), COUNT, input_schema=SMALL, final=True))
     operator.process(small(1, 2))
     operator.process_watermark(MAX_TIME)
@@ -426,7 +428,7 @@ def test_final_rows_do_not_come_a_second_time_from_a_checkpoint_at_the_end() -> 
 
 
 @pytest.mark.parametrize("make", [of_window, of_running], ids=["window", "running"])
-def test_of_a_subtask_that_had_ended_the_values_are_enough(make: Callable[[], Operator]) -> None:
+def test_a_subtask_that_had_ended_needs_no_tables(make: Callable[[], Operator]) -> None:
     ended = make()
     ended.process(small(1))
     ended.process_watermark(MAX_TIME)
@@ -446,14 +448,14 @@ OF_PRICES: Specs = (("latest", hg.max("t")), ("total", hg.sum("price")), ("avera
 
 
 def prices(*rows: tuple[int, int, str | None]) -> pa.RecordBatch:
-    """Key, time and price of each."""
+    """Return a batch of rows, each given as (key, time, price)."""
     keys, times, found = zip(*rows, strict=True)
     decimals = [None if price is None else Decimal(price) for price in found]
     return pa.RecordBatch.from_pydict({"key": keys, "t": times, "price": decimals}, schema=PRICES)
 
 
 def with_floats(snapshot: Snapshot, sums: Sequence[float | None]) -> Snapshot:
-    """As the version wrote it that kept sums of decimals as float64: `sums` in place of those that are there."""
+    """Return the snapshot as an earlier version wrote it, with `sums` of decimals as float64."""
     [(name, table)] = snapshot.tables.items()
     for spec, counts in (("total=sum('price')", 0), ("average=mean('price')", 1)):
         own = [column for column in table.column_names if column.startswith(spec)]
@@ -478,7 +480,7 @@ def with_floats(snapshot: Snapshot, sums: Sequence[float | None]) -> Snapshot:
     ids=["tumble", "hop", "panes", "running"],
 )
 def test_float_sums_of_decimals_become_exact(make: Callable[[], Operator]) -> None:
-    """State of an earlier version goes on as the rounded sums do, also where there was no value, or a large one."""
+    """Restored state of an earlier version behaves like the rounded sums, also for slots without a value."""
     rows = [(1, 41, "0.10"), (1, 42, "0.20"), (2, 43, None), (3, 44, "-0.05"), (4, 45, "12345678901234567.25")]
     more = prices((1, 46, "0.01"), (2, 47, "-7.00"), (5, 48, "2.50"), (4, 49, None))
     floats = {1: 0.1 + 0.2, 2: None, 3: -0.05, 4: 12345678901234568.0}
@@ -517,7 +519,7 @@ def test_a_float_sum_that_does_not_fit_is_an_error(make: Callable[..., Operator]
 
 @pytest.mark.parametrize(("total", "mean"), [(1e30, None), (-0.125, "-0.130000"), (0.125, "0.130000")])
 def test_a_float_sum_is_rounded_half_up(total: float, mean: str | None) -> None:
-    """That of a mean may be larger than a sum that is a result; the mean itself is checked as ever."""
+    """The sum of a mean may be larger than the sum of a result. The mean itself must fit its type."""
     operator = of_one_price(of_running, "mean")
     kept = with_floats(operator.snapshot() or Snapshot(), [total])
     migrated = of_running(schema=PRICES, specs=OF_PRICES[2:3])
@@ -538,7 +540,7 @@ def of_one_price(make: Callable[..., Operator], kind: str) -> Operator:
 
 
 @pytest.mark.parametrize("make", [hg.min, hg.max, hg.first, hg.last, hg.collect_list, hg.count_distinct])
-def test_no_other_state_of_floats_becomes_decimals(make: Callable[[str], Aggregate]) -> None:
+def test_only_sums_and_means_of_floats_become_decimals(make: Callable[[str], Aggregate]) -> None:
     floats = PRICES.set(2, pa.field("price", pa.float64()))
     operator = of_running(schema=floats, specs=(("found", make("price")),))
     operator.process(pa.RecordBatch.from_pydict({"key": [1], "t": [41], "price": [0.25]}, schema=floats))

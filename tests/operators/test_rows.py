@@ -1,4 +1,4 @@
-"""Filter, projection and users' functions: what comes out, and what each mistake is told."""
+"""Filter, projection and users' functions: their results, and the error for each mistake."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TIMED = BATCH.append_column("__event_time__", pa.array([10, 20, 30, 40]))
 
 
 class Collected:
-    """An Output that keeps everything."""
+    """An output that stores all it receives."""
 
     def __init__(self) -> None:
         self.batches: list[pa.RecordBatch] = []
@@ -53,7 +53,7 @@ class Collected:
 
 
 def run(operator: Operator, *batches: pa.RecordBatch) -> list[pa.RecordBatch]:
-    """What comes out of the operator, made again from its pickle as in a task."""
+    """Return what an operator emits; it is unpickled first, as in a task."""
     operator = pickle.loads(cloudpickle.dumps(operator))
     output = operator.output = Collected()
     operator.open(OperatorContext("job", "operator", 0, 1))
@@ -93,12 +93,12 @@ def test_filter_keeps_what_is_true_with_all_columns(condition: Any, batch: pa.Re
 @pytest.mark.parametrize(
     "condition", ["a > 100", pc.field("a") > 100, lambda batch: np.zeros(len(batch), bool), "null"]
 )
-def test_filter_of_nothing_sends_nothing(condition: Any) -> None:
+def test_filter_emits_nothing_if_no_row_matches(condition: Any) -> None:
     assert run(Filter(filter_predicate(condition, SCHEMA), SCHEMA), BATCH) == []
 
 
 @pytest.mark.parametrize("condition", ["a = 1 or true", pc.scalar(True), lambda batch: np.ones(len(batch), bool)])
-def test_filter_of_everything(condition: Any) -> None:
+def test_filter_emits_the_whole_batch_if_all_rows_match(condition: Any) -> None:
     assert run(Filter(filter_predicate(condition, SCHEMA), SCHEMA), BATCH) == [BATCH]
 
 
@@ -153,7 +153,7 @@ def test_a_wrong_condition_is_refused_before_anything_runs(condition: Any, words
     assert words in caught.value.message
 
 
-def test_an_arrow_expression_that_fails_on_values() -> None:
+def test_an_arrow_expression_that_fails_on_values_is_an_error() -> None:
     predicate = filter_predicate(pc.add_checked(pc.field("a"), (1 << 63) - 1) > 0, SCHEMA)
     with pytest.raises(DataError, match="overflow"):
         run(Filter(predicate, SCHEMA), BATCH)
@@ -233,7 +233,7 @@ def test_functions_get_the_users_columns_read_only() -> None:
     assert rows(FlatMapRows(lambda row: [row], SCHEMA), TIMED) == BATCH.to_pylist()
 
 
-def test_the_declared_schema_is_the_one_that_goes_on() -> None:
+def test_results_have_the_declared_schema() -> None:
     declared = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     [batch] = run(MapBatches(lambda batch: pa.record_batch({"n": [1]}), declared), BATCH)
     assert batch.schema.equals(declared, check_metadata=True)
@@ -262,7 +262,7 @@ def test_map_batches_says_what_is_wrong_column_by_column(result: Any, words: str
     assert words in message
 
 
-def test_nulls_where_none_are_declared() -> None:
+def test_nulls_in_a_column_without_nulls_are_an_error() -> None:
     declared = pa.schema([pa.field("n", pa.int64(), nullable=False)])
     words = "returned nulls in column n, which schema= declares not null"
     assert words in raises(MapBatches(lambda batch: pa.record_batch({"n": [1, None]}), declared))
@@ -290,7 +290,7 @@ def test_flat_map_rows_with_a_generator() -> None:
     assert run(FlatMapRows(lambda row: [], OUT), BATCH) == []
 
 
-def test_flat_map_rows_sends_on_as_it_goes() -> None:
+def test_flat_map_rows_emits_batches_of_bounded_size() -> None:
     many = [{"n": 1, "t": "x"}] * ROWS_PER_BATCH
     assert [batch.num_rows for batch in run(FlatMapRows(lambda row: many, OUT), BATCH)] == [ROWS_PER_BATCH] * 4
 
@@ -364,13 +364,13 @@ def test_the_traceback_begins_at_the_users_frame(operator: Operator, first_frame
     assert __file__ in lines[2]
 
 
-def test_a_function_that_cannot_be_called_so() -> None:
+def test_a_function_with_wrong_parameters_is_an_error() -> None:
     message = raises(MapBatches(lambda: None, OUT))
     assert "takes 0 positional arguments but 1 was given" in message
     assert "Traceback" not in message
 
 
-def test_errors_of_ours_pass_through_a_users_function() -> None:
+def test_headgates_own_errors_pass_through_a_users_function() -> None:
     def function(_batch: pa.RecordBatch) -> Any:
         raise DataError("mine")
 
@@ -380,7 +380,7 @@ def test_errors_of_ours_pass_through_a_users_function() -> None:
     assert caught.value.message == "mine"
 
 
-def test_the_cancel_of_a_job_that_a_function_runs_is_not_this_jobs() -> None:
+def test_the_cancel_of_a_job_within_a_function_does_not_cancel_this_job() -> None:
     def function(_batch: pa.RecordBatch) -> Any:
         raise JobCancelled("job 'inner' was cancelled")
 
@@ -398,14 +398,14 @@ TAKES_A_ROW = {
 
 
 @pytest.mark.parametrize("function", TAKES_A_ROW.values(), ids=TAKES_A_ROW)
-def test_a_predicate_that_takes_a_batch_for_a_row_is_told_of_rows(function: Any) -> None:
+def test_a_predicate_that_takes_a_batch_for_a_row_gets_a_hint(function: Any) -> None:
     batch = pa.record_batch({"n": [1, 2]})
     operator = Filter(filter_predicate(function, batch.schema), batch.schema)
     with pytest.raises(UserFunctionError, match=r"for a function of one row, as a dict, write filter\(fn, rows=True\)"):
         operator.process(batch)
 
 
-def test_other_errors_of_a_predicate_are_its_own() -> None:
+def test_other_errors_of_a_predicate_get_no_hint() -> None:
     batch = pa.record_batch({"n": [1, 2]})
     for wrong in (lambda batch: 1 // 0, lambda batch: {}["n"], lambda batch: None + 1):  # type: ignore[index, operator]
         with pytest.raises(UserFunctionError) as caught:

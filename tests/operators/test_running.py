@@ -1,4 +1,4 @@
-"""Running aggregates: one row for each key that a batch changed, or the last one of each key."""
+"""Running aggregates emit a row for each key that a batch changed, or only the last row of each key."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ROWS = st.tuples(st.sampled_from(["a", "b", "", None]), st.one_of(st.none(), st.
 
 @settings(max_examples=50)
 @given(st.lists(st.lists(ROWS, min_size=1, max_size=8), max_size=6))
-def test_each_batch_gives_the_keys_it_changed_as_they_are_then(batches: list[list[tuple[Any, ...]]]) -> None:
+def test_each_batch_emits_the_keys_that_it_changed(batches: list[list[tuple[Any, ...]]]) -> None:
     running, kept = build()
     final, at_last = build(final=True)
     model: dict[str | None, list[int | None]] = {}
@@ -94,14 +94,14 @@ def test_final_rows_come_in_bounded_batches() -> None:
     assert operator.state_bytes() / operator.state_keys() < 200
 
 
-def test_first_without_event_time_cannot_be() -> None:
+def test_first_without_event_time_is_refused() -> None:
     with pytest.raises(PlanError, match=r"x=first\('value'\) goes by event time, which this stream does not have"):
         running_schema(("key",), (("x", hg.first("value")),), SCHEMA)
     with pytest.raises(PlanError, match=r"x=last\('value'\) goes by event time"):
         build((("x", hg.last("value")),))
 
 
-def test_a_null_event_time_matters_to_first_alone() -> None:
+def test_a_null_event_time_is_an_error_only_for_first_and_last() -> None:
     operator, _ = build((("x", hg.first("value")),), time_column="t")
     with pytest.raises(DataError, match="'t' is null in 1 of 2 rows, and first and last go by event time"):
         operator.process(batch([("a", 1, None), ("a", 1, 1)]))
@@ -117,7 +117,7 @@ def opened(final: bool = True, subtask: int = 0, parallelism: int = 1) -> tuple[
 
 
 @pytest.mark.parametrize("final", [True, False])
-def test_of_no_rows_the_global_key_gives_one_row_of_one_subtask(final: bool) -> None:
+def test_without_rows_one_subtask_emits_one_row_for_the_global_key(final: bool) -> None:
     found = []
     for subtask in range(3):
         operator, kept = opened(final, subtask, 3)
@@ -128,8 +128,8 @@ def test_of_no_rows_the_global_key_gives_one_row_of_one_subtask(final: bool) -> 
 
 @pytest.mark.parametrize("final", [True, False])
 @pytest.mark.parametrize("came", [True, False])
-def test_it_is_said_once_through_a_restart(final: bool, came: bool) -> None:
-    """Whether the checkpoint is of the time before the end or after it."""
+def test_the_row_over_no_rows_is_emitted_once_through_a_restart(final: bool, came: bool) -> None:
+    """The checkpoint is taken before or after the end of the input."""
     operator, _ = opened(final)
     if came:
         operator.process(batch([("a", 1, None)]))

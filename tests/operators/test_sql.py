@@ -1,4 +1,4 @@
-"""SQL strings: what is allowed, what it means, and that every refusal says where and why."""
+"""SQL strings: what is allowed, what it means, and that every error shows the position and the reason."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def evaluate(text: str) -> list[object]:
     ],
 )
 def test_value(text: str, expected: list[object]) -> None:
-    # By their words, since NaN is not equal to itself and True is equal to 1.
+    # Compare them as text, since NaN does not equal itself, and True equals 1.
     assert repr(evaluate(text)) == repr(expected)
 
 
@@ -196,7 +196,7 @@ def test_type(text: str, data_type: pa.DataType) -> None:
         ("1e", 1, "'1e' is not a number"),
     ],
 )
-def test_refusal_says_where_and_why(text: str, position: int, words: str) -> None:
+def test_an_error_shows_the_position_and_the_reason(text: str, position: int, words: str) -> None:
     with pytest.raises(PlanError) as caught:
         compile_expression(text, BATCH.schema)
     message = caught.value.message
@@ -209,12 +209,12 @@ def test_refusal_says_where_and_why(text: str, position: int, words: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["", "  ", "'open", "-- only a comment", "(" * 3000 + "i" + ")" * 3000])
-def test_no_expression_at_all(text: str) -> None:
+def test_a_text_that_is_no_expression_is_refused(text: str) -> None:
     with pytest.raises(PlanError, match="SQL"):
         compile_expression(text, BATCH.schema)
 
 
-def test_not_a_string() -> None:
+def test_an_object_that_is_no_string_is_refused() -> None:
     with pytest.raises(PlanError, match="expected a SQL string, got int"):
         compile_expression(5, BATCH.schema)  # type: ignore[arg-type]
 
@@ -252,7 +252,7 @@ def test_pickled_expressions_evaluate_without_the_parser() -> None:
     subprocess.run([sys.executable, "-c", probe], env={"PYTHONPATH": ":".join(sys.path)}, check=True)
 
 
-def test_long_chains_travel_and_deep_nests_are_refused() -> None:
+def test_long_chains_can_be_pickled_and_deep_nests_are_refused() -> None:
     text = " or ".join(f"(i = {n} and x < {n})" for n in range(1500))
     copy = pickle.loads(cloudpickle.dumps(compile_expression(text, BATCH.schema)))
     assert copy.evaluate(BATCH).to_pylist() == [True, False, False, False]
@@ -261,7 +261,7 @@ def test_long_chains_travel_and_deep_nests_are_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["(" * 50_000 + "i" + ")" * 50_000, "not " * 50_000 + "i = 1", "+".join("i" * 50_000)])
-def test_what_is_very_deep_is_refused_in_a_short_message(text: str) -> None:
+def test_the_message_for_a_very_deep_nest_is_short(text: str) -> None:
     with pytest.raises(PlanError, match="nested") as caught:
         compile_expression(text, BATCH.schema)
     assert len(caught.value.message) < 1000

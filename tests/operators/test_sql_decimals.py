@@ -1,6 +1,6 @@
-"""Decimals in SQL strings: exact, of Spark SQL's types, and compared with integers and with numbers as written.
+"""Decimals in SQL strings are exact, have Spark SQL's types, and compare with integers and literal numbers.
 
-`test_sql_on_decimals_is_that_of_spark_sql` in tests/api/test_on_spark.py has Spark's own answers.
+`test_sql_on_decimals_is_that_of_spark_sql` in tests/api/test_on_spark.py compares them with Spark itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Random expressions mean the same here as in DuckDB, whose null and NaN rules are Spark SQL's."""
+"""Random expressions have the same results as in DuckDB, whose rules for null and NaN are those of Spark SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.operators.sql.expressions import compile_expression
 
 
 class Pair(NamedTuple):
-    """One expression in our words and in DuckDB's, whose literals are narrower and which escapes nothing by itself."""
+    """An expression for Headgate, and the same for DuckDB, which has narrower literals and no default escape."""
 
     ours: str
     theirs: str

@@ -1,4 +1,4 @@
-"""Values as states keep them."""
+"""How keyed state checks, stores and returns values."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ NESTED: list[tuple[pa.DataType, Any]] = [
 
 @pytest.fixture
 def at() -> Current:
-    """The first key's turn."""
+    """Return the current key for states: the first key."""
     current = Current()
     current.slot = 0
     return current
 
 
 @pytest.mark.parametrize(("kind", "value"), NESTED, ids=str)
-def test_nested_values_are_what_they_were(kind: pa.DataType, value: Any) -> None:
+def test_nested_values_are_read_as_they_were_written(kind: pa.DataType, value: Any) -> None:
     values = StoredValues(kind, "value")
     stored = values.check(value)
     assert values.read(stored) == value
@@ -45,7 +45,7 @@ def test_nested_values_are_what_they_were(kind: pa.DataType, value: Any) -> None
     assert [values.read(each) for each in values.of_column(column)] == [value, value]
 
 
-def test_nobody_changes_a_value_behind_our_back(at: Current) -> None:
+def test_changing_a_list_or_dict_does_not_change_the_state(at: Current) -> None:
     state = ValueState(pa.list_(POINT)).bound("state", at)
     written = [{"x": 1, "names": ["a"]}]
     state.update(written)
@@ -57,8 +57,8 @@ def test_nobody_changes_a_value_behind_our_back(at: Current) -> None:
     assert state.value() == [{"x": 1, "names": ["a"]}]
 
 
-def test_a_struct_with_what_python_classes_do_not_show(at: Current) -> None:
-    """A boolean is an int to Python, and a lone surrogate is in a str: Arrow judges."""
+def test_arrow_checks_struct_fields_that_python_classes_do_not_show(at: Current) -> None:
+    """Python takes a boolean for an int, and a str may have a lone surrogate. Arrow checks both."""
     state = ValueState(POINT).bound("state", at)
     for wrong in ({"x": 1, "names": ["\ud800"]}, {"x": "1", "names": []}, {"x": 1.5, "names": []}, {"y": 1}, [1]):
         with pytest.raises(TypeError, match="value state 'state'"):
@@ -68,7 +68,7 @@ def test_a_struct_with_what_python_classes_do_not_show(at: Current) -> None:
 
 
 @pytest.mark.parametrize("null", [None, pa.scalar(None, pa.int64())], ids=repr)
-def test_null_is_not_kept(at: Current, null: object) -> None:
+def test_a_null_is_refused(at: Current, null: object) -> None:
     with pytest.raises(TypeError, match="list state 'l'"):
         ListState(pa.int64()).bound("l", at).add(null)
     with pytest.raises(TypeError, match="map state 'm'"):
@@ -82,7 +82,7 @@ def test_a_time_that_python_does_not_know_is_an_error_with_the_states_name(at: C
         state.update(beyond)
 
 
-def test_keys_in_the_hour_that_comes_twice_are_two(at: Current) -> None:
+def test_two_times_of_a_repeated_hour_are_two_keys(at: Current) -> None:
     kind = pa.timestamp("us", "Europe/Berlin")
     state = MapState(kind, pa.int64()).bound("state", at)
     moments = [datetime(2021, 10, 31, hour, 30, tzinfo=UTC) for hour in (0, 1)]
@@ -108,7 +108,7 @@ def test_nanoseconds_of_a_time_are_kept(at: Current) -> None:
     assert other.columns([0])[1]["value"].equals(columns["value"])
 
 
-def test_many_entries_of_a_map_grow_old_at_once(at: Current) -> None:
+def test_many_entries_of_a_map_expire_at_once(at: Current) -> None:
     state = MapState(pa.int64(), pa.int64(), ttl="10 us").bound("state", at)
     for at.now, keys in ((0, range(1000)), (5, range(1000, 1003))):
         state.put_all(dict.fromkeys(keys, 1))

@@ -1,4 +1,4 @@
-"""Windows: their bounds, lateness, time types, errors, and the memory they give back."""
+"""Windows: their bounds, lateness, time types and errors, and that closed windows free their memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def build(
 
 
 def rows(times: Sequence[int | None], keys: Sequence[int] | None = None, schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
-    """A batch with these event times (in the column's unit), one key or those given, and the value 1."""
+    """Return a batch with these event times (in the column's unit), one key or those given, and the value 1."""
     numbers = pa.array([1] * len(times) if keys is None else keys, pa.int64())
     return pa.record_batch(
         [numbers, pa.array(times, schema.field("t").type), pa.array([1] * len(times))], schema=schema
@@ -55,7 +55,7 @@ def rows(times: Sequence[int | None], keys: Sequence[int] | None = None, schema:
 
 
 def bounds(kept: Kept) -> list[tuple[int, int, int]]:
-    """Start, end and count of each row that came out, in the unit of the column."""
+    """Return (start, end, count) of each emitted row, in the unit of the column."""
     found = []
     for batch in kept.batches:
         start, end = (batch.column(name).cast(pa.int64()).to_pylist() for name in ("window_start", "window_end"))
@@ -78,7 +78,7 @@ def test_specs_are_in_microseconds() -> None:
         (lambda: hop("1 s", every="2 s"), "size '1 s' must not be shorter than every='2 s'"),
     ],
 )
-def test_windows_that_cannot_be(make: Any, message: str) -> None:
+def test_impossible_windows_are_refused(make: Any, message: str) -> None:
     with pytest.raises(PlanError, match=message):
         make()
 
@@ -107,7 +107,7 @@ def test_a_window_fires_when_the_watermark_reaches_its_end_and_before_the_waterm
     assert operator.rows_out == 1
 
 
-def test_late_rows_are_counted_and_leave_no_trace() -> None:
+def test_late_rows_are_counted_and_take_no_memory() -> None:
     operator, kept = build(tumble(10e-6))
     operator.process_watermark(20)
     operator.process(rows([19, 0, -5], keys=[1, 2, 3]))
@@ -179,7 +179,7 @@ def test_the_schema_is_keys_bounds_and_aggregates() -> None:
         ),
     ],
 )
-def test_plans_that_cannot_be(keys: Any, time: str, windows: str, aggregates: Any, message: str) -> None:
+def test_impossible_aggregations_are_refused(keys: Any, time: str, windows: str, aggregates: Any, message: str) -> None:
     schema = SCHEMA.append(pa.field("whole", pa.timestamp("s")))
     with pytest.raises(PlanError, match=message):
         window_schema(keys, time, tumble(windows), aggregates, schema)
@@ -191,7 +191,7 @@ def test_a_null_event_time_is_an_error_that_says_what_to_do() -> None:
         operator.process(rows([None, 1, None]))
 
 
-def test_or_a_null_event_time_is_late() -> None:
+def test_a_null_event_time_may_be_late_instead() -> None:
     operator, kept = build(tumble("1 s"), on_null_time="late")
     operator.process(rows([None, 1, None]))
     operator.process(rows([None]))
@@ -217,7 +217,7 @@ def test_event_times_beyond_microseconds_are_an_error() -> None:
         operator.process(rows([0, 1 << 62], schema=schema))
 
 
-def test_the_last_window_there_can_be_fires_at_the_end() -> None:
+def test_the_last_possible_window_fires_at_the_end() -> None:
     operator, kept = build(Windows(1, 1))
     operator.process(rows([MAX_TIME - 1]))
     operator.process_watermark(MAX_TIME - 1)
@@ -234,7 +234,7 @@ def test_integer_sums_are_exact() -> None:
     assert sorted((row[0], row[4]) for row in kept.rows) == [(1, 2**53 + 1), (2, 2**62)]
 
 
-def test_a_sum_that_overflows_at_last_is_an_error() -> None:
+def test_a_sum_that_overflows_in_the_end_is_an_error() -> None:
     operator, _ = build(tumble("1 s"), (("n", hg.count()), ("total", hg.sum("value"))))
     operator.process(pa.record_batch([[1, 1], rows([0, 0]).column("t"), [2**62, 2**62]], schema=SCHEMA))
     with pytest.raises(DataError, match=rf"sum\('value'\) is {2**63}, which does not fit into int64; make 'value' a"):
@@ -253,7 +253,7 @@ def test_large_results_come_in_bounded_batches_in_the_order_of_their_ends() -> N
     assert operator.emissions.points() == [(7.0, 65_536), (7.0, count)]
 
 
-def test_keys_of_string_types_come_back_as_they_are() -> None:
+def test_string_keys_have_their_own_type_in_the_result() -> None:
     schema = pa.schema([("key", pa.dictionary(pa.int8(), pa.string())), ("zone", pa.large_string()), SCHEMA.field("t")])
     operator = WindowAggregate(
         ("zone", "key"), time_column="t", time_offset=0, windows=tumble("1 s"), aggregates=ROWS, input_schema=schema
@@ -276,7 +276,7 @@ def test_keys_of_string_types_come_back_as_they_are() -> None:
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()], ids=str)
 def test_keys_of_fired_windows_are_freed(kind: pa.DataType) -> None:
-    """A hundred windows, each with keys of its own: memory is that of the first few."""
+    """A hundred windows, each with its own keys, take no more memory than the first few."""
     aggregates = (("n", hg.count()), ("total", hg.sum("value")), ("kinds", hg.count_distinct("value")))
     schema = SCHEMA.set(0, pa.field("key", kind))
     operator, kept = build(tumble("1 s"), aggregates, schema=schema)
@@ -351,7 +351,7 @@ def test_the_first_row_of_a_key_may_come_after_its_window_has_fired() -> None:
     assert in_seconds(kept) == [(0, 10, 2)]
 
 
-def test_late_hops_emit_only_those_that_have_fired_and_are_held() -> None:
+def test_a_late_row_emits_only_windows_that_fired_and_are_retained() -> None:
     operator, kept, _ = late_build(hop("10 s", every="5 s"), lateness=6)
     operator.process(at(11))
     operator.process_watermark(15 * SECOND)
@@ -366,7 +366,7 @@ def test_late_hops_emit_only_those_that_have_fired_and_are_held() -> None:
     assert in_seconds(kept)[4:] == [(10, 20, 2)]
 
 
-def test_windows_held_for_lateness_are_forgotten_in_the_end() -> None:
+def test_windows_retained_for_lateness_are_removed_in_the_end() -> None:
     operator, _, _ = late_build(tumble("1 s"), lateness=20)
     sizes = []
     for second in range(600):
@@ -376,7 +376,7 @@ def test_windows_held_for_lateness_are_forgotten_in_the_end() -> None:
     assert max(sizes[300:]) <= max(sizes[:300])
 
 
-def test_late_rows_and_rows_without_a_time_go_aside_whole() -> None:
+def test_late_rows_and_rows_without_a_time_go_to_the_side_output() -> None:
     operator, kept, aside = late_build(tumble("10 s"), lateness=0, tag="late")
     operator.process_watermark(10 * SECOND)
     operator.process(at(9, None, 10, 3))
@@ -387,7 +387,7 @@ def test_late_rows_and_rows_without_a_time_go_aside_whole() -> None:
     assert in_seconds(kept) == [(10, 20, 1)]
 
 
-def test_late_rows_that_nobody_reads_are_counted() -> None:
+def test_late_rows_are_counted_if_the_side_output_is_not_read() -> None:
     operator, _, _ = late_build(tumble("10 s"), lateness=0, tag="late")
     operator.sides = {}
     operator.process_watermark(10 * SECOND)
@@ -395,8 +395,8 @@ def test_late_rows_that_nobody_reads_are_counted() -> None:
     assert operator.late_rows == 2
 
 
-def test_sums_of_panes_beyond_64_bits_on_the_way() -> None:
-    """Each pane's own sum needs two words, and so does what they are put together in; the whole fits."""
+def test_sums_of_panes_may_exceed_64_bits_on_the_way() -> None:
+    """The sum of each pane needs two words, and so does the merged one on the way. The result fits one."""
     huge = (1 << 63) - 1
     operator, kept = build(hop("8 s", every="2 s"), (("total", hg.sum("value")),))
     for sign in (1, 1, -1, -1):
@@ -409,7 +409,7 @@ def test_sums_of_panes_beyond_64_bits_on_the_way() -> None:
     assert [row[3] for row in kept.rows] == [7, 7, 7, 7, 0, 0]
 
 
-def test_windows_of_panes_are_found_without_making_all_there_could_be() -> None:
+def test_the_windows_of_panes_are_found_without_listing_all_windows() -> None:
     chance = random.Random(7)
     for _ in range(200):
         overlap = chance.randint(1, 12)

@@ -1,4 +1,4 @@
-"""Windows against DuckDB's answer and against a plain dict: disorder, nulls, NaN, hops, strings, several columns."""
+"""Windows agree with DuckDB and with a plain dict: with disorder, nulls, NaN, hops, strings and several columns."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SPECS = tuple((name, spec) for name, (spec, _) in AGGREGATES.items())
 
 
 def flights(rows: int, seed: int, distinct: int) -> pa.Table:
-    """Rows out of order by up to ten seconds, with nulls, NaN and both zeros in keys and values."""
+    """Return rows out of order by up to ten seconds, with nulls, NaN and both zeros in keys and values."""
     random = np.random.default_rng(seed)
     carriers = np.array(["AA", "", None, *(f"carrier number {i}" for i in range(distinct))], object)
     grades = np.array([0.0, -0.0, math.nan, None, 1.5], object)
@@ -115,7 +115,7 @@ def ask_duckdb(table: pa.Table, keys: tuple[str, ...], windows: Windows) -> list
     [Windows(5 * SECOND, 5 * SECOND), Windows(7 * SECOND, 2 * SECOND), Windows(10 * SECOND, 2 * SECOND)],
     ids=["tumbling", "a hop that is no divisor", "in panes"],
 )
-def test_the_answer_is_duckdbs(keys: tuple[str, ...], windows: Windows) -> None:
+def test_windows_agree_with_duckdb(keys: tuple[str, ...], windows: Windows) -> None:
     table = flights(3000, seed=len(keys), distinct=20)
     expected = multiset(ask_duckdb(table, keys, windows))
     assert multiset(run(table, keys, windows, 10 * SECOND, batch=257)) == expected
@@ -138,7 +138,7 @@ STEPS = st.lists(st.one_of(st.lists(ROW, min_size=1, max_size=12), st.integers(-
 
 @settings(max_examples=150)
 @given(STEPS, st.integers(1, 20), st.integers(1, 6), st.sampled_from([0, 0, 1, 7, 20]), st.integers(-3, 3))
-def test_late_rows_and_windows_are_those_of_a_plain_dict(
+def test_late_rows_and_windows_agree_with_a_plain_dict(
     steps: list[list[tuple[str | None, int, int | None]] | int], every: int, hops: int, more: int, offset: int
 ) -> None:
     windows = Windows(every * hops + more, every)
@@ -182,7 +182,7 @@ def test_late_rows_and_windows_are_those_of_a_plain_dict(
 
 @settings(max_examples=150)
 @given(STEPS, st.integers(1, 10), st.integers(1, 6), st.sampled_from([0, 0, 3]), st.integers(0, 60))
-def test_with_lateness_a_changed_window_is_emitted_whole_while_it_is_held(
+def test_with_lateness_a_changed_window_is_emitted_whole_while_it_is_retained(
     steps: list[list[tuple[str | None, int, int | None]] | int], every: int, hops: int, more: int, lateness: int
 ) -> None:
     windows = Windows(every * hops + more, every)

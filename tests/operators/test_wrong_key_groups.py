@@ -1,4 +1,4 @@
-"""State of a key in another key group than the key's: its subtask is not the one that gets the key's rows."""
+"""State with a wrong key group is refused: it would go to a subtask that does not get the key's rows."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def test_it_is_refused(make: Callable[[], Operator]) -> None:
 
 
 @pytest.mark.parametrize("group", [-1, GROUPS])
-def test_groups_that_nobody_has_are_refused(group: int) -> None:
-    """No subtask resumed from these rows."""
+def test_key_groups_beyond_the_last_one_are_refused(group: int) -> None:
+    """No subtask would resume from these rows."""
     table = pa.table({KEY_GROUP: pa.array([0, group, GROUPS - 1], pa.int32())})
     with pytest.raises(UnusableState, match=f"'t' has rows of key groups from .*, and the last group is {GROUPS - 1}"):
         Snapshot({"t": table}).check_groups(GROUPS)

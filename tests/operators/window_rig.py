@@ -1,4 +1,4 @@
-"""Driving an aggregation by hand: an output that keeps what comes, and rows as tuples that can be compared."""
+"""Drives an aggregation step by step: an output that stores what it receives, and rows as comparable tuples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.operators.operator import Operator
 
 
 class Kept:
-    """An output that keeps batches and watermarks in the order they came."""
+    """An output that stores batches and watermarks in their order."""
 
     def __init__(self) -> None:
         self.events: list[pa.RecordBatch | int] = []
@@ -37,7 +37,7 @@ class Kept:
 
 
 def attach(operator: Operator) -> Kept:
-    """Give the operator an output, and return that."""
+    """Give the operator an output, and return the output."""
     operator.output = kept = Kept()
     return kept
 
@@ -47,7 +47,7 @@ def rows_of(table: pa.RecordBatch | pa.Table) -> list[tuple[Any, ...]]:
 
 
 def canonical(value: Any) -> Any:
-    """NaN equals NaN, 0.0 equals -0.0, lists have no order, floats agree to nine digits."""
+    """Return a comparable form: NaN equals NaN, 0.0 equals -0.0, lists have no order, floats have nine digits."""
     if isinstance(value, float):
         return "NaN" if value != value else float(f"{value + 0.0:.9g}")
     if isinstance(value, list):

@@ -112,7 +112,7 @@ def test_plans_name_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
         stream.side_output("name")
     with pytest.raises(hg.PlanError, match="'filter' has no side output 'names'; it has none; functions declare"):
         stream.filter("number > 0").side_output("names")
-    with pytest.raises(hg.PlanError, match="this is the side output 'names' itself"):
+    with pytest.raises(hg.PlanError, match="this stream is the side output 'names' itself"):
         stream.side_output("names").side_output("nameless")
     for sides in ({"x": "int64"}, {"": SCHEMA}, [SCHEMA], {"x": pa.schema([])}):
         with pytest.raises(hg.PlanError, match="map: "):

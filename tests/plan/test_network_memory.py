@@ -1,4 +1,4 @@
-"""How many buffers the pools of a plan may have."""
+"""The sizes of buffer pools in a plan."""
 
 from __future__ import annotations
 

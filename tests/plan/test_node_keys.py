@@ -1,4 +1,4 @@
-"""Whether a checkpoint fits a job: what is missing or has changed is named."""
+"""Whether a checkpoint fits a job. The error names what is missing or has changed."""
 
 from __future__ import annotations
 
@@ -25,14 +25,20 @@ def job(*, uid: str = "per-n", **aggregates: Any) -> JobGraph:
 
 
 def checkpoint(of: JobGraph, groups: int = 128) -> CheckpointMetadata:
-    kept = [node for vertex in of.vertices for node in vertex.nodes if "filter" not in node.name]
+    with_state = [node for vertex in of.vertices for node in vertex.nodes if "filter" not in node.name]
     vertices = tuple(VertexState(vertex_key(vertex), vertex.name, groups, ()) for vertex in of.vertices)
     return CheckpointMetadata(
-        id=3, timestamp=0.0, duration=0.0, job="delays", attempt=0, vertices=vertices, nodes=tuple(map(describe, kept))
+        id=3,
+        timestamp=0.0,
+        duration=0.0,
+        job="delays",
+        attempt=0,
+        vertices=vertices,
+        nodes=tuple(map(describe, with_state)),
     )
 
 
-def dealt(by: str, parallelism: int) -> JobGraph:
+def partitioned(by: str, parallelism: int) -> JobGraph:
     env = hg.StreamEnvironment(parallelism=parallelism)
     rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": pa.array([1])})])).rebalance()
     rows = rows.filter("n > 0").name("positive").uid("positive")
@@ -54,33 +60,40 @@ def test_the_same_job_fits_and_so_does_one_with_more() -> None:
     check_fits(fewer, job(), groups(job()))
 
 
-def test_a_node_without_uid_has_its_name_and_number() -> None:
+def test_the_key_of_a_node_without_uid_is_its_name_and_number() -> None:
     source, counted = job().vertices[0].head, job().vertices[1].head
     assert (node_key(source), node_key(counted)) == (f"numbers#{source.id}", "per-n")
 
 
-def test_what_is_missing_is_named() -> None:
-    with pytest.raises(CheckpointError, match=r"holds what the .* kept under the key 'per-n', which this job does not"):
+def test_the_error_names_a_missing_node() -> None:
+    with pytest.raises(CheckpointError, match=r"state of the .* under the key 'per-n', which this job does not .*uid"):
         check_fits(checkpoint(job()), job(uid="other"), groups(job()))
 
 
-def test_what_has_changed_is_named() -> None:
+def test_the_error_names_what_has_changed() -> None:
     changed = job(rows=hg.count(), most=hg.max("n"))
     with pytest.raises(
-        CheckpointError, match=r"of rows \(n: int64, rows: int64\), which now are \(n: int64, rows: .*most"
+        CheckpointError, match=r"with rows of \(n: int64, rows: int64\), which now are \(n: int64, rows: .*most"
     ):
         check_fits(checkpoint(job()), changed, groups(changed))
     metadata = checkpoint(job())
     nodes = tuple(dataclasses.replace(node, kind="window") for node in metadata.nodes)
-    with pytest.raises(CheckpointError, match="the window 'numbers' kept; in this job 'numbers#0' is a source"):
+    with pytest.raises(CheckpointError, match="state of the window 'numbers'; in this job 'numbers#0' is a source"):
         check_fits(dataclasses.replace(metadata, nodes=nodes), job(), groups(job()))
 
 
 def prices(
-    kind: pa.DataType, *, window: bool = False, most: pa.DataType | None = None, again: bool = False, kept: bool = False
+    kind: pa.DataType,
+    *,
+    window: bool = False,
+    most: pa.DataType | None = None,
+    again: bool = False,
+    aggregated: bool = False,
 ) -> JobGraph:
-    """Sums of prices of this type, and below them a sink of the sums by other names, `again` behind an exchange, `kept`
-    behind a maximum of them; and a sink that is not below them."""
+    """Return a job that sums prices of this type, renames the sums and writes them; another sink is beside the sums.
+
+    With `again` an exchange is before the sink of the sums, with `aggregated` a maximum of them.
+    """
     env = hg.StreamEnvironment(parallelism=2)
     schema = pa.schema({"n": pa.int64(), "at": pa.timestamp("us"), "price": kind, "other": most or pa.float64()})
     rows = env.from_source(hg.sources.iterable(lambda _i, _n: iter(()), schema), watermark=hg.Watermark("at"))
@@ -88,14 +101,14 @@ def prices(
     keyed = rows.key_by("n").window(hg.tumble("1 s")) if window else rows.key_by("n")
     specs = {"rows": hg.count(), "total": hg.sum("price"), "average": hg.mean("price"), "most": hg.max("other")}
     sums = keyed.aggregate(**specs).uid("sums")  # type: ignore[arg-type]
-    if kept:
+    if aggregated:
         sums = sums.key_by("n").aggregate(greatest=hg.max("total")).uid("greatest")
         sums = sums.with_columns(total="greatest")
     (sums.rebalance() if again else sums).with_columns(grand="total").sink_to(hg.sinks.null()).name("grand").uid("sink")
     return build_job_graph(env._jobs.graph.graph(env._jobs.pending))
 
 
-def kept(metadata: CheckpointMetadata, *uids: str) -> CheckpointMetadata:
+def only(metadata: CheckpointMetadata, *uids: str) -> CheckpointMetadata:
     return dataclasses.replace(metadata, nodes=tuple(node for node in metadata.nodes if node.key in uids))
 
 
@@ -105,16 +118,16 @@ FLOATS, DECIMALS = pa.float64(), pa.decimal128(20, 2)
 @pytest.mark.parametrize("window", [False, True])
 def test_sums_of_decimals_were_floats_in_version_1(window: bool) -> None:
     was, now = prices(FLOATS, window=window), prices(DECIMALS, window=window)
-    metadata = kept(checkpoint(was), "sums", "sink")
+    metadata = only(checkpoint(was), "sums", "sink")
     check_fits(metadata, now, groups(now))
-    [said] = changed_sinks(metadata, now)
-    assert said.startswith("sink 'grand' wrote (n: int64, ")
-    assert "total: double, average: double, most: double, grand: double) and now writes (n: int64, " in said
-    assert said.endswith(
+    [sentence] = changed_sinks(metadata, now)
+    assert sentence.startswith("sink 'grand' wrote (n: int64, ")
+    assert "total: double, average: double, most: double, grand: double) and now writes (n: int64, " in sentence
+    assert sentence.endswith(
         "total: decimal128(30, 2), average: decimal128(24, 6), most: double, grand: decimal128(30, 2))"
     )
     assert changed_sinks(checkpoint(now), now) == []
-    with pytest.raises(CheckpointError, match=r"of rows \(.*total: double.* which now are \(.*total: decimal128"):
+    with pytest.raises(CheckpointError, match=r"with rows of \(.*total: double.* which now are \(.*total: decimal128"):
         check_fits(dataclasses.replace(metadata, run="a run"), now, groups(now))
 
 
@@ -132,11 +145,11 @@ def test_sums_of_decimals_were_floats_in_version_1(window: bool) -> None:
 )
 def test_no_other_change_of_types_is_allowed(was: JobGraph, now: JobGraph, key: str) -> None:
     with pytest.raises(CheckpointError, match=r"which now are \("):
-        check_fits(kept(checkpoint(was), key), now, groups(now))
+        check_fits(only(checkpoint(was), key), now, groups(now))
 
 
 def test_float_sums_in_flight_are_refused() -> None:
-    """What is written there has no decimals, and nobody converts it."""
+    """The data in flight have no decimals, and nothing converts them."""
     was, now = prices(FLOATS, again=True), prices(DECIMALS, again=True)
     [edge] = [edge for edge in was.edges if node_key(was.vertex(edge.source).head) == "sums"]
     metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(edge, was),))
@@ -150,11 +163,11 @@ def test_float_sums_in_flight_are_refused() -> None:
         check_fits(dataclasses.replace(metadata, run="a run"), now, groups(now))
 
 
-def test_what_is_made_of_float_sums_and_kept_is_refused() -> None:
-    was, now = prices(FLOATS, kept=True), prices(DECIMALS, kept=True)
-    todo = "sums and means of decimals were double in the Headgate that wrote it. Go on with that version, or start"
-    with pytest.raises(CheckpointError, match=rf"the aggregate 'aggregate#2' kept of rows \(.*\): {todo}"):
-        check_fits(kept(checkpoint(was), "greatest"), now, groups(now))
+def test_state_made_of_float_sums_is_refused() -> None:
+    was, now = prices(FLOATS, aggregated=True), prices(DECIMALS, aggregated=True)
+    todo = "sums and means of decimals were double in the Headgate that wrote it. Resume it with that version, or start"
+    with pytest.raises(CheckpointError, match=rf"state of the aggregate 'aggregate#2' with rows of \(.*\): {todo}"):
+        check_fits(only(checkpoint(was), "greatest"), now, groups(now))
 
 
 def test_other_key_groups_are_refused() -> None:
@@ -172,18 +185,18 @@ def test_other_key_groups_are_refused() -> None:
         ),
     ],
 )
-def test_what_was_dealt_once_needs_as_many_subtasks(by: str, why: str) -> None:
+def test_some_rows_in_flight_need_the_same_number_of_subtasks(by: str, why: str) -> None:
     """Each subtask would distribute rows in flight for itself: a function that draws at random would lose and double
     them."""
-    was = dealt(by, 2)
+    was = partitioned(by, 2)
     exchange = next(each for each in was.edges if each.target == was.vertices[-1].id)
     metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(exchange, was),))
-    check_fits(metadata, dealt(by, 2), groups(was))
+    check_fits(metadata, partitioned(by, 2), groups(was))
     with pytest.raises(CheckpointError, match=f"'positive -> null .*{why}.*this job has 3: resume from a savepoint"):
-        check_fits(metadata, dealt(by, 3), groups(was))
+        check_fits(metadata, partitioned(by, 3), groups(was))
 
 
-def test_rows_that_any_subtask_may_get_are_dealt_again() -> None:
+def test_rows_that_any_subtask_may_get_fit_another_number_of_subtasks() -> None:
     """Whether an exchange is forward or rebalance comes from the parallelism, if the program does not say."""
     two, three = (widening(parallelism, chains=False) for parallelism in (2, 3))
     for was, now in ((two, three), (three, two)):
@@ -203,7 +216,7 @@ def widening(parallelism: int, *, again: bool = False, chains: bool = True) -> J
     return build_job_graph(env._jobs.graph.graph(env._jobs.pending))
 
 
-def test_an_exchange_that_chaining_removed_is_named_with_the_way_out() -> None:
+def test_the_error_names_an_exchange_that_chaining_removed_and_a_remedy() -> None:
     was = widening(3)
     [exchange] = was.edges
     metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(exchange, was),))

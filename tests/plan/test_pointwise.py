@@ -1,4 +1,4 @@
-"""Pointwise edges: both ends agree on the channels between them, every subtask has some, and shares are even."""
+"""Pointwise edges: both ends compute the same channels, every subtask has one, and shares are even."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_both_ends_see_the_same_neighbours(mine: int, others: int) -> None:
 
 
 @pytest.mark.parametrize(("producers", "consumers"), PARALLELISMS)
-def test_every_subpartition_of_a_rescale_has_its_one_reader(producers: int, consumers: int) -> None:
+def test_every_subpartition_of_a_rescale_has_one_reader(producers: int, consumers: int) -> None:
     execution, edge = plan(RESCALE, producers, consumers)
     read = [channel for consumer in range(consumers) for channel in execution.channels(edge, consumer)]
     counts = [len(execution.consumers(edge, producer)) for producer in range(producers)]
@@ -37,7 +37,7 @@ def test_every_subpartition_of_a_rescale_has_its_one_reader(producers: int, cons
     assert sorted(read, key=repr) == sorted(written, key=repr)
 
 
-def test_forward_joins_equals_and_rebalance_all() -> None:
+def test_forward_joins_equal_numbers_and_rebalance_joins_all() -> None:
     execution, edge = plan(FORWARD, 3, 3)
     assert [execution.channels(edge, consumer) for consumer in range(3)] == [[Channel(n, 0)] for n in range(3)]
     execution, edge = plan(REBALANCE, 2, 3)

@@ -1,4 +1,4 @@
-"""Which vertices run when: all at once, or each when all its producers have finished."""
+"""When vertices may run: all at once, or each after all its producers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.plan.stages import Stages, at_once
 
 
 def plan() -> ExecutionPlan:
-    """Two sources, of which one is distributed to a keyed vertex twice over a detour, and one to a sink behind it."""
+    """Return a plan of two sources, a filter of one of them, a keyed vertex that reads both, and a sink behind it."""
     env = hg.StreamEnvironment(parallelism=2)
     batch = pa.record_batch({"n": pa.array([1])})
     first, second = (env.from_source(hg.sources.iterable([batch])) for _ in range(2))
@@ -20,14 +20,14 @@ def plan() -> ExecutionPlan:
     return ExecutionPlan(build_job_graph(env._jobs.graph.graph(env._jobs.pending)), 2)
 
 
-def test_all_at_once_while_data_stream() -> None:
+def test_in_streaming_mode_all_vertices_run_at_once() -> None:
     stages = Stages(plan(), batch=False)
     everything = [vertex.id for vertex in plan().job.vertices]
     assert stages.first == everything
     assert [stages.finished(vertex) for vertex in everything] == [[]] * len(everything)
 
 
-def test_in_batch_mode_each_when_all_its_producers_have_finished() -> None:
+def test_in_batch_mode_a_vertex_runs_after_all_its_producers() -> None:
     job = plan().job
     stages = Stages(plan(), batch=True)
     running = list(stages.first)
@@ -42,7 +42,7 @@ def test_in_batch_mode_each_when_all_its_producers_have_finished() -> None:
     assert sorted(done) == [vertex.id for vertex in job.vertices]
 
 
-def test_what_may_run_at_one_time() -> None:
+def test_the_sets_hold_the_vertices_that_may_run_at_one_time() -> None:
     job = plan().job
     everything = {vertex.id for vertex in job.vertices}
     assert at_once(job, batch=False) == [everything]

@@ -89,7 +89,7 @@ class SimTask:
             each.channels[self.task].append(item)
 
     def open_channels(self) -> list[TaskId]:
-        """Those that something can be taken from."""
+        """Return the producers whose channel has something to take."""
         return [one for one, queue in self.channels.items() if queue and one not in self.arrived]
 
     def emit(self) -> None:

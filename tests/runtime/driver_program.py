@@ -42,7 +42,7 @@ class Program:
 
 
 def run(program: Program) -> dict[str, Any]:
-    """What became of it."""
+    """Run the program and return its outcome."""
     folder = Path(program.folder)
     pulls = [raises(folder / "raise"), fills_the_disk(folder / "fill")]
     before = program.rows // (program.parallelism * 3)

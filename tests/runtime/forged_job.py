@@ -114,8 +114,10 @@ def sources(folder: Path) -> list[Source]:
 
 
 def build(folder: Path, parallelism: int, *, slow: Any = None) -> hg.StreamEnvironment:
-    """All sources in one stream, which is kept, then counted in windows and summed; `slow` is a function for each
-    batch between."""
+    """Build a job: the union of all sources, a function with state, then windows and running aggregates.
+
+    `slow` is called with each batch that leaves the function with state.
+    """
     config = hg.Config(
         checkpoint_dir=folder / "checkpoints", checkpoint_interval="20 ms" if slow else "1 h",
         unaligned=True, segment_size=4096, message_size=4096, max_parallelism=16,

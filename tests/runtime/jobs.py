@@ -96,6 +96,6 @@ def pids(driver: int | None = None) -> dict[int, int]:
 
 
 def ports() -> set[int]:
-    """Those that this process listens on."""
+    """Return the TCP ports that this process listens on."""
     connections = psutil.Process().net_connections("tcp")
     return {each.laddr.port for each in connections if each.status == psutil.CONN_LISTEN}

@@ -101,7 +101,7 @@ class RandomPipeline:
         self._chance.choice(draws)(at)
 
     def _any_flow(self) -> int:
-        """Those that nothing reads are likelier; what is read twice has two outputs."""
+        """Draw a flow. Flows that nothing reads yet are likelier; a flow that is read twice has two outputs."""
         unread = [at for at in range(len(self.flows)) if not self._is_read(at)]
         return self._chance.choice(unread if self._chance.random() < 0.6 else range(len(self.flows)))
 

@@ -107,7 +107,7 @@ class Schedule:
 
     @property
     def checkpoints(self) -> list[Path]:
-        """Those that are complete, the newest first."""
+        """The folders of complete checkpoints, the newest first."""
         found = [path.parent for path in self.folder.glob("checkpoints/job/chk-*/_metadata")]
         return sorted(found, key=number_of, reverse=True)
 

@@ -164,7 +164,7 @@ def test_state_of_another_job_graph(stopped: Path, tmp_path: Path) -> None:
         typed.key_by("key").window(hg.tumble(1)).aggregate(n=hg.count()).uid("window#1").sink_to(hg.sinks.null())
 
     refused("which this job does not have", other)
-    refused("which this job does not have: give that node its name and place again", with_one_more)
+    refused("which this job does not have: give that node its old name and place", with_one_more)
     refused("which now are", with_another_type)
     refused("into 128 groups, and this job into 64", lambda env: build(env, tmp_path, source=gated(tmp_path)),
             max_parallelism=64)  # fmt: skip

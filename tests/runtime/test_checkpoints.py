@@ -21,7 +21,7 @@ import pytest
 
 import headgate as hg
 from headgate.api.job_builder import RESUME
-from headgate.api.progress import wait_and_tell
+from headgate.api.progress import wait_and_show
 from headgate.operators.windows.window import WindowAggregate
 from headgate.runtime.taskmanager import state_upload
 from headgate.state.checkpoint_metadata import Finished, StateFile
@@ -132,7 +132,7 @@ def test_another_program_goes_on_with_another_parallelism(tmp_path: Path, parall
 
 @pytest.mark.parametrize("unaligned", [False, True])
 def test_a_checkpoint_of_which_some_tasks_had_finished(tmp_path: Path, unaligned: bool) -> None:
-    """The job starts again from one, and then another resumes from one with more subtasks."""
+    """The job restarts from such a checkpoint. Then another job resumes from such a checkpoint, with more subtasks."""
     lever = tmp_path / "lever"
 
     def fails() -> None:
@@ -282,7 +282,7 @@ def test_a_terminal_shows_the_progress_of_a_job(tmp_path: Path) -> None:
         if "checkpoint" in line:
             open_gate(tmp_path)
 
-    assert wait_and_tell(job, tell, period=0.01).rows_in == ROWS
+    assert wait_and_show(job, tell, period=0.01).rows_in == ROWS
     assert any(re.match(r"job 'job': RUNNING, checkpoint \d+ complete, ", line) for line in told)
     assert all(line != after for line, after in pairwise(told))
 

@@ -39,7 +39,7 @@ class Noting(hg.LocalDeployment):
 
     @property
     def credentials(self) -> list[Credentials]:
-        """Those of the TaskManagers of each attempt."""
+        """The credentials of each attempt's TaskManagers."""
         return [spec.credentials for spec in self.specs]
 
 

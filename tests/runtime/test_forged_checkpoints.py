@@ -79,7 +79,7 @@ class Resumer:
         )  # fmt: skip
 
     def __call__(self, checkpoint: Path, parallelism: int) -> str:
-        """What came of it."""
+        """Resume from a checkpoint and return the outcome."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([str(checkpoint), parallelism]).encode() + b"\n")

@@ -40,12 +40,12 @@ def job(others: frozenset[int]) -> Iterator[hg.JobHandle]:  # noqa: ARG001  # lo
 
 @pytest.fixture
 def ports(job: hg.JobHandle, others: frozenset[int]) -> list[int]:  # noqa: ARG001  # looked at while it runs
-    """Those of the job."""
+    """Return the ports on which the job listens."""
     return [port for port in listening_ports() if port not in others]
 
 
 def credentials(handle: hg.JobHandle, **other: Any) -> Credentials:
-    """The job's, but for what is different."""
+    """Return the job's credentials with these values replaced."""
     return dataclasses.replace(handle._master._attempt.credentials, **other)
 
 

@@ -94,7 +94,7 @@ def test_a_job_without_boto3_does_not_start(
 @pytest.mark.parametrize("resume", [None, "latest"])
 @pytest.mark.parametrize("scheme", ["gs", "gcs"])
 def test_a_job_on_another_object_store_does_not_start(tmp_path: Path, scheme: str, resume: str | None) -> None:
-    with pytest.raises(hg.ConfigError, match="gcs cannot create a file only if it is not there"):
+    with pytest.raises(hg.ConfigError, match="gcs cannot create a file only if it does not exist"):
         build(on_s3(tmp_path, f"{scheme}://bucket/x"), tmp_path).execute(resume=resume)
     assert not (tmp_path / "out").exists()
     assert not pids()

@@ -88,7 +88,7 @@ file_writer.FileWriter.write = stops
 
 @pytest.fixture(params=["disk", "s3"])
 def checkpoints(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where they are to be."""
+    """Return the folder for checkpoints."""
     if request.param == "disk":
         return str(tmp_path / "checkpoints")
     service: S3Service = request.getfixturevalue("s3")

@@ -1,4 +1,4 @@
-"""Programs of their own: what they leave behind when they end, are interrupted or are killed, and their exit codes."""
+"""A job's program in its own process: what it leaves behind when it ends, is interrupted or killed; its exit codes."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def test_values_have_units() -> None:
         ("fixed", {"delay": "soon"}, "delay: 'soon' is not a duration"),
         ("exponential", {"initial": 0}, "initial=0 is impossible: it must be above 0"),
         ("exponential", {"max": "10 ms"}, "max='10 ms' is impossible: it must be at least initial='1 s'"),
-        ("exponential", {"factor": 0.5}, "factor=0.5 is impossible: it must be a number from 1 on"),
+        ("exponential", {"factor": 0.5}, "factor=0.5 is impossible: it must be a number of at least 1"),
         ("failure_rate", {"max_failures": 1, "interval": float("nan")}, "interval: nan is impossible"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What functions are told of the program that calls them: its run."""
+"""The run in `BatchInfo`: it identifies the program that calls a function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.exactly_once import environment, fails_once, rows
 
 
 def runs_told(folder: Path, resume: str | None = None) -> set[tuple[str, bool]]:
-    """Those that batches of a program come with, and whether the program has failed once by then."""
+    """Return the runs that a program's batches come with, each with whether the program had failed once by then."""
     told, flag = set[tuple[str, bool]](), folder / "failed"
 
     def note(_batch: pa.RecordBatch, info: hg.BatchInfo) -> None:

@@ -115,7 +115,7 @@ def test_a_delivery_that_fails_on_the_driver(processes: bool) -> None:
 
 
 def test_a_sink_that_cannot_be_made_ready(tmp_path: Path) -> None:
-    """Those before it are as if nothing had been; the same plan runs once the cause is gone."""
+    """The sinks before it leave nothing behind. The same plan runs once the cause is gone."""
     (tmp_path / "second").mkdir()
     (tmp_path / "second" / "old.csv").write_text("n\n")
     env = environment()

@@ -160,7 +160,7 @@ def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
     [
         ({"unaligned": True, "flow_control": "tcp"}, "unaligned=True needs flow_control='credit'"),
         ({"unaligned": True, "checkpoint_mode": "at-least-once"}, "unaligned=True has no effect"),
-        ({"aligned_timeout": 1}, "aligned_timeout has no effect without unaligned=True"),
+        ({"aligned_timeout": 1}, "aligned_timeout=1.0 has no effect without unaligned=True"),
         ({"unaligned": True, "aligned_timeout": -1}, "aligned_timeout=-1"),
         ({"checkpoint_mode": "twice"}, "checkpoint_mode: 'twice' is unknown"),
         ({"unaligned": 1}, "option unaligned: 1 must be True or False"),

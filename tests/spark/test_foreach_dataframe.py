@@ -34,7 +34,7 @@ def numbers() -> Callable[[int, int], pa.RecordBatch]:
 
 
 class Table:
-    """A table that a function writes by checkpoint, as a user's would. The first `failures` calls raise afterwards."""
+    """A table to which a user's function writes. Its first `failures` calls write the rows, then raise."""
 
     def __init__(self, folder: Path, failures: int = 0) -> None:
         self.folder = folder

@@ -62,7 +62,7 @@ assert "PYTHONSAFEPATH" not in spark.sparkContext.environment, "it is for our fu
 
 @pytest.mark.parametrize("session", [OURS, THEIRS], ids=["ours", "theirs"])
 def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, session: str) -> None:
-    """Spark starts its Python workers there with -m, which puts it first on the path."""
+    """Spark starts its Python workers in the working folder with `-m`, which puts that folder first on `sys.path`."""
     working, program = tmp_path / "working", tmp_path / "program"
     for folder in (working, program):
         folder.mkdir()

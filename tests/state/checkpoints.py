@@ -1,4 +1,4 @@
-"""A checkpoint in a folder, and a disk that is full."""
+"""Makes checkpoints in a folder, and simulates a full disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NODES = (NodeDescription("read#0", "read", "source", "a: int64"), NodeDescriptio
 
 
 def make_checkpoint(storage: CheckpointStorage, checkpoint: int, payload: bytes = b"state!") -> CheckpointMetadata:
-    """Of two tasks, one of which has finished; complete."""
+    """Make a complete checkpoint of two tasks, one of which has finished."""
     parts = [payload[:-1], pa.py_buffer(payload[-1:])]
     file = write_part(storage.folder_of(checkpoint), 0, "read -> write[0]", parts)
     metadata = metadata_of(storage, checkpoint, (file, Finished({"read#0": 7})))
@@ -34,14 +34,14 @@ def metadata_of(storage: CheckpointStorage, checkpoint: int, tasks: tuple[TaskSt
 
 
 def sealed(body: Any) -> bytes:
-    """Metadata with a checksum that fits."""
+    """Return the content of metadata with a right checksum."""
     checksum = xxhash.xxh3_64_hexdigest(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
     whole = {"format": "headgate checkpoint", "version": 1, "checksum": checksum, "checkpoint": body}
     return json.dumps(whole).encode()
 
 
 class FullDisk(fs.FileSystemHandler):
-    """The local filesystem, with room for `room` bytes more."""
+    """The local filesystem, with room for only `room` more bytes."""
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -84,7 +84,7 @@ class FullDisk(fs.FileSystemHandler):
 
 
 class _FullFile:
-    """A file that takes what fits, and then no more."""
+    """A file that accepts bytes until the disk is full."""
 
     def __init__(self, disk: FullDisk, path: str) -> None:
         self._disk = disk

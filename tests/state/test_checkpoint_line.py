@@ -1,4 +1,4 @@
-"""Which checkpoints count when several programs have owned a job."""
+"""Which checkpoints of a job count if several programs have owned its folder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_other_folders_are_no_checkpoints(folder: str) -> None:
     assert CheckpointName.of(folder) is None
 
 
-def test_the_first_owner_has_all_there_are() -> None:
+def test_all_checkpoints_of_a_single_owner_count() -> None:
     assert counting({}, "chk-1", "chk-3", "chk-2") == ["chk-3", "chk-2", "chk-1"]
 
 
@@ -67,6 +67,6 @@ def test_a_start_is_plain_json(start: Start) -> None:
 
 
 @pytest.mark.parametrize("values", [None, [], {}, {"after": [1], "uri": None}, {"after": ["1", 2], "uri": None}, 5])
-def test_anything_else_is_refused(values: object) -> None:
-    with pytest.raises(ValueError, match="not what a program notes at its start"):
+def test_a_note_of_another_form_is_refused(values: object) -> None:
+    with pytest.raises(ValueError, match="a note of an owner's start has the wrong form"):
         Start.from_json(values)

@@ -1,4 +1,4 @@
-"""Checkpoint storage in real folders: complete or not there, verified, and unhurt by what goes wrong."""
+"""Checkpoint storage in real folders: checkpoints are complete or do not exist, are verified, and survive failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.state.checkpoints import FullDisk, make_checkpoint, metadata_of, seal
 
 
 def ids(storage: CheckpointStorage) -> list[int]:
-    """The numbers of those that count, the newest first."""
+    """Return the numbers of the checkpoints that count, the newest first."""
     return [int(folder.rpartition("chk-")[2]) for folder in storage.completed()]
 
 
@@ -63,7 +63,7 @@ def storage(tmp_path: Path) -> CheckpointStorage:
 
 @pytest.fixture(params=["disk", "s3"])
 def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorage:
-    """On each kind of filesystem that can be run here."""
+    """Return a storage on each kind of filesystem that tests can run."""
     if request.param == "disk":
         return CheckpointStorage(tmp_path / "checkpoints", "delays")
     service: S3Service = request.getfixturevalue("s3")
@@ -71,14 +71,14 @@ def anywhere(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStorag
 
 
 def another(storage: CheckpointStorage, run: str) -> CheckpointStorage:
-    """The same, as another program has claimed it."""
+    """Return the same storage, claimed by another program."""
     claimed = CheckpointStorage(storage.folder.rpartition("/")[0], storage.job)
     claimed.claim(Program(run, "host", 7, 1700000000.0))
     return claimed
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_what_is_written_is_read(tmp_path: Path, scheme: str) -> None:
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path, scheme: str) -> None:
     storage = pickle.loads(pickle.dumps(CheckpointStorage(f"{scheme}{tmp_path}/a b", "delays")))
     storage.check()
     assert ids(storage) == []
@@ -145,7 +145,9 @@ def test_a_pipe_in_place_of_a_file_is_refused(storage: CheckpointStorage) -> Non
     assert storage.completed() == []
 
 
-def test_what_counts_is_on_the_disk_first(storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_of_a_checkpoint_reach_the_disk_before_its_metadata(
+    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced, sync = [], os.fsync
 
     def fsync(descriptor: int) -> None:
@@ -183,7 +185,7 @@ def test_a_checkpoint_can_be_moved(storage: CheckpointStorage, tmp_path: Path) -
     assert load_checkpoint(tmp_path / "kept" / "_metadata") == moved
 
 
-def test_the_newest_are_kept_and_what_others_left_is_not(anywhere: CheckpointStorage) -> None:
+def test_the_newest_checkpoints_are_retained_and_abandoned_ones_removed(anywhere: CheckpointStorage) -> None:
     for checkpoint in range(1, 12):
         if checkpoint % 2:
             make_checkpoint(anywhere, checkpoint)
@@ -199,8 +201,8 @@ def test_the_newest_are_kept_and_what_others_left_is_not(anywhere: CheckpointSto
     assert ids(anywhere) == [9]
 
 
-def test_savepoints_do_not_push_checkpoints_out(anywhere: CheckpointStorage) -> None:
-    """Somebody may remove theirs, and the job is to have something to resume from then."""
+def test_savepoints_are_not_among_the_retained_checkpoints(anywhere: CheckpointStorage) -> None:
+    """The user may remove a savepoint, and the job must then still have checkpoints to resume from."""
     for checkpoint in (1, 2, 4):
         make_checkpoint(anywhere, checkpoint)
     for savepoint in (3, 5, 6, 7):
@@ -213,7 +215,7 @@ def test_savepoints_do_not_push_checkpoints_out(anywhere: CheckpointStorage) -> 
     assert ids(anywhere) == [8, 7, 6, 5, 4]
 
 
-def test_a_folder_that_cannot_be_listed_is_no_failure_of_what_is_complete(
+def test_a_folder_that_cannot_be_listed_does_not_fail_a_complete_checkpoint(
     storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for checkpoint in (1, 2):
@@ -240,7 +242,7 @@ def test_a_folder_can_be_used_and_has_nothing_at_first(anywhere: CheckpointStora
 
 
 def test_what_is_removed_leaves_no_checkpoint(anywhere: CheckpointStorage) -> None:
-    """S3 has no folders, and what stands for them may stay."""
+    """S3 has no folders; empty objects that stand for them may remain."""
     make_checkpoint(anywhere, 1)
     discard_own(anywhere, 1)
     assert (find_checkpoints(anywhere.folder), anywhere.completed(), anywhere.next_id()) == ([], [], 1)
@@ -270,7 +272,7 @@ def test_a_program_that_dies_between_its_claim_and_its_start_changes_nothing(any
 
 
 def test_what_older_owners_noted_is_removed_once_none_of_their_checkpoints_is_kept(anywhere: CheckpointStorage) -> None:
-    """A job that was started often had two files of each start for ever."""
+    """Otherwise each start of a job would leave two files for ever."""
     owners = [another(anywhere, "0")]
     owners[0].start(None)
     make_checkpoint(owners[0], 1)
@@ -296,7 +298,7 @@ def test_what_older_owners_noted_is_removed_once_none_of_their_checkpoints_is_ke
         owners[0].retain()
 
 
-def test_where_a_job_was_started_from_elsewhere_stays_on_record(anywhere: CheckpointStorage) -> None:
+def test_the_note_of_a_start_from_elsewhere_is_not_removed(anywhere: CheckpointStorage) -> None:
     another(anywhere, "first").start(None)
     owner = another(anywhere, "second")
     owner.start("/elsewhere/job/sp-7-0a")
@@ -325,7 +327,7 @@ def test_notes_that_cannot_be_removed_are_tried_again(
 
 
 def notes_of(storage: CheckpointStorage) -> set[int]:
-    """The owners that have left something."""
+    """Return the owners that have files."""
     return {int(entry.base_name.partition(".")[0]) for entry in listed(f"{storage.folder}/owners")}
 
 
@@ -356,7 +358,7 @@ def test_jobs_do_not_see_each_other(tmp_path: Path) -> None:
     assert sorted(find_checkpoints(tmp_path)) == sorted(each.folder_of(n) for n, each in enumerate(storages, 1))
 
 
-def test_checkpoints_are_found_from_above(anywhere: CheckpointStorage) -> None:
+def test_checkpoints_are_found_from_the_folders_above(anywhere: CheckpointStorage) -> None:
     above = anywhere.folder.rpartition("/")[0]
     for checkpoint in (2, 10):
         make_checkpoint(anywhere, checkpoint)
@@ -393,7 +395,7 @@ def test_a_torn_file_is_named_and_the_checkpoint_before_is_used(
     assert usable(storage) == before
 
 
-def test_a_file_that_is_gone_is_named(storage: CheckpointStorage) -> None:
+def test_the_error_names_a_missing_file(storage: CheckpointStorage) -> None:
     [file] = make_checkpoint(storage, 1).files
     os.remove(file.path)
     with pytest.raises(CheckpointError, match=re.escape(f"{file.path}: cannot be read, it is not there")):
@@ -410,7 +412,9 @@ def test_a_file_that_is_gone_is_named(storage: CheckpointStorage) -> None:
         ('{"format": "headgate checkpoint", "version": 3}', "has version 3, this Headgate reads 1 to 2"),
     ],
 )
-def test_what_somebody_else_wrote_is_told_apart(storage: CheckpointStorage, content: str, says: str) -> None:
+def test_the_error_says_what_is_wrong_with_foreign_metadata(
+    storage: CheckpointStorage, content: str, says: str
+) -> None:
     make_checkpoint(storage, 1)
     Path(storage.folder_of(1), "_metadata").write_text(content)
     with pytest.raises(CheckpointError, match=f"chk-1/_metadata: {says}"):
@@ -427,7 +431,7 @@ def deep(levels: int) -> Any:
      b'{"version": ' + b"1" * 6000 + b"}", b"\xff\xfe{}"],
     ids=["nan", "infinite", "deep", "deep and closed", "many digits", "no text"],
 )  # fmt: skip
-def test_what_json_cannot_be_read_from_is_named(storage: CheckpointStorage, content: bytes) -> None:
+def test_the_error_names_metadata_that_is_no_json(storage: CheckpointStorage, content: bytes) -> None:
     make_checkpoint(storage, 1)
     Path(storage.folder_of(1), "_metadata").write_bytes(content)
     with pytest.raises(CheckpointError, match="chk-1/_metadata: is torn, or no metadata of a checkpoint; start from"):
@@ -465,7 +469,7 @@ WRONG: Sequence[tuple[Sequence[str | int], Any, str]] = [
 
 
 @pytest.mark.parametrize(("place", "value", "says"), WRONG, ids=lambda value: str(value)[:20])
-def test_metadata_of_the_wrong_shape_are_named(
+def test_the_error_names_the_wrong_place_in_metadata(
     storage: CheckpointStorage, place: Sequence[Any], value: Any, says: str
 ) -> None:
     make_checkpoint(storage, 1)
@@ -492,13 +496,13 @@ def test_metadata_of_another_checkpoint_or_job_are_not_taken(storage: Checkpoint
         storage.load(storage.folder_of(2))
 
 
-def test_a_folder_whose_number_is_too_large_is_nobodys(storage: CheckpointStorage) -> None:
+def test_a_folder_whose_number_is_too_large_is_ignored(storage: CheckpointStorage) -> None:
     make_checkpoint(storage, 3)
     shutil.copytree(storage.folder_of(3), storage.folder_of((1 << 63) - 1))
     assert (storage.next_id(), ids(storage)) == (4, [3])
 
 
-def test_of_a_link_nothing_but_the_link_is_removed(storage: CheckpointStorage, tmp_path: Path) -> None:
+def test_only_the_link_to_a_checkpoint_is_removed(storage: CheckpointStorage, tmp_path: Path) -> None:
     target = tmp_path / "target"
     for checkpoint in range(1, 5):
         make_checkpoint(storage, checkpoint)
@@ -509,7 +513,7 @@ def test_of_a_link_nothing_but_the_link_is_removed(storage: CheckpointStorage, t
     assert len(os.listdir(target)) == 2
 
 
-def test_what_json_does_not_have_is_refused(storage: CheckpointStorage) -> None:
+def test_a_value_that_json_cannot_hold_is_refused(storage: CheckpointStorage) -> None:
     for value in (b"bytes", float("nan"), {1, 2}, deep(70), deep(900)):
         metadata = metadata_of(storage, 1, (Finished({"read#0": value}),))
         with pytest.raises(CheckpointError, match="checkpoint 1: what a source or sink keeps is not plain"):
@@ -519,9 +523,7 @@ def test_what_json_does_not_have_is_refused(storage: CheckpointStorage) -> None:
     assert storage.load(storage.folder_of(1)).vertices[0].tasks == (Finished({"read#0": {"10": "ten", "9": "nine"}}),)
 
 
-def test_a_disk_that_is_full_leaves_the_checkpoint_before(
-    storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_checkpoint_before(storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     before = make_checkpoint(storage, 1)
     needed = sum(each.stat().st_size for each in Path(storage.folder_of(1)).iterdir())
     locate = checkpoint_files.locate  # type: ignore[attr-defined]

@@ -22,7 +22,7 @@ from tests.state.checkpoints import make_checkpoint, metadata_of
 
 @pytest.fixture
 def storage(tmp_path: Path) -> CheckpointStorage:
-    """Two complete checkpoints and one that was given up."""
+    """Return a storage with two complete checkpoints and an abandoned one."""
     storage = CheckpointStorage(tmp_path / "checkpoints", "delays")
     make_checkpoint(storage, 1)
     make_checkpoint(storage, 2)
@@ -106,7 +106,7 @@ def test_a_terminal_shows_what_is_being_read(storage: CheckpointStorage) -> None
 
 
 def test_a_savepoint(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """It stays when others go, and is named among the checkpoints of its job."""
+    """A savepoint stays when checkpoints are removed, and is listed among the checkpoints of its job."""
     savepoint = savepoint_folder(tmp_path / "checkpoints", "delays", 4, "ab12")
     file = write_part(savepoint, 0, "read -> write[0]", [encode({})])
     made = replace(metadata_of(storage, 4, (file, Finished({"read#0": 7}))), kind="savepoint")
@@ -127,7 +127,7 @@ def test_a_savepoint(storage: CheckpointStorage, capsys: pytest.CaptureFixture[s
     assert run(capsys, "verify", savepoint)[0] == 0
 
 
-def test_where_nothing_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_without_checkpoints_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["checkpoints", "list", str(tmp_path / "none")]) == 1
     assert "there are no checkpoints; give the folder" in capsys.readouterr().err
     assert main(["checkpoints", "show", str(tmp_path / "chk-1")]) == 1
@@ -136,7 +136,7 @@ def test_where_nothing_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         main(["checkpoints", "remove", str(tmp_path)])
 
 
-#: What a name may be.
+#: Names with markup, escapes and control characters.
 NAMES = ["[red]job[/]", "[/nothing]", "a[bold", ":smile:", "\x1b]0;owned\x07\x1b[31m", "line\r\x9b2J", "\u202ereversed"]
 
 
@@ -144,7 +144,7 @@ NAMES = ["[red]job[/]", "[/nothing]", "a[bold", ":smile:", "\x1b]0;owned\x07\x1b
 def test_names_are_text_and_not_markup_nor_escapes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    """Markup that is not closed ended the command; escapes went to the terminal."""
+    """Unclosed markup once ended the command, and escapes once reached the terminal."""
     storage = CheckpointStorage(tmp_path / "checkpoints", name)
     state = encode({"read#0": Snapshot(values={"position": [name]})})
     file = write_part(storage.folder_of(1), 0, name, [state])

@@ -1,4 +1,4 @@
-"""What was frozen for a snapshot stays as it was, whatever becomes of what it was taken from."""
+"""A frozen copy for a snapshot does not change when its original does."""
 
 from __future__ import annotations
 
@@ -63,5 +63,5 @@ def test_an_array_that_is_shared_is_replaced_by_another_one() -> None:
     array.replace(np.full(3, 7))
     array.append(np.full(20, 8))
     assert shared.values.tolist() == copied.values.tolist() == list(range(10))
-    array.replace(np.full(3, 9))  # nobody shares that one
+    array.replace(np.full(3, 9))  # no copy shares the new one
     assert array.values.tolist() == [9, 9, 9]

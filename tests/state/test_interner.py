@@ -1,4 +1,4 @@
-"""Strings are told apart by their bytes, even when all hashes are the same."""
+"""Different strings get different ids, even when all hashes are the same."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def constant(packed: PackedBytes) -> UInt64s:
 
 @pytest.mark.parametrize("hashing", [hash_bytes, constant], ids=["hashed", "all collide"])
 @given(batches=st.lists(st.lists(st.binary(max_size=40), max_size=20), max_size=4))
-def test_ids_are_those_of_a_dict(hashing: Callable[[PackedBytes], UInt64s], batches: list[list[bytes]]) -> None:
+def test_ids_agree_with_a_dict(hashing: Callable[[PackedBytes], UInt64s], batches: list[list[bytes]]) -> None:
     interner, model = Interner(hashing), dict[bytes, int]()
     for values in batches:
         for value, number in zip(

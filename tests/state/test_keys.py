@@ -1,4 +1,4 @@
-"""`KeyTable`: every key its own slot, and the keys back as they came, whatever their types."""
+"""`KeyTable` gives each key its own slot, and returns the keys as they were, for keys of all types."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ INTS = st.one_of(st.none(), st.integers(-3, 3), st.integers(-(2**63), 2**63 - 1)
 
 
 def plain(value: Any) -> Any:
-    """A value such that equal keys, and only those, are equal in Python."""
+    """Return a value that equals another one in Python exactly if the keys are equal."""
     if isinstance(value, float):
         return "NaN" if value != value else value + 0.0
     return value
 
 
 def grouped(slots: list[int]) -> list[int]:
-    """Slots numbered by their first occurrence, for those of one batch come in any order."""
+    """Return the slots, renumbered by first occurrence: within a batch, new slots have any order."""
     order = list(dict.fromkeys(slots))
     return [order.index(slot) for slot in slots]
 
@@ -42,7 +42,7 @@ def slots_of(table: KeyTable, *columns: pa.Array) -> list[int]:
 
 @settings(max_examples=60)
 @given(st.lists(st.lists(st.tuples(TEXTS, FLOATS, INTS), max_size=30), max_size=5))
-def test_slots_are_those_of_a_dict(batches: list[list[tuple[Any, ...]]]) -> None:
+def test_slots_agree_with_a_dict(batches: list[list[tuple[Any, ...]]]) -> None:
     kinds = [pa.string(), pa.float64(), pa.int64()]
     table, model = KeyTable(kinds), dict[tuple[Any, ...], int]()
     for rows in batches:
@@ -72,8 +72,8 @@ def test_compaction_keeps_the_live_keys_and_forgets_the_rest(rows: list[tuple[An
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(TEXTS, INTS), min_size=1, max_size=60), st.data())
-def test_what_was_frozen_stays_whatever_comes_after(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
-    """As when another thread makes the columns while the operator goes on."""
+def test_later_changes_do_not_change_a_frozen_table(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
+    """Another thread may compute the columns while the operator continues."""
     kinds = [pa.string(), pa.int64()]
     table = KeyTable(kinds)
     half = len(rows) // 2
@@ -112,7 +112,7 @@ COLUMNS = [
 
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: str(column.type))
-def test_keys_come_back_with_their_type(column: pa.Array) -> None:
+def test_keys_are_returned_with_their_type(column: pa.Array) -> None:
     table = KeyTable([column.type])
     slots = slots_of(table, pa.concat_arrays([column, column]))
     assert sorted(slots) == sorted([*range(len(column))] * 2)
@@ -128,7 +128,7 @@ def test_nan_null_and_empty_are_keys_of_their_own() -> None:
     assert grouped(slots_of(KeyTable([pa.string()]), pa.array(["", None, "\0", "", None]))) == [0, 1, 2, 0, 1]
 
 
-def test_a_null_that_comes_late_does_not_move_the_keys_before() -> None:
+def test_a_late_null_does_not_change_the_slots_of_earlier_keys() -> None:
     table = KeyTable([pa.int64(), pa.int64()])
     slots = slots_of(table, pa.array([0, 1]), pa.array([0, 0]))
     slots += slots_of(table, pa.array([None, 0]), pa.array([0, None]))
@@ -145,7 +145,7 @@ def test_without_columns_there_is_one_key() -> None:
     assert len(table) == 1
 
 
-def test_dictionaries_of_different_batches_meet() -> None:
+def test_equal_values_of_different_dictionaries_are_one_key() -> None:
     table = KeyTable([pa.dictionary(pa.int32(), pa.string())])
     small = pa.DictionaryArray.from_arrays(pa.array([1, 0, None], pa.int32()), ["a", "b"])
     large = pa.DictionaryArray.from_arrays(pa.array([9, 1], pa.int32()), [*"cbdefghij", "a"])
@@ -155,7 +155,7 @@ def test_dictionaries_of_different_batches_meet() -> None:
     assert slots_of(table, null_inside) == [b, null]
 
 
-def test_types_and_numbers_of_columns_that_cannot_be() -> None:
+def test_unsuitable_types_and_too_many_columns_are_refused() -> None:
     with pytest.raises(PlanError, match="cannot be a key"):
         KeyTable([pa.list_(pa.int64())])
     with pytest.raises(PlanError, match="at most 63"):

@@ -1,4 +1,4 @@
-"""Finding keys without adding them: the answer of a dict, whatever the columns hold."""
+"""Finding keys without adding them agrees with a dict, for columns of all types."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def canonical(row: tuple[object, ...]) -> tuple[object, ...]:
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(ROWS, ROWS, st.sampled_from([pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]))
-def test_known_slots_as_a_dict(
+def test_known_slots_agree_with_a_dict(
     added: list[tuple[object, ...]], asked: list[tuple[object, ...]], text_type: pa.DataType
 ) -> None:
     table = KeyTable(TYPES)
@@ -65,7 +65,7 @@ def test_without_columns_there_is_one_key() -> None:
     assert table.known_slots([], 2).tolist() == [0, 0]
 
 
-def test_equal_hashes_are_not_equal_strings() -> None:
+def test_strings_with_equal_hashes_are_different_keys() -> None:
     interner = Interner(hashing=lambda packed: np.zeros(len(packed), np.uint64))
     words = ["a", "b", "c" * 20, "c" * 19 + "d", ""]
     ids = interner.find_or_add(pack(pa.array(words)))

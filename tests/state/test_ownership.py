@@ -1,4 +1,4 @@
-"""A folder has one owner, the program that claimed it last."""
+"""A folder has one owner: the program that claimed it last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def program(run: str) -> Program:
 
 @pytest.fixture(params=["disk", "s3"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """One that is not there yet, on each kind of filesystem that can be run here."""
+    """Return a folder that does not exist yet, on each kind of filesystem that tests can run."""
     if request.param == "disk":
         return str(tmp_path / "owners")
     service: S3Service = request.getfixturevalue("s3")
@@ -63,7 +63,7 @@ def test_of_many_that_claim_at_once_each_has_an_epoch_of_its_own(folder: str) ->
 
 
 def test_a_program_that_slept_after_it_listed_gets_no_old_epoch(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others have claimed, and removed the claims before theirs, so that the name it wants is free again."""
+    """Meanwhile other programs claimed, and removed older claims. So the name that this program wants is free again."""
     owner(folder, "a")
     create = write_new
 
@@ -80,21 +80,21 @@ def test_a_program_that_slept_after_it_listed_gets_no_old_epoch(folder: str, mon
     assert late.epoch == 5
 
 
-def test_a_claim_that_was_removed_is_none(folder: str) -> None:
+def test_a_removed_claim_does_not_count(folder: str) -> None:
     first = owner(folder, "a")
     filesystem, inside = filesystems.locate(f"{folder}/1")
     filesystem.delete_file(inside)
-    with pytest.raises(Superseded, match="owners: was removed, and with it what says"):
+    with pytest.raises(Superseded, match="owners: was removed, by hand or by another job"):
         first.check()
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b'{"run": 1}', b'{"run": "", "host": "", "pid": 1, "since": 1e999}']
 )
-def test_a_claim_that_says_nothing_counts_all_the_same(folder: str, content: bytes) -> None:
+def test_an_unreadable_claim_counts(folder: str, content: bytes) -> None:
     first = owner(folder, "a")
     filesystems.write_whole(f"{folder}/2", content)
-    with pytest.raises(Superseded, match=r"owners \(it does not say which\)"):
+    with pytest.raises(Superseded, match=r"owners \(its claim cannot be read\)"):
         first.check()
 
 
@@ -108,7 +108,7 @@ def test_notes_are_replaced_and_forgotten(folder: str) -> None:
     second.forget(1)
     assert (second.notes(), second.epochs()) == ({2: {"n": 3}}, [2])
     first.forget(2)
-    assert second.epochs() == [2], "nobody removes the claim of a newer owner"
+    assert second.epochs() == [2], "no program removes the claim of a newer owner"
 
 
 def test_a_file_is_created_once(folder: str) -> None:
@@ -121,12 +121,12 @@ def test_a_file_is_created_once(folder: str) -> None:
 
 
 def test_a_filesystem_that_cannot_create_a_file_once_is_refused() -> None:
-    with pytest.raises(ConfigError, match="mock cannot create a file only if it is not there"):
+    with pytest.raises(ConfigError, match="mock cannot create a file only if it does not exist"):
         write_new("mock://x/y", b"")
 
 
 def test_a_rename_does_not_replace_where_files_are_renamed(tmp_path: Path) -> None:
-    """As HDFS does it, on a filesystem that refuses to rename over a file."""
+    """HDFS refuses to rename a file over another one, and so does this filesystem."""
     from pyarrow import fs
 
     class Renaming(fs.LocalFileSystem):
@@ -143,7 +143,7 @@ def test_a_rename_does_not_replace_where_files_are_renamed(tmp_path: Path) -> No
 
 
 class MadeMeanwhile(fs.LocalFileSystem):
-    """Arrow looks for a folder twice before it says that there is none; another program makes it in between."""
+    """A filesystem on which another program makes the folder between Arrow's two looks for it."""
 
     def get_file_info(self, selector: fs.FileSelector) -> list[fs.FileInfo]:
         if not Path(selector.base_dir).exists():
@@ -152,13 +152,13 @@ class MadeMeanwhile(fs.LocalFileSystem):
         return list(super().get_file_info(selector))
 
 
-def test_a_folder_that_is_made_while_it_is_listed(tmp_path: Path) -> None:
-    """Of two programs that started at the same moment one failed."""
+def test_a_folder_that_is_made_while_it_is_listed_is_no_error(tmp_path: Path) -> None:
+    """One of two programs that started at the same time once failed."""
     assert filesystems.listing(MadeMeanwhile(), str(tmp_path / "owners")) == []
 
 
-def test_an_epoch_that_no_program_comes_to_is_refused(tmp_path: Path) -> None:
+def test_an_impossible_epoch_is_refused(tmp_path: Path) -> None:
     (tmp_path / "owners").mkdir()
     (tmp_path / "owners" / "9999999999999999").touch()
-    with pytest.raises(CheckpointError, match="9999999999999999 is no epoch of a program; remove that file"):
+    with pytest.raises(CheckpointError, match="9999999999999999 is no claim of a program: .*; remove that file"):
         Ownership(str(tmp_path / "owners"), program("1")).claim()

@@ -13,7 +13,7 @@ BATCH = st.lists(st.tuples(st.one_of(st.integers(0, 3), st.just((1 << 31) - 1)),
 
 
 @given(st.lists(BATCH, max_size=5), st.data())
-def test_slots_are_those_of_a_dict(batches: list[list[tuple[int, int]]], data: st.DataObject) -> None:
+def test_slots_agree_with_a_dict(batches: list[list[tuple[int, int]]], data: st.DataObject) -> None:
     table, model = PairTable(), dict[tuple[int, int], int]()
     for pairs in batches:
         left, right = np.array(pairs).T

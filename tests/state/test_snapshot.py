@@ -83,7 +83,7 @@ def test_an_index_that_says_nonsense_is_an_error_too() -> None:
             decode(with_index(text))
 
 
-def test_foreign_bytes_and_versions_are_told_apart() -> None:
+def test_errors_distinguish_foreign_bytes_and_versions() -> None:
     with pytest.raises(hg.CheckpointError, match=r"they begin with b'PAR1'"):
         decode(b"PAR1" + bytes(100))
     with pytest.raises(hg.CheckpointError, match="is of version 9, and this Headgate reads version 1"):

@@ -1,4 +1,4 @@
-"""Files that somebody made or made larger: nothing is read of what is larger than any job writes."""
+"""Files that are larger than any job writes, because they are forged or were enlarged, are refused unread."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_metadata_of_ten_gigabytes(storage: CheckpointStorage) -> None:
     make_checkpoint(storage, 1)
     place = f"{storage.folder_of(1)}/_metadata"
     os.truncate(place, HUGE)
-    said = f"cannot be read, it has {HUGE} bytes, and none that Headgate wrote has more than {256 << 20}"
+    said = f"cannot be read, it has {HUGE} bytes, and Headgate writes at most {256 << 20}, so it is another file"
     with pytest.raises(CheckpointError, match=f"{re.escape(place)}: {said}"):
         storage.load(storage.folder_of(1))
 
 
-def test_metadata_that_nobody_could_read_are_not_written(
+def test_metadata_too_large_to_read_are_not_written(
     storage: CheckpointStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headgate.state.checkpoint_metadata.MOST_JSON", 100)
@@ -99,7 +99,7 @@ def test_an_index_that_would_take_all_memory(
         read(made(b"[" + b"[]," * 333 + b"1"))
 
 
-def test_state_that_nobody_could_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_too_large_to_read_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "MOST_JSON", 1000)
     with pytest.raises(CheckpointError, match=r"what 'files#0' keep besides tables would have \d+ bytes of JSON"):
         encode({"files#0": Snapshot(values={"read": ["x" * 1000]})})
@@ -119,7 +119,7 @@ def a_file(place: Path, made: str) -> None:
 @pytest.mark.parametrize(
     ("made", "says"),
     [
-        ("huge", f"it has {HUGE} bytes, and none that"),
+        ("huge", f"it has {HUGE} bytes, and Headgate writes at most"),
         ("deep", "is nested too deep"),
         ("pipe", "it is no regular file"),
     ],
@@ -142,5 +142,5 @@ def test_notes_of_owners(storage: CheckpointStorage, tmp_path: Path, made: str, 
 def test_claims_of_owners(storage: CheckpointStorage, made: str) -> None:
     storage.claim(PROGRAM)
     a_file(Path(storage.folder, "owners", "2"), made)
-    with pytest.raises(Superseded, match="it does not say which"):
+    with pytest.raises(Superseded, match="its claim cannot be read"):
         storage.require_owner()

@@ -27,7 +27,7 @@ class Colliding(WordTable):
 
 @pytest.mark.parametrize("table_class", [WordTable, Colliding])
 @given(batches=st.lists(st.lists(st.tuples(WORDS, WORDS), max_size=30), max_size=5), width=st.sampled_from([1, 2]))
-def test_slots_are_those_of_a_dict(
+def test_slots_agree_with_a_dict(
     table_class: type[WordTable], batches: list[list[tuple[int, int]]], width: int
 ) -> None:
     table, model = table_class(width), dict[tuple[int, ...], int]()
@@ -49,7 +49,7 @@ def test_growth_settles_the_rows_that_were_on_their_way() -> None:
     assert (table.column().take(slots[:100_000]) == words).all()
 
 
-def test_replace_starts_anew_with_other_keys() -> None:
+def test_replace_leaves_only_the_new_keys() -> None:
     table = WordTable()
     table.find_or_add(np.array([5, 6, 7]))
     table.replace([np.array([7, 100_000])])

@@ -1,4 +1,4 @@
-"""`scripts/bootstrap` in a small checkout, whose Python and Java are scripts that write down what is asked of them."""
+"""`scripts/bootstrap` in a small checkout, with a Python and a Java that only log their arguments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOOTSTRAP = Path(__file__).parents[2] / "scripts" / "bootstrap"
 
 
 class Checkout:
-    """A checkout with an environment that was made where it is."""
+    """A checkout with an environment that was made in this folder."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "checkout"
@@ -42,12 +42,12 @@ class Checkout:
         path.chmod(0o755)
 
     def set_up(self) -> tuple[int, str, list[str]]:
-        """The exit code, what was said, and what Python was asked to do: which modules were run."""
+        """Run the script. Return its exit code, its messages, and the modules that it ran with Python."""
         self._log.write_text("")
         environment = {**os.environ, "JAVA_HOME": str(self.java.parents[1]), "PYTHON": str(self.python)}
         command = [str(self.root / "scripts" / "bootstrap")]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-        assert done.stdout == ""  # a command's report may go there
+        assert done.stdout == ""  # since a command's report may go there
         runs = [line for line in self._log.read_text().splitlines() if line.startswith("-m")]
         return done.returncode, done.stderr, [" ".join(run.split()[1:3]) for run in runs]
 
@@ -60,41 +60,41 @@ def checkout(tmp_path: Path) -> Checkout:
 INSTALLED = ["pip install", "pip install"]
 
 
-def test_it_is_set_up_once_and_again_when_what_it_needs_changes(checkout: Checkout) -> None:
+def test_it_installs_once_and_again_when_the_lock_file_changes(checkout: Checkout) -> None:
     assert checkout.set_up() == (0, "setup: installing the locked dependencies into .venv\n", INSTALLED)
     assert checkout.set_up() == (0, "", [])
     (checkout.root / "requirements.lock").write_text("numpy")
     assert checkout.set_up()[2] == INSTALLED
 
 
-def test_java_that_is_too_old_is_said_each_time(checkout: Checkout) -> None:
+def test_every_run_reports_a_java_that_is_too_old(checkout: Checkout) -> None:
     checkout.set_up()
     checkout.set_java("1.8.0_402")
     for _ in range(2):
-        code, said, runs = checkout.set_up()
+        code, messages, runs = checkout.set_up()
         assert code == 1
-        assert "holds no Java 17 or newer; correct it or unset it" in said
+        assert "holds no Java 17 or newer; correct it or unset it" in messages
         assert runs == []
 
 
-def test_an_environment_whose_python_is_gone_is_made_anew(checkout: Checkout) -> None:
+def test_an_environment_without_its_python_is_made_again(checkout: Checkout) -> None:
     checkout.set_up()
     python = checkout.root / ".venv" / "bin" / "python"
     python.write_text("#!/no/such/python\n")
     code, _, runs = checkout.set_up()
     assert runs == ["venv --clear"]
-    assert code != 0
+    assert code != 0  # this Python only logs the command
     shutil.copy(checkout.python, python)
     assert checkout.set_up() == (0, "", [])
 
 
-def test_a_checkout_that_was_moved_has_an_environment_made_there(checkout: Checkout) -> None:
+def test_a_moved_checkout_gets_a_new_environment(checkout: Checkout) -> None:
     checkout.set_up()
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
     assert checkout.set_up()[::2] == (0, ["venv --clear", *INSTALLED])
 
 
-def test_a_copy_does_not_take_what_the_other_one_installed(checkout: Checkout) -> None:
+def test_a_copied_checkout_gets_an_environment_of_its_own(checkout: Checkout) -> None:
     checkout.set_up()
     copy = checkout.root.with_name("copy")
     shutil.copytree(checkout.root, copy)

@@ -30,7 +30,7 @@ def _tests(path: str) -> frozenset[str]:
     return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef))
 
 
-def test_every_statement_has_who_said_it_a_proof_and_a_verdict() -> None:
+def test_every_claim_has_a_source_a_proof_and_a_verdict() -> None:
     assert len(ROWS) > 100
     for row in ROWS:
         assert len(row) == 4, row
@@ -43,7 +43,7 @@ def test_every_statement_has_who_said_it_a_proof_and_a_verdict() -> None:
 
 
 @pytest.mark.parametrize("proof", PROOFS)
-def test_what_is_named_as_a_proof_exists(proof: str) -> None:
+def test_every_named_proof_exists(proof: str) -> None:
     kind, _, name = proof.partition(" ")
     if kind == "lab":
         assert name in EXPERIMENTS

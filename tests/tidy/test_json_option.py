@@ -1,4 +1,4 @@
-"""`--json PATH`, which all commands that report have: a path that cannot be written is said before they run."""
+"""`--json PATH` of the commands: a path that cannot be written is refused before they run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headgate.json_option import write_json
 
 @pytest.mark.parametrize("command", [["demo"], ["bench"], ["lab"], ["checkpoints", "list", "/no/such"], ["version"]])
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [(".", "is a folder; name a file in it"), ("", "is a folder"), ("no/such/report.json", "there is no such folder")],
 )
-def test_no_command_runs_first(
+def test_a_bad_path_is_refused_before_the_command_runs(
     *,
     command: list[str],
     path: str,
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -31,14 +31,14 @@ def test_no_command_runs_first(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:
         main([*command, "--json", path])
-    told = capsys.readouterr().err
+    printed = capsys.readouterr().err
     assert ended.value.code == 2
-    assert f"--json: {path!r}" in told
-    assert said in told
+    assert f"--json: {path!r}" in printed
+    assert message in printed
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_or_a_folder_without_the_right_to_write(
+def test_a_path_without_write_permission_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = []
@@ -56,7 +56,7 @@ def test_a_file_or_a_folder_without_the_right_to_write(
     assert asked == [tmp_path / "old.json", tmp_path]
 
 
-def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_is_valid_json_at_the_given_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_json(None, {"a": 1})
     write_json("-", {"a": [1]})
     assert json.loads(capsys.readouterr().out) == {"a": [1]}
@@ -64,5 +64,5 @@ def test_what_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads((tmp_path / "r.json").read_text()) == {"a": None}
     write_json("-", {"p99": (float("nan"), 1.5), "ratio": float("inf")})
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"p99": [None, 1.5], "ratio": None}
-    with pytest.raises(SinkError, match="the report is not written: .*Is a directory"):
+    with pytest.raises(SinkError, match="cannot write the report to .*: .*Is a directory"):
         write_json(str(tmp_path), {})

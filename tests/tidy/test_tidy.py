@@ -1,4 +1,4 @@
-"""How the code is kept: sizes, the public names, and what importing the package loads."""
+"""Rules for the code: sizes, public names, and what the import of the package loads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_FILE, MAX_FUNCTION, MAX_POSITIONAL = 500, 70, 5
 MAX_FOLDER_FILES, MAX_FOLDER_SHARE = 32, 0.12
 
 
-def test_no_file_holds_more_than_one_idea() -> None:
+def test_no_file_has_more_than_500_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
     assert len(lengths) > 10
     assert {name: length for name, length in lengths.items() if length > MAX_FILE} == {}
@@ -49,18 +49,18 @@ def test_every_function_fits_on_a_screen() -> None:
 
 
 def _positional_fields(node: ast.ClassDef) -> int:
-    """How many values the dataclass takes by their order."""
+    """Return how many fields of a dataclass its constructor takes by position."""
     decorators = [ast.unparse(each) for each in node.decorator_list]
     if not any("dataclass" in each and "kw_only=True" not in each for each in decorators):
         return 0
-    fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and "ClassVar" not in ast.unparse(each)]
+    fields = [field for field in node.body if isinstance(field, ast.AnnAssign) and "ClassVar" not in ast.unparse(field)]
     kinds = [ast.unparse(each.annotation) for each in fields]
     given = fields[: kinds.index("KW_ONLY")] if "KW_ONLY" in kinds else fields
     return sum("init=False" not in ast.unparse(each) for each in given)
 
 
-def test_a_dataclass_of_more_than_five_fields_takes_them_by_name() -> None:
-    """So do functions: ruff looks after those."""
+def test_a_dataclass_takes_more_than_five_fields_by_name() -> None:
+    """ruff checks the same of functions."""
     paths = [*SOURCES, *(ROOT / "scripts").rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     counts = {
         f"{path.relative_to(ROOT)}: {node.name}": _positional_fields(node)
@@ -72,7 +72,7 @@ def test_a_dataclass_of_more_than_five_fields_takes_them_by_name() -> None:
     assert {place: count for place, count in counts.items() if count > MAX_POSITIONAL} == {}
 
 
-def test_a_name_stands_for_one_thing() -> None:
+def test_no_two_modules_or_public_classes_have_the_same_name() -> None:
     """Of modules and of public classes."""
     modules = Counter(path.stem for path in SOURCES if path.name != "__init__.py")
     classes = Counter(
@@ -84,12 +84,12 @@ def test_a_name_stands_for_one_thing() -> None:
     assert [name for names in (modules, classes) for name, count in names.items() if count > 1] == []
 
 
-def test_every_module_says_what_it_covers() -> None:
+def test_every_module_has_a_docstring() -> None:
     modules = [path for path in SOURCES if path.name != "__init__.py"]
     assert [str(path) for path in modules if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
-def test_the_contract_on_pyspark_names_every_part_but_those_that_may_import_it() -> None:
+def test_the_contract_on_pyspark_names_every_part_that_must_not_import_it() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (named,) = (each["source_modules"] for each in contracts if "pyspark" in each.get("forbidden_modules", ()))
     folder = ROOT / "src" / "headgate"
@@ -98,7 +98,7 @@ def test_the_contract_on_pyspark_names_every_part_but_those_that_may_import_it()
     assert sorted(named) == sorted(f"headgate.{part}" for part in parts - {"headgate", "spark", "demo"})
 
 
-def test_public_names_are_there_sorted_and_unique() -> None:
+def test_public_names_exist_sorted_and_unique() -> None:
     assert list(headgate.__all__) == sorted(set(headgate.__all__))
     assert [name for name in headgate.__all__ if getattr(headgate, name, None) is None] == []
 
@@ -126,9 +126,9 @@ def test_the_example_in_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 20
 
 
-def test_tests_that_bound_the_time_of_an_end_run_alone() -> None:
-    """Others cannot fail because the machine is busy."""
+def test_tests_with_a_time_limit_run_alone() -> None:
+    """So a busy machine cannot make them fail."""
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
-    found = {path for path, text in texts.items() if re.search(r"^\s*with .*\bwithin\(", text, re.MULTILINE)}
-    assert len(found) > 10
-    assert sorted(path for path in found if "pytest.mark.alone" not in texts[path]) == []
+    timed = {path for path, text in texts.items() if re.search(r"^\s*with .*\bwithin\(", text, re.MULTILINE)}
+    assert len(timed) > 10
+    assert sorted(path for path in timed if "pytest.mark.alone" not in texts[path]) == []

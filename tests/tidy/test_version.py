@@ -1,4 +1,4 @@
-"""`headgate version`: what to tell when something goes wrong; and what the commands have in common."""
+"""`headgate version`, and what all commands have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headgate.cli import main
 ROOT = Path(__file__).parents[2]
 
 
-def test_versions_to_read_and_for_machines(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_versions_are_printed_as_text_or_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["version"]) == 0
     lines = dict(line.split() for line in capsys.readouterr().out.splitlines())
     assert lines.keys() >= {"headgate", "pyspark", "pyarrow", "numpy", "python"}
@@ -29,11 +29,11 @@ def test_versions_to_read_and_for_machines(capsys: pytest.CaptureFixture[str], t
     assert json.loads((tmp_path / "versions.json").read_text()) == lines
 
 
-def test_both_spellings_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_and_the_option_print_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out == said
+    assert capsys.readouterr().out == printed
 
 
 def test_a_wheel_is_pure_unless_asked_for(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_wheel_is_pure_unless_asked_for(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["package"] == "pure"
 
 
-def test_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["version", "--jsom"])
     assert ended.value.code == 2
@@ -63,13 +63,13 @@ def test_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_command_has_help_and_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert ended.value.code == 0
-    assert said.err == ""
-    assert said.out.startswith(f"usage: headgate {command} ")
-    assert "--json" in said.out
+    assert printed.err == ""
+    assert printed.out.startswith(f"usage: headgate {command} ")
+    assert "--json" in printed.out
 
 
-def test_the_exit_codes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     assert "0 done, 1 failed or a target missed, 2 wrong arguments,\n130 interrupted." in capsys.readouterr().out

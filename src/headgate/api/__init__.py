@@ -1,1 +1,1 @@
-"""What the user writes: it builds a plan and hands it to the runtime."""
+"""The API for users: its calls build a plan and give it to the runtime."""

@@ -1,6 +1,6 @@
-"""The graph while it is being written: immutable nodes, replaced when the user names them or sets their parallelism.
+"""The graph while the user writes it. Nodes are immutable; the builder replaces a node when the user changes it.
 
-Edges the user said nothing about are decided when a graph is cut out: parallelism may still change until then.
+Where the user does not choose a partitioning, `GraphBuilder.graph` does, since parallelism may change until then.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, St
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where rows come from, and how they are partitioned; None: forward where parallelism is equal, else rebalance.
-    `tag` names a side output of the source."""
+    """The node that rows come from, and how they are partitioned.
+
+    A `partitioning` of None means forward if both nodes have the same parallelism, and rebalance otherwise. `tag` names
+    a side output of the source.
+    """
 
     source: int
     partitioning: Partitioning | None = None
@@ -25,8 +28,10 @@ class Upstream:
 
 
 class GraphBuilder:
-    """All nodes written so far, by id; ids grow, so a node's inputs have smaller ones. `parallelism` is that of nodes
-    about which the user says nothing."""
+    """All nodes that the user has written so far, by id. The inputs of a node have smaller ids than the node.
+
+    `parallelism` is the default parallelism of a node.
+    """
 
     def __init__(self, parallelism: int) -> None:
         self.parallelism = parallelism
@@ -37,7 +42,7 @@ class GraphBuilder:
         return self._nodes[node_id]
 
     def add(self, name: str, inputs: Iterable[Upstream] = (), **fields: Any) -> int:
-        """Add a node; `fields` are those of `Node`. Returns its id."""
+        """Add a node and return its id. `fields` are those of `Node`. Raises PlanError if a forward edge is wrong."""
         node = Node(id=len(self._nodes), name=name, **fields)
         self._nodes[node.id] = node
         self._inputs[node.id] = tuple(inputs)
@@ -45,7 +50,7 @@ class GraphBuilder:
         return node.id
 
     def change(self, node_id: int, **fields: Any) -> None:
-        """Replace fields of a node. Raises PlanError, and changes nothing, if a forward edge would no longer fit."""
+        """Change fields of a node. Raises PlanError and changes nothing if a forward edge would no longer fit."""
         before = self._nodes[node_id]
         self._nodes[node_id] = dataclasses.replace(before, **fields)
         try:
@@ -57,21 +62,22 @@ class GraphBuilder:
             raise
 
     def inputs(self, node_id: int) -> tuple[Upstream, ...]:
+        """Return the inputs of a node, in their order."""
         return self._inputs[node_id]
 
     def with_all_above(self, node_ids: Iterable[int]) -> list[int]:
-        """These nodes and all that their rows come from, in topological order."""
-        found: set[int] = set()
+        """Return these nodes and all nodes that their rows come from, in topological order."""
+        reached: set[int] = set()
         waiting = list(node_ids)
         while waiting:
             node_id = waiting.pop()
-            if node_id not in found:
-                found.add(node_id)
+            if node_id not in reached:
+                reached.add(node_id)
                 waiting.extend(part.source for part in self._inputs[node_id])
-        return sorted(found)
+        return sorted(reached)  # ids grow from inputs to outputs
 
     def graph(self, sinks: Iterable[int]) -> StreamGraph:
-        """The part of the graph that `sinks` need. Raises PlanError when two nodes in it share a uid."""
+        """Return the part of the graph that `sinks` need. Raises PlanError if two of its nodes share a uid."""
         nodes = [self._finished(node_id) for node_id in self.with_all_above(sinks)]
         _check_uids(nodes)
         return StreamGraph(tuple(_with_unique_names(nodes)))
@@ -99,19 +105,20 @@ class GraphBuilder:
 
 
 def _with_unique_names(nodes: list[Node]) -> list[Node]:
-    """Names are how people find an operator in metrics and errors, so the second `filter` is `filter#2`."""
-    taken = {node.name for node in nodes}
-    seen: set[str] = set()
-    named = []
+    """Number the names that occur more than once: the second `filter` becomes `filter#2`. Users find an operator by its
+    name in metrics and errors."""
+    given_names = {node.name for node in nodes}
+    used: set[str] = set()
+    renamed = []
     for node in nodes:
         name, number = node.name, 1
-        while name in seen:
+        while name in used:
             number += 1
             candidate = f"{node.name}#{number}"
-            name = candidate if candidate not in taken else name
-        seen.add(name)
-        named.append(node if name == node.name else dataclasses.replace(node, name=name))
-    return named
+            name = candidate if candidate not in given_names else name
+        used.add(name)
+        renamed.append(node if name == node.name else dataclasses.replace(node, name=name))
+    return renamed
 
 
 def _check_uids(nodes: list[Node]) -> None:
@@ -119,5 +126,6 @@ def _check_uids(nodes: list[Node]) -> None:
     for node in nodes:
         if node.uid is not None and owners.setdefault(node.uid, node) is not node:
             raise PlanError(
-                f"uid {node.uid!r} is given to both {owners[node.uid].name!r} and {node.name!r}; a uid belongs to one"
+                f"uid {node.uid!r} is given to both {owners[node.uid].name!r} and {node.name!r}; each needs a uid of "
+                "its own"
             )

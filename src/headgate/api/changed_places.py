@@ -1,9 +1,9 @@
-"""Which variables and attributes of the program a function's bytecode changes, and which methods it calls.
+"""Find the variables and attributes of the program that a function's bytecode changes, and the methods that it calls.
 
-The code is read, never run: what it loads is followed over an abstract stack, in which there is the place that a value
-came from, or nothing. This finds `seen.append(x)`, `seen[key] = x`, `del seen[key]`, `seen[key].append(x)`,
-`seen += [x]`, `total += 1`, `self.rows.append(x)` and the like, also in lambdas and functions within it. It misses a
-place under a second name.
+The code is read, never run. `Walk` follows values over an abstract stack. An entry of this stack is the place that a
+value came from, or None. So it finds `seen.append(x)`, `seen[key] = x`, `del seen[key]`, `seen[key].append(x)`,
+`seen += [x]`, `total += 1`, `self.rows.append(x)` and the like, also in inner functions and lambdas. It does not find
+the change of a value that the function has given a second name.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _CHANGING: Final = {
     *("intersection_update", "move_to_end", "pop", "popitem", "popleft", "remove", "reverse", "rotate", "setdefault"),
     *("sort", "subtract", "symmetric_difference_update", "update"),
 }
-#: How far down the stack the container is, for instructions that change one.
+#: Instructions that change a container, and its depth in the stack, from 1.
 _STORES: Final = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
-#: Whether the name is that of a variable of a function around it, or else of the module.
+#: Instructions that load or rebind a variable: True for one of an outer function, False for one of the module.
 _LOADS: Final = {"LOAD_GLOBAL": False, "LOAD_DEREF": True}
 _REBINDS: Final = {"STORE_GLOBAL": False, "STORE_DEREF": True}
 _ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
-#: Instructions that leave what is on top of the stack as it is.
+#: Instructions that do not change the top of the stack, apart from what they remove.
 _NEUTRAL: Final = ("POP_", "STORE_", "DELETE_", "NOP", "RESUME", "EXTENDED_ARG", "KW_NAMES", "JUMP", "NOT_TAKEN")
-#: Instructions that the next one does not follow.
+#: Instructions after which the next one does not run.
 _ENDS: Final = {
     *("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
     *("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"),
@@ -40,14 +40,17 @@ _ENDS: Final = {
 
 
 class Walk:
-    """Follows the instructions of one function from the first to the last, then those of functions within it."""
+    """A walk over the instructions of a function from first to last, and then over those of its inner functions.
+
+    `changed` are the places that they change. `called` are the methods of the program's objects that they call.
+    """
 
     def __init__(self, function: FunctionType, cells: Mapping[str, Place], owner: Place | None) -> None:
-        """`owner` is the object whose method the function is."""
+        """Walk over the function. `cells` are its variables of outer functions; `owner` is the object of a method."""
         self._module = function.__module__
         self._globals = function.__globals__
         self.changed: list[Place] = []
-        #: Methods of objects of the program that it calls, and the object.
+        #: Each method with its object.
         self.called: list[tuple[FunctionType, Place]] = []
         first = function.__code__.co_varnames[:1] if function.__code__.co_argcount else ()
         own = {} if owner is None else dict.fromkeys(first, owner)
@@ -84,7 +87,7 @@ class Walk:
         )
 
     def _step(self, instruction: dis.Instruction) -> None:
-        """What the instruction does to the stack."""
+        """Apply the effect of the instruction to the stack."""
         name, stack = instruction.opname, self._stack
         argument = instruction.arg if instruction.opcode >= dis.HAVE_ARGUMENT else None
         if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
@@ -102,23 +105,23 @@ class Walk:
         elif name == "SWAP" and len(stack) >= (depth := instruction.arg or 1):
             stack[-1], stack[-depth] = stack[-depth], stack[-1]
         else:
-            kept = self._kept(instruction)
+            result = self._result(instruction)
             del stack[len(stack) + min(effect, 0) :]
             if effect <= 0 and stack and not name.startswith(_NEUTRAL):
-                stack[-1] = kept
+                stack[-1] = result
             stack += [None] * effect
         if name in _ENDS:
             self._stack = []
 
-    def _kept(self, instruction: dis.Instruction) -> Place | None:
-        """The place that what the instruction puts on the stack is of: an attribute, or the container of an item."""
+    def _result(self, instruction: dis.Instruction) -> Place | None:
+        """Return the place of the value that the instruction pushes: an attribute, or for an item its container."""
         if instruction.opname in _ATTRIBUTES:
             return self._attribute(instruction.argval)
         is_item = instruction.opname == "BINARY_SUBSCR" or instruction.argrepr == "[]"
         return _container(self._top(2)) if is_item else None
 
     def _attribute(self, name: str) -> Place | None:
-        """That of what is on top of the stack."""
+        """Return an attribute of the value on top of the stack. Note it if it is a method."""
         owner = self._top(1)
         if owner is None:
             return None

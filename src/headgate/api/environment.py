@@ -1,4 +1,4 @@
-"""`StreamEnvironment`: where a plan starts and where it is run."""
+"""`StreamEnvironment`: it makes streams, and runs the plan."""
 
 from __future__ import annotations
 
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
 
 class StreamEnvironment(OtherNames):
-    """Holds the streams of a program and runs them.
+    """The start of every program: it makes streams from sources, and runs jobs.
 
-    `StreamEnvironment(spark)` runs them as tasks of that Spark session, `StreamEnvironment()` in processes of this
-    machine: one for each slot, up to the number of cores. `deployment` says otherwise, for example
-    `hg.LocalDeployment(processes=False)` for threads of this process. `parallelism` is the number of subtasks of
-    operators that have none of their own. The Spark session is never stopped, and nothing has to be closed.
+    `StreamEnvironment(spark)` runs jobs as tasks of that Spark session. It never stops the session.
+    `StreamEnvironment()` runs them in processes of this machine: one for each slot, up to the number of cores.
+    `deployment` chooses another place, for example `hg.LocalDeployment(processes=False)` for threads of this process.
+    `parallelism` is the number of subtasks of each operator that has no parallelism of its own. `config` are the
+    options of its jobs. A program need not close the environment. Raises PlanError or ConfigError for wrong arguments.
+
+    >>> env = hg.StreamEnvironment(parallelism=2)
     """
 
     def __init__(
@@ -52,7 +55,7 @@ class StreamEnvironment(OtherNames):
             _check_session(spark)
         if deployment is not None and not hasattr(deployment, "launch"):
             raise PlanError(
-                f"StreamEnvironment: deployment must be hg.LocalDeployment(...) or hg.SparkDeployment(spark), "
+                "StreamEnvironment: deployment must be hg.LocalDeployment(...) or hg.SparkDeployment(spark), "
                 f"not {deployment!r}"
             )
         self.config = config or Config()
@@ -64,7 +67,15 @@ class StreamEnvironment(OtherNames):
         self._jobs = JobBuilder(self.config, self.parallelism, spark, deployment)
 
     def from_source(self, source: Source, *, watermark: Watermark | None = None) -> DataStream:
-        """A stream of what a source of `hg.sources` reads. Windows need a `watermark`."""
+        """Return a stream of the rows that a source of `hg.sources` reads.
+
+        Windows need a `watermark`. Raises PlanError for a wrong source or watermark.
+
+        >>> rows = [{"city": "Rome", "km": 7}, {"city": "Oslo", "km": 3}]
+        >>> trips = env.from_source(hg.sources.iterable([rows]))
+        >>> trips
+        DataStream(city string, km int64)
+        """
         if not isinstance(source, Source):
             raise PlanError(f"from_source: a {type(source).__name__} is not a source; {_source_of(source)}")
         if watermark is not None and not isinstance(watermark, Watermark):
@@ -86,33 +97,62 @@ class StreamEnvironment(OtherNames):
         return DataStream(self._jobs, PlannedRows(graph, (Upstream(node_id),), schema, event_time))
 
     def execute(self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False) -> JobResult:
-        """Run what was added since the last run and wait for its end. Raises the job's error.
+        """Run the sinks that were added since the last run, and wait until the job ends. Raises the job's error.
 
-        `resume` is a checkpoint to resume from: its path or URI, or "latest" of those that a job of this name has in
-        `checkpoint_dir`, or "latest-if-any", with which a job that has none yet starts afresh. None is a fresh start.
-        What `headgate run --from` says comes before it. A checkpoint that is older than what a sink has shown is
-        refused, unless `allow_duplicates`: the rows between them are then there twice. A job over an unbounded source
-        ends when it is interrupted (Ctrl-C cancels it) or fails.
+        `name` is the job's name in messages, and the folder of its checkpoints. `resume` is the checkpoint to resume
+        from:
 
-        A program that starts or resumes a job takes it over: an older program that still runs a job of this name with
-        this `checkpoint_dir` ends with Superseded.
+        - a path or URI: that checkpoint or savepoint;
+        - "latest": the newest one that a job of this name has in `checkpoint_dir`;
+        - "latest-if-any": the same, or none if there is none;
+        - None: none, so that the job starts with its first row. `headgate run --from` overrides this argument.
+
+        If a sink has already shown rows from after the checkpoint, the job raises CheckpointError. With
+        `allow_duplicates` it runs, and these rows appear twice. A job with an unbounded source ends when it fails or
+        when Ctrl-C cancels it.
+
+        A program that starts or resumes a job takes it over. If an older program still runs a job of this name with
+        this `checkpoint_dir`, that job ends with Superseded.
+
+        >>> collected = hg.sinks.collect()
+        >>> sink = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}]])).sink_to(collected)
+        >>> result = env.execute("numbers")
+        >>> result.rows_in, collected.to_table()["n"].to_pylist()
+        (2, [1, 2])
         """
         return finish(self.execute_async(name, resume, allow_duplicates=allow_duplicates))
 
     def execute_async(
         self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False
     ) -> JobHandle:
-        """Start what was added since the last run; see `execute`. Raises PlanError when that is nothing,
-        CheckpointError for a checkpoint that the job cannot resume from."""
+        """Start the sinks that were added since the last run, and return without waiting; see `execute`.
+
+        Raises PlanError if no sink was added, and CheckpointError if the job cannot resume from the checkpoint.
+
+        >>> sink = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}]])).sink_to(hg.sinks.null())
+        >>> job = env.execute_async("numbers")
+        >>> job.wait().rows_out
+        2
+        """
         return self._jobs.start(name, resume, allow_duplicates)
 
     def explain(self) -> None:
-        """Print the plan of the next run, or else of the last: chains of operators, exchanges, parallelism."""
+        """Print the plan of the next run: its tasks, the exchanges between them, and the number of their subtasks.
+
+        If no sink was added since the last run, print the plan of the last run.
+
+        >>> numbers = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}]]))
+        >>> sink = numbers.key_by("n").aggregate(rows=hg.count()).sink_to(hg.sinks.null())
+        >>> env.explain()
+        1  iterable           x2
+        2  aggregate -> null  x2
+             from 1: by key group of n
+        """
         print(self._jobs.explain())
 
 
 def _check_session(spark: Any) -> None:
-    """Raises PlanError for what is no Spark session, ConfigError for one that can run no job."""
+    """Raise PlanError for what is no Spark session, and ConfigError for a session that cannot run a job."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(spark).__mro__}
     if not kinds & {"pyspark.sql.session.SparkSession", "pyspark.sql.connect.session.SparkSession"}:
         given = f"a {type(spark).__name__}" if isinstance(spark, Config) else repr(spark)
@@ -126,7 +166,7 @@ def _check_session(spark: Any) -> None:
 
 
 def _source_of(given: object) -> str:
-    """What to write in place of something that is no source."""
+    """Return what to write in place of an argument that is no source."""
     if type(given).__module__.startswith("pyspark."):
         return "for a DataFrame of Spark write from_source(hg.sources.dataframe(df))"
     if isinstance(given, (list, tuple, pa.RecordBatch)) or is_frame(given):

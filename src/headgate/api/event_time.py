@@ -1,8 +1,10 @@
-"""How event time travels: by column, past every transformation that does not say otherwise.
+"""How event time passes through operators: as a column of the rows.
 
-`filter`, `with_columns` and `lookup` keep the column. A `select` without it keeps it in a hidden column, so that a
-window can still come later. Functions, sinks and results never see the hidden column. A function keeps event time
-when the rows that it returns have the column still; after a window it is the last microsecond of the window.
+- `filter`, `with_columns` and `lookup` keep the column.
+- A `select` without the column keeps it as a hidden column, so that a window may follow. Functions, sinks and results
+  never see the hidden column.
+- A function keeps event time if its rows still have the column.
+- After a window, the event time of a row is the last microsecond of the window.
 """
 
 from __future__ import annotations
@@ -22,20 +24,20 @@ _KEEP_IN_UNION = "whose streams must all have the same event-time column"
 
 
 def visible(schema: pa.Schema) -> pa.Schema:
-    """The columns the user knows of."""
+    """Return the columns that the user can see: all but the hidden one."""
     index = schema.get_field_index(HIDDEN_COLUMN)
     return schema if index < 0 else schema.remove(index)
 
 
 def after_function(event_time: EventTime | None, output: pa.Schema) -> EventTime | None:
-    """Event time of what a function returns: still there if the column is still there, and still a timestamp."""
+    """Return the event time of a function's output: None unless the output still has the column, as a timestamp."""
     if event_time is None or event_time.column not in output.names:
         return None
     return event_time if pa.types.is_timestamp(output.field(event_time.column).type) else None
 
 
 def common(streams: list[tuple[EventTime | None, pa.Schema]]) -> EventTime | None:
-    """Event time of a union: that of all its streams, if it is the same column of the same type in each."""
+    """Return the event time of a union. It is None unless all streams have the same column with the same type."""
     event_time = streams[0][0]
     if event_time is None or any(other != event_time for other, _ in streams):
         return None
@@ -43,33 +45,33 @@ def common(streams: list[tuple[EventTime | None, pa.Schema]]) -> EventTime | Non
     return event_time if len(types) == 1 else None
 
 
-def check_still_time(where: str, event_time: EventTime | None, output: pa.Schema) -> None:
-    """An expression may give the event-time column other values, but not another kind of values."""
+def check_still_time(call: str, event_time: EventTime | None, output: pa.Schema) -> None:
+    """Check that the event-time column is still a timestamp. An expression may change its values, but not its type."""
     if event_time is None or event_time.column not in output.names:
         return
     time_type = output.field(event_time.column).type
     if not pa.types.is_timestamp(time_type):
         raise PlanError(
-            f"{where}: column {event_time.column!r} holds event time and would become {time_type}; "
+            f"{call}: column {event_time.column!r} holds event time and would become {time_type}; "
             "give the new column another name"
         )
 
 
-def required(where: str, event_time: EventTime | None, graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> EventTime:
-    """The event time a window needs, or a PlanError that says where it was lost."""
+def required(call: str, event_time: EventTime | None, graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> EventTime:
+    """Return the event time. Raises PlanError if it is None, and says at which operator it was lost."""
     if event_time is None:
-        raise PlanError(f"{where}: there is no event time; {_why_missing(graph, inputs)}")
+        raise PlanError(f"{call}: there is no event time; {_why_missing(graph, inputs)}")
     return event_time
 
 
 def on_null_time(graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> Literal["error", "late"]:
-    """What a null event time means below these inputs: an error, unless the watermark of a source says otherwise."""
+    """Return what a null event time means below these inputs: an error, unless a source's watermark says "late"."""
     watermarks = [graph[node_id].watermark for node_id in graph.with_all_above(part.source for part in inputs)]
     return "late" if any(mark is not None and mark.on_null_time == "late" for mark in watermarks) else "error"
 
 
 def out_of_orderness(graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> str:
-    """The bounds of the sources above these inputs, in words."""
+    """Return the `out_of_orderness` of the sources above these inputs, as text for reports."""
     watermarks = [graph[node_id].watermark for node_id in graph.with_all_above(part.source for part in inputs)]
     bounds = sorted({mark.out_of_orderness for mark in watermarks if mark is not None})
     return "out_of_orderness=" + " or ".join(f"{bound / 1e6:g} s" for bound in bounds)

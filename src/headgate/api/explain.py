@@ -1,4 +1,4 @@
-"""The plan as text: what runs as one task, what crosses an exchange, and with how many subtasks."""
+"""Show a plan as text: which operators share a task, which exchanges there are, and how many subtasks run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.plan.job_graph import JobGraph, JobVertex
 
 
 def describe(graph: JobGraph) -> str:
-    """One line per task (a chain of operators), with the exchanges that it reads below:
+    """Return the plan as text: a line for each task (a chain of operators), and below it the exchanges that it reads:
 
     ```
     1  csv -> filter                    x2
@@ -32,9 +32,9 @@ def _place(graph: JobGraph, vertex_id: int) -> int:
 
 
 def _chain(vertex: JobVertex, node: Node) -> str:
-    """`a -> b`, or `a -> [b -> c, d]` where rows go two ways."""
+    """Return `a -> b`, or `a -> [b -> c, d]` if two operators read the rows of `a`."""
     tags = (None, *node.sides)
-    below = [_side(tag) + _chain(vertex, each) for tag in tags for each in vertex.chained_consumers(node.id, tag)]
+    below = [_side(tag) + _chain(vertex, user) for tag in tags for user in vertex.chained_consumers(node.id, tag)]
     if not below:
         return node.name
     return f"{node.name} -> {below[0] if len(below) == 1 else '[' + ', '.join(below) + ']'}"

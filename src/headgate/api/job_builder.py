@@ -1,4 +1,4 @@
-"""What a program has added to its plan, and the jobs that it makes of it."""
+"""Build jobs from the streams and sinks that a program has added to its plan."""
 
 from __future__ import annotations
 
@@ -36,17 +36,20 @@ _NO_SINK = (
 
 #: Set by `headgate run --from`: the checkpoint that the script's jobs resume from.
 RESUME: Final = "HEADGATE_FROM"
-#: Set if `headgate run --allow-duplicates` says so.
+#: Set by `headgate run --allow-duplicates`.
 ALLOW_DUPLICATES: Final = "HEADGATE_ALLOW_DUPLICATES"
 
 
 class JobBuilder:
-    """The graph, and which of its sinks wait for the next run. `deployment` is None for that of the Spark session."""
+    """The graph of a program, and the sinks that its next run will run.
+
+    If `deployment` is None, jobs run in the Spark session.
+    """
 
     def __init__(self, config: Config, parallelism: int, spark: Any, deployment: Deployment | None) -> None:
         self.graph = GraphBuilder(parallelism)
         self.config = config
-        #: Nodes of the sinks that the next run runs.
+        #: Nodes of the sinks that the next run will run.
         self.pending: list[int] = []
         self._last_run: list[int] = []
         self._sinks: list[Sink] = []
@@ -54,7 +57,7 @@ class JobBuilder:
         self._deployment = deployment
 
     def add_sink(self, rows: PlannedRows, sink: Sink) -> int:
-        """Add a sink, which the next run then runs."""
+        """Add a sink for the next run and return its node. Raises PlanError if the sink already has a stream."""
         if any(sink is other for other in self._sinks):
             raise PlanError("sink_to: this sink object takes another stream already; make a second one, or use union()")
         sink.configure(self.config, self._spark)
@@ -63,8 +66,10 @@ class JobBuilder:
         return self.pending[-1]
 
     def start(self, name: str, resume: str | None, allow_duplicates: bool) -> JobHandle:
-        """Start what was added since the last run; what `headgate run` was told comes before `resume`. Raises PlanError
-        when that is nothing."""
+        """Start a job of the sinks that were added since the last run. Raises PlanError if there are none.
+
+        The options of `headgate run` win over `resume` and `allow_duplicates`.
+        """
         if not self.pending:
             raise PlanError(_NO_SINK)
         self._last_run, self.pending = self.pending, []
@@ -72,15 +77,18 @@ class JobBuilder:
         return self._submit(self._last_run, name, os.environ.get(RESUME) or resume, allow_duplicates)
 
     def explain(self) -> str:
-        """The plan of the next run, or else of the last."""
+        """Return the plan of the next run as text; if that has no sinks, the plan of the last run."""
         sinks = self.pending or self._last_run
         if not sinks:
             raise PlanError(_NO_SINK)
         return describe(build_job_graph(self.graph.graph(sinks)))
 
     def collect(self, rows: PlannedRows, limit: int | None) -> pa.Table:
-        """All these rows, when whatever waits for the next run has run too; or `limit` of them, of a job of their
-        own."""
+        """Run a job that computes these rows, and return them.
+
+        Without a limit, the job also runs the pending sinks, which were added since the last run. With a limit, it
+        computes these rows alone and returns at most `limit` of them.
+        """
         collected = CollectSink(limit)
         sink = self._sink_node(rows, collected)
         if limit is not None:
@@ -89,9 +97,9 @@ class JobBuilder:
         return collected.to_table()
 
     def to_dataframe(self, rows: PlannedRows) -> Any:
-        """These rows, as a Spark DataFrame over the files that they are written to now."""
+        """Run a job that writes these rows to files, and return a Spark DataFrame over the files."""
         if self._spark is None:
-            raise PlanError("to_dataframe() needs Spark: StreamEnvironment(spark); without it use collect()")
+            raise PlanError("to_dataframe() needs Spark: StreamEnvironment(spark); without Spark use collect()")
         from headgate.spark.dataframe import read_folder, spark_columns, spill_folder
 
         columns = spark_columns("to_dataframe", rows.schema)
@@ -101,8 +109,10 @@ class JobBuilder:
         return read_folder(self._spark, folder, columns)
 
     def readable(self, table: Any) -> Any:
-        """A Spark DataFrame as files that every subtask can read, a frame of pandas and the like as Arrow's; anything
-        else as it is."""
+        """Return a lookup table in a form that every subtask can read.
+
+        A Spark DataFrame becomes files, and a frame of pandas or polars an Arrow table. Other tables stay as they are.
+        """
         if is_frame(table):
             return as_table(table, "lookup: the frame")
         if not type(table).__module__.startswith("pyspark."):
@@ -122,7 +132,7 @@ class JobBuilder:
         )
 
     def _run_to_the_end(self, sink: int, name: str) -> None:
-        """Run `sink` and whatever else was added since the last run."""
+        """Run `sink` and all sinks that were added since the last run."""
         check_ends(f"{name}()", self.graph.graph([*self.pending, sink]))
         self.pending.append(sink)
         finish(self.start(name, None, False))
@@ -155,8 +165,10 @@ class JobBuilder:
 
 
 def default_name(connector: Source | Sink) -> str:
-    """`csv` for what reads or writes CSV files, `for_each_batch` for a ForEachBatchSink, `iterable` for both kinds of
-    iterables."""
+    """Return the default name of a source's or sink's node: the name of the call in `hg.sources` or `hg.sinks`.
+
+    So a ForEachBatchSink is `for_each_batch`, and what reads or writes CSV files is `csv`.
+    """
     if isinstance(connector, FileSink):
         return connector.format_name
     if isinstance(connector, (ListSource, FactorySource)):

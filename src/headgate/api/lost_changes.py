@@ -1,11 +1,16 @@
-"""Functions that change a variable of the program, and would change a copy of it in another process.
+"""Warn of functions that change a variable of the program, but run in other processes, on copies of the variable.
 
-Such a change is lost without an error, so it draws a warning. A variable is a list, dict, set or array that is changed,
-or a name that is rebound; also an attribute of an object that a variable holds. Looked at is the job's function with
-the functions of the same module and the methods that it calls (see `headgate.api.changed_places`).
+Without the warning such a change is lost silently. It is one of these:
 
-A process may also build what it needs for itself. So there is no warning for what is None before, or begins with an
-underscore, nor for an object that nothing but the job's function has: the program could not read it afterwards.
+- a change of a list, dict, set or array in a variable;
+- a new value for a variable;
+- a change of an attribute of an object in a variable.
+
+The search covers the job's function, and the functions of the same module and the methods that it calls (see
+`headgate.api.changed_places`).
+
+A process may build what it needs for itself. So there is no warning for a variable that is None before, for a name that
+begins with an underscore, or for an object that only the job's function has: the program could not read it afterwards.
 """
 
 from __future__ import annotations
@@ -29,13 +34,13 @@ _HOOKS: Final = ("open", "process", "process_element", "on_timer", "close")
 
 
 def warn_of_lost_changes(graph: StreamGraph) -> None:
-    """One warning for each function and variable, at the line of the program that runs the job."""
+    """Issue one warning for each function and variable, at the line of the program that runs the job."""
     for node in graph.nodes:
         for function in _functions(node):
             for name, variable, kind in sorted(changes(function)):
                 warnings.warn(
                     f"{node.name}: {name} changes the {kind} {variable!r} of this program, but it runs in other "
-                    f"processes, on copies: {variable!r} stays as it is here. To get rows back, use collect(). To run "
+                    f"processes, on copies: {variable!r} does not change here. To get rows back, use collect(). To run "
                     "the function in this process, use StreamEnvironment(deployment=hg.LocalDeployment("
                     f"processes=False)). If each process may have a {variable!r} of its own, ignore "
                     "hg.LostChangeWarning.",
@@ -45,7 +50,7 @@ def warn_of_lost_changes(graph: StreamGraph) -> None:
 
 
 def _functions(node: Node) -> Iterator[Any]:
-    """The user's functions that run in tasks of this node."""
+    """Yield the user's functions that run in tasks of this node."""
     for end in (node.source, node.sink):
         if end is not None:
             yield from end.task_functions
@@ -55,22 +60,24 @@ def _functions(node: Node) -> Iterator[Any]:
 
 
 def changes(function: Any) -> set[tuple[str, str, str]]:
-    """Which variables of the program a function changes, as far as its code tells: the function's name, the variable's
-    name and the type of its value."""
-    look = _Look()
-    look.at(function)
-    return look.found
+    """Return the variables of the program that a function changes, as far as its code shows.
+
+    Each is a triple: the name of the changing function, the name of the variable, and the type of its value.
+    """
+    search = _Search()
+    search.at(function)
+    return search.changes
 
 
-class _Look:
-    """Looks at a function and at all that it calls, at each once."""
+class _Search:
+    """A search through a function and all functions that it calls. It visits each of them once."""
 
     def __init__(self) -> None:
-        self.found: set[tuple[str, str, str]] = set()
-        self._seen: set[tuple[int, int]] = set()
+        self.changes: set[tuple[str, str, str]] = set()
+        self._visited: set[tuple[int, int]] = set()
 
     def at(self, function: Any) -> None:
-        """A user's function, in any of the ways in which it can be given."""
+        """Search a user's function: a function, method, partial, process function or other callable."""
         if isinstance(function, functools.partial):
             function = function.func
         if isinstance(function, MethodType):
@@ -92,33 +99,33 @@ class _Look:
             self._at_function(method, owner)
 
     def _at_function(self, function: FunctionType, owner: Place | None) -> None:
-        """A function, or a method of `owner`."""
+        """Search a function, or a method of `owner`."""
         key = (id(function), id(owner and owner.value))
-        if key in self._seen:
+        if key in self._visited:
             return
-        self._seen.add(key)
+        self._visited.add(key)
         cells = _cells(function)
         walk = Walk(function, cells, owner)
-        self.found |= {(function.__qualname__, place.name, place.kind) for place in walk.changed}
+        self.changes |= {(function.__qualname__, place.name, place.kind) for place in walk.changed}
         for helper in _helpers(function, cells):
             self._at_function(helper, None)
-        for method, its in walk.called:
-            self._at_function(method, its)
+        for method, its_object in walk.called:
+            self._at_function(method, its_object)
 
 
 def _cells(function: FunctionType) -> dict[str, Place]:
-    """The variables of the functions around it."""
-    found = {}
+    """Return the variables of outer functions that the function uses, by name."""
+    cells = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
-            found[name] = place_of_cell(name, cell.cell_contents)
+            cells[name] = place_of_cell(name, cell.cell_contents)
         except ValueError:  # not yet bound
             continue
-    return found
+    return cells
 
 
 def _helpers(function: FunctionType, cells: dict[str, Place]) -> Iterator[FunctionType]:
-    """Functions of the same module that it may call."""
+    """Yield the functions of the same module that the function may call."""
     named = (function.__globals__.get(name) for code in _codes(function.__code__) for name in code.co_names)
     for value in (*named, *(place.value for place in cells.values())):
         if isinstance(value, FunctionType) and value.__module__ == function.__module__:
@@ -126,7 +133,7 @@ def _helpers(function: FunctionType, cells: dict[str, Place]) -> Iterator[Functi
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code and that of the functions, lambdas and comprehensions within it."""
+    """Yield a function's code, and that of its inner functions, lambdas and comprehensions."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -134,7 +141,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _level_of_program() -> int:
-    """For `warnings.warn` in the caller: how far up the first frame is that is not Headgate's."""
+    """Return the `stacklevel` for `warnings.warn` in the caller that shows the first frame outside of Headgate."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("headgate."):
         level, frame = level + 1, frame.f_back

@@ -1,4 +1,4 @@
-"""A job must not remove its own files: sinks with mode="overwrite" against what the same job reads and writes."""
+"""Check that a sink with mode="overwrite" does not remove files that the same job reads or writes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from headgate.plan.graph import Node, StreamGraph
 
 
 def check_overwrites(graph: StreamGraph, checkpoint_dir: str | None) -> None:
-    """Raises PlanError for a sink that empties a folder with files that the job reads, or writes with another sink, or
-    with its checkpoints."""
+    """Raise PlanError if a sink empties a folder that the job also needs: with its checkpoints, with files that it
+    reads, or with the results of another sink."""
     sinks = [(node.name, node.sink) for node in graph.nodes if isinstance(node.sink, FileSink)]
     for name, sink in sinks:
         if sink.replaces:
             _check_checkpoints(name, sink, checkpoint_dir)
             _check_inputs(graph, name, sink)
-            _check_outputs(name, sink, [each for each in sinks if each[1] is not sink])
+            _check_outputs(name, sink, [(other_name, other) for other_name, other in sinks if other is not sink])
 
 
 def _check_checkpoints(name: str, sink: FileSink, checkpoint_dir: str | None) -> None:
@@ -56,10 +56,11 @@ def _check_outputs(name: str, sink: FileSink, others: Sequence[tuple[str, FileSi
 
 
 def _read_by(node: Node) -> Sequence[DataFile]:
+    """Return the files that a source or lookup reads."""
     if isinstance(node.operator, partial):
         tables = [argument for argument in node.operator.args if isinstance(argument, TableFile)]
         return [DataFile(LocalFileSystem(), str(table.path), 0) for table in tables]
     if node.source is not None:
-        with suppress(SourceError):  # preparing the source finds the same, and says at which operator
+        with suppress(SourceError):  # the source raises it again when it is prepared, with the operator's name
             return node.source.files()
     return ()

@@ -1,4 +1,4 @@
-"""Rows at one place of a plan, and the operators that can come next. What the user calls is in `stream`."""
+"""The rows at one place of a plan, and the operators that may follow. The classes for users are in `stream`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,26 @@ from headgate.api.builder import GraphBuilder, Upstream
 from headgate.api.checks import check_label, check_schema, check_sides, listed
 from headgate.errors import PlanError
 from headgate.operators.operator import Operator, OperatorFactory, check_function
-from headgate.operators.rows import Columns, Project, result_schema, select_expressions
+from headgate.operators.rows import (
+    Columns,
+    Filter,
+    FilterRows,
+    Project,
+    filter_predicate,
+    result_schema,
+    select_expressions,
+)
 from headgate.operators.sql.expressions import HIDDEN_COLUMN, column_expression
 from headgate.plan.graph import FORWARD, TO_ONE, EventTime, Partitioning, Side
 
-#: Rows of one global key are worked on by one subtask; more would have nothing to do.
+#: One subtask processes all rows of a global key; others would have nothing to do.
 _GLOBAL_KEY = Partitioning("key_group")
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRows:
-    """Where rows come from and how they are partitioned, their columns (the hidden one among them), and what their
-    event time is."""
+    """The rows at one place of a plan: their inputs, which say how they are partitioned, their columns, and their event
+    time. `schema` also has the hidden column."""
 
     graph: GraphBuilder
     inputs: tuple[Upstream, ...]
@@ -42,7 +50,7 @@ class PlannedRows:
         sides: Mapping[str, Side] | None = None,
         **attributes: Any,
     ) -> PlannedRows:
-        """What comes out of one more operator."""
+        """Add an operator, and return its output."""
         node_id = self.graph.add(
             kind,
             self.inputs,
@@ -63,7 +71,7 @@ class PlannedRows:
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None,
     ) -> PlannedRows:
-        """What a function of the user's makes of them."""
+        """Add an operator that calls a user's function, and return its output. Raises PlanError for a wrong schema."""
         check_function(kind, fn)
         output = check_schema(kind, schema)
         schemas = check_sides(kind, side_outputs)
@@ -71,8 +79,14 @@ class PlannedRows:
         event_time = times.after_function(self.event_time, output)
         return self.then(kind, partial(operator, fn, output, schemas), output, event_time, sides)
 
+    def filter(self, condition: Any, *, by_row: bool) -> PlannedRows:
+        """Keep the rows for which a condition of the user's is true. `by_row` says that it is a function of one row."""
+        predicate = filter_predicate(condition, self.schema, by_row)
+        operator = partial(FilterRows if by_row else Filter, predicate, self.schema)
+        return self.then("filter", operator, self.schema, self.event_time)
+
     def project(self, kind: str, columns: Columns) -> PlannedRows:
-        """Computed columns; the event time's comes along hidden if it is not among them."""
+        """Compute columns. If the event-time column is not among them, keep it as the hidden column."""
         event_time = self.event_time
         if event_time is not None and event_time.column not in dict(columns):
             columns += ((HIDDEN_COLUMN, column_expression(event_time.column, self.schema)),)
@@ -82,10 +96,13 @@ class PlannedRows:
         return self.then(kind, partial(Project, columns, schema), schema, event_time)
 
     def side_output(self, tag: str) -> PlannedRows:
-        """What the last operator puts aside under `tag`."""
+        """Return the side output `tag` of the last operator. Raises PlanError if there is none."""
         node = self.graph[self.last("side_output")]
         if self.inputs[0].tag is not None:
-            raise PlanError(f"side_output: this is the side output {self.inputs[0].tag!r} itself")
+            raise PlanError(
+                f"side_output: this stream is the side output {self.inputs[0].tag!r} itself; call side_output on the "
+                f"stream that comes out of {node.name!r}"
+            )
         if check_label("side_output: the tag", tag) not in node.sides:
             known = f"it has {listed(node.sides)}" if node.sides else "it has none"
             raise PlanError(
@@ -96,7 +113,7 @@ class PlannedRows:
         return PlannedRows(self.graph, (Upstream(node.id, tag=tag),), side.schema, side.event_time)
 
     def union(self, others: Sequence[PlannedRows]) -> PlannedRows:
-        """These rows and those of the others."""
+        """Return these rows and those of the others as one. Raises PlanError if their columns differ."""
         for other in others:
             self._check_union(other)
         parts = (self, *others)
@@ -109,22 +126,23 @@ class PlannedRows:
         return PlannedRows(self.graph, inputs, schema, event_time)
 
     def partitioned(self, partitioning: Partitioning) -> PlannedRows:
-        """The same rows, sent to the next operator's subtasks in this way."""
+        """Return the same rows with another partitioning for the next operator."""
         return replace(self, inputs=tuple(replace(part, partitioning=partitioning) for part in self.inputs))
 
     def shown(self) -> PlannedRows:
-        """The same rows without the hidden column."""
+        """Return the same rows without the hidden column and without event time."""
         schema = times.visible(self.schema)
         return PlannedRows(self.graph, self._with_schema(schema, "project"), schema, None)
 
-    def last(self, what: str) -> int:
-        """The node of the operator that was written last."""
+    def last(self, call: str) -> int:
+        """Return the node of the last operator. Raises PlanError for a union, which is no operator."""
         if len(self.inputs) > 1:
-            raise PlanError(f"{what}: a union is no operator of its own; call it on the streams before union()")
+            raise PlanError(f"{call}: a union is no operator of its own; call it on the streams before union()")
         return self.inputs[0].source
 
     def parallelism_below(self) -> int:
-        """The next operator's parallelism, if the user says nothing: the environment's, or what the edge allows."""
+        """Return the default parallelism of the next operator: the environment's, unless the partitioning needs
+        another."""
         for part in self.inputs:
             if part.partitioning == FORWARD:
                 return self.graph[part.source].parallelism
@@ -133,7 +151,7 @@ class PlannedRows:
         return self.graph.parallelism
 
     def _with_schema(self, schema: pa.Schema, kind: str) -> tuple[Upstream, ...]:
-        """The inputs, each cut to the columns of `schema` before its rows are partitioned."""
+        """Return the inputs with only the columns of `schema`. Each gets a projection before the partitioning."""
         if self.schema.equals(schema):
             return self.inputs
         operator = partial(Project, select_expressions(self.schema, *schema.names), schema)
@@ -169,5 +187,5 @@ def _column(field: pa.Field | None) -> str:
 
 
 def _common_field(fields: list[pa.Field]) -> pa.Field:
-    """Nullable if one of them is."""
+    """Return the field of a union. It is nullable if one of the fields is."""
     return fields[0].with_nullable(any(field.nullable for field in fields)).remove_metadata()

@@ -1,4 +1,4 @@
-"""How a job is, in a line: for people who wait for one at a terminal."""
+"""Lines about the state of a job, for users who wait for it at a terminal."""
 
 from __future__ import annotations
 
@@ -11,40 +11,42 @@ if TYPE_CHECKING:
     from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
     from headgate.runtime.master.job import JobHandle, JobResult
 
-#: Environment variable by which `headgate run` asks for such lines.
+#: The environment variable with which `headgate run` asks for such lines.
 SHOWN: Final = "HEADGATE_PROGRESS"
-#: How much time is between two of them at least, seconds.
+#: The least time between two lines, in seconds.
 PERIOD: Final = 10.0
 
 
 def state_of(status: str, restarts: int, checkpoints: Sequence[CheckpointRecord]) -> str:
-    """A job in a line."""
-    words = [status]
+    """Return the state of a job in one line: its status, its restarts, and its last checkpoint."""
+    parts = [status]
     if restarts:
-        words.append(f"started again {restarts} time{'s' if restarts > 1 else ''}")
+        parts.append(f"restarted {restarts} time{'s' if restarts > 1 else ''}")
     if checkpoints:
         last = checkpoints[-1]
         end = "complete" if last.failure is None else "failed"
-        words.append(f"{last.kind} {last.checkpoint} {end}, {last.duration:.2f} s, {last.size:,} bytes")
-    return ", ".join(words)
+        parts.append(f"{last.kind} {last.checkpoint} {end}, {last.duration:.2f} s, {last.size:,} bytes")
+    return ", ".join(parts)
 
 
 def is_shown() -> bool:
+    """Tell whether to show lines: only if `headgate run` asks for them, and standard error is a terminal."""
     return SHOWN in os.environ and sys.stderr.isatty()
 
 
-def wait_and_tell(job: JobHandle, tell: Callable[[str], None], period: float = PERIOD) -> JobResult:
-    """As `job.wait` does; `tell` is given the job's state now and then, where it is another than before."""
-    told = ""
+def wait_and_show(job: JobHandle, show: Callable[[str], None], period: float = PERIOD) -> JobResult:
+    """Wait for a job, as `job.wait` does. Every `period` seconds call `show` with the job's state if it has changed."""
+    shown = ""
     while True:
         try:
             return job.wait(period)
         except TimeoutError:
             state = state_of(job.status(), job.restarts, job.checkpoints())
-            if state != told:
-                tell(f"job {job._name!r}: {state}")
-            told = state
+            if state != shown:
+                show(f"job {job._name!r}: {state}")
+            shown = state
 
 
 def to_terminal(line: str) -> None:
+    """Write a line to standard error."""
     print(line, file=sys.stderr, flush=True)

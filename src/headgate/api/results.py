@@ -1,4 +1,4 @@
-"""Results that come back to the program: waiting for a job, the rows of `collect`, the files of `to_dataframe`."""
+"""Wait for jobs and their rows, and check before a run that the wait will end."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from headgate.plan.graph import StreamGraph
 if TYPE_CHECKING:
     from headgate.runtime.master.job import JobHandle, JobResult
 
-#: How long `collect(limit=)` waits for the job's end before it looks whether there are enough rows, seconds.
+#: How often `collect(limit=)` checks whether there are enough rows, in seconds.
 _LOOK = 0.02
 
 
 def finish(job: JobHandle) -> JobResult:
-    """Wait for a job's end; an interrupt (Ctrl-C) cancels it, so that nothing is left running."""
+    """Wait for a job's end, and return its result. An interrupt (Ctrl-C) cancels the job, so that no task stays."""
     try:
-        return progress.wait_and_tell(job, progress.to_terminal) if progress.is_shown() else job.wait()
+        return progress.wait_and_show(job, progress.to_terminal) if progress.is_shown() else job.wait()
     except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt):  # who interrupts again does not wait: the tasks end with this process
+        with suppress(KeyboardInterrupt):  # a second interrupt ends the wait: the tasks end with this process
             job.cancel()
         raise
 
 
 def wait_for_rows(job: JobHandle, rows: CollectSink) -> pa.Table:
-    """The rows, once there are as many as wanted or the job has ended. Raises the job's error."""
+    """Wait until there are enough rows or the job ends, cancel the job, and return the rows. Raises the job's error."""
     try:
         while not rows.full:
             try:
@@ -44,33 +44,36 @@ def wait_for_rows(job: JobHandle, rows: CollectSink) -> pa.Table:
 
 
 def check_limit(limit: int | None) -> None:
+    """Raise PlanError unless `limit` is None or a number of rows."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise PlanError(f"collect: limit={limit!r} must be a number of rows of at least 1, or None for all")
 
 
-def check_ends(what: str, graph: StreamGraph) -> None:
-    """Raises PlanError when `what` waits for the end of sources that have none."""
+def check_ends(call: str, graph: StreamGraph) -> None:
+    """Raise PlanError if a source has no end, since `call` waits for it."""
     endless = [node.name for node in graph.nodes if node.source is not None and not node.source.bounded]
     if endless:
         raise PlanError(
-            f"{what} waits for the last row, and source {endless[0]!r} has no end; give it one (rows=...), "
+            f"{call} waits for the last row, and source {endless[0]!r} has no end; give it one (rows=...), "
             "or use collect(limit=...) or a sink"
         )
 
 
 def check_batch(graph: StreamGraph) -> None:
-    """Raises PlanError when a source has no end, for which batch mode would wait."""
+    """Raise PlanError if a source has no end, since batch mode waits for it."""
     endless = [node.name for node in graph.nodes if node.source is not None and not node.source.bounded]
     if endless:
         raise PlanError(
-            f'execution_mode="batch" runs an operator when all before it have finished, and source {endless[0]!r} has '
+            f'execution_mode="batch" runs an operator after all before it have finished, and source {endless[0]!r} has '
             'no end; give it one (rows=...), or run it with execution_mode="streaming"'
         )
 
 
 def check_end_sinks(graph: StreamGraph) -> None:
-    """For a job without checkpoints: raises PlanError for a sink that shows its rows in the end, below a source that
-    has none."""
+    """Raise PlanError if a job without checkpoints would never show the rows of a sink.
+
+    Without checkpoints some sinks show their rows when the job ends, and below a source without end it never does.
+    """
     endless: dict[int, str] = {}
     for node in graph.nodes:
         sources = [endless[edge.source] for edge in node.inputs if edge.source in endless]
@@ -82,6 +85,6 @@ def check_end_sinks(graph: StreamGraph) -> None:
         if node.sink is not None and node.sink.shows_at_commit:
             raise PlanError(
                 f"sink {node.name!r} shows its rows when the job ends, and source {sources[0]!r} has no end; "
-                "set checkpoint_dir, with which they show at each checkpoint, give the source an end (rows=...), "
+                "set checkpoint_dir, so that they show at each checkpoint, give the source an end (rows=...), "
                 "or write with hg.sinks.for_each_batch"
             )

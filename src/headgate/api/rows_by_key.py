@@ -1,4 +1,4 @@
-"""Rows of a plan by key, and the operators that only these can have: aggregates, windows, functions with state."""
+"""Rows of a plan by key, and the operators that need keys: aggregates, windows, functions with state."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ Aggregates = tuple[tuple[str, Aggregate], ...]
 
 @dataclass(frozen=True, eq=False)
 class RowsByKey:
-    """`rows` are partitioned by the columns `keys`; without columns all have one global key."""
+    """Rows that are partitioned by the columns `keys`. Without columns all rows have one global key."""
 
     rows: PlannedRows
     keys: tuple[str, ...]
 
     @classmethod
     def of(cls, rows: PlannedRows, columns: Sequence[str]) -> RowsByKey:
-        """Raises PlanError for columns that are not there or cannot be keys."""
+        """Partition rows by columns. Raises PlanError for columns that do not exist or cannot be keys."""
         keys = check_columns("key_by", columns, visible(rows.schema))
         key_fields(keys, rows.schema)  # some types, such as lists, cannot be keys
         return cls(rows.partitioned(Partitioning("key_group", keys)), keys)
 
     def running(self, aggregates: Aggregates, final: bool) -> PlannedRows:
-        """Aggregates of all rows so far."""
+        """Add aggregates of all rows so far, and return their output. With `final` it comes when the input ends."""
         rows, time = self.rows, self.rows.event_time
-        if any(each.kind in ("first", "last") for _, each in aggregates):
+        if any(aggregate.kind in ("first", "last") for _, aggregate in aggregates):
             time = self.required_time("first and last")
         operator = partial(
             RunningAggregate,
@@ -62,7 +62,8 @@ class RowsByKey:
         return rows.then("aggregate", operator, schema, None, **_sums(aggregates, rows.schema))
 
     def windowed(self, windows: Windows, aggregates: Aggregates, lateness: int, late_tag: str) -> PlannedRows:
-        """Aggregates per window. `lateness` is in microseconds; with `late_tag` late rows are a side output."""
+        """Add aggregates per window, and return their output. `lateness` is in microseconds. Unless `late_tag` is
+        empty, late rows are the side output of this name."""
         rows, time = self.rows, self.required_time("window")
         schema = window_schema(self.keys, time.column, windows, aggregates, rows.schema)
         operator = partial(
@@ -85,7 +86,7 @@ class RowsByKey:
     def process(
         self, function: KeyedProcessFunction, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema] | None
     ) -> PlannedRows:
-        """What a function with state makes of them."""
+        """Add a function with state, and return its output."""
         rows, time = self.rows, self.rows.event_time
         output, schemas = check_schema("process", schema), check_sides("process", side_outputs)
         operator = partial(
@@ -102,12 +103,13 @@ class RowsByKey:
         timed = {} if time is None else {"by_time": time.column}
         return rows.then("process", operator, output, after_function(time, output), sides, **timed)
 
-    def required_time(self, what: str) -> EventTime:
-        """Raises PlanError, which says where event time was lost, if there is none."""
-        return required(what, self.rows.event_time, self.rows.graph, self.rows.inputs)
+    def required_time(self, call: str) -> EventTime:
+        """Return the event time. Raises PlanError if there is none, and says at which operator it was lost."""
+        return required(call, self.rows.event_time, self.rows.graph, self.rows.inputs)
 
     def checked(self, unnamed: Sequence[object], aggregates: dict[str, Aggregate]) -> Aggregates:
-        """Aggregates of columns that the user knows of; their schema function checks the rest."""
+        """Return the user's aggregates by name, if their columns exist. The function of the output's schema checks
+        their types."""
         check_named("aggregate", unnamed, f"aggregate(total=hg.{unnamed[0] if unnamed else ''})")
         check_names("aggregate", aggregates)
         for name, spec in aggregates.items():
@@ -119,6 +121,6 @@ class RowsByKey:
 
 
 def _sums(aggregates: Aggregates, schema: pa.Schema) -> dict[str, Any]:
-    """The attribute of a node that sums decimals: its checkpoints of version 1 have floats there."""
+    """Return a node attribute with the columns that sum decimals. Checkpoints of version 1 have floats in them."""
     sums = decimal_sums(aggregates, schema)
     return {"decimal_sums": sums} if sums else {}

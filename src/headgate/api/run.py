@@ -1,4 +1,4 @@
-"""`headgate run`: a script of the user's, whose jobs may resume from a checkpoint."""
+"""`headgate run`: run a user's script. Its jobs may resume from a checkpoint."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ from headgate.errors import HeadgateError
 from headgate.json_option import add_json_option, write_json
 from headgate.runtime.master.job import JobHandle, listeners, report
 
-_WHAT = (
-    "Run a script as `python SCRIPT ARGUMENTS` does. On a terminal, jobs that it waits for by execute() say how they "
-    "are: their checkpoints, and how often they have started again. The report of --json "
-    "has the name, state, error, counters and restarts of each job when the script ends; with - what it prints goes to "
-    "stderr."
+_DESCRIPTION = (
+    "Run a script as `python SCRIPT ARGUMENTS` does. On a terminal, a job that the script runs with execute() shows "
+    "its checkpoints and restarts. When the script ends, the report of --json has the name, state, error, counters and "
+    "restarts of each job; with --json - the output of the script goes to stderr."
 )
 
-#: Ours, before SCRIPT and right behind it: those with a value, and those without.
+#: The options of this command, which stand before SCRIPT or right behind it: with a value, and without.
 _OPTIONS = ("--from", "--json")
 _FLAGS = ("--allow-duplicates",)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the script as Python would. Returns 0, or 1 for an error of ours, which is told with its place in the script;
-    raises what else the script raises."""
+    """Run the script as Python would, and return the exit code.
+
+    For a HeadgateError the command prints the error with its line of the script, and returns 1. It raises any other
+    error of the script.
+    """
     own, parser = _own_words(argv), _parser()
     if unknown := _unknown(argv[:own]):
         meant = difflib.get_close_matches(unknown, (*_OPTIONS, *_FLAGS, "--help"), 1)
@@ -52,8 +54,8 @@ def main(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _reporting(target: str | None) -> Iterator[None]:
-    """Write what became of the script's jobs when it ends, in whichever way. Standard output has nothing else then, if
-    that is where it goes."""
+    """When the script ends or fails, write the report of its jobs. If the report goes to standard output, the script's
+    own output goes to standard error."""
     if target is None:
         yield
         return
@@ -77,14 +79,14 @@ def _run(script: str) -> int:
 
 
 def _place(error: HeadgateError, script: str) -> str:
-    """`flights.py:12: `, where the line of the script is that led to the error."""
+    """Return `flights.py:12: `, with the line of the script that led to the error."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == script]
     return f"{script}:{lines[-1]}: " if lines else ""
 
 
 def _own_words(argv: Sequence[str]) -> int:
-    """How many of the words are ours: up to SCRIPT, and the options of ours that follow it."""
+    """Return how many words belong to this command: those up to SCRIPT, and its options right behind."""
     at, has_script = 0, False
     while at < len(argv):
         name, has_value, _ = argv[at].partition("=")
@@ -101,7 +103,7 @@ def _own_words(argv: Sequence[str]) -> int:
 
 
 def _unknown(own: Sequence[str]) -> str | None:
-    """The first of our words that looks like an option and is none; what follows it would be taken for SCRIPT."""
+    """Return the first unknown option. Without this check, argparse would take the word behind it for SCRIPT."""
     is_value = False
     for word in own:
         name, has_value, _ = word.partition("=")
@@ -115,18 +117,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="headgate run",
         usage="headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]",
-        description=_WHAT,
-        epilog="Options may stand before SCRIPT or right behind it. All that follows, or stands behind --, is what the "
-        "script is given.",
+        description=_DESCRIPTION,
+        epilog="Options may stand before SCRIPT or right behind it. The script gets all later arguments, and all "
+        "arguments behind --.",
         allow_abbrev=False,
     )
-    where = (
+    checkpoint = (
         'checkpoint to resume from: its path or URI, "latest" of those in the job\'s checkpoint_dir, or '
-        '"latest-if-any", a fresh start where there is none yet'
+        '"latest-if-any", which starts without a checkpoint if there is none'
     )
-    parser.add_argument("--from", dest="start", metavar="CHECKPOINT", help=where)
-    twice = "resume from a checkpoint older than what sinks have shown: the rows between are then there twice"
-    parser.add_argument("--allow-duplicates", action="store_true", help=twice)
+    parser.add_argument("--from", dest="start", metavar="CHECKPOINT", help=checkpoint)
+    duplicates = "resume even if sinks have shown rows from after the checkpoint, which then appear twice"
+    parser.add_argument("--allow-duplicates", action="store_true", help=duplicates)
     add_json_option(parser)
     parser.add_argument("script", type=_script, metavar="SCRIPT", help="the Python script")
     return parser

@@ -1,4 +1,4 @@
-"""`hg.sinks`: those of `connectors.built_in_sinks`, and a function that takes DataFrames, which needs Spark."""
+"""`hg.sinks`: the sinks of `connectors.built_in_sinks`, and `foreach_dataframe`, which needs Spark."""
 
 from __future__ import annotations
 
@@ -14,25 +14,37 @@ __all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "par
 
 
 def foreach_dataframe(fn: Callable[[Any, int], object] | Callable[[Any, int, str], object]) -> Sink:
-    """`fn(spark_df, checkpoint_id)` is called on the driver for each checkpoint, with the rows since the one before:
-    the way to Delta, Iceberg, JDBC. Without checkpoints it is called once, with all rows and 0, when the job ends.
+    """Call a function with a Spark DataFrame of the rows of each checkpoint. It may write to Delta, Iceberg or JDBC.
 
-    `fn(spark_df, checkpoint_id, run)` is also given the run that took the checkpoint, a text that is another one for
-    each program that starts or resumes the job ("" without checkpoints). Two programs may give their checkpoints the
-    same number, when one was paused and replaced: run and number together name the rows. The run goes to a third
-    parameter that has no default, or is called `run`.
+    On the driver the job calls `fn(spark_df, checkpoint_id)` for each checkpoint, with the rows since the checkpoint
+    before. It makes no call for a checkpoint without rows. Without checkpoints it makes one call when the job ends,
+    with all rows and the number 0.
 
-    Rows never pass through the driver: the subtasks write them as Parquet files to a new folder in the option
-    `spill_dir` (a path or URI that all executors reach), and `spark_df` reads these. It is good for Spark jobs within
-    the call only, for its files are removed when `fn` returns. There is no call for a checkpoint without rows.
+    Rows never pass through the driver. The subtasks write them as Parquet files to a new folder in the option
+    `spill_dir`, a path or URI that all executors must reach, and `spark_df` reads these files. The job removes them
+    when `fn` returns, so use `spark_df` only within the call.
 
-    Every row is in one call, unless the job starts again or is resumed before it is known that `fn` has returned: then
-    `fn` is called again with the same run, number and rows, and must make them count once, as with
-    Spark's `foreachBatch`. Calls are one after the other; the tasks go on meanwhile, the next checkpoint waits. What
-    `fn` raises is a UserFunctionError, after which the job starts again or fails as for any other.
+    Each row is in one call. But if the job restarts or is resumed before it has stored that `fn` returned, it calls
+    `fn` again with the same run, number and rows. `fn` must then make them count once, as with `foreachBatch` of Spark.
+    To name the rows of a call, take a third argument: `fn(spark_df, checkpoint_id, run)`. `run` is a string that is
+    different for each program that starts or resumes the job ("" without checkpoints). If one program was paused and
+    replaced, both may give a checkpoint the same number, so only run and number together name the rows. The job gives
+    the run to a third parameter without a default, or to one named `run`.
 
-    Spark jobs of `fn` need a task slot beside those that the job's tasks hold: NotEnoughSlots if there is none.
-    Raises PlanError in an environment without Spark, and for columns that Spark has no type for.
+    The calls are one after the other. The tasks continue during a call, but the next checkpoint waits. If `fn` raises,
+    the job restarts or fails with UserFunctionError. Spark jobs of `fn` need a task slot beside those of the job's
+    tasks; without one the job fails with NotEnoughSlots. Raises PlanError in an environment without Spark, and for
+    columns that have no type in Spark.
+
+    In this example `folder` is the path of a table that all executors reach:
+
+    >>> def keep(spark_df, checkpoint_id):
+    ...     spark_df.write.mode("overwrite").parquet(f"{folder}/checkpoint={checkpoint_id}")
+    >>> env = hg.StreamEnvironment(spark)
+    >>> sink = env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(hg.sinks.foreach_dataframe(keep))
+    >>> result = env.execute()
+    >>> spark.read.parquet(folder).collect()
+    [Row(n=1, checkpoint=0)]
     """
     from headgate.spark.dataframe_sink import ForeachDataframeSink
 
@@ -44,7 +56,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-if not TYPE_CHECKING:  # type checkers are to report such names themselves
+if not TYPE_CHECKING:  # so that type checkers report such names themselves
 
     def __getattr__(name: str) -> object:
         raise missing("headgate.sinks", name)

@@ -1,4 +1,4 @@
-"""`hg.sources`: the sources of `connectors.built_in_sources`, and DataFrames, which need Spark."""
+"""`hg.sources`: the sources of `connectors.built_in_sources`, and `dataframe`, which needs Spark."""
 
 from __future__ import annotations
 
@@ -14,13 +14,19 @@ __all__ = [
 
 
 def dataframe(df: Any) -> Source:
-    """The rows of a Spark DataFrame, which never pass through the driver.
+    """Read the rows of a Spark DataFrame. They never pass through the driver.
 
-    When a job starts, an ordinary Spark job writes them as Parquet files to a new folder in the option `spill_dir` (a
-    path or URI that all executors reach), from where the subtasks read them; the folder is removed when the job has
-    ended. So a job that starts again by itself reads on where it was; but no other job resumes from its checkpoints
-    and savepoints (`resume=` is a SourceError), after a stop or when the program was lost: for that, write the rows to
-    files, and read these with `parquet`. Raises ConfigError for what is no DataFrame, or where there is no such folder.
+    When the job starts, a Spark job writes the rows as Parquet files to a new folder in the option `spill_dir`, a path
+    or URI that all executors must reach. The subtasks read these files, and the job removes the folder when it ends.
+
+    So a job that restarts by itself continues where it was. But no other job can resume from its checkpoints and
+    savepoints, after a stop or a loss of the program: `resume=` raises SourceError. For that, write the rows to files
+    and read these with `parquet`. Raises ConfigError for what is no DataFrame, and if the folder cannot be made.
+
+    >>> env = hg.StreamEnvironment(spark)
+    >>> numbers = env.from_source(hg.sources.dataframe(spark.range(3)))
+    >>> numbers.filter("id > 0").collect()["id"].to_pylist()
+    [1, 2]
     """
     from headgate.spark.dataframe_source import DataFrameSource
 
@@ -31,7 +37,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-if not TYPE_CHECKING:  # type checkers are to report such names themselves
+if not TYPE_CHECKING:  # so that type checkers report such names themselves
 
     def __getattr__(name: str) -> object:
         raise missing("headgate.sources", name)

@@ -1,15 +1,16 @@
-"""`DataStream`, `KeyedStream` and `WindowedStream`: what can be done to rows. Every call adds to the plan and runs
-nothing. They are in one file since each is what a call of another returns; what the calls do is in `planned_rows` and
-`rows_by_key`."""
+"""`DataStream`, `KeyedStream` and `WindowedStream`: the operations on rows.
+
+Every call adds to the plan; only `collect` and `to_dataframe` run a job. The three classes are in one file, since calls
+of each return another. The work of the calls is in `planned_rows` and `rows_by_key`.
+"""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Never, Self
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import pyarrow as pa
 
@@ -21,12 +22,12 @@ from headgate.api.checks import (
     check_label,
     check_named,
     check_names,
-    check_parallelism,
 )
 from headgate.api.job_builder import JobBuilder
 from headgate.api.planned_rows import PlannedRows
 from headgate.api.results import check_limit
 from headgate.api.rows_by_key import RowsByKey
+from headgate.api.stream_sink import LastOperator, StreamSink
 from headgate.connectors.connector import Sink
 from headgate.errors import ConfigError, PlanError
 from headgate.operators.aggregates.aggregates import Aggregate
@@ -34,16 +35,7 @@ from headgate.operators.keyed.process_function import KeyedProcessFunction
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
 from headgate.operators.operator import check_function
-from headgate.operators.rows import (
-    Filter,
-    FilterRows,
-    FlatMapRows,
-    MapBatches,
-    MapRows,
-    filter_predicate,
-    select_expressions,
-    with_columns_expressions,
-)
+from headgate.operators.rows import FlatMapRows, MapBatches, MapRows, select_expressions, with_columns_expressions
 from headgate.operators.side_output import SideOutput
 from headgate.operators.windows.window import Windows
 from headgate.other_names import OtherNames
@@ -51,59 +43,20 @@ from headgate.plan.graph import BROADCAST, FORWARD, LOAD_AWARE, REBALANCE, RESCA
 from headgate.quantities import microseconds
 
 _NO_KEY = (
-    "{} is for each key, and there is none; write key_by('column') right before it, or key_by() for one global key"
+    "{} is for each key, and there is no key; write key_by('column') right before it, or key_by() for one global key"
 )
 
 
-class _LastOperator(OtherNames, ABC):
-    """Settings of the operator that was written last."""
-
-    _jobs: JobBuilder
-
-    @abstractmethod
-    def _last(self, what: str) -> int:
-        """The id of that operator's node."""
-
-    def name(self, name: str) -> Self:
-        """Name it, for metrics, errors and `explain`; a second operator of that name becomes `name#2`."""
-        self._jobs.graph.change(self._last("name"), name=check_label("name", name))
-        return self
-
-    def uid(self, uid: str) -> Self:
-        """Give it an identity that stays when the pipeline around it changes; unique in a job."""
-        self._jobs.graph.change(self._last("uid"), uid=check_label("uid", uid))
-        return self
-
-    def set_parallelism(self, parallelism: int) -> Self:
-        """Give it its own number of subtasks instead of the environment's."""
-        node_id = self._last("set_parallelism")
-        most = self._jobs.config.max_parallelism
-        checked = check_parallelism(f"set_parallelism of {self._jobs.graph[node_id].name!r}", parallelism, most)
-        self._jobs.graph.change(node_id, parallelism=checked)
-        return self
-
-    def disable_chaining(self) -> Self:
-        """Run it in a task of its own, not called directly by the operator before it."""
-        self._jobs.graph.change(self._last("disable_chaining"), chaining=False)
-        return self
-
-
-class StreamSink(_LastOperator):
-    """A sink in the plan; `env.execute()` runs it."""
-
-    def __init__(self, program: JobBuilder, node_id: int) -> None:
-        self._jobs = program
-        self._node_id = node_id
-
-    def _last(self, what: str) -> int:
-        return self._node_id
-
-
 @dataclass(frozen=True, eq=False, repr=False)
-class DataStream(_LastOperator):
-    """Rows on their way. Immutable, and may be used more than once: each use gets all rows.
+class DataStream(LastOperator):
+    """A stream of rows in the plan. It is immutable, and a program may use it more than once: each use gets all rows.
 
-    An unknown column, a missing schema and whatever else can be checked is a PlanError at the call that writes it.
+    A call raises PlanError for an unknown column, a wrong schema, and everything else that it can check. The examples
+    of the calls use this stream:
+
+    >>> env = hg.StreamEnvironment()
+    >>> rows = [{"city": "Rome", "km": 7}, {"city": "Oslo", "km": 3}, {"city": "Rome", "km": 5}]
+    >>> trips = env.from_source(hg.sources.iterable([rows]))
     """
 
     _jobs: JobBuilder
@@ -123,7 +76,7 @@ class DataStream(_LastOperator):
         def __getitem__(self, what: object) -> object:
             raise TypeError(
                 f'a {type(self).__name__} is no frame: its rows flow once env.execute() runs. Write select("a") for '
-                'columns, filter("a > 1") for rows, collect(limit=10) to have some of them here'
+                'columns, filter("a > 1") for rows, collect(limit=10) to get some of them here'
             )
 
     # Rows to rows
@@ -135,11 +88,17 @@ class DataStream(_LastOperator):
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> DataStream:
-        """`fn` gets a RecordBatch and returns one, a list of them, or None; what it returns has `schema`.
+        """Apply a Python function to each batch of rows. This is the fast way to use Python.
 
-        The fast way to use Python: one call per batch. Sizes of batches are not stable, so `fn` must not depend on
-        where they are cut. Rows that it returns as `hg.SideOutput(tag, batch)`, alone or in the list, have the schema
-        that `side_outputs` gives for the tag, and are read with `side_output(tag)`.
+        `fn` gets a RecordBatch and returns one, a list of them, or None. The batches that it returns have `schema`.
+        Their sizes may change from run to run, so `fn` must not depend on where batches end. For rows that it returns
+        as `hg.SideOutput(tag, batch)`, alone or in the list, `side_outputs` has the schema; `side_output(tag)` reads
+        them.
+
+        >>> def halve(batch):
+        ...     return batch.set_column(1, "km", pc.divide(batch["km"], 2))
+        >>> trips.map_batches(halve, schema=trips.schema).collect()["km"].to_pylist()
+        [3, 1, 2]
         """
         return self._stream(self._rows.function("map_batches", MapBatches, fn, schema, side_outputs))
 
@@ -150,8 +109,13 @@ class DataStream(_LastOperator):
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> DataStream:
-        """`fn` gets a row as a dict and returns one, or `hg.SideOutput(tag, row)`. Convenient, and far slower than
-        `map_batches`."""
+        """Apply a Python function to each row. This is convenient, but far slower than `map_batches`.
+
+        `fn` gets a row as a dict and returns one with `schema`, or `hg.SideOutput(tag, row)`.
+
+        >>> trips.map(lambda row: {"m": row["km"] * 1000}, schema=pa.schema({"m": pa.int64()})).collect().to_pylist()
+        [{'m': 7000}, {'m': 3000}, {'m': 5000}]
+        """
         return self._stream(self._rows.function("map", MapRows, fn, schema, side_outputs))
 
     def flat_map(
@@ -161,38 +125,59 @@ class DataStream(_LastOperator):
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> DataStream:
-        """`fn` gets a row as a dict and returns any number of them, and of `hg.SideOutput(tag, row)`. Convenient, and
-        far slower than `map_batches`."""
+        """Apply a Python function that returns any number of rows to each row. This is far slower than `map_batches`.
+
+        `fn` gets a row as a dict and returns rows with `schema`, and `hg.SideOutput(tag, row)`.
+
+        >>> trips.flat_map(lambda row: [row] * (row["km"] // 3), schema=trips.schema).collect()["km"].to_pylist()
+        [7, 7, 3, 5]
+        """
         return self._stream(self._rows.function("flat_map", FlatMapRows, fn, schema, side_outputs))
 
     def side_output(self, tag: str) -> DataStream:
-        """The rows that the operator written last puts aside under `tag`: functions with `side_outputs`, windows with
-        `late_output`, sources of lines with "bad". Rows of a side output that is not read are dropped."""
+        """Return the rows that the last operator puts aside under `tag`.
+
+        Functions do so with `side_outputs`, windows with `late_output`, and sources of lines with the tag "bad". A side
+        output without a reader drops its rows.
+
+        >>> check = lambda row: row if row["km"] > 4 else hg.SideOutput("short", row)
+        >>> checked = trips.map(check, schema=trips.schema, side_outputs={"short": trips.schema})
+        >>> checked.side_output("short").collect().to_pylist()
+        [{'city': 'Oslo', 'km': 3}]
+        """
         return self._stream(self._rows.side_output(tag))
 
     def filter(self, condition: Any, *more: Never, rows: bool = False) -> DataStream:
         """Keep the rows for which `condition` is true (not false, not null).
 
-        `condition` is a SQL string ("delay > 5 and carrier is not null"), a `pyarrow.compute.Expression`, or a
-        function from a RecordBatch to a boolean Arrow array. With `rows=True` it is a function from one row, as a
-        dict, to True, False or None: convenient, and far slower.
+        `condition` is a SQL string, a `pyarrow.compute.Expression`, or a function that gets a RecordBatch and returns a
+        boolean Arrow array. With `rows=True` it is a function that gets one row as a dict and returns True, False or
+        None. That is convenient, but far slower.
+
+        >>> trips.filter("km > 4 and city is not null").collect()["km"].to_pylist()
+        [7, 5]
         """
         if not isinstance(rows, bool):
             raise PlanError(f"filter: rows={rows!r} must be True or False")
         if more:
             raise PlanError('filter takes one condition; write filter("a > 1 and b > 1")')
-        before = self._rows
-        predicate = filter_predicate(condition, before.schema, rows)
-        operator = partial(FilterRows if rows else Filter, predicate, before.schema)
-        return self._stream(before.then("filter", operator, before.schema, before.event_time))
+        return self._stream(self._rows.filter(condition, by_row=rows))
 
     def select(self, /, *columns: str, **expressions: str) -> DataStream:
-        """Only these columns, then the given SQL expressions: `select("a", b="c + 1")`."""
+        """Keep only these columns, and add the given SQL expressions.
+
+        >>> trips.select("city", m="km * 1000").collect(limit=1).to_pylist()
+        [{'city': 'Rome', 'm': 7000}]
+        """
         check_expressions("select", expressions)
         return self._stream(self._rows.project("select", select_expressions(self.schema, *columns, **expressions)))
 
     def with_columns(self, /, *unnamed: Never, **expressions: str) -> DataStream:
-        """All columns, and these besides: `with_columns(late="delay > 15")`. A column of that name is replaced."""
+        """Keep all columns, and add or replace columns by SQL expressions.
+
+        >>> trips.with_columns(is_long="km > 6").collect(limit=1).to_pylist()
+        [{'city': 'Rome', 'km': 7, 'is_long': True}]
+        """
         check_named("with_columns", unnamed, 'with_columns(total="a + b")')
         check_expressions("with_columns", expressions)
         return self._stream(self._rows.project("with_columns", with_columns_expressions(self.schema, **expressions)))
@@ -206,13 +191,17 @@ class DataStream(_LastOperator):
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
     ) -> DataStream:
-        """Add the columns of a dimension table's row with the same `on`.
+        """Add columns to each row, from the row of a table that has the same values in the columns `on`.
 
         `table` is a pyarrow Table, a frame of pandas or polars, the path of a parquet or CSV file, or a Spark
-        DataFrame, which is written to files by a Spark job now; each subtask loads the table whole. `how="inner"` drops
-        rows without a match, which otherwise get nulls; null matches nothing. `columns` are those to add (default: all
-        but `on`); `suffix` is added to names that the stream has already. A key that is in the table twice fails the
-        job.
+        DataFrame, which a Spark job writes to files at once. Each subtask loads the whole table. A row without a match
+        gets nulls, or is dropped with `how="inner"`; null matches nothing. `columns` are the columns to add (default:
+        all but `on`). `suffix` is added to names that the stream already has. A key that is twice in the table fails
+        the job.
+
+        >>> countries = pa.table({"city": ["Rome"], "country": ["Italy"]})
+        >>> trips.lookup(countries, on="city").collect()["country"].to_pylist()
+        ['Italy', None, 'Italy']
         """
         on = check_columns("lookup", as_columns("lookup: on", on), self.schema)
         columns = None if columns is None else as_columns("lookup: columns", columns)
@@ -226,9 +215,12 @@ class DataStream(_LastOperator):
         return self._stream(rows.then("lookup", operator, schema, rows.event_time))
 
     def union(self, *others: DataStream) -> DataStream:
-        """The rows of all these streams, whose columns must be the same; there is no order between the streams.
+        """Return the rows of all these streams as one stream. Their columns must be the same.
 
-        Event time stays if all of them have it in a column of the same name.
+        There is no order between the streams. Event time stays if all streams have it in a column of the same name.
+
+        >>> trips.filter("km > 6").union(trips.filter("km < 4")).collect().num_rows
+        2
         """
         for other in others:
             if not isinstance(other, DataStream) or other._jobs is not self._jobs:
@@ -238,54 +230,86 @@ class DataStream(_LastOperator):
     # Partitioning: which subtask of the next operator a row goes to
 
     def key_by(self, *columns: str) -> KeyedStream:
-        """Rows with equal keys go to the same subtask. Without columns all rows have one global key."""
+        """Send rows with equal keys to the same subtask. Without columns all rows have one global key.
+
+        >>> trips.key_by("city").aggregate(final=True, km=hg.sum("km")).collect().sort_by("city").to_pylist()
+        [{'city': 'Oslo', 'km': 3}, {'city': 'Rome', 'km': 12}]
+        """
         by_key = RowsByKey.of(self._rows, columns)
         return KeyedStream(self._jobs, by_key.rows, by_key)
 
     def rebalance(self, *, load_aware: bool = False) -> DataStream:
-        """Deal batches in turn to all subtasks of the next operator; with `load_aware` each to the least loaded of the
-        next four, so that a slow subtask gets less. Load is what waits in the channel's buffers, so it tells only once
-        these fill: of rows that fit into them a slow subtask gets as many as the others, and in batch mode always."""
+        """Send batches to all subtasks of the next operator in turn.
+
+        With `load_aware` each batch goes to the least loaded of the next four subtasks, so that a slow subtask gets
+        less. The load is the data in the channel's buffers, so it differs only once these fill. In batch mode it never
+        differs.
+
+        >>> long_trips = trips.rebalance().filter("km > 4").set_parallelism(4)
+        """
         if not isinstance(load_aware, bool):
             raise PlanError(f"rebalance: load_aware={load_aware!r} must be True or False")
         return self._partitioned(LOAD_AWARE if load_aware else REBALANCE)
 
     def rescale(self) -> DataStream:
-        """Deal batches in turn to a subtask's neighbours only: with 2 subtasks here and 4 below, subtask 0 serves 0 and
-        1, subtask 1 serves 2 and 3. Fewer channels than `rebalance`, and an uneven load stays within its neighbours."""
+        """Send batches in turn to neighbouring subtasks only.
+
+        With 2 subtasks here and 4 below, subtask 0 sends to 0 and 1, and subtask 1 to 2 and 3. This needs fewer
+        channels than `rebalance`, but an uneven load stays uneven.
+
+        >>> long_trips = trips.set_parallelism(2).rescale().filter("km > 4").set_parallelism(4)
+        """
         return self._partitioned(RESCALE)
 
     def shuffle(self) -> DataStream:
-        """Distribute each row by chance to any subtask of the next operator. The same run again distributes the same
-        way, if its batches are cut the same way."""
+        """Send each row to a random subtask of the next operator: the same in each run, if the batches are the same.
+
+        >>> long_trips = trips.shuffle().filter("km > 4").set_parallelism(4)
+        """
         return self._partitioned(SHUFFLE)
 
     def to_one(self) -> DataStream:
-        """Give all rows to subtask 0 of the next operator, which has one subtask unless it is given more."""
+        """Send all rows to subtask 0 of the next operator. Its default parallelism is 1.
+
+        >>> in_one_file = trips.to_one().sink_to(hg.sinks.csv("trips/"))
+        """
         return self._partitioned(TO_ONE)
 
     def partition_by(self, fn: Callable[[pa.RecordBatch, int], Any]) -> DataStream:
-        """Distribute rows as `fn(batch, subtasks)` says: it returns an integer array, for each row the subtask of the
-        next operator, from 0 on. It is called once per batch."""
+        """Send each row to the subtask of the next operator that `fn(batch, subtasks)` returns for it.
+
+        `fn` gets a batch and the number of subtasks, and returns an integer array: for each row a subtask, from 0.
+
+        >>> def by_length(batch, subtasks):
+        ...     return pc.if_else(pc.greater(batch["km"], 4), 0, subtasks - 1)
+        >>> partitioned = trips.partition_by(by_length).filter("km > 0").set_parallelism(2)
+        """
         check_function("partition_by", fn)
         return self._partitioned(Partitioning("custom", function=fn))
 
     def broadcast(self) -> DataStream:
-        """Give every row to every subtask of the next operator."""
+        """Send every row to every subtask of the next operator.
+
+        >>> trips.broadcast().filter("km > 6").set_parallelism(2).collect().num_rows
+        2
+        """
         return self._partitioned(BROADCAST)
 
     def forward(self) -> DataStream:
-        """Subtask i to subtask i of the next operator, which gets the same parallelism."""
+        """Send the rows of subtask i to subtask i of the next operator, which gets the same parallelism.
+
+        >>> long_trips = trips.set_parallelism(2).forward().filter("km > 4")
+        """
         return self._partitioned(FORWARD)
 
     # What only a keyed stream can do
 
     def window(self, windows: Windows) -> WindowedStream:
-        """See `KeyedStream.window`. Raises PlanError: there is no key."""
+        """Raise PlanError: a window needs keys, see `KeyedStream.window`."""
         raise PlanError(_NO_KEY.format("window"))
 
     def aggregate(self, /, *unnamed: Never, final: bool = False, **aggregates: Aggregate) -> DataStream:
-        """See `KeyedStream.aggregate`. Raises PlanError: there is no key."""
+        """Raise PlanError: an aggregate needs keys, see `KeyedStream.aggregate`."""
         raise PlanError(_NO_KEY.format("aggregate"))
 
     def process(
@@ -295,30 +319,42 @@ class DataStream(_LastOperator):
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> DataStream:
-        """See `KeyedStream.process`. Raises PlanError: there is no key."""
+        """Raise PlanError: a process function needs keys, see `KeyedStream.process`."""
         raise PlanError(_NO_KEY.format("process"))
 
     # Results
 
     def sink_to(self, sink: Sink) -> StreamSink:
-        """Write the rows to a sink of `hg.sinks`, when `env.execute()` runs the plan."""
+        """Write the rows to a sink of `hg.sinks`. `env.execute()` then runs the plan.
+
+        >>> sink = trips.filter("km > 6").sink_to(hg.sinks.printer())
+        >>> result = env.execute()
+        city=Rome, km=7
+        """
         if not isinstance(sink, Sink):
             raise PlanError(f"sink_to: {sink!r} is not a sink; use one of hg.sinks, for example hg.sinks.printer()")
         return StreamSink(self._jobs, self._jobs.add_sink(self._rows.shown(), sink))
 
     def collect(self, limit: int | None = None) -> pa.Table:
-        """Run the plan now and return this stream's rows, gathered on the driver.
+        """Run the plan now, and return this stream's rows as a table on the driver.
 
-        Like `execute`, it runs all sinks added since the last run. With `limit` it runs this stream alone, returns
-        that many rows (or fewer, if there are fewer) and cancels the job; sinks then wait for the next run.
+        Like `execute`, it also runs all sinks that were added since the last run. With `limit` it runs this stream
+        alone and returns at most that many rows; then it cancels the job. The sinks wait for the next run.
+
+        >>> trips.collect(limit=1).to_pylist()
+        [{'city': 'Rome', 'km': 7}]
         """
         check_limit(limit)
         return self._jobs.collect(self._rows.shown(), limit)
 
     def to_dataframe(self) -> Any:
-        """Run the plan now into files, and return a Spark DataFrame over them; nothing is run again by using it.
+        """Run the plan now, and return this stream's rows as a Spark DataFrame.
 
-        Rows do not pass through the driver. The files are in `spill_dir` and live until this process ends.
+        The job writes the rows to files in `spill_dir`, which stay until this process ends. So rows do not pass through
+        the driver, and the use of the DataFrame does not run the job again. Needs an environment with Spark.
+
+        >>> trips.to_dataframe().where("km > 6").count()
+        1
         """
         return self._jobs.to_dataframe(self._rows.shown())
 
@@ -328,29 +364,43 @@ class DataStream(_LastOperator):
     def _partitioned(self, partitioning: Partitioning) -> DataStream:
         return self._stream(self._rows.partitioned(partitioning))
 
-    def _last(self, what: str) -> int:
-        return self._rows.last(what)
+    def _last(self, call: str) -> int:
+        return self._rows.last(call)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KeyedStream(DataStream):
-    """A stream whose rows of equal keys meet in one subtask of the next operator."""
+    """A stream by key: all rows of a key go to one subtask of the next operator.
+
+    >>> at = pa.array([30, 90, 5400], pa.timestamp("s", tz="UTC"))
+    >>> rows = pa.record_batch({"city": ["Rome", "Oslo", "Rome"], "km": [7, 3, 5], "at": at})
+    >>> env = hg.StreamEnvironment()
+    >>> trips = env.from_source(hg.sources.iterable([rows]), watermark=hg.Watermark("at"))
+    >>> by_city = trips.key_by("city")
+    """
 
     _by_key: RowsByKey
 
     def window(self, windows: Windows) -> WindowedStream:
-        """Group the rows of a key by event time: `hg.tumble(size)` or `hg.hop(size, every=...)`."""
+        """Group the rows of each key by event time, with `hg.tumble(size)` or `hg.hop(size, every=...)`.
+
+        >>> by_city.window(hg.tumble("1 h")).aggregate(km=hg.sum("km")).collect().sort_by("km")["km"].to_pylist()
+        [3, 5, 7]
+        """
         if not isinstance(windows, Windows):
             raise PlanError(f"window: {windows!r} is no window; use hg.tumble(size) or hg.hop(size, every=...)")
         self._by_key.required_time("window")
         return WindowedStream(self, windows)
 
     def aggregate(self, /, *unnamed: Never, final: bool = False, **aggregates: Aggregate) -> DataStream:
-        """Aggregates of all rows of a key so far: the key columns, then the aggregates under their names.
+        """Compute aggregates of all rows of a key so far. The output has the key columns and the named aggregates.
 
-        For each batch that comes in, one row for each key that it changed; with `final=True` only the last one per
-        key, when a bounded input ends. Of a bounded input without rows there is no row, but with one global key
-        (`key_by()`) there is one, as in SQL: counts are 0, `collect_list` is empty, all else is null.
+        After each input batch it emits a row for each key in the batch. With `final=True` it emits only one row per
+        key, when a bounded input ends. An input without rows gives no row. Only with one global key (`key_by()`) it
+        gives one, as in SQL: counts are 0, `collect_list` is empty, and all other aggregates are null.
+
+        >>> by_city.aggregate(final=True, trips=hg.count(), km=hg.sum("km")).collect().sort_by("city").to_pylist()
+        [{'city': 'Oslo', 'trips': 1, 'km': 3}, {'city': 'Rome', 'trips': 2, 'km': 12}]
         """
         if not isinstance(final, bool):
             raise PlanError(f"aggregate: final={final!r} must be True or False; a result cannot be called 'final'")
@@ -363,17 +413,29 @@ class KeyedStream(DataStream):
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> DataStream:
-        """Call a function of yours that keeps state for each key and sets timers: see `hg.KeyedProcessFunction`.
+        """Call your `hg.KeyedProcessFunction`, which keeps state for each key and sets timers.
 
-        What it gives has `schema`, and what it gives as `hg.SideOutput(tag, rows)` the schema that `side_outputs` has
-        for the tag. The key is not among the columns unless the function puts it there.
+        Its rows have `schema`. Rows that it emits as `hg.SideOutput(tag, rows)` have the schema of that tag in
+        `side_outputs`. The key is not among the columns unless the function puts it there.
+
+        >>> class Total(hg.KeyedProcessFunction):
+        ...     km = hg.ValueState(pa.int64())
+        ...     def process_element(self, row, ctx):
+        ...         self.km.update((self.km.value() or 0) + row["km"])
+        ...         yield {"city": row["city"], "km_so_far": self.km.value()}
+        >>> schema = pa.schema({"city": pa.string(), "km_so_far": pa.int64()})
+        >>> by_city.process(Total(), schema=schema).filter("city = 'Rome'").collect()["km_so_far"].to_pylist()
+        [7, 12]
         """
         return self._stream(self._by_key.process(function, schema, side_outputs))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WindowedStream(OtherNames):
-    """The rows of each key and window; `aggregate` makes one row of them."""
+    """A keyed stream, grouped into windows. `aggregate` makes one row for each key and window.
+
+    >>> hours = by_city.window(hg.tumble("1 h"))  # `by_city` is that of `KeyedStream`
+    """
 
     if not TYPE_CHECKING:
 
@@ -391,8 +453,13 @@ class WindowedStream(OtherNames):
     _late_tag: str = ""
 
     def allowed_lateness(self, lateness: float | str | timedelta) -> WindowedStream:
-        """Hold windows for so much event time after they have fired ("10 min"): a row that comes for one then emits
-        the whole row of its key and window again, so the last one counts. Windows hold their memory for as long."""
+        """Keep windows for this much event time after they have fired.
+
+        A row that arrives for such a window emits the output row of its key and window again, with the new values. So
+        the last output row counts. A window holds its memory until then.
+
+        >>> counts = hours.allowed_lateness("10 min").aggregate(trips=hg.count())
+        """
         try:
             allowed = microseconds(lateness)
         except ConfigError as error:
@@ -402,17 +469,26 @@ class WindowedStream(OtherNames):
         return replace(self, _lateness=allowed)
 
     def late_output(self, tag: str) -> WindowedStream:
-        """Put late rows aside, for `side_output(tag)` of the result, instead of dropping them. They are the rows as
-        they came: those none of whose windows is held any more, or, with `on_null_time="late"`, without a time."""
+        """Put late rows aside instead of dropping them. Read them with `side_output(tag)` of the result.
+
+        A row is late when all its windows are gone. With `on_null_time="late"`, so is a row without a time. Late rows
+        have all columns of the input.
+
+        >>> counts = hours.late_output("late").aggregate(trips=hg.count())
+        >>> late_rows = counts.side_output("late")
+        """
         return replace(self, _late_tag=check_label("late_output: the tag", tag))
 
     def aggregate(self, /, *unnamed: Never, **aggregates: Aggregate) -> DataStream:
-        """One row per key and window that has rows, when the watermark passes the window's end.
+        """Emit one row per key and window when the watermark passes the end of the window.
 
-        Its columns: the keys, `window_start`, `window_end` (exclusive; both of the event-time column's type), then
-        the aggregates under their names. Its event time is `window_end` minus 1 us, the last moment of the window, so
-        a window over the results takes a row into the window that its own lies in. A key and window without rows gives
-        no row, also with one global key (`key_by()`).
+        The output has the key columns, `window_start`, `window_end` and the named aggregates. `window_end` is
+        exclusive, and both have the type of the event-time column. The event time of a row is the last microsecond of
+        its window, so later windows count it there. A window without rows gives no row, also with one global key
+        (`key_by()`).
+
+        >>> hours.aggregate(trips=hg.count(), km=hg.sum("km")).select("city", "trips", "km").collect(limit=1).num_rows
+        1
         """
         by_key = self._stream._by_key
         specs = by_key.checked(unnamed, aggregates)

@@ -1,4 +1,4 @@
-"""`hg.Watermark`: which column holds event time, and how far out of order it may be."""
+"""`hg.Watermark`: the column of event time, and how far out of order its values may be."""
 
 from __future__ import annotations
 
@@ -16,14 +16,21 @@ from headgate.quantities import microseconds, seconds
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """How a source tells how far event time has come: the largest time seen in a split minus `out_of_orderness`.
+    """The rule for the watermarks of a source: the largest time in a split so far, minus `out_of_orderness`.
 
-    `column` is a timestamp column; without a zone it is UTC. A row that comes later than the bound allows is late: it
-    is counted and left out of windows that have fired. Files are read one after the other: where a later one goes back
-    in time, `out_of_orderness` must cover how far, or its rows are late; `JobResult.late_rows` counts them.
-    `idle_timeout` (off by default, never for bounded sources): after that long without rows a subtask no longer holds
-    back the others. A null in the column is an error, or the row counts as late with `on_null_time="late"`. Durations
-    are seconds, "1 h", "200 ms" or a `timedelta`.
+    `column` is a timestamp column; without a zone it is UTC. A row is late if it arrives after the watermark has passed
+    the end of its window: the window does not count it, but `JobResult.late_rows` does. A source reads files one after
+    the other. If a later file goes back in time, `out_of_orderness` must cover that time, or its rows are late.
+
+    After `idle_timeout` without rows, a subtask no longer holds back the others. By default it always does, and a
+    bounded source ignores this setting. A null in the column fails the job; with `on_null_time="late"` its row counts
+    as late. Durations are seconds, strings such as "1 h" and "200 ms", or `timedelta`. Raises PlanError for impossible
+    values.
+
+    >>> watermark = hg.Watermark("at", out_of_orderness="5 s")
+    >>> rows = pa.record_batch({"at": pa.array([30, 90], pa.timestamp("s", tz="UTC"))})
+    >>> env = hg.StreamEnvironment()
+    >>> minutes = env.from_source(hg.sources.iterable([rows]), watermark=watermark).key_by().window(hg.tumble("1 min"))
     """
 
     column: str
@@ -40,7 +47,7 @@ class Watermark:
             raise PlanError(f"Watermark: on_null_time={self.on_null_time!r} must be 'error' or 'late'")
 
     def spec(self, schema: pa.Schema) -> WatermarkSpec:
-        """The plan's form of it. Raises PlanError when `schema` has no such timestamp column."""
+        """Return the watermark in the form of the plan. Raises PlanError if `schema` has no such timestamp column."""
         check_columns("Watermark", [self.column], schema)
         time_type = schema.field(self.column).type
         if not pa.types.is_timestamp(time_type):

@@ -84,7 +84,7 @@ class GenerateSource(Source):
             )
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless `position` is one in numbered blocks."""
+        """Raise ValueError unless a reader of numbered blocks can return `position`."""
         _POSITION(position, "the position")
 
     def make(self, start: int, n: int) -> pa.RecordBatch:

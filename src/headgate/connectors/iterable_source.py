@@ -44,7 +44,7 @@ class ListSource(Source):
         return _ListReader(self._batches, context)
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless `position` is one in numbered batches."""
+        """Raise ValueError unless a reader of numbered batches can return `position`."""
         share_shape(shapes.nothing)(position, "the position")
 
 

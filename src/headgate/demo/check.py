@@ -1,4 +1,4 @@
-"""The demo's proof: the same question asked of Spark SQL over the file as published, answer compared with answer."""
+"""Compare the demo's answer with that of Spark SQL to the same question, over the files as published."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 from headgate.demo.data import FlightData
 from headgate.demo.pipeline import CARRIER_HOURS, NULL, ROUTE_DAYS
 
-#: How far two floats may be apart, relative to the larger.
+#: The largest allowed difference of two floats, relative to the larger one.
 TOLERANCE = 1e-9
 
-# All columns come as text; a cast that fails is an error in Spark, so nothing can be guessed wrong.
+# All columns are read as text. A failed cast is an error in Spark, so no type can be guessed wrong.
 _DEPARTED = """
     SELECT f.carrier, f.origin, f.dest, CAST(f.dep_delay AS BIGINT) AS dep_delay, CAST(p.seats AS BIGINT) AS seats,
            timestampadd(MINUTE, CAST(f.minute AS INT), CAST(f.time_hour AS TIMESTAMP)) AS event_time
@@ -41,23 +41,24 @@ _KEYS = {CARRIER_HOURS: ("carrier", "window_start"), ROUTE_DAYS: ("origin", "des
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One answer against Spark SQL's."""
+    """The result of comparing one answer with that of Spark SQL."""
 
     rows: int
     expected_rows: int
-    #: Windows that one side lacks, or whose values differ.
+    #: How many windows one side lacks, or differ in a value.
     wrong: int
-    #: The first of them in words, "" if there is none.
+    #: The first such window as text, or "".
     example: str
 
     @property
     def matches(self) -> bool:
+        """Whether both answers are the same."""
         return self.wrong == 0 and self.rows == self.expected_rows
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Sums over all carriers and hours of our answer."""
+    """Sums of the demo's answer over all carriers and hours."""
 
     kept: int
     unknown_planes: int
@@ -65,33 +66,34 @@ class Totals:
 
 
 def compare(spark: SparkSession, data: FlightData, output: Path) -> dict[str, Comparison]:
-    """Both answers in `output` against Spark SQL's: integers exactly, floats within TOLERANCE."""
-    _published(spark, data)
+    """Compare both answers in `output` with those of Spark SQL: integers exactly, floats within TOLERANCE."""
+    _make_views(spark, data)
     return {name: _compare(spark.read.parquet(str(output / name)), spark.sql(_QUESTIONS[name]), _KEYS[name])
             for name in _QUESTIONS}  # fmt: skip
 
 
 def totals(spark: SparkSession, output: Path) -> Totals:
+    """Return the totals of the answer in `output`."""
     answer = spark.read.parquet(str(output / CARRIER_HOURS))
     row = answer.agg(F.sum("flights"), F.sum("unknown_planes"), F.sum("seats")).first()
     return Totals(*(int(value or 0) for value in row or (0, 0, 0)))
 
 
-def _published(spark: SparkSession, data: FlightData) -> None:
-    """Views of the files as published, and of the flights that departed."""
+def _make_views(spark: SparkSession, data: FlightData) -> None:
+    """Make views of the files as published, and of the flights that departed."""
     for name, path in {"flights": data.flights, "planes": data.planes}.items():
         spark.read.csv(str(path), header=True, nullValue=NULL).createOrReplaceTempView(name)
     spark.sql(_DEPARTED).createOrReplaceTempView("departed")
 
 
 def _compare(answer: DataFrame, expected: DataFrame, keys: tuple[str, ...]) -> Comparison:
-    types, wanted = dict(answer.dtypes), dict(expected.dtypes)
-    if types != wanted:
-        return Comparison(answer.count(), expected.count(), 1, f"columns {types}, but Spark SQL has {wanted}")
-    there = F.lit(True)
+    types, expected_types = dict(answer.dtypes), dict(expected.dtypes)
+    if types != expected_types:
+        return Comparison(answer.count(), expected.count(), 1, f"columns {types}, but Spark SQL has {expected_types}")
+    there = F.lit(True)  # null on the side that the outer join filled
     ours, theirs = answer.withColumn("there", there).alias("a"), expected.withColumn("there", there).alias("e")
     same_key = _all([F.col(f"a.{key}").eqNullSafe(F.col(f"e.{key}")) for key in keys])
-    differs = ~_all([_same(name, kind) for name, kind in [*wanted.items(), ("there", "boolean")]])
+    differs = ~_all([_same(name, kind) for name, kind in [*expected_types.items(), ("there", "boolean")]])
     window = F.when(F.col("e.there"), F.struct(*[f"e.{key}" for key in keys]))
     shown = F.to_json(F.struct(F.struct("a.*").alias("headgate"), F.struct("e.*").alias("spark")))
     counts = (
@@ -100,15 +102,15 @@ def _compare(answer: DataFrame, expected: DataFrame, keys: tuple[str, ...]) -> C
         F.count_if(differs).alias("wrong"),
         F.coalesce(F.first(F.when(differs, shown), ignorenulls=True), F.lit("")).alias("example"),
     )
-    found = ours.join(theirs, same_key, "full_outer").agg(*counts).collect()[0]
-    return Comparison(**found.asDict())
+    row = ours.join(theirs, same_key, "full_outer").agg(*counts).collect()[0]
+    return Comparison(**row.asDict())
 
 
 def _same(name: str, kind: str) -> Column:
     ours, theirs = F.col(f"a.{name}"), F.col(f"e.{name}")
     if kind != "double":
         return ours.eqNullSafe(theirs)
-    # To Spark NaN is not above NaN, so without the second condition it would be near to everything.
+    # Spark takes NaN as the largest number, so without the second condition NaN would be near every number.
     near = (F.abs(ours - theirs) <= TOLERANCE * F.greatest(F.abs(ours), F.abs(theirs))) & ~F.isnan(ours - theirs)
     return ours.eqNullSafe(theirs) | F.coalesce(near, F.lit(False))
 

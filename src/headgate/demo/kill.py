@@ -1,4 +1,4 @@
-"""`headgate demo --kill`: ends a Python worker, and then an executor, while the job runs on them."""
+"""`headgate demo --kill`: kill a Python worker, and then a Spark executor, while the job runs on them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from headgate.spark.processes import executor_of
 
 
 class Killer:
-    """Strikes when the job has started as often as it had to, and has completed another checkpoint since the last
-    strike. `say` tells people of it."""
+    """Kills processes of a job: the first after a checkpoint, and the next after a restart and another checkpoint.
 
-    #: How often it strikes in all.
+    It calls `say` with a line for each.
+    """
+
+    #: How many processes it kills.
     STRIKES: Final = 2
 
     def __init__(self, job: hg.JobHandle, say: Callable[[str], None]) -> None:
@@ -25,19 +27,19 @@ class Killer:
         self._strikes = 0
         self._completed = 0
 
-    def look(self) -> None:
-        """Strike if it is time."""
-        completed = [each.checkpoint for each in self._job.checkpoints() if each.failure is None]
+    def strike_if_due(self) -> None:
+        """Kill the next process, if the job runs and has completed a checkpoint since the last time."""
+        completed = [record.checkpoint for record in self._job.checkpoints() if record.failure is None]
         runs = self._job.status() == "RUNNING" and self._job.restarts == self._strikes
         if not self._victims or not runs or not completed or completed[-1] <= self._completed:
             return
-        what, process_of = self._victims.pop(0)
+        kind, process_of = self._victims.pop(0)
         worker = self._job._master._attempt.members[self._strikes].pid
-        assert worker is not None  # it has registered
+        assert worker is not None  # a running job's TaskManagers have registered with their process ids
         process = process_of(worker)
         self._strikes += 1
         self._completed = completed[-1]
-        self._say(f"Killing a {what}, process {process}, after checkpoint {self._completed} ...")
+        self._say(f"Killing a {kind}, process {process}, after checkpoint {self._completed} ...")
         os.kill(process, signal.SIGKILL)
 
 

@@ -31,7 +31,7 @@ PLANES = pa.schema({"tailnum": pa.string(), "seats": pa.int64()})
 
 
 def build(env: hg.StreamEnvironment, data: FlightData, output: Path, speedup: float | None = None) -> None:
-    """Add the pipeline to `env`; it writes parquet files to `carrier_hours` and `route_days` in `output`."""
+    """Add the pipeline to `env`. It writes Parquet files to `carrier_hours` and `route_days` in `output`."""
     flights = (
         env.from_source(source(data, speedup), watermark=hg.Watermark("event_time", out_of_orderness="1 h"))
         .name("flights")
@@ -67,13 +67,13 @@ def build(env: hg.StreamEnvironment, data: FlightData, output: Path, speedup: fl
 
 
 def source(data: FlightData, speedup: float | None = None) -> Source:
-    """The flights in the order of event time: as fast as they can be read, or `speedup` times as fast as they flew."""
+    """Return the flights in the order of event time: as fast as possible, or `speedup` times as fast as they flew."""
     flights = hg.sources.csv(data.days / "*.csv", schema=FLIGHTS, null_values=[NULL])
     return flights if speedup is None else Replay(flights, "event_time", data.first_event(), speedup)
 
 
 def planes(data: FlightData) -> pa.Table:
-    """The planes with a known number of seats, by tail number."""
+    """Return the tail number and the number of seats of each plane."""
     options = csv.ConvertOptions(
         column_types=PLANES, include_columns=PLANES.names, null_values=[NULL], strings_can_be_null=True
     )

@@ -1,5 +1,4 @@
-"""What the demo shows while it runs: the share of the input read, how the job and its checkpoints are, and every
-operator's rows and rates."""
+"""Show the demo's progress: how much of the input is read, the state of the job, and the rows of every operator."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-#: Operators' counters: name -> {"rows_in": ..., "rows_out": ...}.
+#: The counters of operators by name, such as {"filter": {"rows_in": 5, "rows_out": 3}}.
 Counters = Mapping[str, Mapping[str, Any]]
 
 
 class Progress:
-    """A live table on a terminal; elsewhere nothing until the end."""
+    """A table of progress that is updated on a terminal. Elsewhere it shows nothing."""
 
     def __init__(self, console: Console, total_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._total_rows = total_rows
@@ -37,7 +36,7 @@ class Progress:
             self._live.stop()
 
     def update(self, operators: Counters, state: str) -> None:
-        """Show the counters as they are now, and the job's state; rates are since the last call."""
+        """Show the current counters and the job's state. Rates are those since the last call."""
         now = self._clock()
         then, before = self._before
         self._before = (now, {name: dict(counters) for name, counters in operators.items()})
@@ -48,7 +47,7 @@ class Progress:
 
 
 def table(operators: Counters, before: Counters, seconds: float) -> Table:
-    """Rows and rates of every operator, the rates over `seconds` since `before`."""
+    """Return a table of the rows and rates of every operator. The rates are over the `seconds` since `before`."""
     view = Table(box=None, pad_edge=False)
     view.add_column("operator")
     for heading in ("rows in", "rows out", "rows/s"):
@@ -60,5 +59,5 @@ def table(operators: Counters, before: Counters, seconds: float) -> Table:
 
 
 def _moved(counters: Mapping[str, Any]) -> int:
-    """Rows through an operator: a source has none coming in, a sink none going out."""
+    """Return the rows through an operator. A source has no rows in, and a sink no rows out."""
     return max(int(counters.get("rows_in", 0)), int(counters.get("rows_out", 0)))

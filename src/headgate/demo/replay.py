@@ -1,4 +1,4 @@
-"""A source played back in event time: a row comes when it came then, `speedup` times as fast."""
+"""Replay a source in event time: rows arrive at the times in a column, but `speedup` times as fast."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import pyarrow as pa
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.state import shapes
 
-#: Rows come in groups of this length of wall time, seconds: smooth to the eye, and no batch of one row.
+#: The least time between two batches, in seconds: short enough to look smooth, and long enough for more than one row.
 _STEP = 0.02
 _GIVEN = shapes.items(shapes.row(shapes.count, shapes.count))
 _POSITION = shapes.fields({"inner": shapes.plain, "given": _GIVEN, "started_at": shapes.number(253_000_000_000.0)})
 
 
 class Replay(Source):
-    """`inner`'s rows at their time. Its splits are in the order of `column`; `first` is the earliest time of all."""
+    """A source that gives the rows of `inner` at their times. Each split is sorted by `column`; `first` is the earliest
+    time of all rows."""
 
     def __init__(self, inner: Source, column: str, first: datetime, speedup: float) -> None:
         self.schema = inner.schema
@@ -39,7 +40,7 @@ class Replay(Source):
         self._inner.restore(prepared)
 
     def check_position(self, position: Any) -> None:
-        """Raises ValueError."""
+        """Raise ValueError unless a reader of this source can return the position."""
         _POSITION(position, "the position")
         self._inner.check_position(position["inner"])
 
@@ -47,23 +48,23 @@ class Replay(Source):
         return _ReplayReader(self._inner, self, context)
 
     def due(self, batch: pa.RecordBatch, started_at: float) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-        """When each row of `batch` is to come, seconds since the epoch, in a job that started at `started_at`."""
+        """Return when each row of `batch` is due, in seconds since 1970. The job started at `started_at`."""
         times = batch.column(self._column).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy()
         due: np.ndarray[tuple[int], np.dtype[np.float64]] = started_at + (times - self._first) / (1e6 * self._speedup)
         return np.maximum.accumulate(due)
 
 
 class _ReplayReader(SourceReader):
-    """Holds a batch of the inner reader back and gives out what is due of it.
+    """A reader that holds back a batch of the inner reader, and returns its rows when they are due.
 
-    A position is the inner reader's before the batch that is held, and by split how many rows from there on were given.
+    A position has the inner reader's position before that batch, and how many rows of each split were given since then.
     """
 
     def __init__(self, inner: Source, replay: Replay, context: ReaderContext) -> None:
         self._replay = replay
         self._context = context
         self._started_at = context.started_at
-        #: Rows of splits that were given before, and will be read again.
+        #: By split, how many rows were given before a restart, so that they are skipped when read again.
         self._skip: dict[int, int] = {}
         if context.positions:
             self._started_at = context.positions[0]["started_at"]

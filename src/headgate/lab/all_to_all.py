@@ -59,7 +59,7 @@ def is_met(outcomes: Mapping[str, Sequence[Standstill]]) -> bool:
 
 
 def figures(outcomes: Mapping[str, Sequence[Standstill]]) -> list[Figure]:
-    """Return the figures of all rounds by mode; a round in which a writer did not stop has no time."""
+    """Return the figures of all rounds, by mode. Rounds in which a writer did not stop are counted, not timed."""
     result: list[Figure] = []
     for mode, rounds in outcomes.items():
         name, stood = f"{mode}, all to all", tuple(1000 * each.seconds for each in rounds if each.seconds is not None)

@@ -1,4 +1,4 @@
-"""Values of users as Arrow has them: nothing is cut, dropped or filled in without a word."""
+"""Converts users' values to Arrow and back. A value that would change is an error, not a silent loss."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pyarrow.compute as pc
 
 from headgate.errors import DataError
 
-#: What `converted` raises.
+#: The exceptions that `converted` and `cast` raise.
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
-#: What Arrow raises for a value that Python does not have.
+#: The exceptions that Arrow raises for a value that Python cannot represent.
 _NOT_IN_PYTHON = (pa.ArrowException, OverflowError, ValueError, KeyError)
 
-#: Arrow itself refuses what is not of these, once there are no fractions.
+#: Types for which Arrow itself refuses every value that it would change, once fractions are excluded.
 _STRICT: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_integer,
     pa.types.is_float64,
@@ -35,39 +35,43 @@ _STRICT: tuple[Callable[[pa.DataType], bool], ...] = (
 
 
 def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
-    """The values as an array of this type. Raises one of CONVERSION_ERRORS for what is no such value."""
+    """Return the values as an array of this type. Raises one of CONVERSION_ERRORS for a value of another type."""
     if pa.types.is_integer(data_type) or pa.types.is_temporal(data_type):
-        # pa.array would cut 1.5 down to 1 without a word.
+        # pa.array would cut 1.5 to 1 silently.
         for kind in set(map(type, values)):
             if issubclass(kind, float | Decimal | np.floating):
                 raise TypeError(f"{kind.__name__} is not converted to {data_type}")
     array = pa.array(values, data_type)
     if not any(is_such(data_type) for is_such in _STRICT):
-        for given, kept in zip(values, array.to_pylist(), strict=True):
-            if not is_kept(given, kept):
-                raise ValueError(f"it would become {shown(kept)}")
+        for given, stored in zip(values, array.to_pylist(), strict=True):
+            if not is_kept(given, stored):
+                raise ValueError(f"it would become {shown(stored)}")
     return array
 
 
 def cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """The column as this type. Floats may be rounded to shorter ones. Raises one of CONVERSION_ERRORS for a value that
-    the type cannot hold; Arrow's own casts make 1e300 infinite, drop a date's time and round decimals."""
-    made = column.cast(data_type)
+    """Return the column cast to this type. Floats may be rounded to shorter ones.
+
+    Raises one of CONVERSION_ERRORS for a value that the type cannot hold. Arrow's own casts would make 1e300 infinite,
+    drop the time of a timestamp that becomes a date, and round decimals.
+    """
+    result = column.cast(data_type)
     if pa.types.is_floating(data_type) and pa.types.is_floating(column.type):
-        is_lost = pc.not_equal(pc.is_inf(made), pc.is_inf(column))
+        is_lost = pc.not_equal(pc.is_inf(result), pc.is_inf(column))
     elif pa.types.is_nested(data_type):
-        is_lost = pa.array([not is_kept(*pair) for pair in zip(column.to_pylist(), made.to_pylist(), strict=True)])
+        is_lost = pa.array([not is_kept(*pair) for pair in zip(column.to_pylist(), result.to_pylist(), strict=True)])
     elif _may_lose(column.type, data_type):
-        is_lost = pc.not_equal(made.cast(column.type), column)
+        is_lost = pc.not_equal(result.cast(column.type), column)
     else:
-        return made
-    at = pc.index(is_lost, True).as_py()
-    if at >= 0:
-        raise ValueError(f"{shown(column[at].as_py())} would become {shown(made[at].as_py())}")
-    return made
+        return result
+    row = pc.index(is_lost, True).as_py()
+    if row >= 0:
+        raise ValueError(f"{shown(column[row].as_py())} would become {shown(result[row].as_py())}")
+    return result
 
 
 def _may_lose(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether Arrow's cast between these types may change a value silently."""
     if pa.types.is_boolean(wanted):
         return not pa.types.is_boolean(given)
     if pa.types.is_decimal(wanted):
@@ -76,8 +80,11 @@ def _may_lose(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows as Python has them. Raises DataError, which names the column, for a value that Python does not have: a
-    time after the year 9999, or one in a zone that is unknown here."""
+    """Return the rows as dicts of Python values.
+
+    Raises DataError, which names the column, for a value that Python cannot represent: a time after the year 9999, or
+    a time in a zone that this machine does not know.
+    """
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
         return rows
@@ -88,7 +95,7 @@ def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def python_values(column: pa.Array, name: str) -> list[Any]:
-    """The same of one column."""
+    """Return the values of one column as `python_rows` does. Errors call the column `name`."""
     try:
         values: list[Any] = column.to_pylist()
         return values
@@ -100,45 +107,47 @@ def python_values(column: pa.Array, name: str) -> list[Any]:
 
 
 def shown(value: object) -> str:
-    """A user's value in an error: not more than fits on a line or two, and its type."""
+    """Return a user's value for an error: at most 200 characters of it, and its type."""
     text = repr(value)
     return f"{text if len(text) <= 200 else text[:200] + '...'} ({type(value).__name__})"
 
 
-def is_kept(given: Any, kept: Any) -> bool:
-    """Whether what Arrow made of a value says the same. Floats may be rounded; what Arrow has another notion of (a
-    number that is a time) is its to judge."""
+def is_kept(given: Any, stored: Any) -> bool:
+    """Return whether Arrow stored a given value unchanged.
+
+    Floats may be rounded. Where Arrow reads a value as another kind, such as a number as a time, its reading counts.
+    """
     if isinstance(given, np.generic | np.ndarray | pa.Scalar):
         given = given.as_py() if isinstance(given, pa.Scalar) else given.tolist()
-    if given is None or kept is None:
-        return kept is None
-    if isinstance(given, Number) and isinstance(kept, Number):
-        return _same_number(given, kept)
+    if given is None or stored is None:
+        return stored is None
+    if isinstance(given, Number) and isinstance(stored, Number):
+        return _same_number(given, stored)
     if isinstance(given, dict):
-        return _same_fields(given, kept) if isinstance(kept, dict) else is_kept(list(given.items()), kept)
+        return _same_fields(given, stored) if isinstance(stored, dict) else is_kept(list(given.items()), stored)
     if isinstance(given, list | tuple):
-        inner = list(kept.values()) if isinstance(kept, dict) else kept
+        inner = list(stored.values()) if isinstance(stored, dict) else stored
         return len(given) == len(inner) and all(map(is_kept, given, inner))
-    return _same_time(given, kept)
+    return _same_time(given, stored)
 
 
-def _same_number(given: Any, kept: Any) -> bool:
-    if isinstance(kept, float) and isinstance(given, float):
-        return math.isnan(given) == math.isnan(kept) and math.isinf(given) == math.isinf(kept)
-    return bool(given == kept)
+def _same_number(given: Any, stored: Any) -> bool:
+    if isinstance(stored, float) and isinstance(given, float):
+        return math.isnan(given) == math.isnan(stored) and math.isinf(given) == math.isinf(stored)
+    return bool(given == stored)
 
 
-def _same_fields(given: dict[Any, Any], kept: dict[Any, Any]) -> bool:
-    return given.keys() <= kept.keys() and all(is_kept(given.get(name), value) for name, value in kept.items())
+def _same_fields(given: dict[Any, Any], stored: dict[Any, Any]) -> bool:
+    return given.keys() <= stored.keys() and all(is_kept(given.get(name), value) for name, value in stored.items())
 
 
-def _same_time(given: Any, kept: Any) -> bool:
-    if isinstance(given, datetime) and isinstance(kept, datetime):
-        return _in_utc(given) == _in_utc(kept)
-    if isinstance(given, datetime) and isinstance(kept, date):
-        return given.date() == kept and given.time() == time()
-    if isinstance(given, time | timedelta) and isinstance(kept, time | timedelta):
-        return bool(given == kept)
+def _same_time(given: Any, stored: Any) -> bool:
+    if isinstance(given, datetime) and isinstance(stored, datetime):
+        return _in_utc(given) == _in_utc(stored)
+    if isinstance(given, datetime) and isinstance(stored, date):
+        return given.date() == stored and given.time() == time()
+    if isinstance(given, time | timedelta) and isinstance(stored, time | timedelta):
+        return bool(given == stored)
     return True
 
 

@@ -1,4 +1,4 @@
-"""Event times: a timestamp column as int64 microseconds since the epoch, and back to the column's type."""
+"""Converts a timestamp column to event times, int64 microseconds since the epoch, and back to the column's type."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from headgate.errors import DataError, PlanError
 from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.records.canonical import Int64s, from_raw_values, raw_values
 
-#: How many microseconds a unit is, or how many of the unit are a microsecond.
+#: How many microseconds a unit takes; and how many of a unit a microsecond takes.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _PER_MICROSECOND = {"us": 1, "ns": 1_000}
 
 
 def check_time_column(column: str, schema: pa.Schema) -> pa.DataType:
-    """The type of the event-time column. Raises PlanError unless it is there and a timestamp."""
+    """Return the type of the event-time column. Raises PlanError unless the column exists once and is a timestamp."""
     if schema.get_field_index(column) < 0:
         raise PlanError(f"event-time column {column!r} is not there once; there are: {', '.join(schema.names)}")
     kind = schema.field(column).type
@@ -25,7 +25,10 @@ def check_time_column(column: str, schema: pa.Schema) -> pa.DataType:
 
 
 def event_times(column: pa.Array, name: str, offset: int) -> Int64s:
-    """Microseconds, rounded down, plus the offset; arbitrary at nulls. Raises DataError beyond int64."""
+    """Return the event time of each row: microseconds, rounded down, plus `offset`. The values at nulls are arbitrary.
+
+    Raises DataError for a time that does not fit into int64.
+    """
     times = raw_values(column).view(np.int64)
     unit = column.type.unit
     if unit == "ns":
@@ -45,17 +48,17 @@ def event_times(column: pa.Array, name: str, offset: int) -> Int64s:
 
 
 def unit_of(kind: pa.DataType) -> int:
-    """Microseconds that one step of this timestamp type takes; 1 for nanoseconds too."""
+    """Return how many microseconds one step of this timestamp type takes; 1 for nanoseconds, too."""
     return _MICROSECONDS.get(kind.unit, 1)
 
 
 def time_range(kind: pa.DataType) -> tuple[int, int]:
-    """The least and the greatest microsecond that this timestamp type can hold."""
+    """Return the least and the greatest microsecond that this timestamp type can hold."""
     per = _PER_MICROSECOND.get(kind.unit, 1)
     return MIN_TIME // per + 1, MAX_TIME // per
 
 
 def as_timestamps(times: Int64s, kind: pa.DataType) -> pa.Array:
-    """Microseconds, within `time_range` and whole steps of the type, as a column of it."""
+    """Return microseconds as a column of this type. They must be within `time_range`, and whole steps of the type."""
     times = times // unit_of(kind) * _PER_MICROSECOND.get(kind.unit, 1)
     return from_raw_values(times, None, kind)

@@ -1,6 +1,6 @@
-"""`Lookup`: adds to each row the columns of the dimension table's row with the same key.
+"""`Lookup`: an operator that adds columns of a dimension table's row with the same key to each row.
 
-The table's keys are hashed once, when the operator opens; a batch then costs one probe and one `take` per column.
+The operator indexes the table's keys once, when it opens. A batch then costs one probe, and one `take` per column.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from headgate.operators.lookup_source import TableSource, lookup_source
 from headgate.operators.operator import Operator, OperatorContext, call_user
 from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.operators.sql.sql_types import kind_of
-from headgate.records.arrow import plain_type
+from headgate.records.arrow import describe_difference, plain_type
 from headgate.records.canonical import Bools, Int64s, as_arrow, check_keyable, null_mask, value_type
 from headgate.state.keys import KeyTable
 
 
 @dataclass(frozen=True, slots=True)
 class _Join:
-    """What is to be done, checked: the keys, the table's columns to add, and the result's schema."""
+    """A checked join: the key columns, the table's columns to add, and the result's schema."""
 
     on: tuple[str, ...]
     added: tuple[str, ...]
@@ -39,18 +39,18 @@ def lookup_schema(
     suffix: str | None,
     input_schema: pa.Schema,
 ) -> pa.Schema:
-    """The schema of a `Lookup` with these arguments: the input's columns, then the table's.
+    """Return the result schema of a `Lookup` with these arguments: the input's columns, then the table's.
 
-    Raises PlanError for unknown, clashing or incomparable columns, SourceError for a file that cannot be read.
+    Raises PlanError for unknown, clashing or incomparable columns, and SourceError for an unreadable file.
     """
     return _checked(lookup_source(table), on, how=how, columns=columns, suffix=suffix, stream=input_schema).schema
 
 
 class Lookup(Operator):
-    """An equi-join of the stream with a table whose keys are unique; a null key matches nothing.
+    """The operator of an equi-join of the stream with a table whose keys are unique. A null key matches nothing.
 
     `how="left"` keeps rows without a match, with nulls in the table's columns; `how="inner"` drops them. The arguments
-    are those of `lookup_schema`; `table` should be what `lookup_source` made of the user's on the driver.
+    are those of `lookup_schema`. `table` should be what `lookup_source` returned on the driver.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Lookup(Operator):
         self._columns: list[pa.Array] = []
 
     def open(self, context: OperatorContext) -> None:
-        """Load and index the table. Raises DataError for a key that is there twice, SourceError for a lost file."""
+        """Load and index the table. Raises DataError for a key that occurs twice, SourceError for a missing file."""
         super().open(context)
         table = _loaded(self._source)
         keys = [_array(table, name) for name in self._join.on]
@@ -88,7 +88,7 @@ class Lookup(Operator):
         columns = [_array(table, name) for name in self._join.added]
         if matchable is not None:
             columns = [column.filter(matchable) for column in columns]
-        # In the order of slots, so that a slot is the row to take.
+        # The columns are sorted by slot, so a row's slot is also the row to take.
         self._columns = [column.take(as_arrow(order)) for column in columns]
         self._index = index
 
@@ -98,8 +98,8 @@ class Lookup(Operator):
         missing = slots < 0
         if missing.any():
             if self._inner:
-                found = ~missing
-                batch, slots, missing = batch.filter(as_arrow(found)), slots[found], missing[found]
+                matched = ~missing
+                batch, slots, missing = batch.filter(as_arrow(matched)), slots[matched], missing[matched]
             rows = as_arrow(slots, nulls=missing)
         else:
             rows = as_arrow(slots)
@@ -142,12 +142,12 @@ def _checked(
     return _Join(keys, added, pa.schema([*stream, *fields]))
 
 
-def _check_columns(argument: str, names: Sequence[str], schema: pa.Schema, where: str) -> None:
+def _check_columns(argument: str, names: Sequence[str], schema: pa.Schema, owner: str) -> None:
     for index, name in enumerate(names):
         if schema.names.count(name) != 1:
             shown = ", ".join(column for column in schema.names if column != HIDDEN_COLUMN)
             what = "has no column" if name not in schema.names else "has more than one column"
-            raise PlanError(f"lookup: {argument}={name!r}: {where} {what} of that name; its columns are: {shown}")
+            raise PlanError(f"lookup: {argument}={name!r}: {owner} {what} of that name; its columns are: {shown}")
         if name in names[:index]:
             raise PlanError(f"lookup: {argument} names column {name!r} twice")
 
@@ -161,7 +161,7 @@ def _check_comparable(name: str, stream: pa.DataType, table: pa.DataType) -> Non
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Whether equal values of these types have equal key words: a difference of width does not matter."""
+    """Return whether equal values of these types have equal key words. A difference in width does not matter."""
     kinds = {kind_of(left), kind_of(right)}
     if kinds == {"integer"}:
         pair = (left, right)
@@ -174,7 +174,7 @@ def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
 
 
 def _result_names(added: Sequence[str], suffix: str | None, taken: Sequence[str]) -> list[str]:
-    """The names of the table's columns in the result: with the suffix where the stream has such a name."""
+    """Return the names of the table's columns in the result, with the suffix where the stream has the same name."""
     clashing = [name for name in added if name in taken]
     if clashing and not suffix:
         raise PlanError(
@@ -190,13 +190,16 @@ def _result_names(added: Sequence[str], suffix: str | None, taken: Sequence[str]
 
 def _loaded(source: TableSource) -> pa.Table:
     table = call_user(source)
-    if not isinstance(table, pa.Table) or not table.schema.equals(source.schema):
-        raise SourceError(f"{source}: what was loaded is not a table with the columns that were planned")
+    if not isinstance(table, pa.Table):
+        raise SourceError(f"{source}: it loaded {type(table).__name__}, and a pyarrow Table is needed")
+    if not table.schema.equals(source.schema):
+        difference = describe_difference(source.schema, table.schema)
+        raise SourceError(f"{source}: its columns changed after the job was planned: {difference}; start the job again")
     return table
 
 
 def _array(table: pa.Table, name: str) -> pa.Array:
-    """The column in one piece, without dictionary encoding."""
+    """Return a column of the table as one array, without dictionary encoding."""
     column = table.column(name)
     plain = plain_type(column.type)
     column = column if column.type.equals(plain) else column.cast(plain)
@@ -207,7 +210,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 
 
 def _without_nulls(keys: Sequence[pa.Array]) -> pa.BooleanArray | None:
-    """Which rows have no null in their key; None for all."""
+    """Return which rows have no null in their key, or None if no key has a null."""
     masks = [mask for mask in map(null_mask, keys) if mask is not None]
     if not masks:
         return None
@@ -215,8 +218,8 @@ def _without_nulls(keys: Sequence[pa.Array]) -> pa.BooleanArray | None:
     return as_arrow(~some)
 
 
-def _duplicate(where: str, on: tuple[str, ...], keys: list[pa.Array], slots: Int64s) -> str:
-    """What to say of the first key that is there again."""
+def _duplicate(source: str, on: tuple[str, ...], keys: list[pa.Array], slots: Int64s) -> str:
+    """Return the error message for the first key that occurs twice."""
     row = int(np.flatnonzero(np.bincount(slots)[slots] > 1)[0])
     shown = ", ".join(f"{name}={key[row].as_py()!r}" for name, key in zip(on, keys, strict=True))
-    return f"{where}: the key {shown} is there more than once; keys of a lookup table must be unique"
+    return f"{source}: the key {shown} is there more than once; keys of a lookup table must be unique"

@@ -1,6 +1,6 @@
-"""Where a dimension table comes from: a pyarrow Table, a file, or whatever else knows its schema and can be called.
+"""Loads dimension tables from a pyarrow Table, a file, or any other `TableSource`.
 
-The schema is known on the driver, before anything runs; the rows are loaded in each subtask.
+The driver knows the schema before the job runs. Each subtask loads the rows.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from headgate.errors import PlanError, SourceError
 
 @runtime_checkable
 class TableSource(Protocol):
-    """Called in each subtask, once; picklable. `str()` of it names the table in errors."""
+    """A picklable source of a dimension table, with its schema. `str()` of it names the table in errors."""
 
     @property
     def schema(self) -> pa.Schema: ...
 
-    def __call__(self) -> pa.Table: ...
+    def __call__(self) -> pa.Table:
+        """Load the table. Each subtask calls this once."""
 
 
 @dataclass(frozen=True)
 class InMemoryTable:
-    """A table that travels with the job."""
+    """A table in memory, which travels with the job."""
 
     table: pa.Table
 
@@ -50,7 +51,8 @@ class TableFile:
     schema: pa.Schema
 
     def __call__(self) -> pa.Table:
-        """Raises SourceError when the file is gone, or no longer what the job was planned with."""
+        """Read the file. Raises SourceError when it is missing, or its columns have changed since the job was
+        planned."""
         table = _read(self.path)
         if not table.schema.equals(self.schema):
             raise SourceError(
@@ -63,9 +65,10 @@ class TableFile:
 
 
 def lookup_source(table: object) -> TableSource:
-    """What the user gave as a dimension table, ready to travel; relative paths are the driver's.
+    """Return a picklable source for the dimension table that a user passed. Relative paths start at the driver's
+    working directory.
 
-    Raises SourceError for a file that is missing or cannot be read, PlanError for what is no table.
+    Raises SourceError for a file that is missing or unreadable, and PlanError for an object that is no table.
     """
     if isinstance(table, pa.Table):
         return InMemoryTable(table)
@@ -92,7 +95,7 @@ def _read_schema(path: Path) -> pa.Schema:
 
 
 def _read(path: Path) -> pa.Table:
-    # These two import slowly, and only those who look up files need them.
+    # These two import slowly, and only lookups in files need them.
     from pyarrow import csv, parquet
 
     if path.suffix not in (".parquet", ".csv"):

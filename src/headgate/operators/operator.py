@@ -1,7 +1,7 @@
-"""What an operator is: one subtask's instance, driven by its task thread, one batch at a time.
+"""`Operator`: the base of all operators. An instance belongs to one subtask; its task thread passes it batches.
 
-An operator does no I/O of its own, starts no thread and is called by one thread only. What comes out goes to
-`self.output`; whether that is the next operator of the chain (a direct call) or a RecordWriter it cannot tell.
+An operator does no I/O, starts no thread, and runs on one thread only. It emits its results to `self.output`. This is
+the next operator of the chain (a direct call), or a RecordWriter; the operator does not know which.
 """
 
 from __future__ import annotations
@@ -35,33 +35,34 @@ __all__ = [
 
 
 class Output(Protocol):
-    """Where an operator's results go."""
+    """The receiver of an operator's results."""
 
-    def emit(self, batch: pa.RecordBatch) -> None: ...
+    def emit(self, batch: pa.RecordBatch) -> None:
+        """Send a batch."""
 
     def emit_watermark(self, time: int) -> None:
-        """Nothing earlier than `time` (microseconds) will follow, late rows excepted."""
+        """Announce that no row before `time` (microseconds since the epoch) follows, except late ones."""
 
     def emit_status(self, active: bool) -> None:
-        """An idle stream does not hold back the watermark of those that read it."""
+        """Announce whether the stream is active. An idle stream does not hold back its readers' watermarks."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
-    """What an operator may know of where it runs."""
+    """The place where an operator runs: its job, name and subtask."""
 
     job: str
     operator: str
     subtask: int
     parallelism: int
-    #: Key groups of the whole operator: a key's is `key_groups(key_hash(columns), max_parallelism)`.
+    #: How many key groups the operator has. A key's group is `key_groups(key_hash(columns), max_parallelism)`.
     max_parallelism: int = 128
 
 
 class Operator:
-    """Base of all operators; the default passes everything on. Subclasses override `process` at least.
+    """The base of all operators, which passes everything on. A subclass overrides at least `process`.
 
-    Counters are plain integers, read by other threads.
+    The counters are plain integers, which other threads read.
     """
 
     output: Output
@@ -75,83 +76,93 @@ class Operator:
         self.late_rows = 0
 
     def open(self, context: OperatorContext) -> None:
-        """Called once, before the first batch, on the task thread. `output` is set already."""
+        """Prepare for the first batch. The task thread calls this once, after it has set `output`."""
         self.context = context
 
     def process(self, batch: pa.RecordBatch) -> None:
-        """Take one batch. Never called with zero rows."""
+        """Process one batch, which has at least one row."""
         self.emit(batch)
 
     def process_watermark(self, time: int) -> None:
-        """Event time has reached `time`; by default it is passed on."""
+        """Process a watermark: event time has reached `time`. The default passes it on."""
         self.output.emit_watermark(time)
 
     def process_status(self, active: bool) -> None:
+        """Process a change of the input's status. The default passes it on."""
         self.output.emit_status(active)
 
     def end_input(self) -> None:
-        """The bounded input has ended (after the watermark MAX_TIME); emit what is left."""
+        """Emit the last results: the bounded input has ended. The watermark MAX_TIME came before."""
 
     def next_time(self) -> int | None:
-        """When `on_processing_time` has something to do, in microseconds of the clock; None for never."""
+        """Return when `on_processing_time` has work to do, in microseconds of the clock; None for never."""
         return None
 
     def on_processing_time(self) -> None:
-        """Do what is due by the clock. Called between two batches, at `next_time` or soon after."""
+        """Do the work that is due by the clock. The task calls this between two batches, at `next_time` or soon
+        after."""
 
     def snapshot(self) -> Snapshot | None:
-        """What it holds now, copied; None for an operator without state. Called between two batches."""
+        """Return a copy of the state; None for an operator without state. The task calls this between two batches."""
         return None
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Before `restore`: the subtasks that had these key groups had ended, so their results are out and they left no
-        snapshot. Where all had, there is no call of `restore`."""
+        """Note that the former subtasks with these key groups had ended before the checkpoint.
+
+        They had emitted their results, and left no snapshot. The task calls this before `restore`; if all former
+        subtasks had ended, it does not call `restore`.
+        """
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
-        """After `open` and before the first batch: resume from what the subtasks there were held. Tables have the rows
-        of this subtask's key groups only. Raises CheckpointError for what is not of this operator."""
+        """Resume from the snapshots of the former subtasks, whose tables have the rows of this subtask's key groups
+        only.
+
+        The task calls this after `open` and before the first batch. Raises CheckpointError for another operator's
+        state.
+        """
 
     def close(self) -> None:
-        """Free what `open` took; also called after a failure or a cancel, perhaps without `open`."""
+        """Free what `open` took. The task also calls this after a failure or a cancel, perhaps without `open`."""
 
     def state_keys(self) -> int:
-        """Keys held now."""
+        """Return the number of keys in the state."""
         return 0
 
     def state_bytes(self) -> int:
-        """Bytes of keyed state held now."""
+        """Return the size of the keyed state in bytes."""
         return 0
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        """Count and hand on; empty batches are swallowed here, so no one else has to look."""
+        """Count a batch and send it to the output. Empty batches stop here, so no receiver has to expect them."""
         if batch.num_rows:
             self.rows_out += batch.num_rows
             self.output.emit(batch)
 
     def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        """Hand on to a side output, if it is read."""
+        """Send a batch to a side output, if it is read."""
         if tag in self.sides and batch.num_rows:
             self.sides[tag].emit(batch)
 
 
-#: Makes one subtask's operator; picklable, since it travels in the task closure (`functools.partial` of a class).
+#: A function that makes one subtask's operator. It is picklable, since it travels to the task: a `functools.partial`
+#: of a class.
 OperatorFactory = Callable[[], Operator]
 
 
-def check_function(where: str, function: object) -> None:
-    """Raises PlanError unless it can be called."""
+def check_function(call: str, function: object) -> None:
+    """Raise PlanError, which names the user's call, unless `function` is callable."""
     if not callable(function):
-        raise PlanError(f"{where}: the first argument must be a function, not {function!r}")
+        raise PlanError(f"{call}: the first argument must be a function, not {function!r}")
 
 
 def call_user(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a user's function; what it raises becomes a UserFunctionError that holds the traceback as text."""
+    """Call a user's function. Its exception becomes a UserFunctionError, which holds the traceback as text."""
     with UserCode(function):
         return function(*arguments)
 
 
 class UserCode:
-    """A block that runs a user's function: what it raises becomes a UserFunctionError, errors of ours excepted."""
+    """A context manager around a user's function: an exception becomes a UserFunctionError, except Headgate's own."""
 
     __slots__ = ("_function", "_process")
 
@@ -164,24 +175,25 @@ class UserCode:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if os.getpid() != self._process:
             _end_child(self._function)
-        # What is no Exception, too: that of sys.exit(), asyncio's CancelledError. An interrupt is not theirs.
-        # Nor is a HeadgateError, except that of another job's cancel: this job was not cancelled.
-        ours = isinstance(error, HeadgateError) and not isinstance(error, JobCancelled)
-        if error is not None and not ours and not isinstance(error, KeyboardInterrupt):
-            text = "".join(traceback.format_exception(type(error), error, _without_us(error))).rstrip()
-            what = f"{function_name(self._function)} raised {type(error).__name__}: {_said(error)}"
+        # BaseExceptions count, too: sys.exit() in the function, and asyncio's CancelledError. Two kinds pass: an
+        # interrupt, and a HeadgateError. A JobCancelled in the function is of another job, so it does not pass.
+        is_ours = isinstance(error, HeadgateError) and not isinstance(error, JobCancelled)
+        if error is not None and not is_ours and not isinstance(error, KeyboardInterrupt):
+            text = "".join(traceback.format_exception(type(error), error, _user_traceback(error))).rstrip()
+            what = f"{function_name(self._function)} raised {type(error).__name__}: {_message(error)}"
             raise UserFunctionError(f"{what}\n{text}") from None
 
 
 def _end_child(function: Callable[..., Any]) -> Never:
-    """Of a function that forked this process: it would go on as a second task of the same connections."""
+    """End this process, the child of a fork in a user's function. Else it would run on as a second task with the same
+    connections."""
     text = f"headgate: {function_name(function)} forked this process, and the child returned from it; it ends here\n"
     os.write(2, text.encode(errors="replace"))
     os._exit(1)
 
 
-def _said(error: BaseException) -> str:
-    """Its message; making it is the user's code too."""
+def _message(error: BaseException) -> str:
+    """Return the message of a user's exception. Its `__str__` is the user's code, too, and may fail."""
     try:
         return str(error)
     except Exception as failure:
@@ -189,15 +201,15 @@ def _said(error: BaseException) -> str:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """What to call a user's function in an error."""
+    """Return the name of a user's function for errors."""
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
 _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
-def _without_us(error: BaseException) -> TracebackType | None:
-    """The traceback from the user's own frame on; our frames would only hide it."""
+def _user_traceback(error: BaseException) -> TracebackType | None:
+    """Return the traceback from the user's first frame on. Headgate's own frames before it would only distract."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         trace = trace.tb_next

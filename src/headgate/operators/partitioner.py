@@ -1,4 +1,4 @@
-"""The user's own way of distributing rows to channels: a function that sees whole batches, and is checked."""
+"""`UserPartitioner`: distributes rows to channels by a user's function of a batch, and checks what it returns."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from headgate.operators.rows import visible
 
 
 class UserPartitioner:
-    """`function(batch, channels)` returns for each row the number of its channel, 0 to `channels` - 1: a NumPy array of
-    integers or an Arrow one without nulls. Raises UserFunctionError placed at the operator whose rows are
-    distributed."""
+    """A channel selector that calls a user's function.
+
+    `function(batch, channels)` returns the channel of each row, 0 to `channels` - 1: a NumPy array of integers, or an
+    Arrow array without nulls. Errors of the function are UserFunctionErrors, which name the operator that sends.
+    """
 
     splits = True
 
@@ -36,7 +38,8 @@ class UserPartitioner:
             raise
 
     def _checked(self, result: object, rows: int) -> np.ndarray[Any, Any]:
-        """The channels in the smallest type that holds them."""
+        """Return the function's result in the smallest type for channel numbers. Raises UserFunctionError for a wrong
+        result."""
         name = f"partition_by: {function_name(self._function)}"
         if isinstance(result, (pa.Array, pa.ChunkedArray)) and pa.types.is_integer(result.type):
             if result.null_count:

@@ -1,7 +1,7 @@
-"""Rows to rows: filter, select and with_columns, and users' functions on batches or, far slower, on rows.
+"""Operators without state: filter, select and with_columns, and users' functions on batches or, far slower, on rows.
 
-Batches may hold a hidden column with the rows' event time, which users' functions never see. What the plan must know
-before anything runs (compiled predicates and columns, the result's schema) is here too.
+A batch may have a hidden column with the rows' event time, which users' functions never see. Here are also the
+functions that prepare a plan on the driver: they compile predicates and columns, and compute the result's schema.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.operators.side_output import SideOutput, side_schema
 from headgate.operators.sql.expressions import HIDDEN_COLUMN, Expression, column_expression, compile_expression
 from headgate.operators.sql.sql_parser import unknown_column
 
-#: Where one row becomes many, they are sent on in batches of about this size.
+#: How many rows FlatMapRows collects, about, before it emits them as a batch.
 ROWS_PER_BATCH = 8192
 #: A compiled SQL string, an Arrow expression, or a function from a batch to a boolean array.
 Predicate: TypeAlias = Union[Expression, pc.Expression, Callable[[pa.RecordBatch], Any]]  # noqa: UP007 - untyped pc
@@ -30,14 +30,16 @@ Columns = tuple[tuple[str, Expression], ...]
 
 
 def visible(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch as users see it: without the hidden column."""
+    """Return the batch without the hidden column, as users see it."""
     index = batch.schema.get_field_index(HIDDEN_COLUMN)
     return batch if index < 0 else batch.remove_column(index)
 
 
 def filter_predicate(condition: object, schema: pa.Schema, rows: bool = False) -> Predicate:
-    """Check what the user gave to filter, on the driver; a SQL string is compiled. With `rows` it must be a function.
-    Raises PlanError."""
+    """Return the checked predicate for the condition that a user passed to `filter`; a SQL string is compiled.
+
+    With `rows` it must be a function. The driver calls this. Raises PlanError.
+    """
     if rows and not callable(condition):
         raise PlanError(f"filter: rows=True is for a function of a row, not for {condition!r}; leave it out")
     if isinstance(condition, str):
@@ -62,7 +64,7 @@ def filter_predicate(condition: object, schema: pa.Schema, rows: bool = False) -
 
 
 def select_expressions(schema: pa.Schema, /, *columns: str, **named: str) -> Columns:
-    """The columns of `select("a", b="expr")`. Raises PlanError for unknown and repeated names."""
+    """Return the result columns of `select("a", b="expr")`. Raises PlanError for unknown and repeated names."""
     if not columns and not named:
         raise PlanError("select needs at least one column")
     chosen: dict[str, Expression] = {}
@@ -85,29 +87,29 @@ def select_expressions(schema: pa.Schema, /, *columns: str, **named: str) -> Col
 
 
 def with_columns_expressions(schema: pa.Schema, /, **named: str) -> Columns:
-    """All columns of `schema`, those named again replaced in their place, new ones at the end.
+    """Return the result columns of `with_columns`: those of `schema`, replaced where named again, then the new ones.
 
-    Every expression sees the columns as they were. Raises PlanError.
+    Every expression reads the input's columns, not the replaced ones. Raises PlanError.
     """
     chosen = {name: column_expression(name, schema) for name in schema.names}
     new = {name: _compiled(f"with_columns: {name}", text, schema) for name, text in named.items()}
     return tuple((chosen | new).items())
 
 
-def _compiled(where: str, text: str, schema: pa.Schema) -> Expression:
+def _compiled(call: str, text: str, schema: pa.Schema) -> Expression:
     try:
         return compile_expression(text, schema)
     except PlanError as error:
-        raise PlanError(f"{where}: {error.message}") from None
+        raise PlanError(f"{call}: {error.message}") from None
 
 
 def result_schema(columns: Columns) -> pa.Schema:
-    """The schema of a `Project` of these columns."""
+    """Return the schema of a `Project` of these columns."""
     return pa.schema([(name, expression.type) for name, expression in columns])
 
 
 class Filter(Operator):
-    """Keeps the rows for which the predicate is true; null is not true."""
+    """The operator that keeps the rows for which a predicate is true; null is not true."""
 
     def __init__(self, predicate: Predicate, schema: pa.Schema) -> None:
         super().__init__()
@@ -122,9 +124,9 @@ class Filter(Operator):
                 raise DataError(f"filter {self._predicate}: {error}") from None
             return
         mask = self._mask(batch)
-        kept = mask.true_count
-        if kept:
-            self.emit(batch if kept == batch.num_rows else batch.filter(mask))
+        count = mask.true_count
+        if count:
+            self.emit(batch if count == batch.num_rows else batch.filter(mask))
 
     def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         if isinstance(self._predicate, Expression):
@@ -139,7 +141,8 @@ class Filter(Operator):
 
 
 class FilterRows(Filter):
-    """`predicate` takes a row as a dict and returns True, False or None. One Python call per row."""
+    """A filter whose predicate takes one row as a dict and returns True, False or None. It makes a Python call per
+    row."""
 
     def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         function = self._predicate
@@ -148,7 +151,7 @@ class FilterRows(Filter):
 
 
 class Project(Operator):
-    """Computes every column of the result from the batch."""
+    """The operator that computes each column of the result by an expression."""
 
     def __init__(self, columns: Columns, schema: pa.Schema) -> None:
         super().__init__()
@@ -161,7 +164,8 @@ class Project(Operator):
 
 
 class FunctionOperator(Operator):
-    """Base of those that call a user's function; each thing it returns may be a SideOutput with a declared tag."""
+    """The base of operators that call a user's function. What it returns may be, or contain, SideOutputs with declared
+    tags."""
 
     def __init__(
         self, function: Callable[..., Any], schema: pa.Schema, sides: Mapping[str, pa.Schema] | None = None
@@ -173,7 +177,7 @@ class FunctionOperator(Operator):
 
 
 class MapBatches(FunctionOperator):
-    """`function` takes a RecordBatch and returns one, a list of them, or None for no rows."""
+    """The operator of a function that takes a RecordBatch, and returns one, a list of them, or None for no rows."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         result = call_user(self._function, visible(batch))
@@ -188,13 +192,14 @@ class MapBatches(FunctionOperator):
 
 
 class MapRows(FunctionOperator):
-    """`function` takes a row as a dict and returns one. One Python call per row: use MapBatches where speed counts."""
+    """The operator of a function that takes a row as a dict and returns one. It makes a Python call per row: use
+    MapBatches where speed counts."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         self._emit_rows([call_user(self._function, row) for row in python_rows(visible(batch))])
 
     def _emit_rows(self, rows: list[object]) -> None:
-        """Made rows as batches, one for the main way and one for each side."""
+        """Emit rows as batches: one for the main output, and one for each side output."""
         aside: dict[str, list[object]] = {}
         for part in rows:
             if isinstance(part, SideOutput):
@@ -208,7 +213,8 @@ class MapRows(FunctionOperator):
 
 
 class FlatMapRows(MapRows):
-    """`function` takes a row as a dict and returns an iterable of them. One Python call per row, as in MapRows."""
+    """The operator of a function that takes a row as a dict and returns an iterable of rows. It makes a Python call per
+    row, as MapRows does."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         rows: list[object] = []

@@ -1,4 +1,4 @@
-"""Side outputs: rows that a user's function sends another way than its result, under a tag declared with a schema."""
+"""Side outputs: a user's function sends rows to a tag instead of its result. Each tag is declared with a schema."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from headgate.operators.operator import function_name
 
 @dataclass(frozen=True, slots=True)
 class SideOutput:
-    """Among what a function returns: rows for `stream.side_output(tag)` instead of the stream itself.
+    """Rows that a function returns for `stream.side_output(tag)` instead of the stream itself.
 
-    `rows` is a RecordBatch in `map_batches`, one row as a dict in `map` and `flat_map`; they have the schema that
+    `rows` is a RecordBatch in `map_batches`, and one row as a dict in `map` and `flat_map`. They have the schema that
     `side_outputs={tag: schema}` declares.
+
+    >>> import headgate as hg
+    >>> hg.SideOutput("refused", {"order": 7})
+    SideOutput(tag='refused', rows={'order': 7})
     """
 
     tag: str
@@ -25,7 +29,7 @@ class SideOutput:
 
 
 def side_schema(function: Callable[..., Any], part: SideOutput, declared: Mapping[str, pa.Schema]) -> pa.Schema:
-    """The schema of what goes to the side. Raises UserFunctionError for a tag that is not declared."""
+    """Return the schema that is declared for the tag of `part`. Raises UserFunctionError for an undeclared tag."""
     if part.tag not in declared:
         known = f"; declared are {', '.join(map(repr, declared))}" if declared else ""
         raise UserFunctionError(

@@ -1,4 +1,4 @@
-"""The stream graph: what the user wrote, as plain frozen data. It builds nothing and runs nothing."""
+"""The stream graph: the user's pipeline as plain, frozen data."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from headgate.operators.operator import OperatorFactory
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """Which column holds the rows' event time, and what to add to it (microseconds).
+    """The column of the rows' event time, and what to add to its values, in microseconds.
 
-    After a window the column is `window_end` and the offset -1: a row of a window belongs to its last microsecond.
+    After a window the column is `window_end` and the offset -1, since the event time of a row is the last microsecond
+    of its window.
     """
 
     column: str
@@ -25,7 +26,10 @@ class EventTime:
 
 @dataclass(frozen=True, slots=True)
 class WatermarkSpec:
-    """How a source makes watermarks: the largest time seen per split minus `out_of_orderness` (microseconds)."""
+    """The rule for a source's watermarks: the largest time in a split so far, minus `out_of_orderness`.
+
+    `out_of_orderness` is in microseconds, `idle_timeout` in seconds.
+    """
 
     column: str
     out_of_orderness: int = 0
@@ -40,9 +44,10 @@ class Partitioning:
     kind: Literal[
         "forward", "rebalance", "load_aware", "rescale", "shuffle", "broadcast", "to_one", "key_group", "custom"
     ]
-    #: The key columns of a key-group exchange; empty = one global key.
+    #: The key columns of a key-group exchange. Without columns there is one global key.
     keys: tuple[str, ...] = ()
-    #: The user's function of a custom exchange: a batch and the number of channels to each row's channel.
+    #: The user's function of a custom exchange. It gets a batch and the number of channels, and returns the channel of
+    #: each row.
     function: Callable[[pa.RecordBatch, int], Any] | None = None
 
 
@@ -57,7 +62,7 @@ TO_ONE = Partitioning("to_one")
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Rows of node `source` go to the node that holds this edge; those of its side output `tag`, or its main ones."""
+    """An input of the node that holds the edge: the rows of node `source`, or of its side output `tag`."""
 
     source: int
     partitioning: Partitioning
@@ -66,7 +71,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A side output: rows that leave a node another way than its results."""
+    """A side output of a node: rows beside its main output."""
 
     schema: pa.Schema
     event_time: EventTime | None = None
@@ -74,7 +79,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """One transformation. Exactly one of `source`, `operator`, `sink` is set."""
+    """A source, an operator or a sink. Exactly one of `source`, `operator` and `sink` is set."""
 
     id: int
     name: str
@@ -90,23 +95,25 @@ class Node:
     sides: Mapping[str, Side] = field(default_factory=dict)
     chaining: bool = True
     uid: str | None = None
-    #: What reports say of it, e.g. {"kind": "window", "bound": "out_of_orderness=5 s, allowed_lateness=0 s"}, and under
-    #: "decimal_sums" which columns are sums or means of decimals.
+    #: Facts for reports, for example {"kind": "window", "bound": "out_of_orderness=5 s, allowed_lateness=0 s"}. Under
+    #: "decimal_sums" are the columns that are sums or means of decimals.
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def output_schema(self, tag: str | None) -> pa.Schema:
-        """Of the rows that go the main way, or to a side."""
+        """Return the schema of the main output (None) or of a side output."""
         return self.schema if tag is None else self.sides[tag].schema
 
 
 @dataclass(frozen=True, slots=True)
 class StreamGraph:
-    """Nodes in topological order; ids are positions in no particular numbering."""
+    """Nodes in topological order. Their ids are unique, but not their positions."""
 
     nodes: tuple[Node, ...]
 
     def node(self, node_id: int) -> Node:
+        """Return the node with an id."""
         return next(node for node in self.nodes if node.id == node_id)
 
     def consumers(self, node_id: int) -> list[tuple[Node, Edge]]:
+        """Return the nodes that read from a node, each with its edge."""
         return [(node, edge) for node in self.nodes for edge in node.inputs if edge.source == node_id]

@@ -1,6 +1,6 @@
-"""How many network buffers a plan needs: the sizes of its pools, and the sum for each TaskManager before any runs.
+"""Compute how many network buffers a plan needs: the sizes of its pools, and their sum for each TaskManager.
 
-The rules are those of Flink's NettyShuffleUtils and GateBuffersSpec.
+The rules are those of NettyShuffleUtils and GateBuffersSpec in Flink.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from headgate.errors import InsufficientBuffers
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.stages import at_once
 
-#: The maximum of a pool that may grow until network memory is used up.
+#: The maximum of a pool that may use all network memory.
 _ALL = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """What a local pool has a right to, and what it may have while others do not need it; buffers."""
+    """The size of a local pool, in buffers: what it always has, and what it may have while others do not need it."""
 
     required: int
     maximum: int
 
 
 def output_pool(subpartitions: int, config: Config) -> PoolSize:
-    """A result partition can run with one buffer for each subpartition, and one more that is being filled."""
+    """Return the size of a result partition's pool. It needs a buffer for each subpartition, and one that it fills."""
     required = subpartitions + 1
     if config.flow_control is FlowControl.UNBOUNDED:
         return PoolSize(required, _ALL)
@@ -36,12 +36,13 @@ def output_pool(subpartitions: int, config: Config) -> PoolSize:
 
 
 def floating_pool(config: Config) -> PoolSize:
-    """The buffers that the remote channels of an input share; one is enough to go on."""
+    """Return the size of the pool that the remote channels of an input share. One buffer is enough to make progress."""
     return PoolSize(1, config.floating_buffers_per_gate)
 
 
 def shared_pool(channels: int, config: Config) -> PoolSize:
-    """All buffers of an input without credit, whose channels have none of their own: as many as with credit."""
+    """Return the size of the pool of an input without credit, whose channels have no buffers of their own. Its maximum
+    is the number of buffers of such an input with credit."""
     if config.flow_control is FlowControl.UNBOUNDED:
         return PoolSize(channels, _ALL)
     most = channels * config.buffers_per_channel + config.floating_buffers_per_gate
@@ -50,7 +51,7 @@ def shared_pool(channels: int, config: Config) -> PoolSize:
 
 @dataclass(slots=True)
 class NetworkNeed:
-    """Buffers that one TaskManager cannot do without."""
+    """The number of buffers that one TaskManager needs at least."""
 
     outputs: int = 0
     exclusive: int = 0
@@ -65,7 +66,7 @@ class NetworkNeed:
 
 
 def network_need(plan: ExecutionPlan, taskmanager: int, vertices: Container[int], config: Config) -> NetworkNeed:
-    """What one TaskManager's tasks of these vertices need together."""
+    """Return what one TaskManager's tasks of these vertices need together."""
     need = NetworkNeed()
     for vertex, subtask in plan.subtasks(taskmanager):
         if vertex.id not in vertices:
@@ -85,22 +86,25 @@ def network_need(plan: ExecutionPlan, taskmanager: int, vertices: Container[int]
 
 
 def check_network_memory(plan: ExecutionPlan, config: Config) -> None:
-    """Raises InsufficientBuffers that says what is needed in all, what there is, and what to change. In batch mode only
-    stages that may run at one time have to find room together."""
+    """Raise InsufficientBuffers if a TaskManager needs more buffers than it has.
+
+    The error names the need, the buffers that there are, and the options to change. In batch mode only stages that may
+    run at the same time need room together.
+    """
     needs = [
         (network_need(plan, taskmanager, vertices, config), taskmanager)
         for vertices in at_once(plan.job, batch=config.is_batch)
         for taskmanager in range(plan.taskmanagers)
     ]
-    need, worst = max(needs, key=lambda found: found[0].total)
+    need, neediest = max(needs, key=lambda candidate: candidate[0].total)
     size = config.segment_size
-    there = config.network_memory // size
-    if need.total > there:
+    available = config.network_memory // size
+    if need.total > available:
         lower = [f"segment_size (now {size})", "the parallelism"]
         if need.exclusive:
             lower.insert(0, f"buffers_per_channel (now {config.buffers_per_channel})")
         raise InsufficientBuffers(
-            f"TaskManager {worst} needs {need.total} network buffers of {size} bytes in all ({need}), but "
-            f"network_memory={config.network_memory} holds {there}: raise network_memory to {need.total * size}, "
+            f"TaskManager {neediest} needs {need.total} network buffers of {size} bytes in all ({need}), but "
+            f"network_memory={config.network_memory} holds {available}: raise network_memory to {need.total * size}, "
             f"or lower {' or '.join(lower)}"
         )

@@ -1,4 +1,4 @@
-"""What a node is called in a checkpoint, and whether a checkpoint fits the job that is to resume from it."""
+"""The keys of nodes in a checkpoint, and the check that a checkpoint fits the job that resumes from it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
 from headgate.state.checkpoint_metadata import CheckpointMetadata, ExchangeDescription, NodeDescription
 
-#: Rows in flight that cannot be distributed again to another number of subtasks, by the kind of their partitioning, and
-#: why.
-_DEALT_ONCE: Final = {
+#: Kinds of partitioning whose rows in flight cannot go to another number of subtasks, and why.
+_FIXED_SUBTASKS: Final = {
     "broadcast": "each of {} subtasks is to get each row once",
     "custom": "partition_by has distributed rows to {} subtasks, and its function may give another answer now",
 }
-#: Any subtask may get any row. Which of these an exchange has may come from the parallelism alone.
+#: Partitionings by which any subtask may get any row. The parallelism alone may decide which of them an exchange has.
 _TO_ANY: Final = frozenset({"forward()", "rebalance()", "load_aware()", "rescale()", "shuffle()"})
-#: What to do about sums that version 1 has as float64, where nothing converts them.
+#: What to do if a checkpoint of version 1 has sums as float64 where nothing converts them.
 _FLOATS: Final = "sums and means of decimals were double in the Headgate that wrote it. "
-_FLOAT_STATE: Final = f"{_FLOATS}Go on with that version, or start without this checkpoint"
+_FLOAT_STATE: Final = f"{_FLOATS}Resume it with that version, or start without this checkpoint"
 _FLOATS_IN_FLIGHT: Final = (
     f"{_FLOATS}Resume it with that version, and there take a savepoint (job.stop(savepoint=...)) or a checkpoint "
     "without unaligned=True, which have nothing in flight; resume from that one here"
@@ -31,23 +30,24 @@ _FLOATS_IN_FLIGHT: Final = (
 
 
 def node_key(node: Node) -> str:
-    """A node's uid or, without one, its name and number: those change when the pipeline does."""
+    """Return a node's uid or, without one, its name and number. Those may change when the pipeline does."""
     return node.uid if node.uid is not None else f"{node.name}#{node.id}"
 
 
 def vertex_key(vertex: JobVertex) -> str:
-    """The node key of its head."""
+    """Return the key of a vertex: the node key of its head."""
     return node_key(vertex.head)
 
 
 def exchange_key(edge: JobEdge, job: JobGraph) -> str:
-    """The node keys at its ends, which output of the one it is of, and which input of the other."""
+    """Return the key of an exchange: the node keys at its ends, the side output that it reads, and the input that it
+    feeds."""
     tag = "" if edge.tag is None else f" ({edge.tag})"
     return f"{node_key(_source_node(edge, job))}{tag} -> {vertex_key(job.vertex(edge.target))} [{edge.target_input}]"
 
 
 def describe_exchange(edge: JobEdge, job: JobGraph) -> ExchangeDescription:
-    """What decides where data go that are in flight there."""
+    """Describe what decides where data in flight on an edge go."""
     keys = ", ".join(edge.partitioning.keys)
     return ExchangeDescription(
         exchange_key(edge, job),
@@ -67,37 +67,42 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def describe(node: Node) -> NodeDescription:
-    """What must not change when a job resumes from a checkpoint that has something of this node."""
+    """Describe what must not change when a job resumes from a checkpoint with state of this node."""
     return NodeDescription(node_key(node), node.name, _kind(node), _columns(node.schema))
 
 
 def check_fits(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Mapping[int, int]) -> None:
-    """Raises CheckpointError, naming the node, when the job lacks one that has something in the checkpoint, or has
-    another in its place. `max_parallelism` is each vertex's, by id. Nodes that the checkpoint does not have start
-    empty."""
+    """Raise CheckpointError if the state in a checkpoint does not fit the nodes of the job.
+
+    The error names the node. `max_parallelism` has that of each vertex by id. Nodes without state in the checkpoint
+    start empty.
+    """
     nodes = {node_key(node): node for vertex in job.vertices for node in vertex.nodes}
     for was in metadata.nodes:
-        what = f"checkpoint {metadata.id} of job {metadata.job!r} holds what the {was.kind} {was.name!r} kept"
+        state = f"checkpoint {metadata.id} of job {metadata.job!r} holds state of the {was.kind} {was.name!r}"
         if was.key not in nodes:
             raise CheckpointError(
-                f"{what} under the key {was.key!r}, which this job does not have: give that node its name and place "
-                "again, or .uid(...) what it has there; keys of this job: " + ", ".join(map(repr, nodes))
+                f"{state} under the key {was.key!r}, which this job does not have: give that node its old name and "
+                f"place, or .uid({was.key!r}); keys of this job: " + ", ".join(map(repr, nodes))
             )
         now = describe(nodes[was.key])
         if now.kind != was.kind:
-            raise CheckpointError(f"{what}; in this job {was.key!r} is a {now.kind}: start without this checkpoint")
+            raise CheckpointError(
+                f"{state}; in this job {was.key!r} is a {now.kind}: give that node another uid, or start without this "
+                "checkpoint"
+            )
         if now.schema != was.schema and not _floats_became_decimals(metadata, was, nodes[was.key], job):
-            rows = f"of rows ({was.schema}), which now are ({now.schema})"
-            back = "change them back, or start without this checkpoint"
-            todo = _FLOAT_STATE if _has_float_sums(metadata, nodes[was.key], job) else back
-            raise CheckpointError(f"{what} {rows}: {todo}")
+            rows = f"with rows of ({was.schema}), which now are ({now.schema})"
+            undo = "change them back, or start without this checkpoint"
+            remedy = _FLOAT_STATE if _has_float_sums(metadata, nodes[was.key], job) else undo
+            raise CheckpointError(f"{state} {rows}: {remedy}")
     _check_key_groups(metadata, job, max_parallelism)
     _check_exchanges(metadata, job)
 
 
 def changed_sinks(metadata: CheckpointMetadata, job: JobGraph) -> list[str]:
-    """Of each sink whose columns have other types than in the checkpoint, which `check_fits` allows, its name and what
-    has changed."""
+    """Return a sentence for each sink whose columns have other types than in the checkpoint, where `check_fits` allows
+    that."""
     were = {node.key: node.schema for node in metadata.nodes if node.kind == "sink"}
     sinks = [node for vertex in job.vertices for node in vertex.nodes if node.sink is not None]
     return [
@@ -108,43 +113,43 @@ def changed_sinks(metadata: CheckpointMetadata, job: JobGraph) -> list[str]:
 
 
 def _floats_became_decimals(metadata: CheckpointMetadata, was: NodeDescription, node: Node, job: JobGraph) -> bool:
-    """Whether nothing but this has changed: sums and means of decimals were float64 in version 1."""
+    """Tell whether the only change is that of version 1: sums and means of decimals were float64."""
     if not metadata.is_of_version_1:
         return False
     changed = set(_decimal_sums(node))
     if node.sink is not None and any(map(_decimal_sums, _above(node, job))):
-        changed = set(node.schema.names)  # on their way there columns get other names
+        changed = set(node.schema.names)  # operators before the sink may have renamed the columns
     fields = (_was_text(field, field.name in changed and pa.types.is_decimal(field.type)) for field in node.schema)
     return re.fullmatch(", ".join(fields), was.schema) is not None
 
 
 def _has_float_sums(metadata: CheckpointMetadata, node: Node, job: JobGraph) -> bool:
-    """Whether its rows may have float64 in the checkpoint, where they have decimals now."""
+    """Tell whether the node's rows may have float64 in the checkpoint where they have decimals now."""
     return metadata.is_of_version_1 and any(map(_decimal_sums, [node, *_above(node, job)]))
 
 
 def _decimal_sums(node: Node) -> tuple[str, ...]:
-    """Columns that an aggregation makes."""
+    """Return the output columns of an aggregation that sum decimals."""
     return tuple(node.attributes.get("decimal_sums", ()))
 
 
 def _was_text(field: pa.Field, was_float: bool) -> str:
-    """A pattern of what `_columns` says of it."""
+    """Return a pattern for the text of `_columns` for a field, which may have been a float."""
     now = re.escape(f"{field.name}: {field.type}")
     return f"(?:{now}|{re.escape(field.name)}: {pa.float64()})" if was_float else now
 
 
 def _above(node: Node, job: JobGraph) -> list[Node]:
-    """All nodes whose rows reach it."""
-    by_id = {each.id: each for vertex in job.vertices for each in vertex.nodes}
-    found: dict[int, Node] = {}
+    """Return all nodes whose rows reach the node."""
+    by_id = {other.id: other for vertex in job.vertices for other in vertex.nodes}
+    reached: dict[int, Node] = {}
     waiting = [node]
     while waiting:
         for edge in waiting.pop().inputs:
-            if edge.source not in found:
-                found[edge.source] = by_id[edge.source]
+            if edge.source not in reached:
+                reached[edge.source] = by_id[edge.source]
                 waiting.append(by_id[edge.source])
-    return list(found.values())
+    return list(reached.values())
 
 
 def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Mapping[int, int]) -> None:
@@ -161,42 +166,42 @@ def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_paralleli
 
 
 def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
-    """Data in flight need their way again."""
+    """Check that the data in flight of each exchange in the checkpoint can go on the same way."""
     ours = {exchange_key(edge, job): describe_exchange(edge, job) for edge in job.edges}
     sources = {exchange_key(edge, job): _source_node(edge, job) for edge in job.edges}
     chained = _chained(job)
     other = "resume from a savepoint, or from a checkpoint that was taken without unaligned=True"
     for was in metadata.exchanges:
-        what = f"checkpoint {metadata.id} of job {metadata.job!r} holds data that were in flight at {was.key!r}"
+        data = f"checkpoint {metadata.id} of job {metadata.job!r} holds data that were in flight at {was.key!r}"
         now = ours.get(was.key)
         if now is None and was.key in chained:
-            raise CheckpointError(f"{what}, and this job chains the two: {chained[was.key]}, or {other}")
+            raise CheckpointError(f"{data}, and this job chains the two: {chained[was.key]}, or {other}")
         if now is None:
-            raise CheckpointError(f"{what}, and this job has no such exchange: {other}")
-        goes_as_it_did = now.partitioning == was.partitioning or {now.partitioning, was.partitioning} <= _TO_ANY
-        if not goes_as_it_did or now.schema != was.schema:
-            were, are = f"{was.partitioning} of ({was.schema})", f"{now.partitioning} of ({now.schema})"
-            todo = _FLOATS_IN_FLIGHT if _has_float_sums(metadata, sources[was.key], job) else other
-            raise CheckpointError(f"{what}, which was {were} and now is {are}: {todo}")
+            raise CheckpointError(f"{data}, and this job has no such exchange: {other}")
+        is_same_way = now.partitioning == was.partitioning or {now.partitioning, was.partitioning} <= _TO_ANY
+        if not is_same_way or now.schema != was.schema:
+            before, after = f"{was.partitioning} of ({was.schema})", f"{now.partitioning} of ({now.schema})"
+            remedy = _FLOATS_IN_FLIGHT if _has_float_sums(metadata, sources[was.key], job) else other
+            raise CheckpointError(f"{data}, which was {before} and now is {after}: {remedy}")
         kind = was.partitioning.partition("(")[0]
-        if kind in _DEALT_ONCE and now.consumers != was.consumers:
-            why = _DEALT_ONCE[kind].format(was.consumers)
-            raise CheckpointError(f"{what}, where {why}, and this job has {now.consumers}: {other}")
+        if kind in _FIXED_SUBTASKS and now.consumers != was.consumers:
+            reason = _FIXED_SUBTASKS[kind].format(was.consumers)
+            raise CheckpointError(f"{data}, where {reason}, and this job has {now.consumers}: {other}")
 
 
 def _chained(job: JobGraph) -> dict[str, str]:
-    """By the key that the exchange would have, what makes one between two nodes that are chained."""
-    ways: dict[str, str] = {}
+    """Return, for each two chained nodes, how to get an exchange between them, by the key that it would have."""
+    remedies: dict[str, str] = {}
     for vertex in job.vertices:
         nodes = {node.id: node for node in vertex.nodes}
         for node in vertex.nodes[1:]:
             edge = node.inputs[0]
             tag = "" if edge.tag is None else f" ({edge.tag})"
-            ways[f"{node_key(nodes[edge.source])}{tag} -> {node_key(node)} [0]"] = (
+            remedies[f"{node_key(nodes[edge.source])}{tag} -> {node_key(node)} [0]"] = (
                 f"they need no exchange, since both have {vertex.parallelism} subtasks; put .rebalance() before "
-                f"{node.name!r} (.disable_chaining() if it was forward), give them as many subtasks again"
+                f"{node.name!r} (.disable_chaining() if it was forward), give them their old numbers of subtasks"
             )
-    return ways
+    return remedies
 
 
 def _kind(node: Node) -> str:

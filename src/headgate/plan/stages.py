@@ -1,4 +1,4 @@
-"""Which tasks of a job may run when: all at once while data stream, stage by stage when files are between them."""
+"""Decide which vertices of a job may run: all at once in streaming mode, stage after stage in batch mode."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ from headgate.plan.job_graph import JobGraph
 
 
 class Stages:
-    """The vertices of a plan that may run. In batch mode each is a stage of its own, and one may run when all subtasks
-    of all its producers have finished."""
+    """The vertices of a plan that may run. In batch mode each vertex is a stage: it may run when all subtasks of its
+    producers have finished."""
 
     def __init__(self, plan: ExecutionPlan, *, batch: bool) -> None:
         job = plan.job
         producers = {vertex.id: {edge.source for edge in job.inputs(vertex)} for vertex in job.vertices}
-        self._waiting = {vertex: wanted for vertex, wanted in producers.items() if wanted and batch}
+        #: By vertex, the producers that have not finished.
+        self._waiting = {vertex: unfinished for vertex, unfinished in producers.items() if unfinished and batch}
+        #: By vertex, how many subtasks have not finished.
         self._running = {vertex.id: vertex.parallelism for vertex in job.vertices}
         #: Vertices that run from the start.
         self.first = [vertex for vertex in producers if vertex not in self._waiting]
 
     def finished(self, vertex: int) -> list[int]:
-        """A subtask of the vertex has finished. Returns the vertices that may run now, and could not before."""
+        """Note that a subtask of the vertex has finished. Return the vertices that may start because of it."""
         self._running[vertex] -= 1
         if self._running[vertex]:
             return []
         for producers in self._waiting.values():
             producers.discard(vertex)
         ready = [waiting for waiting, producers in self._waiting.items() if not producers]
-        for each in ready:
-            del self._waiting[each]
+        for started in ready:
+            del self._waiting[started]
         return ready
 
 
 def at_once(job: JobGraph, *, batch: bool) -> list[set[int]]:
-    """Sets of vertices of which each holds all that may ever run at one time. In batch mode one for each vertex: with
-    it run only those that it neither waits for nor keeps waiting."""
+    """Return sets of vertices: all vertices that may run at one time are in one of the sets.
+
+    In batch mode there is a set for each vertex. It has the vertices that neither wait for this one nor make it wait.
+    """
     everything = {vertex.id for vertex in job.vertices}
     if not batch:
         return [everything]

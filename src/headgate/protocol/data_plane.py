@@ -1,4 +1,8 @@
-"""Create both ends of a data connection for the flow control that the job has chosen."""
+"""Create both ends of a data connection for the flow control that the job has chosen.
+
+The producer's end differs in its `Credit` alone: another rule for how much it may send is another class of these
+methods. The consumer's end differs in the receiver.
+"""
 
 from __future__ import annotations
 

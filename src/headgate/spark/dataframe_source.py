@@ -84,7 +84,7 @@ class DataFrameSource(Source):
         )
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless `position` is one in numbered splits."""
+        """Raise ValueError unless a reader of numbered splits can return `position`."""
         share_shape(shapes.count)(position, "the position")
 
     def release(self) -> None:

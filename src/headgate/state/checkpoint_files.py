@@ -1,4 +1,7 @@
-"""The files of checkpoints, by path or URI: written with a checksum, read only as they were written."""
+"""Reads and writes the files of checkpoints, by path or URI.
+
+Each file is written with a checksum. A reader refuses a file whose size or checksum differs.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +34,9 @@ from headgate.state.checkpoint_metadata import OTHER, StateFile, WrittenFile
 Payload = Iterable[bytes | memoryview | pa.Buffer]
 
 _CHUNK: Final = 8 << 20
-#: Bytes; other programs may write to the same folder.
+#: Bytes that are read of a probe: another program may have written a large file of that name.
 _LONGEST_PROBE: Final = 1 << 10
+#: What to do, for the end of an error.
 _ROOM: Final = "free some space there, or choose another folder"
 _RIGHTS: Final = "make it writable for the job's user on every machine, or choose another folder"
 _REACH: Final = "see that every machine of the job can use that folder"
@@ -47,8 +51,11 @@ _ADVICE: Final = {
 
 @contextmanager
 def storage_errors(path: str, done: str) -> Iterator[None]:
-    """Turns what a filesystem raises into a CheckpointError that names the file and says what to do: StorageError
-    where nothing can be said of the file itself."""
+    """Turn a filesystem's exceptions into a CheckpointError that names the file and says what to do.
+
+    `done` is what the caller tries, such as "written". StorageError, a subclass, means that the filesystem failed,
+    and that the file itself may be good.
+    """
     try:
         yield
     except FileNotFoundError as error:
@@ -62,8 +69,8 @@ def storage_errors(path: str, done: str) -> Iterator[None]:
 
 
 def write_file(path: str, payload: Payload) -> StateFile:
-    """Write a new file, and its folder where that is not there; nothing is left of it if that fails. Raises
-    CheckpointError."""
+    """Write a new file, and make its folder if it is missing. Raises CheckpointError, and leaves no part of the file
+    then."""
     checksum, size = xxhash.xxh3_64(), 0
     with storage_errors(path, "written"):
         filesystem, inside = locate(path)
@@ -84,20 +91,23 @@ def write_file(path: str, payload: Payload) -> StateFile:
 
 
 def write_at_once(path: str, content: bytes) -> None:
-    """Write a file that is there as a whole or not at all. Its folder must be there. Raises CheckpointError."""
+    """Write a file atomically: readers see all of it or none. Its folder must exist. Raises CheckpointError."""
     with storage_errors(path, "written"):
         write_whole(path, content)
 
 
 def read_file(path: str, most: int) -> bytes:
-    """All of a file. Raises CheckpointError, also for one of more than `most` bytes, of which nothing is read."""
+    """Return the content of a file. Raises CheckpointError; a file of more than `most` bytes is refused unread."""
     with _reading(path):
         return read_whole(path, most)
 
 
 def read_state(file: WrittenFile) -> pa.Buffer:
-    """What a task wrote. Raises CheckpointError when the file is gone or not as it was written, UnusableState when it
-    does not fit into this machine's memory."""
+    """Return the content of a file that a task wrote, checked against its size and checksum.
+
+    Raises CheckpointError when the file is missing or changed, and UnusableState when it is larger than this
+    machine's memory.
+    """
     with _reading(file.path), opened(file.path) as stream:
         _compare_size(file, stream.size())
         if file.size > (memory := machine_memory()):
@@ -111,7 +121,7 @@ def read_state(file: WrittenFile) -> pa.Buffer:
 
 
 def verify_state(file: WrittenFile) -> None:
-    """Like `read_state`, of any size in little memory."""
+    """Check a file as `read_state` does, in chunks of 8 MiB, so that a file of any size fits in memory."""
     checksum, size = xxhash.xxh3_64(), 0
     with _reading(file.path), opened(file.path) as stream:
         _compare_size(file, stream.size())
@@ -122,17 +132,17 @@ def verify_state(file: WrittenFile) -> None:
 
 
 def machine_memory() -> int:
-    """Bytes of physical memory."""
+    """Return this machine's physical memory in bytes."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """As `storage_errors`, for a file that may not be one of a checkpoint's at all."""
+    """Act as `storage_errors`, and turn a ValueError into a CheckpointError too: the file may be foreign."""
     with storage_errors(path, "read"):
         try:
             yield
-        except pa.ArrowInvalid:  # a ValueError, and of the filesystem
+        except pa.ArrowInvalid:  # a ValueError too, but `storage_errors` knows what to do
             raise
         except ValueError as error:
             raise CheckpointError(f"{path}: cannot be read, {error}; {OTHER}") from None
@@ -150,7 +160,7 @@ def _compare(file: WrittenFile, size: int, checksum: str) -> None:
 
 
 def require_files(files: Iterable[WrittenFile]) -> None:
-    """Raise CheckpointError unless all of them are there, with their sizes; their content is not read."""
+    """Raise CheckpointError unless every file exists and has its size. The content is not read."""
     for file in files:
         with storage_errors(file.path, "looked for"):
             filesystem, inside = locate(file.path)
@@ -162,8 +172,11 @@ def require_files(files: Iterable[WrittenFile]) -> None:
 
 
 def probe(path: str) -> None:
-    """Find out whether a folder can be used: create a file there, read it and remove it. Raises CheckpointError, and
-    ConfigError where no file can be created only if it is not there."""
+    """Check that a folder can be used: create the file `path` in it, read it and remove it.
+
+    Raises CheckpointError when one of these fails. Raises ConfigError when the filesystem replaces an existing file
+    although it was asked to create a new one: two programs could then both own the folder.
+    """
     with storage_errors(path, "written"):
         write_new(path, b"headgate")
         is_replaced = write_new(path, b"headgate")
@@ -179,31 +192,31 @@ def probe(path: str) -> None:
 
 
 def listed(folder: str) -> list[fs.FileInfo]:
-    """What is in a folder now; nothing if it is not there. Raises CheckpointError."""
+    """Return the entries of a folder; none if it does not exist. Raises CheckpointError."""
     with storage_errors(folder, "listed"):
         filesystem, inside = locate(folder)
         return listing(filesystem, inside)
 
 
 def is_there(path: str) -> bool:
-    """Whether there is such a file. Raises CheckpointError when that cannot be known."""
+    """Return whether the file exists. Raises CheckpointError when the filesystem cannot say."""
     with storage_errors(path, "looked for"):
         filesystem, inside = locate(path)
         return bool(filesystem.get_file_info(inside).type == fs.FileType.File)
 
 
 def remove_file(path: str) -> None:
-    """Also when it is not there. Raises CheckpointError."""
+    """Remove a file, if it exists. Raises CheckpointError."""
     with storage_errors(path, "removed"), suppress(FileNotFoundError):
         filesystem, inside = locate(path)
         filesystem.delete_file(inside)
 
 
 def make_folder(path: str) -> None:
-    """With those above it, unless they are there. Raises CheckpointError."""
+    """Make a folder and its missing parents. Raises CheckpointError."""
     with storage_errors(path, "made"):
         filesystem, inside = locate(path)
-        above = [os.path.dirname(inside)]  # folders that get an entry
+        above = [os.path.dirname(inside)]  # folders that get a new entry, which must reach the disk
         if isinstance(filesystem, fs.LocalFileSystem):
             while not os.path.exists(above[-1]):
                 above.append(os.path.dirname(above[-1]))
@@ -214,7 +227,8 @@ def make_folder(path: str) -> None:
 
 
 def remove_link(path: str) -> bool:
-    """A link on this machine, not what it leads to; whether it was one. Raises CheckpointError."""
+    """Remove a symbolic link on this machine, but not its target. Returns whether the path was a link. Raises
+    CheckpointError."""
     with storage_errors(path, "removed"):
         filesystem, inside = locate(path)
         is_link = isinstance(filesystem, fs.LocalFileSystem) and os.path.islink(inside)
@@ -224,7 +238,7 @@ def remove_link(path: str) -> bool:
 
 
 def remove_folder(path: str) -> None:
-    """With all that is in it, also when it is not there. Raises CheckpointError."""
+    """Remove a folder with its content, if it exists. Raises CheckpointError."""
     with storage_errors(path, "removed"), suppress(FileNotFoundError):
         filesystem, inside = locate(path)
         filesystem.delete_dir(inside)

@@ -1,9 +1,9 @@
-"""Which of a job's checkpoints count, when several programs have owned its folder.
+"""Decides which of a job's checkpoints count when several programs have owned its folder.
 
-Each program that starts or resumes a job claims its folder with an epoch (see `headgate.ownership`), and notes what it
-starts from before it changes anything. An older program that was paused may still complete a checkpoint then, from
-rows that its successor has produced again: that one must never count. So the checkpoints that count are those of the
-newest owner, then those up to what it started from, and so on back.
+Each program that starts or resumes a job claims the job's folder with an epoch (see `headgate.ownership`). Before it
+changes anything, it notes what it starts from. An older program that was paused may still complete a checkpoint later,
+from rows that its successor has produced again. That checkpoint must never count. So the checkpoints of the newest
+owner count. Of the owner before, those up to the newest owner's start count; and so on back to the first owner.
 """
 
 from __future__ import annotations
@@ -18,31 +18,37 @@ _FOLDER: Final = re.compile(r"chk-([1-9][0-9]{0,15})(?:-([1-9][0-9]{0,15}))?")
 
 
 class CheckpointName(NamedTuple):
-    """A checkpoint among those of a job. The first owner's, and those from before there were owners, have owner 1."""
+    """The name of a checkpoint within a job: its owner's epoch and its number.
+
+    The first owner is 1. Checkpoints of versions that knew no owners have owner 1, too.
+    """
 
     owner: int
     id: int
 
     @property
     def folder(self) -> str:
-        """Its folder within that of the job."""
+        """The name of its folder within the job's folder."""
         return f"chk-{self.id}" if self.owner == 1 else f"chk-{self.id}-{self.owner}"
 
     @staticmethod
     def of(folder: str) -> CheckpointName | None:
-        """The inverse; None for any other folder's name."""
-        found = _FOLDER.fullmatch(folder)
-        return found and CheckpointName(int(found[2] or 1), int(found[1]))
+        """Return the checkpoint whose folder has this name; None for a folder of another kind."""
+        match = _FOLDER.fullmatch(folder)
+        return match and CheckpointName(int(match[2] or 1), int(match[1]))
 
 
-#: Less than every checkpoint.
+#: No checkpoint; it sorts before every other name.
 NONE: Final = CheckpointName(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What an owner started from: the newest checkpoint that counted for it, `NONE` if none did, or one that is not
-    among those of the job, by path or URI."""
+    """What an owner started from.
+
+    `after` is the newest checkpoint that counted for it; `NONE` if none did. `uri` is the path or URI of a checkpoint
+    that is not one of this job's.
+    """
 
     after: CheckpointName = NONE
     uri: str | None = None
@@ -52,15 +58,17 @@ class Start:
 
     @staticmethod
     def from_json(values: Any) -> Start:
-        """Raises ValueError for what is not such a note."""
+        """Return the start that `to_json` noted. Raises ValueError for other values."""
         match values:
             case {"after": [int(owner), int(id_)], "uri": str() | None as uri}:
                 return Start(CheckpointName(owner, id_), uri)
-        raise ValueError(f"not what a program notes at its start: {str(values)[:80]}")
+        raise ValueError(f"a note of an owner's start has the wrong form: {str(values)[:80]}")
 
 
 def line(names: Collection[CheckpointName], starts: Mapping[int, Start]) -> Iterator[CheckpointName | str]:
-    """Those that count, the newest first; the last may be a path or URI. `starts` are by owner. An owner without one
+    """Yield the checkpoints that count, the newest first; the last may be a path or URI.
+
+    `names` are all complete checkpoints. `starts` says by owner what it started from; an owner without an entry
     claimed the folder and changed nothing.
 
     >>> names = [CheckpointName(1, 4), CheckpointName(1, 5), CheckpointName(1, 6), CheckpointName(2, 6)]

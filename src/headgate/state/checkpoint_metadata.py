@@ -1,8 +1,8 @@
-"""What a completed checkpoint consists of, and how its file `_metadata` says so.
+"""Describes a completed checkpoint, and converts the description to and from its file `_metadata`.
 
-The file is JSON: the format's name and version, a checksum of the rest, and the rest. Tasks' bytes are in files beside
-it, which it names without their folder, so that a checkpoint can be moved or copied as a whole. Where a job keeps its
-checkpoints it names its savepoints, too: there `_metadata` stands alone, and says in which folder the files are.
+The file is JSON: the format's name and version, a checksum of the rest, and the rest. The tasks' files lie beside it.
+It names them without their folder, so a user can move or copy a checkpoint as a whole. A job also lists its savepoints
+among its checkpoints: there a `_metadata` file lies alone, and names the folder of the tasks' files.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from headgate.state.shapes import MOST_JSON
 METADATA_FILE: Final = "_metadata"
 _FORMAT: Final = "headgate checkpoint"
 _VERSION: Final = 2
-#: What this Headgate reads: version 1 does not name the run.
+#: The versions that this Headgate reads. Version 1 does not name the run.
 _READ: Final = (1, 2)
-#: Savepoints are asked for, and kept until the user removes them.
+#: The user asks for a savepoint and removes it; the job takes and removes checkpoints itself.
 Kind: TypeAlias = Literal["checkpoint", "savepoint"]
-#: The largest id of a checkpoint: what every reader of JSON has exactly.
+#: The largest id of a checkpoint: the largest integer that every reader of JSON keeps exact.
 LAST_ID: Final = (1 << 53) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """Where a file is (a path or URI), how many bytes it has, and their xxh3 (64 bits, hexadecimal)."""
+    """A file that a task wrote: its path or URI, its size in bytes, and its checksum (xxh3 of 64 bits, hexadecimal)."""
 
     path: str
     size: int
@@ -41,14 +41,14 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class InFlightFile(WrittenFile):
-    """What was under way from and to one task, of these exchanges (by key)."""
+    """A file with the in-flight data of one task. `exchanges` are the keys of the exchanges that the data are of."""
 
     exchanges: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class StateFile(WrittenFile):
-    """What one task wrote: its state, and in a file of its own what was under way."""
+    """A file with the state of one task. `in_flight` is the file with its in-flight data, if there were any."""
 
     in_flight: InFlightFile | None = None
 
@@ -58,14 +58,17 @@ class StateFile(WrittenFile):
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> StateFile:
-        """From what `asdict` made of it."""
+        """Return the file that `asdict` turned into these values."""
         in_flight = values["in_flight"]
         return StateFile(**{**values, "in_flight": None if in_flight is None else InFlightFile(**in_flight)})
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A task that had ended by then holds no state. `positions` are those its source readers ended at, by node key."""
+    """A task that had ended before the checkpoint, and so has no state.
+
+    `positions` are where its source readers ended, by node key.
+    """
 
     positions: Mapping[str, Any] = field(default_factory=dict)
 
@@ -75,7 +78,10 @@ TaskState = StateFile | Finished
 
 @dataclass(frozen=True, slots=True)
 class VertexState:
-    """The tasks of one vertex, in the order of subtasks. `key` is the node key of its head, `nodes` those of all."""
+    """The tasks of one vertex, in the order of subtasks.
+
+    `key` is the key of the vertex's first node; `nodes` are the keys of all its nodes.
+    """
 
     key: str
     name: str
@@ -84,14 +90,16 @@ class VertexState:
     nodes: tuple[str, ...] = ()
 
     def has_any(self, keys: Collection[str]) -> bool:
-        """Whether one of these nodes was in its tasks."""
+        """Return whether the vertex contained one of these nodes."""
         return self.key in keys or any(node in keys for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
-    """A node that has something in the checkpoint. `kind` is source, sink or the operator's; `schema` that of its rows,
-    as text."""
+    """A node that has data in the checkpoint.
+
+    `kind` is "source", "sink" or the operator's kind. `schema` is the schema of the node's rows, as text.
+    """
 
     key: str
     name: str
@@ -101,8 +109,11 @@ class NodeDescription:
 
 @dataclass(frozen=True, slots=True)
 class ExchangeDescription:
-    """An exchange of which data are in the checkpoint: its key, how it distributes rows, their columns as text, and how
-    many subtasks it has at either end."""
+    """An exchange that has in-flight data in the checkpoint.
+
+    `partitioning` says how it distributes rows, `schema` is the rows' schema as text. `producers` and `consumers` are
+    numbers of subtasks.
+    """
 
     key: str
     partitioning: str
@@ -116,38 +127,38 @@ class CheckpointMetadata:
     """A completed checkpoint or savepoint."""
 
     id: int
-    #: When it was triggered, seconds since the epoch, and how many seconds it took.
+    #: When the driver triggered it, in seconds since the epoch, and how many seconds it took.
     timestamp: float
     duration: float
     job: str
     attempt: int
     vertices: tuple[VertexState, ...]
     nodes: tuple[NodeDescription, ...]
-    #: What `Sink.commit` is to be given, by node key.
+    #: What the driver passes to `Sink.commit`, by node key.
     pending: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    #: What sources found out on the driver when the job started, by node key; JSON values.
+    #: What each source prepared on the driver when the job started, by node key; JSON values.
     prepared: Mapping[str, Any] = field(default_factory=dict)
     kind: Kind = "checkpoint"
-    #: Where the files are, if not beside this: among its checkpoints a job names its savepoints, too.
+    #: Where the tasks' files are, if not beside `_metadata`: see the module on savepoints.
     folder: str | None = None
-    #: Those of which data are in it; none in a checkpoint that was aligned everywhere.
+    #: The exchanges that have in-flight data in it; none in a fully aligned checkpoint.
     exchanges: tuple[ExchangeDescription, ...] = ()
     #: The run that took it; "" in checkpoints of version 1.
     run: str = ""
 
     @property
     def is_of_version_1(self) -> bool:
-        """Whether an earlier version wrote it, which did not name the run."""
+        """Whether format version 1 wrote it, which did not name the run."""
         return not self.run
 
     @property
     def states(self) -> Iterator[StateFile]:
-        """Of all tasks that had something to write."""
+        """The state files of all tasks that wrote one."""
         return (task for vertex in self.vertices for task in vertex.tasks if isinstance(task, StateFile))
 
     @property
     def files(self) -> Iterator[WrittenFile]:
-        """All there are beside the metadata."""
+        """All files of the checkpoint but `_metadata`."""
         for state in self.states:
             yield state
             if state.in_flight is not None:
@@ -155,37 +166,39 @@ class CheckpointMetadata:
 
     @property
     def size(self) -> int:
-        """Bytes of all tasks' state, and of what was in flight."""
+        """Bytes of all tasks' state and in-flight data."""
         return sum(file.size for file in self.files)
 
     @property
     def in_flight_bytes(self) -> int:
-        """Bytes of what was in flight."""
+        """Bytes of all tasks' in-flight data."""
         return sum(state.in_flight_bytes for state in self.states)
 
     def to_bytes(self) -> bytes:
-        """The content of its `_metadata`. Raises CheckpointError for what JSON does not have, and for more than anybody
-        reads."""
+        """Return the content of `_metadata`. Raises CheckpointError for values that JSON cannot hold, and for more
+        bytes than a reader accepts."""
         try:
-            made = {**asdict(self), "vertices": [_vertex_to_json(vertex) for vertex in self.vertices]}
-            body = json.loads(json.dumps(made))  # JSON makes strings of other keys, and lists of tuples
+            values = {**asdict(self), "vertices": [_vertex_to_json(vertex) for vertex in self.vertices]}
+            # The checksum is that of what a reader gets: JSON turns all keys into strings, and tuples into lists.
+            body = json.loads(json.dumps(values))
             checksum = _checksum(body)
             _SHAPE(body, "checkpoint")
         except (TypeError, ValueError, RecursionError) as error:
             raise CheckpointError(f"checkpoint {self.id}: what a source or sink keeps is not plain: {error}") from error
-        content = {"format": _FORMAT, "version": _VERSION, "checksum": checksum, "checkpoint": body}
-        found = (json.dumps(content, indent=1, sort_keys=True) + "\n").encode()
-        if len(found) > MOST_JSON:
+        document = {"format": _FORMAT, "version": _VERSION, "checksum": checksum, "checkpoint": body}
+        content = (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
+        if len(content) > MOST_JSON:
             raise CheckpointError(
-                f"checkpoint {self.id}: {METADATA_FILE} would have {len(found)} bytes, and {MOST_JSON} is the most; "
+                f"checkpoint {self.id}: {METADATA_FILE} would have {len(content)} bytes, and {MOST_JSON} is the most; "
                 "read fewer, larger files, have sinks finish fewer of them (fewer folders of partition_by, shorter "
                 "intervals), or lower the parallelism"
             )
-        return found
+        return content
 
     @staticmethod
     def from_bytes(content: bytes, folder: str) -> CheckpointMetadata:
-        """The inverse; `folder` is where the files are. Raises CheckpointError, which names the file."""
+        """Return the checkpoint that `content` of `_metadata` in `folder` describes. Raises CheckpointError, which
+        names the file."""
         place = f"{folder}/{METADATA_FILE}"
         try:
             whole = json.loads(content)
@@ -215,7 +228,7 @@ class CheckpointMetadata:
 #: What to do when a checkpoint is of no use.
 OTHER: Final = "start from another checkpoint"
 
-# --- what the JSON looks like; what sources and sinks put in is theirs
+# --- the shape of the JSON; sources and sinks may put in any plain values of their own
 
 _COUNT: Final = shapes.whole(1, 1 << 31)
 _YEAR_9999: Final = 253_000_000_000.0

@@ -1,11 +1,13 @@
-"""Where the checkpoints of a job are: a folder by path or URI, `<uri>/<job>/chk-<id>` for each, `chk-<id>-<owner>` for
-those of all owners but the first (see `headgate.ownership`); `<uri>/<job>/owners` says who they were.
+"""`CheckpointStorage`: stores, finds and removes the checkpoints of a job.
 
-Tasks write files into a checkpoint's folder; each has a name of its own, so no task writes over what another one wrote
-- not a task of an older attempt, nor another run of the job. The driver writes `_metadata`, which names those that
-count, last and at once: a checkpoint is complete when it is there, and nothing without it is one.
+A checkpoint has the folder `<uri>/<job>/chk-<id>`, by path or URI. Those of all owners but the first are in
+`chk-<id>-<owner>` (see `headgate.ownership`). `<uri>/<job>/owners` records the owners.
 
-Only the owner stores and removes checkpoints, and removes none of a newer owner.
+Tasks write files into a checkpoint's folder. Each file has a unique name, so no task overwrites a file of another task,
+attempt or run. Last, the driver writes `_metadata` atomically, which names the files that count. A checkpoint is
+complete when this file exists.
+
+Only the owner stores and removes checkpoints. It removes none of a newer owner.
 """
 
 from __future__ import annotations
@@ -46,55 +48,64 @@ from headgate.state.shapes import MOST_JSON
 
 log = logging.getLogger(__name__)
 
-#: How many completed checkpoints are kept.
+#: How many completed checkpoints a job retains by default.
 KEEP: Final = 3
 _SAVEPOINT: Final = re.compile(r"sp-([1-9][0-9]*)-[0-9a-f]+")
 _LONGEST_NAME: Final = 80
 
 
 class CheckpointStorage:
-    """The checkpoints of one job. It holds no connection. Everything that it does raises CheckpointError, which names
-    the file and says what to do; what only the owner may do raises Superseded in a program that is not."""
+    """The checkpoints of one job below a folder, by path or URI. It holds no connection.
+
+    Every method raises CheckpointError, which names the file and says what to do. Methods that only the owner may call
+    raise Superseded in another program.
+    """
 
     def __init__(self, uri: str | os.PathLike[str], job: str) -> None:
         self.job = job
         self.folder = f"{absolute(uri).rstrip('/')}/{_folder_name(job)}"
         self._owners = f"{self.folder}/owners"
         self._ownership: Ownership | None = None
-        #: What owners started from: each notes it once, and on S3 each one that is read costs two requests.
+        #: What owners started from, as read so far: a note hardly changes, and on S3 each read costs two requests.
         self._known: dict[int, Start] = {}
         self._newest_at_claim = NONE
-        #: Whether all checkpoints that are kept are this owner's, and what older ones noted is still there.
+        #: Whether all retained checkpoints are this owner's while notes of older owners still exist; and whether that
+        #: was ever so.
         self._is_alone = self._has_been_alone = False
 
     def folder_of(self, checkpoint: int) -> str:
-        """The path or URI of one of this owner's checkpoints, which `load_checkpoint` understands."""
+        """Return the path or URI of one of this owner's checkpoints, for `load_checkpoint`."""
         return self._path(CheckpointName(self.owner, checkpoint))
 
     def _path(self, name: CheckpointName) -> str:
         return f"{self.folder}/{name.folder}"
 
     def check(self) -> None:
-        """Before a job starts: it can be written to, and what is written can be read and removed. Raises ConfigError
-        for a filesystem that cannot tell which of two programs owns the folder."""
+        """Check, before a job starts, that the folder can be written, read and cleaned.
+
+        Raises ConfigError for a filesystem that cannot say which of two programs owns the folder.
+        """
         make_folder(self.folder)
         probe(f"{self.folder}/.probe-{uuid.uuid4().hex}")
 
-    # --- whose it is
+    # --- ownership
 
     @property
     def owner(self) -> int:
-        """This program's epoch; 1, that of the first owner, where it has claimed nothing."""
+        """This program's epoch; 1, the first owner's, if it has claimed nothing."""
         return 1 if self._ownership is None else self._ownership.epoch
 
     def newest_owner(self) -> int:
-        """The epoch of the newest owner there is; 0 for none."""
+        """Return the epoch of the newest owner; 0 for none."""
         with storage_errors(self._owners, "listed"):
             return Ownership(self._owners, Program.this("")).newest()
 
     def claim(self, program: Program, least: int = 1, known: int | None = None) -> int:
-        """Take over, with an epoch of `least` or more, which is returned. Until `start` nothing of an older owner may
-        be touched. Raises CheckpointError if there is a newer owner than the one that is `known`."""
+        """Make this program the owner, and return its epoch, which is `least` or more.
+
+        Until `start`, the program must not change files of older owners. Raises CheckpointError if `known` is an epoch
+        and an owner newer than it exists.
+        """
         ownership = Ownership(self._owners, program)
         least = max(least, 1 + max((name.owner for name in self._begun()), default=0))
         with storage_errors(self._owners, "claimed"):
@@ -109,13 +120,15 @@ class CheckpointStorage:
                         'take over from it with resume="latest-if-any"'
                     )
         self._ownership = ownership
-        # An older owner may complete another one from now on, which must not count for a job that starts afresh.
+        # An older owner may still complete a checkpoint, which must not count for a job that starts from nothing.
         self._newest_at_claim = next((name for name in self._line() if isinstance(name, CheckpointName)), NONE)
         return epoch
 
     def start(self, resumed: str | None) -> None:
-        """The owner starts from the checkpoint in this folder, None: from nothing. From now on a checkpoint of an older
-        owner does not count if it completes only now."""
+        """Note that the owner starts from the checkpoint in the folder `resumed`; None: from nothing.
+
+        A checkpoint that an older owner completes after this call does not count.
+        """
         assert self._ownership is not None
         with storage_errors(self._owners, "written"):
             self._ownership.note(self._start_from(resumed).to_json())
@@ -128,7 +141,7 @@ class CheckpointStorage:
         return Start(name) if name is not None and folder == self.folder else Start(uri=resumed)
 
     def require_owner(self) -> None:
-        """Raise Superseded if another program has taken over."""
+        """Raise Superseded if another program has become the owner."""
         if self._ownership is not None:
             with storage_errors(self._owners, "listed"):
                 self._ownership.check()
@@ -136,18 +149,20 @@ class CheckpointStorage:
     # --- writing
 
     def next_id(self) -> int:
-        """For the first checkpoint of a run: above those of all runs before."""
+        """Return the number for a run's first checkpoint, above the numbers of all former runs."""
         return 1 + max((name.id for name in self._begun()), default=0)
 
     def complete(self, metadata: CheckpointMetadata) -> str:
-        """All tasks have written: from now on the checkpoint counts. Returns its path or URI."""
+        """Make a checkpoint count, after all its tasks have written. Returns its path or URI."""
         self.require_owner()
         return store(self.folder_of(metadata.id), metadata)
 
     def retain(self, keep: int = KEEP) -> None:
-        """Remove all but the newest `keep` checkpoints that count, and what is left of given-up ones before the newest.
-        Savepoints do not count: they may be moved or removed. What cannot be removed is named in a warning, and tried
-        again the next time."""
+        """Remove all but the newest `keep` checkpoints that count, and the rests of abandoned ones before the newest.
+
+        Savepoints are not among the `keep`, for the user may move or remove them. A warning names each folder that
+        cannot be removed; the next call tries it again.
+        """
         self._remove(lambda: self._take_stock(keep))
         if self._is_alone and self._ownership is not None:
             try:
@@ -156,9 +171,11 @@ class CheckpointStorage:
                 log.warning("job %r: what older owners noted is left: %s", self.job, error)
 
     def _forget_older(self, ownership: Ownership) -> None:
-        """What older owners started from decides which of their checkpoints count. From now on none does, also of those
-        that they may still complete. That is on record before their notes are removed: who reads notes meanwhile, in
-        order, finds the older ones or this."""
+        """Remove the notes of older owners, so that no checkpoint of theirs counts, also none that they complete later.
+
+        First this owner notes that it starts after none of them. Only then the older notes are removed. A program that
+        reads the notes in between, in order, finds the older ones or the new one.
+        """
         with storage_errors(self._owners, "written"):
             if self._starts().get(self.owner, Start()).uri is None:
                 self._known[self.owner] = Start(NONE)
@@ -168,27 +185,27 @@ class CheckpointStorage:
         self._is_alone = False
 
     def remove_incomplete(self, last: int) -> None:
-        """Remove what given-up checkpoints have left: this owner's up to the number `last`, and all of older owners."""
+        """Remove abandoned checkpoints: this owner's up to the number `last`, and all of older owners."""
         self._remove(lambda: [name for name in self._incomplete() if name <= (self.owner, last)])
 
     def _remove(self, find: Callable[[], list[CheckpointName]]) -> None:
         self.require_owner()
         try:
-            found = find()
+            names = find()
         except CheckpointError as error:
             log.warning("job %r: old checkpoints are left: %s", self.job, error)
             return
-        for name in found:
+        for name in names:
             try:
                 discard(self._path(name))
             except CheckpointError as error:
                 log.warning("job %r: an old checkpoint is left: %s", self.job, error)
 
     def _take_stock(self, keep: int) -> list[CheckpointName]:
-        """Find what `retain` removes, and note whether all that is kept is this owner's."""
+        """Return what `retain` removes, and note whether all retained checkpoints are this owner's."""
         counting = [name for name in self._line() if isinstance(name, CheckpointName)]
-        kept = list(islice(filter(self._has_files, counting), keep))
-        first = kept[-1] if len(kept) == keep else NONE
+        retained = list(islice(filter(self._has_files, counting), keep))
+        first = retained[-1] if len(retained) == keep else NONE
         newest = counting[0] if counting else NONE
         if first.owner == self.owner and not self._has_been_alone:
             self._is_alone = self._has_been_alone = True
@@ -198,7 +215,7 @@ class CheckpointStorage:
         return [name for name in self._begun() if not self._is_complete(name)]
 
     def _has_files(self, name: CheckpointName) -> bool:
-        """Whether it has files of its own, as far as can be told: it does not only name a savepoint."""
+        """Return whether the checkpoint has its own files: false if it names a savepoint, or cannot be read."""
         try:
             return self.load(self._path(name)).kind == "checkpoint"
         except CheckpointError:
@@ -207,31 +224,33 @@ class CheckpointStorage:
     # --- reading
 
     def completed(self) -> list[str]:
-        """The folders of those that count, the newest first. The last may be that of a savepoint or of another job's
-        checkpoint, which this job was started from."""
+        """Return the folders of the checkpoints that count, the newest first.
+
+        The last may be the folder of a savepoint, or of another job's checkpoint, that this job started from.
+        """
         return [name if isinstance(name, str) else self._path(name) for name in self._line()]
 
     def completed_by_owner(self) -> list[str]:
-        """Those among them that this program has taken."""
+        """Return the folders of those `completed` checkpoints that this program has taken."""
         return [self._path(name) for name in self._line() if isinstance(name, CheckpointName) and name[0] == self.owner]
 
     def load(self, folder: str) -> CheckpointMetadata:
-        """What a completed checkpoint consists of; its files are not looked at."""
+        """Return the metadata of a completed checkpoint, without looking at its files."""
         metadata = load_checkpoint(folder)
         if metadata.job != self.job and folder.startswith(f"{self.folder}/"):
             raise CheckpointError(f"{folder}/{METADATA_FILE}: is of job {metadata.job!r}, not {self.job!r}; {OTHER}")
         return metadata
 
     def prepared(self) -> list[Any] | None:
-        """What sources and sinks were prepared with, in all checkpoints that count; None if one cannot be read."""
+        """Return what sources and sinks prepared, in all checkpoints that count; None if one cannot be read."""
         try:
-            return [each for folder in self.completed() for each in self.load(folder).prepared.values()]
+            return [value for folder in self.completed() for value in self.load(folder).prepared.values()]
         except CheckpointError:
             return None
 
     def latest_usable(self) -> str | None:
-        """The newest completed checkpoint whose files are all as they were written; None if there is none. Those that
-        are passed over are named in a warning."""
+        """Return the folder of the newest checkpoint that counts and whose files are all unchanged; None if there is
+        none. A warning names each one that is skipped."""
         for folder in self.completed():
             try:
                 verify_checkpoint(self.load(folder))
@@ -257,27 +276,29 @@ class CheckpointStorage:
         return is_there(f"{self._path(name)}/{METADATA_FILE}")
 
     def _begun(self) -> list[CheckpointName]:
-        """All there are, complete or not; no job gives a number that is too large."""
+        """Return all checkpoints, complete or not. A folder with a number too large is not a job's."""
         names = [name for name in map(CheckpointName.of, _folders(self.folder)) if name is not None]
         return [name for name in names if name.id <= LAST_ID]
 
 
 def savepoint_folder(uri: str | os.PathLike[str], job: str, checkpoint: int, run: str) -> str:
-    """Where a savepoint goes below a folder that is given: `<uri>/<job>/sp-<id>-<run>`, for several runs may give one
-    the same number; `run` is hexadecimal."""
+    """Return the folder of a savepoint, `<uri>/<job>/sp-<id>-<run>`.
+
+    `run` is hexadecimal; it is part of the name because two runs may use one number.
+    """
     return f"{CheckpointStorage(uri, job).folder}/sp-{checkpoint}-{run}"
 
 
 def write_part(
     folder: str, attempt: int, task: str, payload: Payload, kind: Literal["state", "in-flight"] = "state"
 ) -> StateFile:
-    """Write a task's part into the folder of a checkpoint or savepoint. Called where the task runs."""
+    """Write a task's file into the folder of a checkpoint or savepoint. The task's own process calls this."""
     name = f"{attempt}-{_safe(task)[:_LONGEST_NAME]}-{uuid.uuid4().hex[:12]}.{kind}"
     return write_file(f"{folder}/{name}", payload)
 
 
 def store(folder: str, metadata: CheckpointMetadata) -> str:
-    """Make the checkpoint or savepoint in a folder complete: all its files must be there. Returns the folder."""
+    """Make the checkpoint or savepoint in a folder complete. All its files must exist. Returns the folder."""
     require_files(metadata.files)
     make_folder(folder)
     write_at_once(f"{folder}/{METADATA_FILE}", metadata.to_bytes())
@@ -285,15 +306,18 @@ def store(folder: str, metadata: CheckpointMetadata) -> str:
 
 
 def discard(folder: str) -> None:
-    """Remove a checkpoint or savepoint, also one that is not complete. It stops to count first. Of a link nothing but
-    the link goes."""
+    """Remove a checkpoint or savepoint, complete or not. `_metadata` goes first, so it stops to count at once.
+
+    If the folder is a symbolic link, only the link is removed.
+    """
     if not remove_link(folder):
         remove_file(f"{folder}/{METADATA_FILE}")
         remove_folder(folder)
 
 
 def load_checkpoint(uri: str | os.PathLike[str]) -> CheckpointMetadata:
-    """The checkpoint or savepoint in a folder, by path or URI; its files are not looked at. Raises CheckpointError."""
+    """Return the metadata of the checkpoint or savepoint in a folder, by path or URI, without looking at its files.
+    Raises CheckpointError."""
     folder = absolute(uri).rstrip("/").removesuffix(f"/{METADATA_FILE}")
     path = f"{folder}/{METADATA_FILE}"
     if not is_there(path):
@@ -309,14 +333,17 @@ def load_checkpoint(uri: str | os.PathLike[str]) -> CheckpointMetadata:
 
 
 def verify_checkpoint(metadata: CheckpointMetadata) -> None:
-    """Read all files of a checkpoint. Raises CheckpointError for the first that is not as it was written."""
+    """Read all files of a checkpoint. Raises CheckpointError for the first one that is missing or changed."""
     for file in metadata.files:
         verify_state(file)
 
 
 def find_checkpoints(uri: str | os.PathLike[str]) -> list[str]:
-    """The folders of all checkpoints and savepoints, complete or not, that a path or URI stands for: one, those of a
-    job, or those of all jobs in a folder; the newest of each job first. Raises CheckpointError."""
+    """Return the folders of the checkpoints and savepoints, complete or not, at a path or URI.
+
+    It may be that of one checkpoint, of a job, or of a folder of jobs. The newest of each job comes first. Raises
+    CheckpointError.
+    """
     folder = absolute(uri).rstrip("/").removesuffix(f"/{METADATA_FILE}")
     if _rank(folder.rpartition("/")[2]) or is_there(f"{folder}/{METADATA_FILE}"):
         return [folder]
@@ -325,15 +352,15 @@ def find_checkpoints(uri: str | os.PathLike[str]) -> list[str]:
     if own:
         return [f"{folder}/{name}" for name in sorted(own, key=lambda name: (own[name], name), reverse=True)]
     jobs = [f"{folder}/{name}" for name in sorted(names)]
-    return [each for job in jobs if any(map(_rank, _folders(job))) for each in find_checkpoints(job)]
+    return [folder for job in jobs if any(map(_rank, _folders(job))) for folder in find_checkpoints(job)]
 
 
 def _rank(folder: str) -> int | None:
-    """The number of a checkpoint or savepoint by its folder's name; None for any other folder."""
+    """Return the number of the checkpoint or savepoint whose folder has this name; None for other folders."""
     if name := CheckpointName.of(folder):
         return name.id
-    found = _SAVEPOINT.fullmatch(folder)
-    return found and int(found[1])
+    match = _SAVEPOINT.fullmatch(folder)
+    return match and int(match[1])
 
 
 def _folders(folder: str) -> list[str]:
@@ -341,7 +368,7 @@ def _folders(folder: str) -> list[str]:
 
 
 def _folder_name(job: str) -> str:
-    """A job's name, as any filesystem takes it; different names stay different."""
+    """Return a folder name for a job that any filesystem accepts; different jobs get different names."""
     safe = _safe(job)[:_LONGEST_NAME]
     if safe == job and not _rank(job):
         return safe

@@ -1,8 +1,8 @@
-"""Copies of what an operator holds, made between two batches for a snapshot: nothing is worked out then, so the task
-stands still for a moment only. From the copy the snapshot is made later, on another thread.
+"""Copies the state of an operator between two batches, for a snapshot.
 
-Columns that only grow at their end (keys, and what stands for them) are not even copied: both go on with the same
-array, until the operator throws out what is not used any more, and then it takes a new one.
+The task stops only for the copy. Another thread computes the snapshot from the copy later. Columns that only grow at
+their end, such as those of keys, are not even copied: operator and copy share one array. When the operator removes
+unused entries, it moves to a new array and leaves the old one to the copy.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Holder = TypeVar("Holder")
 
 @runtime_checkable
 class Freezable(Protocol):
-    """What knows how to be copied for a snapshot."""
+    """An object that can copy itself for a snapshot."""
 
     def frozen(self) -> Self:
-        """What is held now, for reading only; what changes later does not change it."""
+        """Return a copy for reading only, which later changes of the original do not change."""
 
 
 def frozen(holder: Holder) -> Holder:
-    """A copy of the object, and of those of its attributes that can be frozen. What else it has must be immutable, or
-    not be read."""
-    mine = copy.copy(holder)
+    """Return a copy of the object whose freezable attributes are frozen. The copy shares all other attributes: they
+    must be immutable, or readers must not use them."""
+    duplicate = copy.copy(holder)
     for name, part in vars(holder).items():
         if isinstance(part, Freezable):
-            setattr(mine, name, part.frozen())
-    return mine
+            setattr(duplicate, name, part.frozen())
+    return duplicate

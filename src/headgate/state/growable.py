@@ -12,8 +12,11 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 class Growable(Generic[Scalar]):
-    """`values` is the filled part, a view that later growth may leave behind: take it again for each use. What is in it
-    stays as it is if no caller writes to it: neither growth nor `replace` does."""
+    """A NumPy array that grows at its end; `values` is its filled part.
+
+    `values` is a view, and after growth a new one: take it again for each use. Growth and `replace` do not change what
+    an older view shows.
+    """
 
     __slots__ = ("_data", "_fill", "_size")
 
@@ -34,7 +37,7 @@ class Growable(Generic[Scalar]):
         return self._data.nbytes
 
     def resize(self, size: int) -> None:
-        """Grow to this size; what is new holds the fill value."""
+        """Grow to `size` elements; new elements hold the fill value."""
         if size > len(self._data):
             grown = np.empty(max(size, 2 * len(self._data), _LEAST), self._data.dtype)
             grown[: self._size] = self.values
@@ -43,23 +46,23 @@ class Growable(Generic[Scalar]):
         self._size = size
 
     def append(self, values: npt.NDArray[Scalar]) -> None:
-        """Put values behind what is there."""
+        """Add values at the end."""
         begin = self._size
         self.resize(begin + len(values))
         self._data[begin : self._size] = values
 
     def replace(self, values: npt.NDArray[Scalar]) -> None:
-        """Hold these values alone, in memory that is new: a snapshot may still be made of what was there."""
+        """Replace all values by these, in new memory: a snapshot may still read the old memory."""
         self._data = np.empty(max(min(len(self._data), 2 * len(values)), _LEAST), self._data.dtype)
         self._size = 0
         self.append(values)
 
     def frozen(self) -> Self:
-        """A copy for reading, of what is there now."""
+        """Return a copy for reading only."""
         return self._reader(self.values.copy())
 
     def shared(self) -> Self:
-        """The same as `frozen`, without copying: for arrays that are appended to and replaced, never written into."""
+        """Return a reader of the same memory: for arrays that are only appended to and replaced, never written into."""
         return self._reader(self.values)
 
     def _reader(self, values: npt.NDArray[Scalar]) -> Self:

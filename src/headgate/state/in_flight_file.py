@@ -1,7 +1,7 @@
-"""In-flight data as one task's file of a checkpoint has it: by channel, the bytes of elements.
+"""Encodes one task's in-flight data as a file of a checkpoint: the bytes of elements, by channel.
 
-A file is a head (magic, version, length of the index), the index in JSON, and the bytes of one part behind the other.
-Checksums are those of all files of a checkpoint.
+A file is a head (magic, version, length of the index), the index in JSON, and the bytes of all parts, one after the
+other. It holds no checksum of its own: `_metadata` holds those of all files.
 """
 
 from __future__ import annotations
@@ -36,8 +36,11 @@ _INDEX: Final = shapes.items(
 
 @dataclass(frozen=True, slots=True)
 class ChannelPart:
-    """Which channel the bytes are of: the exchange's key, and subtasks. `received` says which part: what the consumer
-    had received, or else what still stood at the producer and resumes from there."""
+    """One end of a channel, which has in-flight bytes.
+
+    `exchange` is the exchange's key; `producer` and `consumer` are subtasks. `received` is true for what the consumer
+    had received, and false for what still waited at the producer, which sends it after a restart.
+    """
 
     exchange: str
     producer: int
@@ -45,19 +48,19 @@ class ChannelPart:
     received: bool
 
 
-#: The pieces of a part one behind the other.
+#: The parts of a task, each as its pieces of bytes, one after the other.
 InFlightData = Sequence[tuple[ChannelPart, Sequence[memoryview]]]
 
 
 def encode_in_flight(data: InFlightData) -> list[bytes | memoryview]:
-    """As a file's content, in pieces."""
+    """Return the content of the file, in pieces."""
     index = [{**asdict(part), "size": sum(map(len, pieces))} for part, pieces in data]
     text = json.dumps(index).encode()
     return [_HEAD.pack(_MAGIC, _VERSION, len(text)), text, *(piece for _, pieces in data for piece in pieces)]
 
 
 def decode_in_flight(content: pa.Buffer) -> dict[ChannelPart, memoryview]:
-    """The inverse; the bytes are views of `content`. Raises CheckpointError for what is no such file."""
+    """Return the bytes of each part, as views of `content`. Raises CheckpointError for a torn or foreign file."""
     view = memoryview(content).cast("B")
     try:
         magic, version, length = _HEAD.unpack_from(view)
@@ -65,18 +68,18 @@ def decode_in_flight(content: pa.Buffer) -> dict[ChannelPart, memoryview]:
             raise CheckpointError(f"in-flight data of version {version} with magic {magic!r} cannot be read here")
         shapes.check_length(length)
         at = _HEAD.size + length
-        found = {}
+        parts = {}
         index = json.loads(bytes(view[_HEAD.size : at]))
         _INDEX(index, "the index")
         for entry in index:
             size = entry.pop("size")
             part = ChannelPart(**entry)
-            if part in found:
+            if part in parts:
                 raise ValueError(f"{part} is there twice")
-            found[part] = view[at : at + size]
+            parts[part] = view[at : at + size]
             at += size
     except (struct.error, ValueError, RecursionError) as error:
         raise UnusableState(f"in-flight data cannot be read: {type(error).__name__}: {error}") from None
     if at != len(view):
         raise CheckpointError(f"in-flight data are torn: {len(view)} bytes where there should be {at}")
-    return found
+    return parts

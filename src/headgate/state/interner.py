@@ -1,4 +1,4 @@
-"""Byte strings to dense ids and back: each different string is kept once, in NumPy arrays."""
+"""`Interner`: maps byte strings to dense ids and back. It holds each different string once, in NumPy arrays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from headgate.state.slot_table import SlotTable
 
 
 class Interner(SlotTable[PackedBytes]):
-    """Ids are the slots. `hashing` is there to test that hashes are never trusted."""
+    """A table of byte strings; the id of a string is its slot.
+
+    Tests pass a bad `hashing` to show that two strings with one hash stay different.
+    """
 
     def __init__(self, hashing: Callable[[PackedBytes], UInt64s] = hash_bytes) -> None:
         super().__init__()
@@ -31,23 +34,23 @@ class Interner(SlotTable[PackedBytes]):
         return super().nbytes + sum(array.nbytes for array in arrays)
 
     def find_or_add(self, packed: PackedBytes) -> Int64s:
-        """The id of each string; new strings get new ones."""
+        """Return the id of each string; new strings get new ids."""
         return self._find_or_add(packed, self._hashing(packed))
 
     def known_ids(self, packed: PackedBytes) -> Int64s:
-        """The id of each string, -1 for those that are not there."""
+        """Return the id of each string, -1 for unknown ones. Nothing is added."""
         return self._find_known(packed, self._hashing(packed))
 
     def strings(self, ids: Int64s, nulls: Bools | None, kind: pa.DataType) -> pa.Array:
-        """The strings of these ids as a column of type `kind`."""
+        """Return the strings of these ids as a column of type `kind`, null where `nulls` is true."""
         return unpack(self._packed().take(ids), nulls, kind)
 
     def frozen(self) -> Self:
-        """What is held now, for `strings` only."""
-        mine = copy.copy(self)
+        """Return a copy for a snapshot. Only its `strings` may be used."""
+        reader = copy.copy(self)
         for name in ("_first", "_second", "_lengths", "_tail_starts", "_tail"):
-            setattr(mine, name, getattr(self, name).shared())
-        return mine
+            setattr(reader, name, getattr(self, name).shared())
+        return reader
 
     def keep(self, ids: Int64s) -> None:
         """Forget all other strings; `ids`, all different, become 0, 1, 2 ..."""
@@ -75,7 +78,7 @@ class Interner(SlotTable[PackedBytes]):
         return same
 
     def _compare_tails(self, wanted: PackedBytes, slots: Int64s, same: Bools) -> None:
-        """Clear `same` where heads and lengths agree and the rest does not."""
+        """Clear `same` where the heads and lengths of two strings agree and their tails differ."""
         rows = np.flatnonzero(same & (tail_words(wanted.lengths) > 0) & (slots >= 0))
         counts = tail_words(wanted.lengths.take(rows))
         here, starts = flat_ranges(wanted.tail_starts.take(rows), counts)

@@ -1,4 +1,4 @@
-"""`KeyTable`: keys of any columns to dense slots, and back to columns of the types they came in."""
+"""`KeyTable`: maps keys of one or more columns to dense slots, and back to columns of the same types."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from headgate.state.interner import Interner
 from headgate.state.snapshot import KEY_GROUP
 from headgate.state.words import WordTable
 
-#: One bit per column in the word of nulls, its sign bit left alone.
+#: The word of nulls has one bit for each column, and its sign bit is not used.
 _MOST_COLUMNS = 63
 
 
 class _Codec(Protocol):
-    """One key column as words and back."""
+    """The encoding of one key column as `width` words for each row, and back."""
 
     width: int
 
@@ -45,19 +45,20 @@ class _Codec(Protocol):
     def nbytes(self) -> int: ...
 
     def encode(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
-        """The words of each row; without `add`, -1 where a value that was never seen would need new ones."""
+        """Return the words of each row. Without `add`, a value that would need a new word gets -1."""
 
-    def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array: ...
+    def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
+        """Return the values of these words, null where `nulls` is true."""
 
     def frozen(self) -> Self:
-        """As it is now, for `column` only."""
+        """Return a copy for a snapshot. Only its `column` may be used."""
 
     def keep(self, words: list[Int64s]) -> list[Int64s]:
-        """Only these words are in use still: forget what others stand for. Returns the words' new form."""
+        """Forget the values of all other words. Returns the new words of the same values."""
 
 
 class _FixedCodec:
-    """Numbers, times and booleans are their own words."""
+    """The codec of numbers, times and booleans, which are words themselves."""
 
     nbytes = 0
 
@@ -79,7 +80,8 @@ class _FixedCodec:
 
 
 class _BytesCodec:
-    """A string is the id its interner gave it; a null is 0, which no compaction changes."""
+    """The codec of strings and binaries: the word of a value is its id in an interner. The word of a null is 0, which
+    no compaction changes."""
 
     width = 1
 
@@ -117,9 +119,11 @@ class _BytesCodec:
 
 
 class KeyTable:
-    """Slots of keys made of columns of these types. NaN equals NaN, -0.0 equals 0.0, a null is a key of its own.
+    """A table that maps keys to slots. A key has one value for each of `types`.
 
-    Without columns there is one key. Raises PlanError for types that cannot be keys (nested ones).
+    NaN equals NaN, -0.0 equals 0.0, and a null is a key value like others. Without columns there is one key.
+
+    Raises PlanError for types that cannot be keys (nested ones).
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
@@ -138,7 +142,8 @@ class KeyTable:
         return self._table.nbytes + sum(codec.nbytes for codec in self._codecs)
 
     def find_or_add(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
-        """The slot of the key of each of the `rows` rows; new keys get new slots."""
+        """Return the slot of each row's key; new keys get new slots. `rows` is the length of the columns, which may be
+        none."""
         words = [word for codec, column in zip(self._codecs, columns, strict=True) for word in codec.encode(column)]
         nulls = _null_bits(columns, rows)
         if nulls is not None and not self._nullable:
@@ -148,7 +153,7 @@ class KeyTable:
         return self._table.find_or_add(*(words or [np.zeros(rows, np.int64)]))
 
     def known_slots(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
-        """The slot of the key of each of the `rows` rows, -1 for keys that are not there; nothing is added."""
+        """Return the slot of each row's key, -1 for unknown keys. Nothing is added."""
         words = [word for c, column in zip(self._codecs, columns, strict=True) for word in c.encode(column, add=False)]
         nulls = _null_bits(columns, rows)
         if self._nullable:
@@ -157,7 +162,7 @@ class KeyTable:
         return slots if nulls is None or self._nullable else np.where(nulls, -1, slots)
 
     def keys(self, slots: Int64s) -> list[pa.Array]:
-        """The keys of these slots, one array per column, of the columns' value types."""
+        """Return the keys of these slots: an array for each key column, of the column's value type."""
         words = [self._table.column(index).take(slots) for index in range(sum(c.width for c in self._codecs))]
         bits = self._table.column(len(words)).take(slots) if self._nullable else None
         columns, begin = [], 0
@@ -168,20 +173,20 @@ class KeyTable:
         return columns
 
     def columns(self, slots: Int64s, names: Sequence[str], max_parallelism: int) -> dict[str, pa.Array]:
-        """The first columns of a snapshot: the key group of each of these slots, and its key; a copy."""
+        """Return the first columns of a snapshot's table: the key group and the key of each of these slots, copied."""
         keys = self.keys(slots)
         groups = key_groups(key_hash(keys), max_parallelism).astype(np.int32)
         columns = {KEY_GROUP: as_arrow(groups if keys else np.repeat(groups, len(slots)))}
         return columns | {f"key {name}": key for name, key in zip(names, keys, strict=True)}
 
     def frozen(self) -> Self:
-        """What is held now, for `keys` and `columns`."""
-        mine = frozen(self)
-        mine._codecs = [codec.frozen() for codec in self._codecs]
-        return mine
+        """Return a copy for a snapshot. Only its `keys` and `columns` may be used."""
+        reader = frozen(self)
+        reader._codecs = [codec.frozen() for codec in self._codecs]
+        return reader
 
     def compact(self, live: Int64s) -> None:
-        """Keep only the keys of these slots, all different; they become slots 0, 1, 2 ..."""
+        """Forget all keys but those of the slots `live`, all different; they become slots 0, 1, 2 ..."""
         words, begin = [], 0
         for codec in self._codecs:
             kept = [self._table.column(begin + index).take(live) for index in range(codec.width)]
@@ -192,25 +197,28 @@ class KeyTable:
         self._table.replace(words or [np.zeros(min(len(live), 1), np.int64)])
 
     def _widen(self) -> None:
-        """The first null: from now on each key has a word that says which of its columns are null."""
+        """Add a word to each key, at the first null: it says which of the key's columns are null."""
         self._nullable = True
         words = [self._table.column(index) for index in range(sum(codec.width for codec in self._codecs))]
         self._table.replace([*(word.copy() for word in words), np.zeros(len(self), np.int64)])
 
 
 def check_key_groups(table: pa.Table, keys: int, max_parallelism: int) -> None:
-    """Raises ValueError for a row of state in another key group than that of its key, which is in the columns behind:
-    one subtask would resume from it, and others get the rows of that key."""
+    """Raise ValueError if a row of state names another key group than its key has.
+
+    The first column of `table` names the key group; the next `keys` columns are the key. A row in a wrong group would
+    go to one subtask, and the input rows of its key to another one.
+    """
     for batch in table.to_batches():
-        there = raw_values(batch.columns[0])
-        groups = np.broadcast_to(key_groups(key_hash(batch.columns[1 : 1 + keys]), max_parallelism), len(there))
-        if (wrong := np.flatnonzero(there != groups)).size:
+        stated = raw_values(batch.columns[0])
+        groups = np.broadcast_to(key_groups(key_hash(batch.columns[1 : 1 + keys]), max_parallelism), len(stated))
+        if (wrong := np.flatnonzero(stated != groups)).size:
             row = wrong[0]
-            raise ValueError(f"a row of state is in key group {there[row]}, and its key in {groups[row]}")
+            raise ValueError(f"a row of state is in key group {stated[row]}, and its key in {groups[row]}")
 
 
 def _null_bits(columns: Sequence[pa.Array], rows: int) -> Int64s | None:
-    """A word per row with bit i set where column i is null; None when there is no null."""
+    """Return a word for each row, whose bit i is set where column i is null; None when there is no null."""
     bits: Int64s | None = None
     for index, column in enumerate(columns):
         nulls = null_mask(column)

@@ -1,4 +1,4 @@
-"""A table of pairs of slots: (window, key), (accumulator, value) and the like."""
+"""`PairTable`: a table of pairs of slots, such as (window, key) and (accumulator, value)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headgate.state.words import WordTable
 
 
 class PairTable:
-    """Pairs of small non-negative numbers to slots.
+    """A table that maps pairs of small non-negative numbers to slots.
 
-    A pair is one word: the right number in as few low bits as all right numbers need, the left one above. So words stay
-    small where pairs are dense, and are then found by direct indexing; when the right numbers outgrow their bits, which
-    then double their range, all words are written again.
+    A pair is one word. The right number takes the low bits, as few as all right numbers need; the left one takes the
+    bits above. Words therefore stay small where pairs are dense, and direct indexing finds them. When a right number
+    needs more bits, the table encodes all words again; this is rare, since the range at least doubles each time.
     """
 
     def __init__(self) -> None:
@@ -29,20 +29,21 @@ class PairTable:
         return self._words.nbytes
 
     def find_or_add(self, left: Int64s | int, right: Int64s) -> Int64s:
-        """The slot of each pair, at least one; new pairs get new slots. `left` may be the same for all."""
+        """Return the slot of each pair; new pairs get new slots. `right` is not empty; `left` may be one number for all
+        pairs."""
         self._make_room(int(right.max()))
         return self._words.find_or_add(right | (left << self._bits))
 
     def left(self, begin: int = 0) -> Int64s:
-        """The left number of every pair, by slot, from slot `begin` on."""
+        """Return the left number of every pair, by slot, from slot `begin` on."""
         return self._words.column()[begin:] >> self._bits
 
     def right(self) -> Int64s:
-        """The right number of every pair, by slot."""
+        """Return the right number of every pair, by slot."""
         return self._words.column() & (1 << self._bits) - 1
 
     def frozen(self) -> Self:
-        """What is held now, for reading."""
+        """Return a copy for reading only."""
         return frozen(self)
 
     def replace(self, left: Int64s, right: Int64s) -> None:

@@ -1,4 +1,4 @@
-"""Small helpers for dense slots."""
+"""Helpers for dense slots: new numbers after a compaction, and one row for each slot."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from headgate.state.growable import Growable
 
 
 def renumbering(kept: Int64s, size: int) -> Int64s:
-    """For each of `size` old slots its place in `kept`, or -1."""
+    """Return the new slot of each of `size` old slots: its position in `kept`; -1 for removed slots."""
     numbers = np.full(size, -1)
     numbers[kept] = np.arange(len(kept))
     return numbers
 
 
 class OneRowPerSlot:
-    """Picks rows such that each slot occurs once, without sorting: rows write their number, and one is left."""
+    """A picker of one row for each slot, without sorting: all rows of a slot write their number to one place, and the
+    last write wins."""
 
     def __init__(self) -> None:
         self._owner = Growable(np.int32)
@@ -26,7 +27,7 @@ class OneRowPerSlot:
         return self._owner.nbytes
 
     def pick(self, slots: Int64s, size: int) -> Int64s:
-        """Ascending rows, one for each slot among `slots`, which are all below `size`."""
+        """Return ascending rows, one for each different slot in `slots` (by row). All slots are below `size`."""
         if size > len(self._owner):
             self._owner.resize(size)
         rows = np.arange(len(slots), dtype=np.int32)

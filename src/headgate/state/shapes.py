@@ -1,5 +1,8 @@
-"""What JSON values have to look like: a shape is a function that raises ValueError, which names the place, for any
-other value. Shapes are made of shapes."""
+"""Shapes of JSON values, to check what is read from files.
+
+A shape is a function of a value and its place in the file. It raises ValueError, which names the place, if the value
+does not have the shape. Functions such as `items` make shapes of other shapes.
+"""
 
 from __future__ import annotations
 
@@ -7,49 +10,54 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 Shape: TypeAlias = Callable[[Any, str], None]
-#: Bytes of JSON in one file of a checkpoint. `_metadata` of 10,000 subtasks with data in flight takes 5 MB; 100 files
-#: that each of them finished take 70 MB more, a million files of a source 100 MB more.
+#: The most bytes of JSON in one file of a checkpoint. `_metadata` of 10,000 subtasks with in-flight data takes 5 MB.
+#: If each of them finished 100 files, that takes 70 MB more; a million files of a source take 100 MB more.
 MOST_JSON: Final = 256 << 20
-#: So deep may be what sources and sinks keep.
+#: The most levels of lists and objects in the values that sources and sinks keep.
 _DEPTH: Final = 64
+#: The most characters of a wrong value that an error shows.
 _LONGEST: Final = 40
-#: What a filesystem takes.
+#: The longest file name that common filesystems take.
 _NAME_BYTES: Final = 255
 
 
 def check_length(size: int) -> None:
-    """Raises ValueError for more bytes of JSON than any job writes: read, they take many times as much memory."""
+    """Raise ValueError if `size` bytes of JSON are more than any job writes. In memory they would take many times as
+    much."""
     if size > MOST_JSON:
         raise ValueError(f"it has {size} bytes of JSON, and none that Headgate wrote has more than {MOST_JSON}")
 
 
-def _one(what: str, fits: Callable[[Any], bool]) -> Shape:
-    """A value that is not made of others."""
+def _simple(what: str, fits: Callable[[Any], bool]) -> Shape:
+    """Return the shape of values for which `fits` is true. Errors call them `what`."""
 
     def check(value: Any, place: str) -> None:
         if not fits(value):
-            said = repr(value)
-            raise ValueError(f"{place} is {said[:_LONGEST]}{'...' * (len(said) > _LONGEST)}, not {what}")
+            shown = repr(value)
+            raise ValueError(f"{place} is {shown[:_LONGEST]}{'...' * (len(shown) > _LONGEST)}, not {what}")
 
     return check
 
 
 def whole(least: int, most: int) -> Shape:
-    """A whole number, both ends included."""
-    return _one(f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most)
+    """Return the shape of a whole number from `least` to `most`, both included."""
+    return _simple(
+        f"a whole number from {least} to {most}", lambda value: type(value) is int and least <= value <= most
+    )
 
 
 def number(most: float) -> Shape:
-    """From 0 on."""
-    return _one(f"a number from 0 to {most:g}", lambda value: type(value) in (int, float) and 0 <= value <= most)
+    """Return the shape of a number from 0 to `most`, both included."""
+    return _simple(f"a number from 0 to {most:g}", lambda value: type(value) in (int, float) and 0 <= value <= most)
 
 
 def one_of(*values: str) -> Shape:
-    return _one(" or ".join(map(repr, values)), lambda value: isinstance(value, str) and value in values)
+    """Return the shape of a string that is one of these."""
+    return _simple(" or ".join(map(repr, values)), lambda value: isinstance(value, str) and value in values)
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+    return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def _is_name(value: Any) -> bool:
@@ -66,26 +74,26 @@ def _is_folder(value: Any) -> bool:
     return _is_text(value) and "\0" not in value and (value.startswith("/") or "://" in value)
 
 
-#: A path that leads below the folder that it is relative to.
-path_below: Final = _one("a path below a folder", _is_below)
-#: In UTF-8.
-text: Final = _one("a text", _is_text)
-#: Of a file, without its folder.
-file_name: Final = _one("the name of a file", _is_name)
-#: What fits into 64 bits: an event time in microseconds, or what is counted by one.
+#: A relative path that stays below its folder.
+path_below: Final = _simple("a path below a folder", _is_below)
+#: A string without lone surrogates: UTF-8 can encode it.
+text: Final = _simple("a text", _is_text)
+#: The name of a file, without its folder.
+file_name: Final = _simple("the name of a file", _is_name)
+#: Numbers of 64 bits: an event time in microseconds, and a count.
 time: Final = whole(-(1 << 63), (1 << 63) - 1)
 count: Final = whole(0, (1 << 63) - 1)
-truth: Final = _one("true or false", lambda value: isinstance(value, bool))
-nothing: Final = _one("null", lambda value: value is None)
+truth: Final = _simple("true or false", lambda value: isinstance(value, bool))
+nothing: Final = _simple("null", lambda value: value is None)
 #: An absolute path or a URI, or none.
-folder: Final = _one("an absolute path or a URI", lambda value: value is None or _is_folder(value))
+folder: Final = _simple("an absolute path or a URI", lambda value: value is None or _is_folder(value))
 
 
 def items(shape: Shape, least: int = 0) -> Shape:
-    """A list of such, so many at least."""
+    """Return the shape of a list of at least `least` values of one shape."""
 
     what = f"a list of {least} or more" if least else "a list"
-    is_list = _one(what, lambda value: isinstance(value, list | tuple) and len(value) >= least)
+    is_list = _simple(what, lambda value: isinstance(value, list | tuple) and len(value) >= least)
 
     def check(value: Any, place: str) -> None:
         is_list(value, place)
@@ -95,20 +103,21 @@ def items(shape: Shape, least: int = 0) -> Shape:
     return check
 
 
-def row(*each: Shape) -> Shape:
-    """A list of as many values, each of its own shape."""
-    is_list = _one(f"a list of {len(each)}", lambda value: isinstance(value, list | tuple) and len(value) == len(each))
+def row(*shapes: Shape) -> Shape:
+    """Return the shape of a list that has one value for each of `shapes`."""
+    length = len(shapes)
+    is_list = _simple(f"a list of {length}", lambda value: isinstance(value, list | tuple) and len(value) == length)
 
     def check(value: Any, place: str) -> None:
         is_list(value, place)
-        for index, (part, shape) in enumerate(zip(value, each, strict=True)):
+        for index, (part, shape) in enumerate(zip(value, shapes, strict=True)):
             shape(part, f"{place}[{index}]")
 
     return check
 
 
 def mapping(shape: Shape) -> Shape:
-    """An object with such values."""
+    """Return the shape of an object with any keys, whose values have one shape."""
 
     def check(value: Any, place: str) -> None:
         _object(value, place)
@@ -120,7 +129,7 @@ def mapping(shape: Shape) -> Shape:
 
 
 def fields(needed: Mapping[str, Shape], optional: Mapping[str, Shape] | None = None) -> Shape:
-    """An object that has these, and no others."""
+    """Return the shape of an object that has all the `needed` fields, any of the `optional` ones, and no others."""
     every = {**needed, **(optional or {})}
 
     def check(value: Any, place: str) -> None:
@@ -136,30 +145,33 @@ def fields(needed: Mapping[str, Shape], optional: Mapping[str, Shape] | None = N
 
 
 def either(key: str, with_it: Shape, without: Shape) -> Shape:
-    """An object of the one kind if it has this key, else of the other."""
+    """Return the shape `with_it` for objects that have the key, and `without` for all other values."""
     return lambda value, place: (with_it if isinstance(value, dict) and key in value else without)(value, place)
 
 
 def optional(shape: Shape) -> Shape:
-    """That, or null."""
+    """Return a shape that also takes null."""
     return lambda value, place: None if value is None else shape(value, place)
 
 
 def plain(value: Any, place: str) -> None:
-    """Anything that JSON has, but not deeper than anybody needs."""
+    """Take any JSON value of at most 64 levels."""
     if is_deeper(value, _DEPTH):
         raise ValueError(f"{place} is deeper than {_DEPTH} levels")
 
 
 def is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and objects stand in each other on more levels than that; found without recursion."""
+    """Return whether lists and objects are nested in more than `levels` levels.
+
+    It does not recurse, so a very deep value cannot exhaust the stack.
+    """
     level = [value]
     for _ in range(levels + 1):
-        level = [each for each in level if isinstance(each, dict | list)]
+        level = [part for part in level if isinstance(part, dict | list)]
         if not level:
             return False
-        level = [part for each in level for part in (each.values() if isinstance(each, dict) else each)]
+        level = [inner for part in level for inner in (part.values() if isinstance(part, dict) else part)]
     return True
 
 
-_object: Final = _one("an object", lambda value: isinstance(value, dict))
+_object: Final = _simple("an object", lambda value: isinstance(value, dict))

@@ -1,9 +1,11 @@
-"""Open addressing over NumPy arrays: finds the slots of a whole batch of keys at once, and gives new keys new slots.
+"""`SlotTable`: a hash table over NumPy arrays that finds the slots of a whole batch of keys at once.
 
-Slots are the numbers 0, 1, 2 ...: new keys get the next ones, those of one batch in any order. The table knows hashes
-and slots only; what a key is, and whether two are equal, the subclass says. All rows of a batch probe together, round
-after round, and those that are settled drop out; new keys claim an empty place by writing their number there and
-looking who is left, so equal keys of one batch meet in one slot without being sorted first.
+Slots are the numbers 0, 1, 2 ... New keys get the next slots; within a batch, in any order. The table uses open
+addressing and knows hashes and slots only. The subclass says what a key is, and whether two keys are equal.
+
+All rows of a batch probe together, in rounds; a row leaves when its slot is found. Rows with new keys claim an empty
+place: each writes its number there, and the row whose number stays has won. Equal keys of one batch therefore get one
+slot without being sorted.
 """
 
 from __future__ import annotations
@@ -17,17 +19,17 @@ import numpy.typing as npt
 from headgate.errors import DataError
 from headgate.records.canonical import Bools, Int64s, UInt64s
 
-#: 32 KiB: a table of few keys is then nearly empty, and settles most batches at the first look.
+#: The smallest table has 2**13 places, 32 KiB. With few keys it is nearly empty, so most rows need one look only.
 _LEAST_BITS = 13
 #: Slots are 32-bit numbers.
 _MOST_KEYS = (1 << 31) - 1
-#: At most half full: a lookup then takes two rounds for most keys, and some ten for the last one of a batch.
+#: The table is at most half full: most keys then need two rounds, and the last key of a batch some ten.
 _PLACES_PER_KEY = 2
 Keys = TypeVar("Keys")
 
 
 class SlotTable(ABC, Generic[Keys]):
-    """Keys, in batches of type `Keys`, to slots; a table is used by one thread."""
+    """A table that maps keys to slots. `Keys` is the type of a batch of keys. One thread may use a table."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -38,40 +40,40 @@ class SlotTable(ABC, Generic[Keys]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by the table and the keys in it."""
+        """Bytes of memory that the table and its keys take."""
         return self._places.nbytes
 
     @abstractmethod
     def _matches(self, keys: Keys, rows: Int64s | None, slots: Int64s) -> Bools:
-        """Whether the keys of these rows (None: all) are those in the slots; true equality, never that of hashes.
+        """Return for each of these rows (None: all) whether its key equals the key in its slot. Hashes do not count.
 
         A slot may be -1; the answer for it does not matter.
         """
 
     @abstractmethod
     def _append(self, keys: Keys, rows: Int64s) -> None:
-        """Store the keys of these rows, which are all different, as the next slots."""
+        """Store the keys of these rows, all different, in the next slots."""
 
     @abstractmethod
     def _hashes(self) -> UInt64s:
-        """The hashes of all stored keys, in the order of slots."""
+        """Return the hashes of all stored keys, in the order of slots."""
 
     def _find_or_add(self, keys: Keys, hashes: UInt64s) -> Int64s:
-        """The slot of each row's key; keys that are not there yet are added."""
+        """Return the slot of each row's key; new keys get new slots."""
         if self._count == 0:
             slots = np.full(len(hashes), -1)
             missed = np.arange(len(hashes))
         else:
             slots = self._places.take(self._home(hashes)).astype(np.int64)
-            found = self._matches(keys, None, slots)
-            found &= slots >= 0
-            missed = np.flatnonzero(~found)
+            matched = self._matches(keys, None, slots)
+            matched &= slots >= 0
+            missed = np.flatnonzero(~matched)
         if len(missed):
             self._probe(keys, hashes, missed, slots)
         return slots
 
     def _find_known(self, keys: Keys, hashes: UInt64s) -> Int64s:
-        """The slot of each row's key, -1 where it is not there; nothing is added."""
+        """Return the slot of each row's key, -1 for unknown keys. Nothing is added."""
         if self._count == 0:
             return np.full(len(hashes), -1)
         slots = self._places.take(self._home(hashes)).astype(np.int64)
@@ -87,7 +89,7 @@ class SlotTable(ABC, Generic[Keys]):
         return slots
 
     def _probe(self, keys: Keys, hashes: UInt64s, rows: Int64s, slots: Int64s) -> None:
-        """Settle the rows that the first look did not, writing into `slots`."""
+        """Find or make the slots of the rows that did not match in their home place, and write them into `slots`."""
         hashes = hashes.take(rows)
         place, step = self._home(hashes), self._step(hashes)
         while len(rows):
@@ -105,23 +107,26 @@ class SlotTable(ABC, Generic[Keys]):
             place = (place[missed] + step) & self._mask
 
     def _claim(self, keys: Keys, rows: Int64s, place: Int64s) -> None:
-        """Of the rows that want the same empty place one wins, and its key is stored there."""
-        mine = np.arange(len(rows), dtype=np.int32)
-        self._places[place] = mine
-        won = np.flatnonzero(self._places.take(place) == mine)
+        """Store keys in empty places: of the rows that want the same place, one wins."""
+        numbers = np.arange(len(rows), dtype=np.int32)
+        self._places[place] = numbers
+        won = np.flatnonzero(self._places.take(place) == numbers)
         self._append(keys, rows[won])
         self._places[place[won]] = np.arange(self._count, self._count + len(won))
         self._count += len(won)
 
     def _home(self, hashes: UInt64s) -> Int64s:
+        """Return the place where the search for each hash begins."""
         return (hashes >> self._shift).view(np.int64)
 
     def _step(self, hashes: UInt64s) -> Int64s:
-        """Double hashing, by other bits than the home place's: odd, so it visits every place."""
+        """Return how far each hash moves in a round (double hashing, by other bits than those of the home place). The
+        step is odd, so it visits every place."""
         return (hashes.view(np.int64) & self._mask) | 1
 
     def _make_room(self, more: int) -> bool:
-        """True when that many keys more fit; else the table has grown and places must be looked up again."""
+        """Return whether `more` keys fit. If not, the table has grown, and all places that the caller holds are
+        wrong."""
         if _PLACES_PER_KEY * (self._count + more) <= len(self._places):
             return True
         if self._count + more > _MOST_KEYS:
@@ -131,14 +136,14 @@ class SlotTable(ABC, Generic[Keys]):
         return False
 
     def _reset(self, keys: int) -> None:
-        """An empty table with room for so many keys."""
+        """Empty the table, and give it room for `keys` keys."""
         bits = max((_PLACES_PER_KEY * keys - 1).bit_length(), _LEAST_BITS)
         self._mask = (1 << bits) - 1
         self._shift = np.uint64(64 - bits)
         self._places: npt.NDArray[np.int32] = np.full(1 << bits, -1, np.int32)
 
     def _index_all(self) -> None:
-        """Enter all stored keys, known to be different, into an empty table."""
+        """Enter all stored keys, which are all different, into an empty table."""
         hashes, slots = self._hashes(), np.arange(self._count, dtype=np.int32)
         place = self._home(hashes)
         step = self._step(hashes)
@@ -150,9 +155,9 @@ class SlotTable(ABC, Generic[Keys]):
             place = (place[rest] + step) & self._mask
 
     def _restart(self) -> None:
-        """The subclass has replaced its keys by `_count` different ones: enter them all.
+        """Enter all keys again, after the subclass has replaced them by `_count` different ones.
 
-        The table does not shrink at once to what they need, for the next window often brings as many again.
+        The table shrinks to a quarter at most, for the next window often brings as many keys as before.
         """
         self._reset(max(self._count, len(self._places) // (4 * _PLACES_PER_KEY)))
         self._index_all()

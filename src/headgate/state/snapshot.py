@@ -1,7 +1,8 @@
-"""What a task's parts hold at one point of their input, as it goes into a checkpoint: columns, and plain values.
+"""`Snapshot`: the state of one operator, source reader or sink writer, as a checkpoint holds it: tables and values.
 
-As bytes it is a head (magic, version, CRC-32 of all that follows), the length of an index, the index in JSON (values,
-and where each table lies) and an Arrow IPC stream for each table. Nothing is pickled.
+The encoded snapshots of a task begin with a head: magic, version, CRC-32 of all that follows. Then come the length of
+an index, the index in JSON (the values, and where each table lies), and an Arrow IPC stream for each table. Nothing is
+pickled.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ import pyarrow.compute as pc
 from headgate.errors import CheckpointError, HeadgateError, UnusableState, printable
 from headgate.state import shapes
 
-#: First column (int32) of every table of keyed state: the key group of each row. A restored subtask gets the rows of
-#: its own key groups, whatever the parallelism was.
+#: The first column (int32) of every table of keyed state: the key group of each row. A restored subtask gets the rows
+#: of its own key groups, at any parallelism.
 KEY_GROUP = "key_group"
 
-#: Files that an error names, and characters of what it says.
+#: The most files that an error names, and the most characters of another error that it quotes.
 _MOST_NAMED = 3
-_LONGEST_SAID = 500
+_LONGEST_QUOTE = 500
 
-#: As many rows of a table are worked out at once: so the thread that does it holds up no other for long.
+#: How many rows of a table are computed at once: few, so that the thread holds up no other one for long.
 _PIECE = 1 << 15
 
 #: Magic, version, CRC-32 of what follows, which begins with the length of the index.
@@ -42,8 +43,10 @@ _VERSION = 1
 
 
 class LazyTables(Mapping[str, pa.Table]):
-    """Tables that are made when they are asked for first, by the thread that asks. What they are made of was captured
-    before, and does not change."""
+    """Tables that are computed when a caller first reads them, on the caller's thread.
+
+    `makers` compute them, by name. What a maker reads was copied before, and does not change.
+    """
 
     def __init__(self, makers: Mapping[str, Callable[[], pa.Table]]) -> None:
         self._makers = makers
@@ -62,30 +65,30 @@ class LazyTables(Mapping[str, pa.Table]):
 
 
 def in_pieces(rows: int, some: Callable[[slice], pa.Table]) -> pa.Table:
-    """A table of so many rows from `some`, which makes those of a slice."""
+    """Return a table of `rows` rows, computed piece by piece: `some` returns the rows of a slice."""
     begins = range(0, max(rows, 1), _PIECE)
     return pa.concat_tables([some(slice(begin, min(begin + _PIECE, rows))) for begin in begins])
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Of one operator, source reader or sink writer in one subtask, between two batches.
+    """The state of one operator, source reader or sink writer in one subtask, taken between two batches.
 
-    `tables` is keyed state, by names of the owner's own; rows are in no order. `values` is the rest, as JSON;
-    of these a restored subtask is given those of every subtask there was.
+    `tables` are the keyed state, by names that the owner chooses; their rows have no order. `values` are the rest, as
+    JSON values. A restored subtask gets the rows of its key groups, and the values of all former subtasks.
     """
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     values: Mapping[str, Any] = field(default_factory=dict)
-    #: The file that it was read from, for errors.
+    #: The file that the snapshot was read from, for errors; "" for a new one.
     origin: str = field(default="", compare=False)
 
     def of_key_groups(self, groups: range) -> Snapshot:
-        """The same values, and of the tables the rows of these key groups."""
+        """Return a snapshot with the same values, and with the rows of these key groups."""
         return self.with_tables(lambda table: _of_key_groups(table, groups))
 
     def check_groups(self, max_parallelism: int) -> None:
-        """Raises UnusableState for rows of key groups that no subtask has: no task would resume from them."""
+        """Raise UnusableState if a row's key group is not below `max_parallelism`: no subtask would resume from it."""
         for name, table in self.tables.items():
             least, greatest = _bounds(table)
             if least < 0 or greatest >= max_parallelism:
@@ -95,14 +98,17 @@ class Snapshot:
                 )
 
     def with_tables(self, change: Callable[[pa.Table], pa.Table]) -> Snapshot:
-        """The same values, and what `change` makes of each table."""
+        """Return a snapshot with the same values, and with each table replaced by what `change` returns for it."""
         tables = {name: change(table) for name, table in self.tables.items()}
         return Snapshot(tables, self.values, self.origin)
 
     def check_same(self, other: Snapshot) -> None:
-        """See that `other`, of a checkpoint, is state of the operator that this one is of: values["of"] says the same,
-        and tables have the same columns; a subtask that had ended has none. Raises CheckpointError that names what
-        differs, ValueError for what no operator says of itself."""
+        """Check that `other`, read from a checkpoint, is state of the same operator as this snapshot.
+
+        Then values["of"] is the same, and tables of one name have the same columns; a subtask that had ended has no
+        tables. Raises CheckpointError, which names the differences, and ValueError if values["of"] has a form that no
+        operator writes.
+        """
         of = other.values.get("of", {})
         _OF(of, "of")
         differences = _differences(self.values.get("of", {}), of)
@@ -122,8 +128,10 @@ class Snapshot:
 
 @contextmanager
 def checkpoint_errors(*origins: str) -> Iterator[None]:
-    """What using state that was read raises: as a CheckpointError that names the files. Errors of ours that have
-    another cause stay."""
+    """Turn what the use of restored state raises into a CheckpointError that names the files, `origins`.
+
+    Headgate's own errors with another cause pass unchanged.
+    """
     try:
         yield
     except HeadgateError as error:
@@ -131,10 +139,10 @@ def checkpoint_errors(*origins: str) -> Iterator[None]:
             error.message = printable(f"{_named(origins)}{error.message}")
         raise
     except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        said = said if len(said) <= _LONGEST_SAID else f"{said[:_LONGEST_SAID]}..."
+        quote = f"{type(error).__name__}: {error}"
+        quote = quote if len(quote) <= _LONGEST_QUOTE else f"{quote[:_LONGEST_QUOTE]}..."
         raise UnusableState(
-            f"{_named(origins)}is no state that this job can resume from: {said}; start from another checkpoint"
+            f"{_named(origins)}is no state that this job can resume from: {quote}; start from another checkpoint"
         ) from error
 
 
@@ -145,13 +153,15 @@ def _named(origins: Sequence[str]) -> str:
 
 
 def encode(snapshots: Mapping[str, Snapshot]) -> bytes:
-    """A task's snapshots, by the key of their node, as bytes."""
+    """Encode a task's snapshots, by node key, as bytes."""
     return b"".join(encode_parts(snapshots))
 
 
 def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
-    """The same in parts, one after the other, which need not be put together for a file. Raises CheckpointError for
-    more JSON than `decode` takes."""
+    """Encode as `encode` does, in parts, so that a file can be written without joining them.
+
+    Raises CheckpointError for more JSON than `decode` accepts.
+    """
     streams: list[pa.Buffer] = []
     index: dict[str, Any] = {}
     end = 0
@@ -168,7 +178,7 @@ def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
             f"{shapes.MOST_JSON} is the most; have a source that watches folders find fewer files, or raise its "
             "parallelism"
         )
-    text += b" " * (-(_HEAD.size + _LENGTH.size + len(text)) % 8)  # Arrow likes its data aligned
+    text += b" " * (-(_HEAD.size + _LENGTH.size + len(text)) % 8)  # Arrow's format wants multiples of 8 bytes
     parts: list[bytes | pa.Buffer] = [_LENGTH.pack(len(text)), text, *streams]
     checksum = 0
     for part in parts:
@@ -177,10 +187,12 @@ def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
 
 
 def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
-    """What `encode` was given; tables are views of `data`. Raises CheckpointError for torn and foreign bytes, and for
-    those that anybody made who knows the checksum."""
-    if len(data) < _HEAD.size + _LENGTH.size:
-        raise CheckpointError(f"the state is torn: {len(data)} bytes are left of it")
+    """Return the snapshots that `encode` was given, by node key; their tables are views of `data`.
+
+    Raises CheckpointError for torn, damaged and foreign bytes, also for forged ones with a right checksum.
+    """
+    if len(data) < (least := _HEAD.size + _LENGTH.size):
+        raise CheckpointError(f"the state is torn: it has {len(data)} bytes, and {least} at least were written")
     magic, version, checksum = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise CheckpointError(f"these bytes are no state of a checkpoint: they begin with {magic!r}")
@@ -218,7 +230,7 @@ def _snapshot(fields: Any, streams: pa.Buffer) -> Snapshot:
 
 
 def _checked(name: str, table: pa.Table) -> pa.Table:
-    """Arrow trusts the offsets in a table: a wrong one reads somewhere else in memory, or ends the process."""
+    """Return the table if it is sound. Arrow trusts offsets: a wrong one reads other memory, or crashes the process."""
     table.validate(full=True)
     if len(set(table.schema.names)) < len(table.schema):
         raise ValueError(f"table {name!r} has two columns of one name")
@@ -227,7 +239,7 @@ def _checked(name: str, table: pa.Table) -> pa.Table:
 
 def _of_key_groups(table: pa.Table, groups: range) -> pa.Table:
     least, greatest = _bounds(table)
-    if greatest < least or (groups.start <= least and greatest < groups.stop):  # all of them: nothing is copied
+    if greatest < least or (groups.start <= least and greatest < groups.stop):  # all rows: no copy is needed
         return table
     column = table.column(0)
     inside = pc.and_(pc.greater_equal(column, groups.start), pc.less(column, groups.stop))
@@ -235,7 +247,7 @@ def _of_key_groups(table: pa.Table, groups: range) -> pa.Table:
 
 
 def _bounds(table: pa.Table) -> tuple[int, int]:
-    """The first and the last key group of its rows; 0 and -1 without rows."""
+    """Return the lowest and the highest key group of the rows; 0 and -1 without rows."""
     names, column = table.schema.names, table.column(0) if table.num_columns else None
     if column is None or names[0] != KEY_GROUP or column.type != pa.int32() or column.null_count:
         raise UnusableState(f"a table of state does not begin with the key group of each row, but with {names[:1]}")

@@ -1,4 +1,4 @@
-"""A log of values of any type, addressed by number; for state that NumPy arrays cannot hold."""
+"""`ValueLog`: a log of Arrow values of one type, addressed by position; for state that NumPy arrays cannot hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from headgate.records.canonical import Int64s, as_arrow
 
 
 class ValueLog:
-    """Values appended batch by batch, read by their position. Chunks are merged as they double, so they stay few."""
+    """A log of values that are appended in batches and read by position.
+
+    An appended batch takes in the chunks before it that are at most twice its size. So the chunks stay few, and
+    appending stays cheap.
+    """
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
@@ -26,7 +30,7 @@ class ValueLog:
         return sum(chunk.nbytes for chunk in self._chunks)
 
     def append(self, values: pa.Array) -> int:
-        """Add values; returns the position of the first one."""
+        """Add values at the end. Returns the position of the first one."""
         begin = self._size
         self._size += len(values)
         while self._chunks and len(self._chunks[-1]) <= 2 * len(values):
@@ -35,18 +39,18 @@ class ValueLog:
         return begin
 
     def take(self, positions: Int64s) -> pa.Array:
-        """The values at these positions; null at negative ones."""
+        """Return the values at these positions, and null for each negative position."""
         chunked = pa.chunked_array(self._chunks, self._kind)
         taken = chunked.take(as_arrow(positions, nulls=positions < 0))
         return taken.chunk(0) if taken.num_chunks == 1 else pa.concat_arrays(taken.chunks or [pa.nulls(0, self._kind)])
 
     def frozen(self) -> Self:
-        """What is held now, for reading; the values themselves never change."""
-        mine = copy.copy(self)
-        mine._chunks = list(self._chunks)
-        return mine
+        """Return a copy for reading only. It shares the values, which never change."""
+        reader = copy.copy(self)
+        reader._chunks = list(self._chunks)
+        return reader
 
     def replace(self, values: pa.Array) -> None:
-        """Hold these values alone."""
+        """Remove all values, and hold these instead."""
         self._chunks = [values]
         self._size = len(values)

@@ -1,4 +1,4 @@
-"""A table of keys that are one or more 64-bit words."""
+"""`WordTable`: a table of keys that are one or more 64-bit words."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from headgate.state.growable import Growable
 from headgate.state.slot_table import SlotTable
 
 _LEAST_REACH = 1 << 16
-#: Places of a direct index per key, at most; 4 bytes each.
+#: The most places of a direct index for each key; a place takes 4 bytes.
 _PLACES_PER_KEY = 4
 
 
 class DirectIndex:
-    """Slots of small non-negative words, by direct indexing: what ids and counters need no hashing for."""
+    """An array that holds the slot of each small non-negative word at that word. Ids and counters need no hashing."""
 
     def __init__(self) -> None:
         self._slots: npt.NDArray[np.int32] = np.full(0, -1, np.int32)
@@ -30,10 +30,10 @@ class DirectIndex:
         return self._slots.nbytes
 
     def grow_to(self, words: Int64s, keys: int) -> bool:
-        """Grow to these words, unless one is beyond what an index of so many keys may span; returns whether it did."""
+        """Grow until all `words` fit, if `keys` keys justify so much memory. Returns whether they fit."""
         if not len(words):
             return True
-        largest = int(words.view(np.uint64).max())  # a negative word is very large
+        largest = int(words.view(np.uint64).max())  # a negative word is very large then, and does not fit
         if largest >= max(_PLACES_PER_KEY * keys, _LEAST_REACH):
             return False
         if largest >= len(self._slots):
@@ -43,33 +43,35 @@ class DirectIndex:
         return True
 
     def find(self, words: Int64s) -> Int64s:
-        """The slot of each word, -1 where it has none; the index has grown to these."""
+        """Return the slot of each word, -1 for unknown ones. The index must have grown to these words."""
         slots: Int64s = self._slots.take(words).astype(np.int64)
         return slots
 
     def known(self, words: Int64s) -> Int64s:
-        """The slot of each word, -1 where it has none, for any words."""
+        """Return the slot of each word, -1 for unknown ones. Any words are allowed."""
         slots = np.full(len(words), -1)
         inside: Int64s = np.flatnonzero((words >= 0) & (words < len(self._slots)))
         slots[inside] = self._slots.take(words.take(inside))
         return slots
 
     def put(self, words: Int64s, slots: Int64s) -> None:
+        """Enter words, all different, with their slots."""
         self._slots[words] = slots
 
     def add(self, words: Int64s, begin: int) -> Int64s:
-        """Give new words, which may repeat, the slots from `begin` on; returns the words in the order of slots."""
-        mine = np.arange(len(words), dtype=np.int32)
-        self._slots[words] = mine
-        different: Int64s = words[self._slots.take(words) == mine]
+        """Give new words, which may repeat, the slots from `begin` on. Returns the different words, in the order of
+        slots."""
+        numbers = np.arange(len(words), dtype=np.int32)
+        self._slots[words] = numbers  # of equal words the last one's number stays
+        different: Int64s = words[self._slots.take(words) == numbers]
         self._slots[different] = np.arange(begin, begin + len(different))
         return different
 
 
 class WordTable(SlotTable[Sequence[Int64s]]):
-    """Keys of `width` words, as `width` arrays.
+    """A table of keys of `width` words each; a batch of keys is `width` arrays.
 
-    While the keys are small numbers, dense enough, a direct index is all there is; else it is the hash table.
+    While the keys are small and dense numbers, a direct index finds them. Otherwise the hash table does.
     """
 
     def __init__(self, width: int = 1) -> None:
@@ -85,11 +87,11 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         return super().nbytes + direct + sum(column.nbytes for column in self._columns)
 
     def column(self, index: int = 0) -> Int64s:
-        """One word of every key, by slot. A view, good until the next change of the table."""
+        """Return one word of every key, by slot. It is a view, valid until the table changes."""
         return self._columns[index].values
 
     def find_or_add(self, *words: Int64s) -> Int64s:
-        """The slot of each row; keys that are new get new ones."""
+        """Return the slot of each row; new keys get new slots."""
         if self._direct is not None:
             if self._direct.grow_to(words[0], self._population()):
                 return self._direct_slots(self._direct, words[0])
@@ -100,7 +102,7 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         return slots
 
     def known_slots(self, *words: Int64s) -> Int64s:
-        """The slot of each row, -1 for keys that are not there; nothing is added."""
+        """Return the slot of each row, -1 for unknown keys. Nothing is added."""
         if self._direct is not None:
             return self._direct.known(words[0])
         return self._find_known(words, hash_words(words))
@@ -117,10 +119,10 @@ class WordTable(SlotTable[Sequence[Int64s]]):
             self._index_by_hash()
 
     def frozen(self) -> Self:
-        """What is held now, for `column` only."""
-        mine = copy.copy(self)
-        mine._columns = [column.shared() for column in self._columns]
-        return mine
+        """Return a copy for a snapshot. Only its `column` may be used."""
+        reader = copy.copy(self)
+        reader._columns = [column.shared() for column in self._columns]
+        return reader
 
     def _direct_slots(self, direct: DirectIndex, words: Int64s) -> Int64s:
         slots = direct.find(words)
@@ -133,7 +135,8 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         return slots
 
     def _index_directly(self) -> bool:
-        """Change to a direct index if the keys allow it, or look again when there are a quarter more."""
+        """Change to a direct index if the keys allow it; if not, the table tries again with a quarter more keys.
+        Returns whether it changed."""
         self._look_again_at = len(self) + len(self) // 4 + 1
         if len(self._columns) > 1:
             return False
@@ -150,7 +153,7 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         self._restart()
 
     def _population(self) -> int:
-        """Keys to reckon with: those there are, or were before the last replacement, for the like often come again."""
+        """Return how many keys to expect: as many as now, or as before the last replacement, for they often return."""
         return max(len(self), self._formerly)
 
     def _matches(self, keys: Sequence[Int64s], rows: Int64s | None, slots: Int64s) -> Bools:

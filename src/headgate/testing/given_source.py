@@ -111,7 +111,7 @@ class _GivenReader(SourceReader):
         return self._empty_batch[0]
 
     def position(self) -> int:
-        """Return how many items the reader has read. After a restart subtask 0 adds those of all earlier readers."""
+        """Return how many items the reader has read. After a restart, subtask 0 adds the items of earlier readers."""
         return self._items_read
 
 

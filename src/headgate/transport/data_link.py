@@ -94,7 +94,7 @@ class ProducerEnd:
             self._close(str(error))
 
     def _refuse(self, error: ExchangeError) -> None:
-        """Send the error to a peer that broke the protocol, unless a frame is half sent, and close."""
+        """Close the link to a peer that broke the protocol. It gets the error first, unless a frame is half sent."""
         if not self._outgoing:
             with contextlib.suppress(OSError):
                 self._socket.send(encode(ErrorResponse(error.message)))

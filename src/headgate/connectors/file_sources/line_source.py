@@ -94,7 +94,7 @@ class LineSource(Source):
         return shapes.row(shapes.count, shapes.count, shapes.count)
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless `position` is one in numbered splits."""
+        """Raise ValueError unless a reader of numbered splits can return `position`."""
         share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:
@@ -269,10 +269,10 @@ class LineNumbers:
 
 
 class _RowSkipper:
-    """A counter of the rows (or bad lines) that are given from the beginning of a block on.
+    """A counter of the rows (or bad lines) that were emitted since the beginning of a block: `given`.
 
-    A reader that resumes at a place skips the rows that were given before, `given` of them. They may span several
-    blocks, since where a block ends depends on where reading began.
+    A reader that resumes skips the first `given` rows, because they were emitted before. They may span several blocks:
+    where a block ends depends on where reading began.
     """
 
     def __init__(self, given: int) -> None:

@@ -70,7 +70,7 @@ class ParquetSource(Source):
         return shapes.count
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless `position` is one in numbered splits."""
+        """Raise ValueError unless a reader of numbered splits can return `position`."""
         share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:

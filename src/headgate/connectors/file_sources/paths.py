@@ -1,4 +1,4 @@
-"""From paths, globs and folders to lists of files: local ones, and those of every URI that `pyarrow.fs` knows."""
+"""List the files of paths, globs and folders, on this machine or on a filesystem that `pyarrow.fs` knows by URI."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Aggregates of a key: what a user asks for, their accumulators, and the running aggregate."""
+"""Aggregates: the functions that users call, the accumulators that hold their state, and the running aggregate."""

@@ -1,4 +1,4 @@
-"""All aggregates of an operator, over one numbering of slots."""
+"""`AccumulatorSet`: the state of all aggregates of an operator, which share one numbering of slots."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _NO_SLOTS = np.zeros(0, np.int64)
 
 
 def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
-    """The empty state of an aggregate over columns of this schema, which `Aggregate.output_field` has checked."""
+    """Return the empty state of an aggregate over columns of this schema, which `Aggregate.output_field` has
+    checked."""
     kind, name = aggregate.kind, aggregate.column
     if kind == "count" or name is None:
         return CountAccumulator()
@@ -56,7 +57,7 @@ def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
 
 
 class AccumulatorSet:
-    """Named aggregates side by side; columns are found by position, since a stream's schema does not change."""
+    """The accumulators of named aggregates. They find columns by position, since a stream's schema does not change."""
 
     def __init__(self, aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> None:
         self._names = [f"{name}={aggregate}" for name, aggregate in aggregates]
@@ -67,33 +68,36 @@ class AccumulatorSet:
         return sum(part.nbytes for _, part in self._parts)
 
     def update(self, size: int, slots: Int64s, batch: pa.RecordBatch, times: Int64s | None) -> None:
-        """Take a batch: slot and event time of each row. `size` slots exist now; every new one is among `slots`."""
+        """Add a batch. `slots` and `times` are each row's slot and event time. `size` slots exist now; each new one is
+        in `slots`."""
         for index, part in self._parts:
             part.update(size, slots, None if index < 0 else batch.column(index), times)
 
     def absorb(self, size: int, slots: Int64s, other: AccumulatorSet, others: Int64s) -> None:
-        """Add what another set of the same aggregates holds in its slots `others`, all different, to `slots`. `size`
-        slots exist now; every new one is among `slots`."""
-        for (_, part), (_, its) in zip(self._parts, other._parts, strict=True):
-            part.absorb(size, slots, its, others)
+        """Add the state of another set of the same aggregates: its slots `others`, all different, go into `slots`.
+        `size` slots exist now; each new one is in `slots`."""
+        for (_, part), (_, other_part) in zip(self._parts, other._parts, strict=True):
+            part.absorb(size, slots, other_part, others)
 
     def results(self, slots: Int64s) -> list[pa.Array]:
-        """One column for each aggregate. Raises DataError when a value does not fit its type."""
+        """Return the results of these slots, a column for each aggregate. Raises DataError when a result does not fit
+        its type."""
         return [part.result(slots) for _, part in self._parts]
 
     def keep(self, slots: Int64s) -> None:
-        """Forget all other slots; these become 0, 1, 2 ..."""
+        """Forget all slots but these, which become 0, 1, 2 ..."""
         for _, part in self._parts:
             part.keep(slots)
 
     def frozen(self) -> Self:
-        """What is held now, copied, for `columns` only."""
-        mine = copy.copy(self)
-        mine._parts = [(index, part.frozen()) for index, part in self._parts]
-        return mine
+        """Return a copy for a snapshot. Only its `columns` may be used."""
+        reader = copy.copy(self)
+        reader._parts = [(index, part.frozen()) for index, part in self._parts]
+        return reader
 
     def columns(self, slots: Int64s) -> dict[str, pa.Array]:
-        """All that is held for these slots, exactly, a row for each. The names say of which aggregate."""
+        """Return the whole state of these slots for a snapshot, a row for each. The columns' names begin with the
+        aggregate."""
         columns: dict[str, pa.Array] = {}
         for name, (_, part) in zip(self._names, self._parts, strict=True):
             for number, column in enumerate(part.columns(slots)):
@@ -101,8 +105,10 @@ class AccumulatorSet:
         return columns
 
     def with_exact_sums(self, table: pa.Table) -> pa.Table:
-        """A table of `columns`, also from earlier versions, which kept sums of decimals as float64. Raises
-        CheckpointError for one that does not fit."""
+        """Return a snapshot's table with sums of decimals in today's form.
+
+        Earlier versions kept these sums as float64. Raises CheckpointError for one that does not fit its type.
+        """
         for name, (_, part) in zip(self._names, self._parts, strict=True):
             at = table.schema.get_field_index(f"{name}[0]")
             if isinstance(part, DecimalSumAccumulator) and at >= 0 and table.schema.types[at] == pa.float64():
@@ -116,7 +122,7 @@ class AccumulatorSet:
         return table
 
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
-        """Take what `columns` has returned for new slots, all different; otherwise as `update`."""
+        """Restore columns that `columns` returned into new slots, all different. For `size` see `update`."""
         begin = 0
         for _, part in self._parts:
             end = begin + len(part.columns(_NO_SLOTS))

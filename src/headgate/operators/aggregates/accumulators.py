@@ -1,7 +1,7 @@
-"""The state of aggregates that are numbers: arrays indexed by slot, changed for a whole batch at a time.
+"""Accumulators of aggregates that are numbers: arrays indexed by slot, which change for a whole batch at a time.
 
-`ufunc.at` is used throughout: since NumPy 1.25 it is as fast as `bincount` with few slots (11 us for 8192 rows) and not
-much slower with a million, and it is exact for integers.
+They use `ufunc.at`, which is exact for integers. Since NumPy 1.25 it is as fast as `bincount` with few slots (11 us
+for 8192 rows), and not much slower with a million slots.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ _INT64_END = 1 << 63
 
 
 class Accumulator(ABC):
-    """One aggregate of all slots. Slots are dense numbers; who owns them also says which are still needed."""
+    """The state of one aggregate for all slots. Slots are dense numbers; their owner says which are still needed."""
 
     @abstractmethod
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
-        """Take rows: slot, value and event time of each. `size` slots exist now; every new one is among `slots`."""
+        """Add rows, each with a slot, a value and an event time. `size` slots exist now; each new one is in `slots`."""
 
     @abstractmethod
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
-        """Take what another one has for its slots `others`, all different, into `slots`; otherwise as `update`."""
+        """Add the slots `others` of another accumulator, all different, to `slots`. For `size` see `update`."""
 
     @abstractmethod
     def result(self, slots: Int64s) -> pa.Array:
-        """The aggregates of these slots. Raises DataError when one does not fit its type."""
+        """Return the results of these slots. Raises DataError when one does not fit its type."""
 
     @abstractmethod
     def keep(self, slots: Int64s) -> None:
-        """Forget all other slots; these, all different, become 0, 1, 2 ..."""
+        """Forget all slots but these, all different, which become 0, 1, 2 ..."""
 
     @abstractmethod
     def columns(self, slots: Int64s) -> list[pa.Array]:
-        """All that is held for these slots, exactly, a row for each; a copy."""
+        """Return a copy of the whole state of these slots for a snapshot, a row for each."""
 
     @abstractmethod
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
-        """Take what `columns` has returned for new slots, all different; otherwise as `update`."""
+        """Restore columns that `columns` returned into new slots, all different. For `size` see `update`."""
 
     def frozen(self) -> Self:
-        """What is held now, copied, for `columns` only."""
+        """Return a copy for a snapshot. Only its `columns` may be used."""
         return frozen(self)
 
     @property
@@ -61,7 +61,7 @@ class Accumulator(ABC):
 
 
 class CountAccumulator(Accumulator):
-    """Rows, or non-null values of a column."""
+    """The accumulator of `count`: of rows, or of non-null values of a column."""
 
     def __init__(self) -> None:
         self._counts = Growable(np.int64)
@@ -94,9 +94,9 @@ class CountAccumulator(Accumulator):
 
 
 class ValueAccumulator(Accumulator):
-    """Base of those that take the non-null values of a fixed-width column and are null without any.
+    """The base of accumulators of non-null values of a fixed-width column; their result without a value is null.
 
-    Which slots have had a value is written down only once a null has come; until then all have.
+    Until the first null comes, every slot has had a value. Only then the accumulator records which slots have.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class ValueAccumulator(Accumulator):
             self._absorb(slots, other, others)
 
     def _grow(self, size: int, nulls: bool) -> None:
-        """Have `size` slots, and note which have had a value once there are nulls."""
+        """Grow to `size` slots. With `nulls`, record from now on which slots have had a value."""
         if nulls and self._seen is None:
             self._seen = Growable(np.bool_)
             self._seen.append(np.ones(self._size, np.bool_))
@@ -167,7 +167,7 @@ class ValueAccumulator(Accumulator):
         self._keep(slots)
 
     def _values(self, column: pa.Array) -> npt.NDArray[Any]:
-        """The values as NumPy can add or compare them; at nulls they are arbitrary."""
+        """Return the values in a form that NumPy can add or compare; at nulls they are arbitrary."""
         return raw_values(column)
 
     @abstractmethod
@@ -175,32 +175,32 @@ class ValueAccumulator(Accumulator):
 
     @abstractmethod
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
-        """Take non-null values, at least one."""
+        """Add non-null values, at least one."""
 
     @abstractmethod
     def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
-        """Take what another one has for slots that have had a value, at least one."""
+        """Add another accumulator's slots `others`, at least one; all of them have had a value."""
 
     @abstractmethod
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array: ...
 
     @abstractmethod
     def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
-        """As `columns`; the first one is null where there was no value."""
+        """Return the columns for `columns`; the first one is null for a slot without a value."""
 
     @abstractmethod
     def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
-        """Take what `_columns` has returned for slots that have had a value, at least one."""
+        """Restore slots, at least one, from what `_columns` returned; all of them have had a value."""
 
     @abstractmethod
     def _keep(self, slots: Int64s) -> None: ...
 
 
 class IntegerSums:
-    """Exact sums of 64-bit integers per slot.
+    """Exact sums of 64-bit integers, one for each slot.
 
-    One int64 each while a bound on all of them says that none can have overflowed; from then on two: the sum is
-    high x 2^32 + low. So overflow on the way does no harm.
+    A sum is one int64 while a bound on all sums proves that none can overflow. After that it is high x 2^32 + low, in
+    two words. Intermediate sums may therefore exceed 64 bits.
     """
 
     def __init__(self) -> None:
@@ -228,14 +228,14 @@ class IntegerSums:
         self.add_words(slots, high.astype(np.int64), low.astype(np.int64))
 
     def absorb(self, slots: Int64s, other: IntegerSums, others: Int64s) -> None:
-        """Add the sums that another one has for `others`, at least one."""
+        """Add another object's sums of its slots `others`, at least one, to `slots`."""
         if other._high is None:
             self.add(slots, other._low.values.take(others))
         else:
             self.add_words(slots, *other.sums(others))
 
     def add_words(self, slots: Int64s, high: Int64s, low: Int64s) -> None:
-        """Add high x 2^32 + low, low within 0 and 2^32 - 1; from now on sums are two words."""
+        """Add high x 2^32 + low, where low is from 0 to 2^32 - 1. From now on a sum is two words."""
         if self._high is None:
             self._high = Growable(np.int64)
             self._high.append(self._low.values >> _HALF)
@@ -243,13 +243,13 @@ class IntegerSums:
         np.add.at(self._high.values, slots, high)
         np.add.at(self._low.values, slots, low)
         self._uncarried += len(slots)
-        if self._uncarried >= 1 << 30:  # well before 2^31 values of 32 bits could fill the 63 bits of low
+        if self._uncarried >= 1 << 30:  # carry well before 2^31 values of 32 bits fill the 63 bits of low
             self._uncarried = 0
             self._high.values[:] += self._low.values >> _HALF
             self._low.values[:] &= _LOW
 
     def sums(self, slots: Int64s) -> tuple[Int64s, Int64s]:
-        """High and low words of the sums, low within 0 and 2^32 - 1."""
+        """Return the high and the low words of the sums; low is from 0 to 2^32 - 1."""
         low = self._low.values.take(slots)
         high = low >> _HALF
         if self._high is not None:
@@ -265,14 +265,14 @@ class IntegerSums:
             self._high.replace(self._high.values.take(slots))
 
     def columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
-        """The sums modulo 2^64 as an int64, and what is missing to the sums, in units of 2^64: of an int64, nothing."""
+        """Return the sums for a snapshot: modulo 2^64 as int64, and the rest in units of 2^64 (0 within int64)."""
         high, low = self.sums(slots)
         total = (high << _HALF) | low
         beyond = (high >> _HALF) - (total >> 63)
         return [as_arrow(total, nulls=nulls), as_arrow(beyond.astype(np.int32))]
 
     def load(self, slots: Int64s, total: Int64s, beyond: npt.NDArray[np.int32]) -> None:
-        """Take what `columns` has returned for slots without a sum so far, at least one."""
+        """Restore sums that `columns` returned into slots without a sum, at least one."""
         largest = _largest(total)
         if self._high is None and largest < _INT64_END and not beyond.any():
             self._low.values[slots] = total
@@ -281,7 +281,7 @@ class IntegerSums:
             self.add_words(slots, (total >> _HALF) + (beyond.astype(np.int64) << _HALF), total & _LOW)
 
     def _raise_bound(self, values: npt.NDArray[Any]) -> bool:
-        """Raise the bound by these values, from what the sums are if need be; returns whether no sum can overflow."""
+        """Raise the bound on all sums by these values, or compute it again. Returns whether no sum can overflow."""
         more = _largest(values) * len(values)
         if self._bound + more >= _INT64_END:
             self._bound = _largest(self._low.values)
@@ -290,12 +290,12 @@ class IntegerSums:
 
 
 def _largest(values: npt.NDArray[Any]) -> int:
-    """The largest absolute value, as an exact integer."""
+    """Return the largest absolute value, as an exact integer."""
     return max(-int(values.min()), int(values.max())) if len(values) else 0
 
 
 class IntegerSumAccumulator(ValueAccumulator):
-    """`sum` of integers: an exact int64."""
+    """The accumulator of `sum` of integers, an exact int64."""
 
     def __init__(self, column: str) -> None:
         super().__init__()
@@ -337,7 +337,7 @@ class IntegerSumAccumulator(ValueAccumulator):
 
 
 class FloatSumAccumulator(ValueAccumulator):
-    """`sum` of floats: a float64."""
+    """The accumulator of `sum` of floats, a float64."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -373,7 +373,7 @@ class FloatSumAccumulator(ValueAccumulator):
 
 
 class FloatMeanAccumulator(FloatSumAccumulator):
-    """`mean` of floats."""
+    """The accumulator of `mean` of floats."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -411,7 +411,7 @@ class FloatMeanAccumulator(FloatSumAccumulator):
 
 
 class IntegerMeanAccumulator(ValueAccumulator):
-    """`mean` of integers, from their exact sum."""
+    """The accumulator of `mean` of integers, computed from their exact sum."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -456,7 +456,7 @@ def _means(sums: npt.NDArray[np.float64], counts: Int64s, nulls: Bools | None) -
 
 
 class ExtremeAccumulator(ValueAccumulator):
-    """`min` and `max` of numbers, times and booleans. NaN is greater than any number."""
+    """The accumulator of `min` and `max` of numbers, times and booleans. NaN is greater than any number."""
 
     def __init__(self, kind: pa.DataType, greatest: bool) -> None:
         super().__init__()

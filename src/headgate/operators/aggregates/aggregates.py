@@ -1,4 +1,4 @@
-"""The aggregates a user can ask for, and the type each one has: `hg.count()`, `hg.sum("seats")` and so on."""
+"""The aggregates that users call, such as `hg.count()` and `hg.sum("seats")`, and the types of their results."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SUMS: Final = ("sum", "mean")
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(OtherNames):
-    """One aggregate of one column; `column` is None for a count of rows alone."""
+    """An aggregate of one column. `column` is None only for a count of rows."""
 
     kind: Kind
     column: str | None = None
 
     def output_field(self, name: str, schema: pa.Schema) -> pa.Field:
-        """The result's field. Raises PlanError for a column that is not there or cannot be aggregated so."""
+        """Return the field of the result. Raises PlanError for a missing column, or one of an unsuitable type."""
         if self.column is None:
             if self.kind != "count":
                 raise PlanError(f"{name}={self.kind}() needs a column: {self.kind}('column')")
@@ -41,12 +41,12 @@ class Aggregate(OtherNames):
         return pa.field(name, pa.list_(kind) if self.kind == "collect_list" else kind)
 
     def _field(self, name: str, schema: pa.Schema) -> pa.Field:
-        found = schema.get_all_field_indices(str(self.column))
-        if not found:
+        indices = schema.get_all_field_indices(str(self.column))
+        if not indices:
             raise PlanError(f"{name}={self}: there is no column {self.column!r}; there are: {', '.join(schema.names)}")
-        if len(found) > 1:
+        if len(indices) > 1:
             raise PlanError(f"{name}={self}: there is more than one column {self.column!r}; rename them first")
-        return schema.field(found[0])
+        return schema.field(indices[0])
 
     def _sum_type(self, name: str, kind: pa.DataType) -> pa.DataType:
         if pa.types.is_integer(kind):
@@ -71,68 +71,111 @@ class Aggregate(OtherNames):
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Whether `min` and `max` mean something for values of this type."""
+    """Return whether `min` and `max` take values of this type."""
     if is_bytes(kind) or pa.types.is_decimal(kind):
         return True
     return bool(pa.types.is_primitive(kind)) and kind.bit_width <= 64
 
 
 def count(column: str | None = None) -> Aggregate:
-    """The number of rows, or of non-null values of a column. An int64, never null."""
+    """Count the rows, or the non-null values of a column. The result is an int64, never null.
+
+    ```python
+    stream.key_by("shop").aggregate(rows=hg.count(), priced=hg.count("price"))
+    ```
+    """
     return Aggregate("count", column)
 
 
 def sum(column: str) -> Aggregate:
-    """The sum of the non-null values, null if there are none.
+    """Sum the non-null values. The result is null if there are none.
 
-    Of integers it is an exact int64, of floats a float64, and of decimals (p, s) an exact decimal (p + 10, s) of at
-    most 38 digits, as in Spark SQL; 76 for decimal256. An integer or decimal sum that does not fit fails the job; what
-    it was on the way does not matter.
+    The sum of integers is an exact int64, and that of floats a float64. The sum of decimals (p, s) is an exact decimal
+    (p + 10, s), as in Spark SQL. It has at most 38 digits, and for decimal256 at most 76. The job fails if the sum of
+    integers or decimals does not fit; a larger sum on the way does no harm.
+
+    ```python
+    stream.key_by("shop").aggregate(total=hg.sum("price"))
+    ```
     """
     return Aggregate("sum", column)
 
 
 def min(column: str) -> Aggregate:
-    """The least non-null value, null if there are none. NaN is greater than any number."""
+    """Find the least non-null value. The result is null if there are none. NaN is greater than any number.
+
+    ```python
+    stream.key_by("shop").aggregate(cheapest=hg.min("price"))
+    ```
+    """
     return Aggregate("min", column)
 
 
 def max(column: str) -> Aggregate:
-    """The greatest non-null value, null if there are none. NaN is greater than any number."""
+    """Find the greatest non-null value. The result is null if there are none. NaN is greater than any number.
+
+    ```python
+    stream.key_by("shop").aggregate(dearest=hg.max("price"))
+    ```
+    """
     return Aggregate("max", column)
 
 
 def mean(column: str) -> Aggregate:
-    """The mean of the non-null values, null if there are none.
+    """Compute the mean of the non-null values. The result is null if there are none.
 
-    It is a float64, and of decimals (p, s) a decimal (p + 4, s + 4) of at most 38 digits, computed exactly and rounded
-    half up, as in Spark SQL; 76 for decimal256. One that does not fit fails the job.
+    It is a float64. The mean of decimals (p, s) is a decimal (p + 4, s + 4), as in Spark SQL: computed exactly, and
+    rounded half up. It has at most 38 digits, and for decimal256 at most 76. The job fails if it does not fit.
+
+    ```python
+    stream.key_by("shop").aggregate(usual=hg.mean("price"))
+    ```
     """
     return Aggregate("mean", column)
 
 
 def first(column: str) -> Aggregate:
-    """The value, null or not, of the row with the least event time; among several such rows any."""
+    """Take the value of the row with the least event time, null or not. If there are several such rows, any is taken.
+
+    ```python
+    stream.key_by("shop").aggregate(opening=hg.first("price"))
+    ```
+    """
     return Aggregate("first", column)
 
 
 def last(column: str) -> Aggregate:
-    """The value, null or not, of the row with the greatest event time; among several such rows any."""
+    """Take the value of the row with the greatest event time, null or not. If there are several, any is taken.
+
+    ```python
+    stream.key_by("shop").aggregate(closing=hg.last("price"))
+    ```
+    """
     return Aggregate("last", column)
 
 
 def count_distinct(column: str) -> Aggregate:
-    """The number of different non-null values. All NaN are one value, and so are 0.0 and -0.0."""
+    """Count the different non-null values. All NaN are one value, and so are 0.0 and -0.0.
+
+    ```python
+    stream.key_by("shop").aggregate(customers=hg.count_distinct("customer"))
+    ```
+    """
     return Aggregate("count_distinct", column)
 
 
 def collect_list(column: str) -> Aggregate:
-    """All non-null values as a list in no particular order; an empty list if there are none."""
+    """Collect all non-null values into a list, in no particular order. The list is empty if there are none.
+
+    ```python
+    stream.key_by("shop").aggregate(customers=hg.collect_list("customer"))
+    ```
+    """
     return Aggregate("collect_list", column)
 
 
 def aggregate_fields(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> list[pa.Field]:
-    """The fields of named aggregates. Raises PlanError if there are none or one is no Aggregate."""
+    """Return the result fields of named aggregates. Raises PlanError if there are none, or one is no Aggregate."""
     if not aggregates:
         raise PlanError("aggregate() needs at least one aggregate, for example rows=hg.count()")
     for name, aggregate in aggregates:
@@ -142,15 +185,15 @@ def aggregate_fields(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.S
 
 
 def decimal_sums(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> tuple[str, ...]:
-    """The names of sums and means of decimals. Earlier versions gave them as float64."""
+    """Return the names of sums and means of decimals. Earlier versions returned these as float64."""
     fields = zip(aggregates, aggregate_fields(aggregates, schema), strict=True)
     return tuple(name for (name, spec), field in fields if spec.kind in _SUMS and pa.types.is_decimal(field.type))
 
 
 def key_fields(keys: tuple[str, ...], schema: pa.Schema) -> list[pa.Field]:
-    """The key columns' fields in the result, where they have their value types.
+    """Return the fields of the key columns in the result. A dictionary column gets its values' type.
 
-    Raises PlanError for a column that is not there or cannot be a key.
+    Raises PlanError for a missing column, or one that cannot be a key.
     """
     for key in keys:
         if schema.get_field_index(key) < 0:
@@ -163,7 +206,7 @@ def key_fields(keys: tuple[str, ...], schema: pa.Schema) -> list[pa.Field]:
 
 
 def unique_names(fields: list[pa.Field]) -> pa.Schema:
-    """The schema of these fields. Raises PlanError if two have one name."""
+    """Return the schema of these fields. Raises PlanError if two of them have the same name."""
     names = [field.name for field in fields]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:

@@ -1,7 +1,7 @@
-"""The state of `sum` and `mean` of decimals: exact, as integers of several 64-bit words.
+"""Accumulators of `sum` and `mean` of decimals: exact, as integers of several 64-bit words.
 
-A mean is rounded half up, as in Spark SQL. A result that does not fit its type is an error, as a sum of integers is;
-Spark gives null where its ANSI mode is off.
+A mean is rounded half up, as in Spark SQL. A result that does not fit its type is an error, as for sums of integers.
+Spark, with ANSI mode off, returns null for it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _NO_SLOTS: Final = np.zeros(0, np.int64)
 
 
 class DecimalSums:
-    """Exact sums of decimals of one type per slot, as integers in units of the last digit.
+    """Exact sums of decimals of one type, one for each slot, as integers in units of the last digit.
 
-    The sum of each 64-bit word of the values, the highest one signed, is kept by itself. While all values fit into one
-    signed word there is one sum: small decimals cost what integers do.
+    A value is several 64-bit words, the highest one signed. Each word has its own sum. While all values fit into one
+    signed word, there is only the lowest word's sum: small decimals cost as little as integers.
     """
 
     def __init__(self, words: int) -> None:
@@ -52,7 +52,7 @@ class DecimalSums:
             word.resize(size)
 
     def add(self, slots: Int64s, values: npt.NDArray[np.int64]) -> None:
-        """Add values, at least one: a row of words for each, the lowest first."""
+        """Add values, at least one. A value is a row of words, the lowest first."""
         low = values[:, 0]
         if all((values[:, place] == low >> 63).all() for place in range(1, values.shape[1])):
             self._words[0].add(slots, low)
@@ -63,11 +63,11 @@ class DecimalSums:
             word.add(slots, column if place == self._count - 1 else column.view(np.uint64))
 
     def absorb(self, slots: Int64s, other: DecimalSums, others: Int64s) -> None:
-        """Add the sums that another one has for `others`, at least one."""
+        """Add another object's sums of its slots `others`, at least one, to `slots`."""
         if len(other._words) > 1:
             self._widen()
-        for mine, its in zip(self._words, other._words, strict=False):
-            mine.absorb(slots, its, others)
+        for word, other_word in zip(self._words, other._words, strict=False):
+            word.absorb(slots, other_word, others)
 
     def _widen(self) -> None:
         while len(self._words) < self._count:
@@ -76,11 +76,12 @@ class DecimalSums:
 
     @property
     def are_small(self) -> bool:
-        """All sums are below 2^95, which has 29 digits."""
+        """Whether all sums are one word's, and so below 2^95, which has 29 digits."""
         return len(self._words) == 1
 
     def sums(self, slots: Int64s) -> list[Int64s]:
-        """The words of the sums, the lowest first, all unsigned but the last, which is one more than the type has."""
+        """Return the sums as arrays of words, the lowest first. There is one word more than in the type; the last word
+        is signed."""
         if self.are_small:
             high, low = self._words[0].sums(slots)
             return [low | (high << _HALF), high >> _HALF, *[high >> 63] * (self._count - 1)]
@@ -95,9 +96,10 @@ class DecimalSums:
         return [low | (high << _HALF) for low, high in zip(halves[::2], halves[1::2], strict=True)] + [carry]
 
     def frozen(self) -> Self:
-        mine = frozen(self)
-        mine._words = [word.frozen() for word in self._words]
-        return mine
+        """Return a copy for a snapshot. Only its `sums` may be used."""
+        reader = frozen(self)
+        reader._words = [word.frozen() for word in self._words]
+        return reader
 
     def keep(self, slots: Int64s) -> None:
         self._size = len(slots)
@@ -105,7 +107,7 @@ class DecimalSums:
             word.keep(slots)
 
     def load(self, slots: Int64s, words: Sequence[Int64s]) -> None:
-        """Take what `sums` has returned for slots without a sum so far, at least one."""
+        """Restore sums that `sums` returned into slots without a sum, at least one."""
         if all((word == words[0] >> 63).all() for word in words[1:]):
             self._words[0].load(slots, words[0], np.zeros(len(slots), np.int32))
             return
@@ -116,9 +118,9 @@ class DecimalSums:
 
 
 class DecimalSumAccumulator(ValueAccumulator):
-    """`sum` of decimals."""
+    """The accumulator of `sum` of decimals."""
 
-    #: How many columns earlier versions kept: the sum was a float64.
+    #: How many columns earlier versions wrote into snapshots, with the sum as a float64.
     FLOAT_COLUMNS = 1
 
     def __init__(self, column: str, kind: pa.DataType) -> None:
@@ -127,7 +129,7 @@ class DecimalSumAccumulator(ValueAccumulator):
         self._input = kind
         self._kind = sum_type(kind)
         self._sums = DecimalSums(self._kind.bit_width // _WORD_BITS)
-        #: State of earlier versions is taken below this, in units of the last digit.
+        #: Sums of earlier versions are restored only below this, in units of the last digit.
         self._limit = 10**self._kind.precision
 
     @property
@@ -173,8 +175,10 @@ class DecimalSumAccumulator(ValueAccumulator):
         return [as_arrow(lowest, nulls), *map(as_arrow, others)]
 
     def columns_of_floats(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """What `columns` returns, from the columns that earlier versions kept: the sums are rounded half up. Raises
-        CheckpointError for a sum that does not fit."""
+        """Return columns in today's form from those of earlier versions, with the sums rounded half up.
+
+        Raises CheckpointError for a sum that does not fit its type.
+        """
         sums = columns[0]
         totals = [self._total_of_float(value) for value in sums.fill_null(0.0).to_pylist()]
         places = range(0, len(self._sums.sums(_NO_SLOTS)) * _WORD_BITS, _WORD_BITS)
@@ -203,7 +207,7 @@ class DecimalSumAccumulator(ValueAccumulator):
 
 
 class DecimalMeanAccumulator(DecimalSumAccumulator):
-    """`mean` of decimals, from their exact sum."""
+    """The accumulator of `mean` of decimals, computed from their exact sum."""
 
     FLOAT_COLUMNS = 2
 
@@ -233,7 +237,7 @@ class DecimalMeanAccumulator(DecimalSumAccumulator):
         words, counts = self._sums.sums(slots), np.maximum(self._counts.values.take(slots), 1)
         factor = 10 ** (self._kind.scale - self._input.scale)
         means = np.zeros((len(slots), len(words) - 1), np.int64)
-        # Half up, in 64 bits where 2 x total x factor + count surely fits; the others one by one.
+        # Round half up, in 64 bits where 2 x total x factor + count surely fits. The other rows go one by one.
         largest = (1 << 61) // factor
         small = _within(words, largest) & (counts < 1 << 61)
         total, count = words[0][small] * factor, counts[small]
@@ -244,7 +248,7 @@ class DecimalMeanAccumulator(DecimalSumAccumulator):
         return from_raw_values(means, nulls, self._kind)
 
     def _mean(self, total: int, count: int, factor: int, words: int) -> list[int]:
-        """The words of one mean."""
+        """Return the words of one mean, the lowest first. Raises DataError if it does not fit its type."""
         magnitude = (2 * abs(total) * factor + count) // (2 * count)
         if magnitude >= 10**self._kind.precision:
             raise self._overflow("mean", total, count)
@@ -269,27 +273,27 @@ class DecimalMeanAccumulator(DecimalSumAccumulator):
 
 
 def _within(words: Sequence[Int64s], limit: int) -> Bools:
-    """Whether the integers are above -limit and below limit; all words but the last are unsigned."""
+    """Return whether each integer is above -limit and below limit. All words but the last are unsigned."""
     return _less(words, limit) & ~_less(words, 1 - limit)
 
 
 def _less(words: Sequence[Int64s], limit: int) -> Bools:
-    """Whether the integers are below the limit: as far as their words are equal, the next one decides."""
+    """Return whether each integer is below the limit. The highest word that differs decides."""
     less = np.zeros(len(words[0]), np.bool_)
     for word in words[:-1]:
-        mine, its = word.view(np.uint64), np.uint64(limit & ((1 << _WORD_BITS) - 1))
-        less = np.where(mine == its, less, mine < its)
+        unsigned, limit_word = word.view(np.uint64), np.uint64(limit & ((1 << _WORD_BITS) - 1))
+        less = np.where(unsigned == limit_word, less, unsigned < limit_word)
         limit >>= _WORD_BITS
     return np.where(words[-1] == limit, less, words[-1] < limit)
 
 
 def _signed(words: list[int]) -> Int64s:
-    """Unsigned 64-bit words as the int64 of the same bits."""
+    """Return unsigned 64-bit words as int64 with the same bits."""
     return np.array(words, np.uint64).view(np.int64)
 
 
 def _integer(words: Sequence[Int64s], row: int) -> int:
-    """The integer of one row."""
+    """Return the integer of one row."""
     value = int(words[-1][row])
     for word in reversed(words[:-1]):
         value = (value << _WORD_BITS) | (int(word[row]) & ((1 << _WORD_BITS) - 1))

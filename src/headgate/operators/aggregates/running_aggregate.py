@@ -1,4 +1,4 @@
-"""Running aggregation: the aggregates of all rows of a key so far."""
+"""`RunningAggregate`: an operator that computes aggregates over all rows of a key so far."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.state.renumber import OneRowPerSlot
 from headgate.state.snapshot import LazyTables, Snapshot, in_pieces
 
 _MOST_ROWS = 65_536
-#: What aggregates of no rows are that are not null.
+#: The results over no rows of those aggregates that are not null then.
 _OF_NO_ROWS: dict[Kind, Any] = {"count": 0, "count_distinct": 0, "collect_list": []}
 
 
@@ -31,7 +31,10 @@ def running_schema(
     input_schema: pa.Schema,
     time_column: str | None = None,
 ) -> pa.Schema:
-    """Key columns, then the aggregates. Raises PlanError for what cannot be, such as `first` without event time."""
+    """Return the schema of the results: the key columns, then the aggregates.
+
+    Raises PlanError for an impossible aggregation, such as `first` without event time.
+    """
     schema = unique_names([*key_fields(keys, input_schema), *aggregate_fields(aggregates, input_schema)])
     if time_column is not None:
         check_time_column(time_column, input_schema)
@@ -49,10 +52,12 @@ def _by_time(aggregate: Aggregate) -> bool:
 
 
 class RunningAggregate(Operator):
-    """For each batch one row for each key that changed; with `final` one row per key when the input ends. Where all
-    rows have one global key and none came, one row says so when the input ends.
+    """The operator of a running aggregation. For each batch it emits a row for each key that changed.
 
-    `time_offset` (microseconds) is added to the event-time column, which only `first` and `last` look at; for them a
+    With `final` it emits one row for each key when the input ends. Without key columns all rows have one global key. If
+    the input ends without any row, the operator still emits a row for this key, as SQL does.
+
+    `time_offset` (microseconds) is added to the event-time column. Only `first` and `last` use this column; for them a
     null event time raises DataError.
     """
 
@@ -84,7 +89,7 @@ class RunningAggregate(Operator):
         return self._keys.nbytes + self._accumulators.nbytes + self._changed.nbytes
 
     def state_keys(self) -> int:
-        """Keys held now; `state_bytes() / state_keys()` are the bytes per key."""
+        """Return the number of keys; `state_bytes() / state_keys()` is the size of a key in bytes."""
         return len(self._keys)
 
     def process(self, batch: pa.RecordBatch) -> None:
@@ -102,7 +107,7 @@ class RunningAggregate(Operator):
                 self._emit(np.arange(begin, min(begin + _MOST_ROWS, len(self._keys))))
 
     def _is_empty(self) -> bool:
-        """No row has come for the global key, which is this subtask's, and nothing has been said of that."""
+        """Return whether this subtask owns the global key, no row came for it, and no result for that was emitted."""
         if self._key_names or len(self._keys) or self._ended or not self._knows_its_past:
             return False
         groups = self.context.max_parallelism
@@ -110,18 +115,18 @@ class RunningAggregate(Operator):
         return bool((owner == self.context.subtask).all())
 
     def _global_group(self) -> Int64s:
-        """The key group of the global key."""
+        """Return the key group of the global key."""
         return key_groups(key_hash([]), self.context.max_parallelism)
 
     def _of_no_rows(self) -> pa.RecordBatch:
-        """SQL's answer: counts are 0, lists are empty, all else is null."""
+        """Return the row over no rows, as in SQL: counts are 0, lists are empty, all else is null."""
         row = [_OF_NO_ROWS.get(aggregate.kind) for _, aggregate in self._aggregates]
         return pa.RecordBatch.from_arrays(
             [pa.array([value], field.type) for value, field in zip(row, self.schema, strict=True)], schema=self.schema
         )
 
     def snapshot(self) -> Snapshot:
-        """What was emitted at the end of the input is not held any more: it must not come out again."""
+        """Return the state. After the input's end it has no keys with `final`: their rows must not be emitted again."""
         rows = 0 if self._final and self._ended else len(self._keys)
         keys, accumulators = self._keys.frozen(), self._accumulators.frozen()
 
@@ -136,8 +141,8 @@ class RunningAggregate(Operator):
         return Snapshot(LazyTables({"keys": partial(in_pieces, rows, some)}), {"of": of, "ended": self._ended})
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Who had the global key has said what there was to say."""
-        if any(int(group) in each for group in self._global_group() for each in groups):
+        """Note that the former owner of the global key, if it is among these, has emitted its result."""
+        if any(int(group) in ended for group in self._global_group() for ended in groups):
             self._knows_its_past = False
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:

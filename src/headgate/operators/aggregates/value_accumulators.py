@@ -1,4 +1,4 @@
-"""The state of aggregates that keep values: `first`, `last`, `min` and `max` of strings, distinct values and lists."""
+"""Accumulators that hold values: of `first`, `last`, `min` and `max` of strings, `count_distinct`, `collect_list`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from headgate.state.pairs import PairTable
 from headgate.state.renumber import OneRowPerSlot, renumbering
 from headgate.state.values import ValueLog
 
-#: Values that no group refers to any more are thrown out when they are this many more than those in use.
+#: The log of values is compacted when it has this many values more than twice the number of slots.
 _SLACK = 1 << 16
 
 
 class PickedValues:
-    """One value of any type for each slot, or none yet (read as null)."""
+    """A value of any type for each slot; a slot without a value reads as null."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._log = ValueLog(kind)
@@ -51,7 +51,7 @@ class PickedValues:
         return frozen(self)
 
     def keep(self, slots: Int64s) -> None:
-        """Forget all others; these slots become 0, 1, 2 ..."""
+        """Forget all slots but these, which become 0, 1, 2 ..."""
         values = self.take(slots)
         missing = self.positions.values.take(slots) < 0
         self._log.replace(values)
@@ -59,7 +59,7 @@ class PickedValues:
 
 
 class TimedAccumulator(Accumulator):
-    """`first` and `last`: the value of the row with the least or the greatest event time."""
+    """The accumulator of `first` and `last`: the value of the row with the least or the greatest event time."""
 
     def __init__(self, kind: pa.DataType, latest: bool) -> None:
         self._latest = latest
@@ -88,8 +88,8 @@ class TimedAccumulator(Accumulator):
         self._values.put(slots.take(winners), decoded(column).take(as_arrow(rows.take(winners))))
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
-        there = np.flatnonzero(other._values.positions.values.take(others) >= 0)
-        slots, others = slots.take(there), others.take(there)
+        filled = np.flatnonzero(other._values.positions.values.take(others) >= 0)
+        slots, others = slots.take(filled), others.take(filled)
         self.update(size, slots, other._values.take(others), other._times.values.take(others))
 
     def result(self, slots: Int64s) -> pa.Array:
@@ -108,7 +108,10 @@ class TimedAccumulator(Accumulator):
 
 
 class OrderedAccumulator(Accumulator):
-    """`min` and `max` of strings, binaries and wide decimals: the best of each batch against the best so far."""
+    """The accumulator of `min` and `max` of strings, binaries and wide decimals.
+
+    It compares the best value of each batch with the best one so far.
+    """
 
     def __init__(self, kind: pa.DataType, greatest: bool) -> None:
         self._kind = kind
@@ -147,12 +150,12 @@ class OrderedAccumulator(Accumulator):
 
     @staticmethod
     def _comparable(column: pa.Array) -> pa.Array:
-        """Arrow finds no least fixed-size binary in groups; the values are the same in a plain type."""
+        """Return the column in a type whose groups Arrow can compare: plain binary for fixed-size binary."""
         return column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
 
 
 class DistinctAccumulator(Accumulator):
-    """`count_distinct`: the pairs of slot and value there are, each once, and how many each slot has."""
+    """The accumulator of `count_distinct`: a table of the pairs of slot and value, and how many pairs each slot has."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._values = KeyTable([kind])
@@ -180,21 +183,21 @@ class DistinctAccumulator(Accumulator):
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
         owners = _owners(slots, others, len(other._counts)).take(other._pairs.left())
-        kept = np.flatnonzero(owners >= 0)
-        [values] = other._values.keys(other._pairs.right().take(kept))
-        self.update(size, owners.take(kept), values, None)
+        owned = np.flatnonzero(owners >= 0)
+        [values] = other._values.keys(other._pairs.right().take(owned))
+        self.update(size, owners.take(owned), values, None)
 
     def result(self, slots: Int64s) -> pa.Array:
         return as_arrow(self._counts.values.take(slots))
 
     def keep(self, slots: Int64s) -> None:
         owners = renumbering(slots, len(self._counts)).take(self._pairs.left())
-        kept = np.flatnonzero(owners >= 0)
-        values = self._pairs.right().take(kept)
+        owned = np.flatnonzero(owners >= 0)
+        values = self._pairs.right().take(owned)
         used = np.zeros(len(self._values), np.bool_)
         used[values] = True
         live = np.flatnonzero(used)
-        self._pairs.replace(owners.take(kept), renumbering(live, len(used)).take(values))
+        self._pairs.replace(owners.take(owned), renumbering(live, len(used)).take(values))
         self._values.compact(live)
         self._order = None
         self._counts.replace(self._counts.values.take(slots))
@@ -212,7 +215,10 @@ class DistinctAccumulator(Accumulator):
 
 
 class ListAccumulator(Accumulator):
-    """`collect_list`: all non-null values, in a log beside a log of their slots; sorted by slot when read."""
+    """The accumulator of `collect_list`: a log of all non-null values, and one of their slots.
+
+    A read sorts the values by slot.
+    """
 
     def __init__(self, kind: pa.DataType) -> None:
         self._kind = kind
@@ -236,8 +242,8 @@ class ListAccumulator(Accumulator):
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
         owners = _owners(slots, others, other._size).take(other._owners.values)
-        kept = np.flatnonzero(owners >= 0)
-        self.update(size, owners.take(kept), other._values.take(kept), None)
+        owned = np.flatnonzero(owners >= 0)
+        self.update(size, owners.take(owned), other._values.take(owned), None)
 
     def result(self, slots: Int64s) -> pa.Array:
         values, offsets = self._lists(slots)
@@ -251,7 +257,7 @@ class ListAccumulator(Accumulator):
         self.update(size, _list_owners(slots, columns[0]), columns[0].flatten(), None)
 
     def _lists(self, slots: Int64s) -> tuple[pa.Array, Int64s]:
-        """The values of these slots one after the other, and where each slot's begin."""
+        """Return the values of these slots, slot by slot, and the offsets where each slot's values begin."""
         if self._order is None:
             self._order = np.argsort(self._owners.values, kind="stable")
         positions, offsets = _of_owners(self._owners.values, self._order, slots)
@@ -259,21 +265,24 @@ class ListAccumulator(Accumulator):
 
     def keep(self, slots: Int64s) -> None:
         owners = renumbering(slots, self._size).take(self._owners.values)
-        kept = np.flatnonzero(owners >= 0)
-        self._values.replace(self._values.take(kept))
-        self._owners.replace(owners.take(kept))
+        owned = np.flatnonzero(owners >= 0)
+        self._values.replace(self._values.take(owned))
+        self._owners.replace(owners.take(owned))
         self._size, self._order = len(slots), None
 
 
 def _owners(slots: Int64s, others: Int64s, size: int) -> Int64s:
-    """For each of another accumulator's slots the one that takes what it holds; -1 for none."""
+    """Return, for each of another accumulator's `size` slots, the slot that absorbs it; -1 for none."""
     owners = np.full(size, -1)
     owners[others] = slots
     return owners
 
 
 def _of_owners(owners: Int64s, order: Int64s, slots: Int64s) -> tuple[Int64s, Int64s]:
-    """The positions that these slots own, slot by slot, and where each slot's begin, given the order by owner."""
+    """Return the positions that these slots own, slot by slot, and the offsets where each slot's positions begin.
+
+    `order` sorts the positions by owner.
+    """
     owners = owners.take(order)
     begins = np.searchsorted(owners, slots)
     positions, offsets = flat_ranges(begins, np.searchsorted(owners, slots, side="right") - begins)
@@ -281,5 +290,5 @@ def _of_owners(owners: Int64s, order: Int64s, slots: Int64s) -> tuple[Int64s, In
 
 
 def _list_owners(slots: Int64s, lists: pa.LargeListArray) -> Int64s:
-    """For each value of the lists the slot whose it is."""
+    """Return the slot of each value in the lists of these slots."""
     return np.repeat(slots, raw_values(lists.value_lengths()).view(np.int64))

@@ -1,1 +1,1 @@
-"""Functions of the user's with state for each key and timers."""
+"""Users' functions with state and timers for each key: the base class, its states, and the operator that runs it."""

@@ -1,4 +1,4 @@
-"""What a user's function gives out, call by call: whole batches and single rows, put together in their order."""
+"""`Collector`: gathers the batches and rows that calls of a user's function return, and emits them in their order."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from headgate.operators.operator import UserCode, function_name
 from headgate.operators.rows_checks import batch_of_rows, checked_batch
 from headgate.operators.side_output import SideOutput, side_schema
 
-#: About as many rows go on in one batch.
+#: How many rows a collector gathers, about, before it emits them.
 _MOST_ROWS = 8192
 
 
 class Collector:
-    """For one main way (`schema`) and its side outputs (by tag). `emit` is given a tag, None for the main way, and a
-    batch. `function` is named in errors."""
+    """A collector of results for the main output (`schema`) and the side outputs (`sides`, by tag).
+
+    `emit` takes a tag, None for the main output, and a batch. Errors name `function`.
+    """
 
     def __init__(
         self,
@@ -33,13 +35,13 @@ class Collector:
         self._sides = sides
         self._emit = emit
         self._count = 0
-        self._ways: dict[str | None, _OutputBuffer] = {
+        self._buffers: dict[str | None, _OutputBuffer] = {
             None: _OutputBuffer(function, schema),
             **{tag: _OutputBuffer(function, side) for tag, side in sides.items()},
         }
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call the user's function, which may be a generator, and take what it gives. Raises UserFunctionError."""
+        """Call the user's function, which may be a generator, and gather its results. Raises UserFunctionError."""
         with UserCode(function):
             result = function(*arguments)
             if result is None:
@@ -51,7 +53,7 @@ class Collector:
                     self._take(part)
             else:
                 raise self._wrong(result)
-        if self._count >= _MOST_ROWS:  # not within: what others raise is not the user's
+        if self._count >= _MOST_ROWS:  # outside UserCode: the receivers' errors are not the user's
             self.flush()
 
     def _take(self, part: object) -> None:
@@ -61,12 +63,12 @@ class Collector:
             part = part.rows
         else:
             tag = None
-        way = self._ways[tag]
+        buffer = self._buffers[tag]
         if isinstance(part, dict):
-            way.rows.append(part)
+            buffer.rows.append(part)
             self._count += 1
         elif isinstance(part, pa.RecordBatch):
-            way.add(part)
+            buffer.add(part)
             self._count += part.num_rows
         else:
             raise self._wrong(part, tag)
@@ -79,15 +81,17 @@ class Collector:
         return UserFunctionError(f"{function_name(self._function)} must give {must}, and gave {shown(result)}{remedy}")
 
     def flush(self) -> None:
-        """Emit what has been gathered."""
+        """Emit all gathered rows."""
         if self._count:
             self._count = 0
-            for tag, way in self._ways.items():
-                if (batch := way.batch()) is not None:
+            for tag, buffer in self._buffers.items():
+                if (batch := buffer.take()) is not None:
                     self._emit(tag, batch)
 
 
 class _OutputBuffer:
+    """The gathered rows of one output: batches, and after them single rows."""
+
     def __init__(self, function: Callable[..., Any], schema: pa.Schema) -> None:
         self._function = function
         self._schema = schema
@@ -95,19 +99,20 @@ class _OutputBuffer:
         self.rows: list[object] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Behind the rows that are there."""
-        self._cut()
+        """Add a batch after the rows gathered so far. Raises UserFunctionError if it has another schema."""
+        self._make_batch()
         self._batches.append(checked_batch(self._function, batch, self._schema))
 
-    def batch(self) -> pa.RecordBatch | None:
-        """All that is there, which is gone then."""
-        self._cut()
+    def take(self) -> pa.RecordBatch | None:
+        """Remove and return all gathered rows as one batch; None for none."""
+        self._make_batch()
         batches, self._batches = self._batches, []
         if len(batches) > 1:
             return concat_batches(batches)
         return batches[0] if batches else None
 
-    def _cut(self) -> None:
+    def _make_batch(self) -> None:
+        """Turn the single rows into a batch."""
         if self.rows:
             self._batches.append(batch_of_rows(self._function, self.rows, self._schema))
             self.rows = []

@@ -1,4 +1,4 @@
-"""The operator that runs a `KeyedProcessFunction`: rows to keys, state and timers of each key."""
+"""`KeyedProcess`: the operator that runs a `KeyedProcessFunction` with the state and timers of each key."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from headgate.state.keys import KeyTable, check_key_groups
 from headgate.state.snapshot import LazyTables, Snapshot, in_pieces
 
 _EVENT, _PROCESSING = "event timers", "processing timers"
-#: With fewer keys than this none are forgotten.
+#: With fewer keys than this, unused keys are not removed.
 _LEAST_KEYS = 8192
-#: Key groups from the first on and to the end, and the watermark.
+#: The first key group, the end of the key groups, and the watermark.
 _PROGRESS = shapes.row(shapes.count, shapes.count, shapes.time)
-#: Processing time in microseconds at which the year 9999 ends, about: no clock has been there.
+#: The end of the year 9999, about, in microseconds of processing time: no honest checkpoint has a later time.
 _LATEST = 253_000_000_000_000_000
-#: As many keys of timers are looked up at once.
+#: For how many of the next timers keys are looked up at once.
 _KEYS_AHEAD = 1024
 
 
 def check_process_function(function: object) -> KeyedProcessFunction:
-    """What the user gave to process, on the driver. Raises PlanError."""
+    """Return the function that a user passed to `process`, checked on the driver. Raises PlanError."""
     if isinstance(function, type) and issubclass(function, KeyedProcessFunction):
         raise PlanError(f"process: {function.__name__} is a class; make one: process({function.__name__}(), ...)")
     if not isinstance(function, KeyedProcessFunction):
@@ -57,11 +57,11 @@ def _overrides(function: KeyedProcessFunction, method: str) -> bool:
 
 
 class KeyedProcess(Operator):
-    """Calls the function once for each key of a batch, or once for each row; and for each timer.
+    """The operator that calls a function for each key of a batch, or for each row, and for each timer.
 
-    Event-time timers fire before the watermark that reaches them is passed on, in order of their times; so do
-    processing-time timers when `on_processing_time` is called. `time_offset` (microseconds) is added to the event-time
-    column, which only the function looks at. `clock` is the processing time, in seconds.
+    Event-time timers fire in the order of their times, before the operator passes on the watermark that reaches them.
+    Processing-time timers fire in order, too, in `on_processing_time`. `time_offset` (microseconds) is added to the
+    event-time column, which only the function uses. `clock` returns the processing time in seconds.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class KeyedProcess(Operator):
         self._key_names = keys
         self._key_indices = [input_schema.get_field_index(key) for key in keys]
         self._keys = KeyTable([input_schema.field(key).type for key in keys])
-        self._known: dict[int, tuple[Any, ...]] = {}
-        self._ahead: Callable[[], Int64s] = lambda: np.zeros(0, np.int64)
+        self._key_cache: dict[int, tuple[Any, ...]] = {}
+        self._next_slots: Callable[[], Int64s] = lambda: np.zeros(0, np.int64)
         self._look_again_at = _LEAST_KEYS
         self._time_column = time_column
         self._time_offset = time_offset
@@ -119,11 +119,11 @@ class KeyedProcess(Operator):
                 self._function.close()
 
     def state_bytes(self) -> int:
-        held = sum(state.nbytes for state in self._states)
-        return self._keys.nbytes + held + self._event_timers.nbytes + self._processing_timers.nbytes
+        values = sum(state.nbytes for state in self._states)
+        return self._keys.nbytes + values + self._event_timers.nbytes + self._processing_timers.nbytes
 
     def state_keys(self) -> int:
-        """Keys held now, some of which may have nothing any more."""
+        """Return the number of keys. Some of them may have no state and no timer any more."""
         return len(self._keys)
 
     # --- rows and timers
@@ -168,7 +168,7 @@ class KeyedProcess(Operator):
 
     def _fire(self, timers: TimerQueue, until: int, domain: Literal["event", "processing"]) -> None:
         self._user.time_domain = domain
-        self._ahead = lambda: timers.next(_KEYS_AHEAD)
+        self._next_slots = lambda: timers.next(_KEYS_AHEAD)
         while (timer := timers.pop(until)) is not None:
             time, self._at.slot = timer
             self._out.call(self._function.on_timer, time, self._user)
@@ -179,13 +179,13 @@ class KeyedProcess(Operator):
         self._processing_timers.clear()
 
     def _look_at_clock(self) -> None:
-        """Processing time never goes back, whatever the clock does."""
+        """Take the processing time from the clock. It never goes back, even if the clock does."""
         self._at.now = max(self._at.now, int(self._clock() * 1e6))
 
     def _settle(self) -> None:
-        """The function has been called for all there was to do."""
+        """Leave the last key and batch, emit the gathered rows, and remove unused keys if there are many."""
         self._at.leave()
-        self._known.clear()
+        self._key_cache.clear()
         self._user._forget_batch()
         self._out.flush()
         if len(self._keys) >= self._look_again_at:
@@ -200,7 +200,7 @@ class KeyedProcess(Operator):
     # --- keys
 
     def _cache_keys(self, slots: Int64s, batch: pa.RecordBatch) -> None:
-        """The batch's keys and times are found when the function asks for them."""
+        """Prepare the lookup of the batch's keys and event times, which happens only if the function asks for them."""
         times: list[Int64s] = []
 
         def of_batch() -> Int64s:
@@ -209,15 +209,18 @@ class KeyedProcess(Operator):
             return times[0]
 
         self._user._times = of_batch
-        self._ahead = lambda: slots
+        self._next_slots = lambda: slots
 
     def _key(self, slot: int) -> tuple[Any, ...]:
-        if slot not in self._known:
-            slots = np.unique(np.append(self._ahead(), slot))
+        """Return the key of a slot. A miss in the cache also looks up the keys that are likely to come next."""
+        if slot not in self._key_cache:
+            slots = np.unique(np.append(self._next_slots(), slot))
             keys = zip(self._key_names, self._keys.keys(slots), strict=True)
             columns = [python_values(column, name) for name, column in keys]
-            self._known = dict(zip(slots.tolist(), zip(*columns, strict=True), strict=True)) if columns else {slot: ()}
-        return self._known[slot]
+            self._key_cache = (
+                dict(zip(slots.tolist(), zip(*columns, strict=True), strict=True)) if columns else {slot: ()}
+            )
+        return self._key_cache[slot]
 
     def _times(self, batch: pa.RecordBatch) -> Int64s:
         if self._time_column is None:
@@ -231,20 +234,21 @@ class KeyedProcess(Operator):
         return event_times(column, self._time_column, self._time_offset)
 
     @property
-    def _held(self) -> tuple[State[Any, Any] | TimerQueue, ...]:
+    def _holders(self) -> tuple[State[Any, Any] | TimerQueue, ...]:
+        """All parts that hold something by the slot of a key."""
         return *self._states, self._event_timers, self._processing_timers
 
     def _forget_keys(self) -> None:
-        """Those that have nothing, if they are half of all."""
+        """Remove the keys without state and timers, if they are at least half of all."""
         used = np.zeros(len(self._keys), np.bool_)
-        for held in self._held:
-            used[held.slots] = True
+        for holder in self._holders:
+            used[holder.slots] = True
         live = np.flatnonzero(used)
         if 2 * len(live) <= len(used):
             self._keys.compact(live)
             numbers = dict(zip(live.tolist(), range(len(live)), strict=True))
-            for held in self._held:
-                held.renumber(numbers)
+            for holder in self._holders:
+                holder.renumber(numbers)
         self._look_again_at = max(_LEAST_KEYS, 2 * len(self._keys))
 
     # --- checkpoints
@@ -316,7 +320,7 @@ class KeyedProcess(Operator):
 
 
 def _by_slot(batch: pa.RecordBatch, slots: Int64s) -> tuple[pa.RecordBatch, Int64s]:
-    """The rows of a slot one after the other, in their order."""
+    """Return the rows and their slots, sorted by slot; rows of one slot keep their order."""
     if len(slots) == 1 or not (slots[1:] < slots[:-1]).any():
         return batch, slots
     order = np.argsort(slots, kind="stable")
@@ -324,6 +328,6 @@ def _by_slot(batch: pa.RecordBatch, slots: Int64s) -> tuple[pa.RecordBatch, Int6
 
 
 def _runs(slots: Int64s) -> Iterator[tuple[int, int]]:
-    """Where the rows of each slot begin and end."""
+    """Yield the begin and the end of each run of equal slots."""
     cuts = np.flatnonzero(slots[1:] != slots[:-1]) + 1
     return pairwise([0, *cuts.tolist(), len(slots)])

@@ -1,6 +1,7 @@
-"""Value, list and map state of a `KeyedProcessFunction`: what it keeps for the key that it is called for.
+"""Value, list and map state of a `KeyedProcessFunction`. A method reads or changes the state of the current key.
 
-A state is declared as an attribute of the function; each subtask binds a copy of its own.
+A state is declared as an attribute of the function. Each subtask binds its own copy. To add another kind of state,
+subclass `State` and implement its abstract methods. `KeyedProcess` finds states by that base class.
 """
 
 from __future__ import annotations
@@ -16,15 +17,25 @@ from headgate.operators.keyed.state_base import WRITTEN, Duration, State
 from headgate.operators.keyed.state_values import StoredKeys, StoredValues
 from headgate.records.canonical import Int64s, as_arrow, flat_ranges
 
-#: About what Python takes for an entry of a dict, and of a list, beside the value.
+#: About how many bytes Python takes for an entry of a dict, and of a list, besides the value.
 _PER_KEY: Final = 100
 _PER_ELEMENT: Final = 8
 
 
 class ValueState(State[Any, int]):
-    """One value for each key, such as `count = hg.ValueState(pa.int64(), ttl="1 h")`.
+    """A state of one value for each key, of an Arrow type.
 
-    Declared as an attribute of a `KeyedProcessFunction`; the attribute's name is the state's, unless `name` is given.
+    It is declared as an attribute of a `KeyedProcessFunction`. Its name is the attribute's, unless `name` is given.
+    With `ttl`, a value is gone this long (processing time) after it was written.
+
+    ```python
+    class Count(hg.KeyedProcessFunction):
+        count = hg.ValueState(pa.int64(), ttl="1 h")
+
+        def process(self, batch, ctx):
+            self.count.update(self.count.value(0) + batch.num_rows)
+            return {"shop": ctx.key[0], "rows": self.count.value()}
+    ```
     """
 
     _word = "value"
@@ -35,7 +46,7 @@ class ValueState(State[Any, int]):
         self._values = StoredValues(type, self._what)
 
     def value(self, default: Any = None) -> Any:
-        """This key's value; `default` where there is none."""
+        """Return this key's value, or `default` if it has none."""
         slot = self._at.slot
         stored = self._cells.get(slot)
         if stored is None or (self._ttl is not None and self._is_old(self._times[slot])):
@@ -43,7 +54,7 @@ class ValueState(State[Any, int]):
         return self._values.read(stored)
 
     def update(self, value: Any) -> None:
-        """Keep this value; None keeps none. Raises TypeError for a value that is not of the type."""
+        """Set this key's value; None removes it. Raises TypeError for a value that does not fit the type."""
         slot = self._for_writing()
         if value is None:
             self._remove(slot)
@@ -57,7 +68,7 @@ class ValueState(State[Any, int]):
             self._watch(slot, self._at.now)
 
     def clear(self) -> None:
-        """Forget this key's value."""
+        """Remove this key's value."""
         self._remove(self._for_writing())
 
     def _remove(self, slot: int) -> None:
@@ -93,9 +104,19 @@ class ValueState(State[Any, int]):
 
 
 class ListState(State[list[Any], list[int]]):
-    """A list for each key, such as `seen = hg.ListState(pa.float64())`; with `ttl` each element grows old by itself.
+    """A state of a list for each key; `type` is the Arrow type of its elements.
 
-    Declared as an attribute of a `KeyedProcessFunction`; the attribute's name is the state's, unless `name` is given.
+    It is declared as an attribute of a `KeyedProcessFunction`. Its name is the attribute's, unless `name` is given.
+    With `ttl`, each element is gone this long (processing time) after it was written.
+
+    ```python
+    class Prices(hg.KeyedProcessFunction):
+        prices = hg.ListState(pa.float64(), ttl="1 h")
+
+        def process_element(self, row, ctx):
+            self.prices.add(row["price"])
+            return {"shop": row["shop"], "highest": max(self.prices.get())}
+    ```
     """
 
     _word = "list"
@@ -106,28 +127,28 @@ class ListState(State[list[Any], list[int]]):
         self._values = StoredValues(type, self._what)
 
     def get(self) -> list[Any]:
-        """This key's elements, in the order in which they were added; a list of the caller's own."""
+        """Return this key's elements in the order in which they were added. The list is a copy."""
         slot = self._at.slot
         if self._ttl is not None and slot in self._times:
             self._prune(slot, self._at.now)
         return [self._values.read(stored) for stored in self._cells.get(slot, ())]
 
     def add(self, value: Any) -> None:
-        """One more at the end. Raises TypeError for a value that is not of the type."""
+        """Append a value. Raises TypeError if it does not fit the type."""
         self._append(self._for_writing(), [self._values.check(value)])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """All of them at the end, or none if one is not of the type."""
+        """Append all values. Raises TypeError, and appends none, if one does not fit the type."""
         self._append(self._for_writing(), [self._values.check(value) for value in values])
 
     def update(self, values: Iterable[Any]) -> None:
-        """These in place of what is there."""
+        """Replace this key's list. Raises TypeError, and changes nothing, if a value does not fit the type."""
         slot, checked = self._for_writing(), [self._values.check(value) for value in values]
         self._remove(slot)
         self._append(slot, checked)
 
     def clear(self) -> None:
-        """Forget this key's list."""
+        """Remove this key's list."""
         self._remove(self._for_writing())
 
     def _append(self, slot: int, stored: list[Any]) -> None:
@@ -166,7 +187,7 @@ class ListState(State[list[Any], list[int]]):
         _, begins = flat_ranges(np.zeros(len(cells), np.int64), np.fromiter(map(len, cells), np.int64, len(cells)))
         columns = {"values": values, WRITTEN: written}
         return np.array(slots, np.int64), {
-            name: pa.LargeListArray.from_arrays(as_arrow(begins), each) for name, each in columns.items()
+            name: pa.LargeListArray.from_arrays(as_arrow(begins), column) for name, column in columns.items()
         }
 
     def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:
@@ -192,10 +213,20 @@ class ListState(State[list[Any], list[int]]):
 
 
 class MapState(State[dict[Any, Any], dict[Any, int]]):
-    """A map for each key, such as `seats = hg.MapState(pa.string(), pa.int64())`; with `ttl` each entry grows old by
-    itself. Keys of the map are numbers, times, booleans, strings or binaries.
+    """A state of a map for each key, from values of `key_type` to values of `type`.
 
-    Declared as an attribute of a `KeyedProcessFunction`; the attribute's name is the state's, unless `name` is given.
+    The map's keys are numbers, times, booleans, strings or binaries. The state is declared as an attribute of a
+    `KeyedProcessFunction`. Its name is the attribute's, unless `name` is given. With `ttl`, each entry is gone this
+    long (processing time) after it was written.
+
+    ```python
+    class Sold(hg.KeyedProcessFunction):
+        sold = hg.MapState(pa.string(), pa.int64())
+
+        def process_element(self, row, ctx):
+            self.sold.put(row["item"], self.sold.get(row["item"], 0) + 1)
+            return {"shop": row["shop"], "items": len(list(self.sold.keys()))}
+    ```
     """
 
     _word = "map"
@@ -208,56 +239,60 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         self._bind()
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The value under `key`; `default` where there is none."""
+        """Return the value of `key`, or `default` if the map does not contain it."""
         stored = self._fresh().get(self._keys.check(key))
         return default if stored is None else self._values.read(stored)
 
     def put(self, key: Any, value: Any) -> None:
-        """Keep a value under `key`. Raises TypeError for what is not of the types."""
+        """Set the value of `key`. Raises TypeError if the key or the value does not fit its type."""
         self._put(self._for_writing(), self._keys.check(key), self._values.check(value), self._at.now)
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """All of them, or none if one is not of the types."""
+        """Set all entries. Raises TypeError, and sets none, if one does not fit the types."""
         slot = self._for_writing()
         checked = [(self._keys.check(key), self._values.check(value)) for key, value in entries.items()]
         for key, stored in checked:
             self._put(slot, key, stored, self._at.now)
 
     def remove(self, key: Any) -> None:
-        """Also when it is not there."""
+        """Remove `key`, if the map contains it."""
         self._drop(self._for_writing(), self._keys.check(key))
 
     def contains(self, key: Any) -> bool:
+        """Return whether the map contains `key`."""
         return self._keys.check(key) in self._fresh()
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Entries as they are now; the map may be changed meanwhile."""
+        """Iterate over the entries as they are now. The map may change meanwhile."""
         return iter([(self._keys.read(key), self._values.read(stored)) for key, stored in self._fresh().items()])
 
     def keys(self) -> Iterator[Any]:
+        """Iterate over the map's keys as they are now. The map may change meanwhile."""
         return iter([self._keys.read(key) for key in self._fresh()])
 
     def values(self) -> Iterator[Any]:
+        """Iterate over the values as they are now. The map may change meanwhile."""
         return iter([self._values.read(stored) for stored in self._fresh().values()])
 
     def is_empty(self) -> bool:
+        """Return whether the map has no entries."""
         return not self._fresh()
 
     def clear(self) -> None:
-        """Forget all entries of this key."""
+        """Remove all entries of this key's map."""
         slot = self._for_writing()
         for key in list(self._cells.get(slot, ())):
             self._drop(slot, key)
 
     def _fresh(self) -> dict[Any, Any]:
-        """This key's entries, none of them too old."""
+        """Return this key's entries, after removing expired ones."""
         slot = self._at.slot
         if self._ttl is not None and slot in self._times and self._may_be_old(slot):
             self._prune(slot, self._at.now)
         return self._cells.get(slot, {})
 
     def _may_be_old(self, slot: int) -> bool:
-        """The times stand in the order of writing, so that the first says it for all."""
+        """Return whether any entry has expired. Times are in the order of writing, so the first one is the oldest."""
         return self._is_old(next(iter(self._times[slot].values())))
 
     def _put(self, slot: int, key: Any, stored: Any, written: int) -> None:
@@ -273,7 +308,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         cell[key] = stored
         if self._ttl is not None:
             times = self._times.setdefault(slot, {})
-            times.pop(key, None)  # to stand at the end
+            times.pop(key, None)  # so that the new time is the last one
             times[key] = written
             self._watch(slot, written)
 
@@ -299,7 +334,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         self._values = StoredValues(self._type, self._what)
 
     def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
-        # With `ttl` in the order of the times, which is that of writing.
+        # With `ttl`, entries are in the order of writing, which a restore must keep.
         orders: list[Iterable[Any]] = [self._times[slot] if self._times else self._cells[slot] for slot in slots]
         keys = [key for order in orders for key in order]
         values = [self._cells[slot][key] for slot, order in zip(slots, orders, strict=True) for key in order]

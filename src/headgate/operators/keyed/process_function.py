@@ -20,31 +20,40 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class KeyedProcessFunction(OtherNames):
-    """Base of functions that keep state for each key and set timers: `stream.key_by(...).process(function, schema=)`.
+    """The base of functions with state and timers for each key: `stream.key_by(...).process(function, schema=...)`.
 
-    Override `process`, which gets all rows of one key in a batch at once, or `process_element`, which gets one row at a
-    time and is slower; and `on_timer`, if timers are set. What they return or yield are rows: dicts, RecordBatches of
-    the declared schema, `hg.SideOutput(tag, rows)` of these; None is none.
+    Override either `process`, which takes all rows of one key in a batch, or `process_element`, which takes one row and
+    is slower. Override `on_timer` if the function sets timers. These methods return or yield rows: dicts,
+    RecordBatches of the declared schema, or `hg.SideOutput(tag, rows)` of these. None means no rows.
 
     State is declared as attributes: `hg.ValueState`, `hg.ListState`, `hg.MapState`. Each subtask has its own copy
-    (`copy.copy`) of the function: what `open` sets on `self` is the subtask's own.
+    (`copy.copy`) of the function, so `open` may set attributes of the subtask on `self`.
+
+    ```python
+    class Total(hg.KeyedProcessFunction):
+        total = hg.ValueState(pa.int64())
+
+        def process(self, batch, ctx):
+            self.total.update(self.total.value(0) + sum(batch["amount"].to_pylist()))
+            return {"shop": ctx.key[0], "total": self.total.value()}
+    ```
     """
 
     def open(self, ctx: ProcessContext) -> None:
-        """Called once in each subtask, before all else; there is no key then."""
+        """Prepare the function. Each subtask calls this once, before all other methods; there is no current key."""
 
     def process(self, batch: pa.RecordBatch, ctx: ProcessContext) -> Any:
-        """The rows of one key (`ctx.key`) in a batch, in the order in which they came."""
+        """Process all rows of one key (`ctx.key`) in a batch, in the order in which they arrived."""
 
     def process_element(self, row: dict[str, Any], ctx: ProcessContext) -> Any:
-        """One row. Rows come in their order."""
+        """Process one row. Rows arrive in their order."""
 
     def on_timer(self, time: int, ctx: ProcessContext) -> Any:
-        """A timer of a key (`ctx.key`), set for `time`, in microseconds since the epoch."""
+        """Handle a timer of a key (`ctx.key`) that was set for `time`, in microseconds since the epoch."""
         raise NotImplementedError(f"{type(self).__name__} sets timers: override on_timer")
 
     def close(self) -> None:
-        """Called once in each subtask that was opened, also after a failure."""
+        """Release what `open` took. Each subtask calls this once after `open`, also after a failure."""
 
 
 _NO_EVENT_TIME = (
@@ -53,10 +62,10 @@ _NO_EVENT_TIME = (
 
 
 class ProcessContext(OtherNames):
-    """What a `KeyedProcessFunction` may ask, and where it sets timers; times are microseconds since the epoch.
+    """The context of a call of a `KeyedProcessFunction`: the key, times, and methods that set and delete timers.
 
-    Timers belong to the current key. Each time is there once for a key, however often it is registered, and can be
-    given as a `datetime` too (UTC, if it has no zone).
+    Times are microseconds since the epoch. A timer belongs to the current key. A key has one timer at most for a time,
+    however often it is registered. A timer's time may also be a `datetime`; without a zone it is UTC.
     """
 
     def __init__(
@@ -73,9 +82,9 @@ class ProcessContext(OtherNames):
     ) -> None:
         self.subtask = subtask
         self.parallelism = parallelism
-        #: The event time that has been reached: -2**63 before the first watermark, 2**63 - 1 when the input has ended.
+        #: The current watermark: -2**63 before the first one, 2**63 - 1 when the input has ended.
         self.watermark = watermark
-        #: In `on_timer`: of which time the timer is.
+        #: In `on_timer`: whether the timer is of event time or of processing time.
         self.time_domain: Literal["event", "processing"] | None = None
         self._at = at
         self._key_of = key_of
@@ -87,14 +96,14 @@ class ProcessContext(OtherNames):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The values of the key columns."""
+        """The current key: the values of the key columns."""
         if self._at.slot < 0:
             raise RuntimeError("ctx.key: there is no key now; there is one in process, process_element, on_timer")
         return self._key_of(self._at.slot)
 
     @property
     def processing_time(self) -> int:
-        """The clock's, taken when the batch came or the timers became due."""
+        """The clock's time in microseconds since the epoch, taken when the batch arrived or the timers became due."""
         return self._at.now
 
     @property
@@ -112,23 +121,24 @@ class ProcessContext(OtherNames):
         return int(times[0]) if len(times) else None
 
     def register_event_time_timer(self, time: int | datetime) -> None:
-        """Call `on_timer` when the watermark reaches this time; with the next watermark if it has passed already."""
+        """Set a timer: `on_timer` is called when the watermark reaches this time; for a past time, at the next
+        watermark."""
         self._events().add(self._new_timer(time))
 
     def delete_event_time_timer(self, time: int | datetime) -> None:
-        """Also when it is not there."""
+        """Delete the current key's event-time timer for this time, if it is set."""
         self._events().remove(self._timer(time))
 
     def register_processing_time_timer(self, time: int | datetime) -> None:
-        """Call `on_timer` when the clock reaches this time, or soon after."""
+        """Set a timer: `on_timer` is called when the clock reaches this time, or soon after."""
         self._processing_timers.add(self._new_timer(time))
 
     def delete_processing_time_timer(self, time: int | datetime) -> None:
-        """Also when it is not there."""
+        """Delete the current key's processing-time timer for this time, if it is set."""
         self._processing_timers.remove(self._timer(time))
 
     def _forget_batch(self) -> None:
-        """There are no rows now."""
+        """Drop the event times of the last batch: no rows are being processed."""
         self._times = _no_times
         self._begin = self._end = 0
 
@@ -152,14 +162,14 @@ def _as_microseconds(time: object) -> int:
     if isinstance(time, datetime):
         return ((time if time.tzinfo is not None else time.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
     try:
-        found = operator.index(time)  # type: ignore[arg-type]
+        microseconds = operator.index(time)  # type: ignore[arg-type]
     except TypeError:
         raise TypeError(
             f"a timer's time is microseconds since the epoch, a whole number, or a datetime, not {time!r}"
         ) from None
-    if not -(1 << 63) <= found < 1 << 63:
-        raise TypeError(f"a timer's time is microseconds since the epoch in 64 bits, and {found} is beyond that")
-    return found
+    if not -(1 << 63) <= microseconds < 1 << 63:
+        raise TypeError(f"a timer's time is microseconds since the epoch in 64 bits, and {microseconds} is beyond that")
+    return microseconds
 
 
 def _no_times() -> Int64s:

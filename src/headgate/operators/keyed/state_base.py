@@ -1,7 +1,7 @@
-"""What value, list and map states have in common: whose they are, when what they hold ends, how it is found.
+"""`State`: the base of value, list and map state.
 
-What is kept lies in a dict by the key's slot. With a `ttl` it is also known when each value was written (processing
-time): a value that is older is never seen, and soon forgotten.
+A state holds a dict of cells, by the slot of the key. With a `ttl` it also holds the processing time at which each
+value was written. An expired value is never returned, and is removed soon.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, as_arrow
 
 Duration = float | str | timedelta
-#: Column of a state's table: when each value was written, or nothing in a state without `ttl`.
+#: The column of a state's table with the time at which each value was written; null in a state without `ttl`.
 WRITTEN: Final = "written"
 _NO_KEY = -1
 
@@ -33,7 +33,7 @@ Times = TypeVar("Times")
 
 
 class Current:
-    """Whom the function is called for now: the key's slot, and the processing time in microseconds."""
+    """The current key's slot, and the processing time in microseconds. A function's states and context share it."""
 
     __slots__ = ("now", "slot")
 
@@ -42,12 +42,12 @@ class Current:
         self.now = 0
 
     def leave(self) -> None:
-        """It is not called for any key."""
+        """Note that there is no current key."""
         self.slot = _NO_KEY
 
 
 class State(OtherNames, ABC, Generic[Cell, Times]):
-    """Base of all states; `Cell` is what one key has, `Times` when it was written."""
+    """The base of all states. `Cell` is what one key holds, `Times` are the times at which that was written."""
 
     _word: str
 
@@ -58,7 +58,7 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
         self._times: dict[int, Times] = {}
         self._expiry: Expiry | None = None
         self._at = Current()
-        #: Slots whose cells no snapshot has; None: all of them, there was none.
+        #: The slots whose cells no snapshot shares; None before the first snapshot: all of them.
         self._owned: set[int] | None = None
         self.nbytes = 0
 
@@ -69,34 +69,34 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
     def _what(self) -> str:
         return f"{self._word} state {self.name!r}" if self.name else f"a {self._word} state"
 
-    # --- of the operator
+    # --- for the operator
 
     def bound(self, name: str, at: Current) -> Self:
-        """A state of its own for one subtask, empty; `name` is the attribute's."""
-        mine = copy.copy(self)
-        mine.name = self.name or name
-        mine._cells, mine._times, mine._at = {}, {}, at
-        mine._expiry = None if self._ttl is None else Expiry(self._ttl)
-        mine._bind()
-        return mine
+        """Return an empty copy for one subtask. `name` is the attribute's."""
+        state = copy.copy(self)
+        state.name = self.name or name
+        state._cells, state._times, state._at = {}, {}, at
+        state._expiry = None if self._ttl is None else Expiry(self._ttl)
+        state._bind()
+        return state
 
     @property
     def table(self) -> str:
-        """What its table is called in a snapshot."""
+        """The name of the state's table in a snapshot."""
         return self._what
 
     @property
     def slots(self) -> Int64s:
-        """Keys that have something."""
+        """The slots of the keys that hold something."""
         return np.fromiter(self._cells, np.int64, len(self._cells))
 
     @property
     def next_expiry(self) -> int | None:
-        """When to call `expire`, in microseconds of processing time."""
+        """When to call `expire`, in microseconds of processing time; None for never."""
         return None if self._expiry is None else self._expiry.next
 
     def expire(self, now: int) -> None:
-        """Forget values that are too old; not always all at once."""
+        """Remove expired values; not always all of them in one call."""
         if self._expiry is not None:
             for slot in self._expiry.take_due(now):
                 oldest = self._prune(slot, now) if slot in self._times else None
@@ -104,7 +104,7 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
                     self._expiry.watch(slot, oldest)
 
     def renumber(self, numbers: Mapping[int, int]) -> None:
-        """Keys have other slots from now on."""
+        """Change the keys' slots to their new `numbers`, by old slot."""
         self._cells = {numbers[slot]: cell for slot, cell in self._cells.items()}
         self._times = {numbers[slot]: times for slot, times in self._times.items()}
         if self._owned is not None:
@@ -113,31 +113,33 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
             self._expiry.renumber(numbers)
 
     def frozen(self) -> Self:
-        """A copy for a snapshot: what changes later does not change it."""
-        mine = copy.copy(self)
-        mine._cells, mine._times = self._cells.copy(), self._times.copy()
+        """Return a copy for a snapshot, which later changes of this state do not change."""
+        reader = copy.copy(self)
+        reader._cells, reader._times = self._cells.copy(), self._times.copy()
         self._owned = set()
-        return mine
+        return reader
 
     @abstractmethod
     def _bind(self) -> None:
-        """The name is known: make what needs it."""
+        """Make the parts that need the state's name, which is known now."""
 
     @abstractmethod
     def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
-        """What is held for these keys, all of which have something: the slot of each row, and columns, the last of them
-        WRITTEN."""
+        """Return the cells of these slots for a snapshot: the slot of each row, and the columns, WRITTEN last.
+
+        Each of the slots has a cell.
+        """
 
     @abstractmethod
     def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:
-        """Take what `columns` has returned for other keys. Without times of writing it was written `now`."""
+        """Restore columns that `columns` returned for other keys. Values without a time of writing get `now`."""
 
     @abstractmethod
     def _prune(self, slot: int, now: int) -> int | None:
-        """Forget what is too old of one key; returns when the oldest of what is left was written."""
+        """Remove one key's expired values. Returns when the oldest remaining one was written; None if none remains."""
 
     def last_written(self, columns: Mapping[str, pa.Array]) -> int:
-        """The latest time in such columns."""
+        """Return the latest time of writing in columns that `columns` returned; 0 without one."""
         written = columns[WRITTEN]
         return pc.max(written.flatten() if pa.types.is_large_list(written.type) else written).as_py() or 0
 
@@ -152,7 +154,7 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
         return slot
 
     def _make_own(self, slot: int) -> None:
-        """What this key has is about to change: leave what it had to the last snapshot."""
+        """Copy a key's cell before a change, if the last snapshot shares it."""
         if self._owned is not None and slot not in self._owned:
             self._owned.add(slot)
             if slot in self._cells:
@@ -176,25 +178,25 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
 
 def _positive(what: str, ttl: Duration) -> int:
     try:
-        found = microseconds(ttl)
+        length = microseconds(ttl)
     except ConfigError as error:
         raise PlanError(f"{what}: ttl: {error.message}") from None
-    if found <= 0:
+    if length <= 0:
         raise PlanError(f"{what}: ttl={ttl!r} is impossible: it must be above 0")
-    return found
+    return length
 
 
 def declared_states(function: object) -> dict[str, State[Any, Any]]:
-    """The states among a function's attributes, by the attributes' names. Raises PlanError when two have one name."""
-    found: dict[str, State[Any, Any]] = {}
+    """Return the states among a function's attributes, by attribute. Raises PlanError when two have the same name."""
+    states: dict[str, State[Any, Any]] = {}
     for attributes in (*(vars(base) for base in reversed(type(function).__mro__)), vars(function)):
         for attribute, value in attributes.items():
-            found.pop(attribute, None)
+            states.pop(attribute, None)
             if isinstance(value, State):
-                found[attribute] = value
+                states[attribute] = value
     names: dict[str, str] = {}
-    for attribute, state in found.items():
+    for attribute, state in states.items():
         name = state.name or attribute
         if names.setdefault(name, attribute) != attribute:
             raise PlanError(f"{type(function).__name__}: {names[name]} and {attribute} are both state {name!r}")
-    return found
+    return states

@@ -1,8 +1,8 @@
-"""Values that a user's function keeps as state: checked against their Arrow type when they are written, and immutable
-from then on, so that a copy of who has which is a snapshot.
+"""`StoredValues`: checks and stores the values of keyed state.
 
-Values are kept as Python has them. Lists and dicts, which a user could change behind our back, are copied when they are
-written and when they are read; values of other nested types are kept as arrays of one value.
+A value is checked against its Arrow type when a function writes it. Stored values never change, so a snapshot need
+only copy the dict that holds them. They are Python values. Lists and dicts, which a user could change later, are copied
+when written and when read. Values of other nested types are stored as arrays of one value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headgate.records.canonical import check_keyable
 
 
 def _is_text(value: str) -> bool:
-    """It has no lone surrogates."""
+    """Return whether UTF-8 can encode the string: it has no lone surrogates."""
     if value.isascii():
         return True
     try:
@@ -33,7 +33,7 @@ def _is_text(value: str) -> bool:
     return True
 
 
-#: Types whose Python values need no conversion, if they are of just this class and the check is true.
+#: Types whose Python values need no conversion, if they are exactly of this class and the check is true.
 _AS_THEY_ARE: dict[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
     pa.int64(): (int, lambda value: -(1 << 63) <= value < 1 << 63),
     pa.float64(): (float, lambda value: True),
@@ -43,18 +43,20 @@ _AS_THEY_ARE: dict[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
 }
 
 
-#: Types of which Python's values hold less.
+#: Types that are finer than their Python values: a `datetime.time` has no nanoseconds.
 _FINER_THAN_PYTHON = {pa.time64("ns")}
 
 
 class _Unfit(Exception):
-    """Not of the Python classes that need no conversion; whether it fits the type is Arrow's to say."""
+    """Raised for a value that needs a conversion by Arrow, which also checks whether it fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copying:
-    """How lists and dicts of one Arrow type are copied, down to values that cannot change. `taken` raises _Unfit;
-    `given` is for what is there already."""
+    """Functions that copy values of one Arrow type deeply: lists, dicts, and immutable values in them.
+
+    `taken` copies a user's value, and raises _Unfit if that needs a conversion. `given` copies a stored value.
+    """
 
     taken: Callable[[Any], Any]
     given: Callable[[Any], Any]
@@ -62,15 +64,17 @@ class _Copying:
 
 
 def _copying(kind: pa.DataType) -> _Copying | None:
-    """None for types of which something has to be converted."""
+    """Return how values of this type are copied; None for types whose values need a conversion."""
     if kind in _AS_THEY_ARE:
         return _Copying(_leaf_check(*_AS_THEY_ARE[kind]), lambda value: value, is_leaf=True)
     if pa.types.is_struct(kind):
         names = [field.name for field in kind]
-        each = [_copying(field.type) for field in kind]
+        copyings = [_copying(field.type) for field in kind]
         if len(set(names)) < len(names) or not all(field.nullable for field in kind):
             return None
-        return None if None in each else _of_struct(dict(zip(names, each, strict=True)))  # type: ignore[arg-type]
+        if None in copyings:
+            return None
+        return _of_struct(dict(zip(names, copyings, strict=True)))  # type: ignore[arg-type]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         element = _copying(kind.value_type)
         return None if element is None or not kind.value_field.nullable else _of_list(element)
@@ -110,10 +114,10 @@ def _of_list(element: _Copying) -> _Copying:
             return None
         if type(value) is not list:
             raise _Unfit
-        return [element.taken(each) for each in value]
+        return [element.taken(item) for item in value]
 
     def give(value: Any) -> Any:
-        return None if value is None else [element.given(each) for each in value]
+        return None if value is None else [element.given(item) for item in value]
 
     return _Copying(take, _copied if element.is_leaf else give)
 
@@ -123,13 +127,13 @@ def _copied(value: Any) -> Any:
 
 
 def _size(value: Any) -> int:
-    """About how many bytes Python takes for it."""
+    """Return about how many bytes a Python value takes."""
     inner = value.values() if type(value) is dict else value if type(value) is list else ()
     return sys.getsizeof(value) + sum(map(_size, inner))
 
 
 class StoredValues:
-    """How values of one Arrow type are kept. `what` names them in errors."""
+    """The checks and conversions for stored values of one Arrow type. `what` names the state in errors."""
 
     def __init__(self, kind: pa.DataType, what: str) -> None:
         if not isinstance(kind, pa.DataType):
@@ -144,7 +148,7 @@ class StoredValues:
         self._is_plain = not is_nested and not self._is_array
 
     def check(self, value: object) -> Any:
-        """The value as it is kept. Raises TypeError for None and for what does not fit the type."""
+        """Return a user's value in its stored form. Raises TypeError for None, and for a value that does not fit."""
         if value is None:
             raise TypeError(f"{self._what}: None cannot be kept; remove or clear() what is there instead")
         if self._copying is not None:
@@ -165,25 +169,25 @@ class StoredValues:
         return stored
 
     def read(self, stored: Any) -> Any:
-        """What the user gets."""
+        """Return the user's form of a stored value."""
         if self._is_plain:
             return stored
         return stored[0].as_py() if self._is_array or self._copying is None else self._copying.given(stored)
 
     def size(self, stored: Any) -> int:
-        """About how many bytes it takes."""
+        """Return about how many bytes a stored value takes."""
         if self._is_plain:
             return sys.getsizeof(stored)
         return int(stored.nbytes) + sys.getsizeof(stored) if self._is_array else _size(stored)
 
     def column(self, stored: Sequence[Any]) -> pa.Array:
-        """Many of them as Arrow has them."""
+        """Return stored values as an Arrow array."""
         if self._is_array:
             return pa.concat_arrays(stored) if stored else pa.nulls(0, self.type)
         return pa.array(stored, self.type)
 
     def of_column(self, column: pa.Array) -> list[Any]:
-        """What `column` was given."""
+        """Return the stored values that `column` was given."""
         if self._is_array:
             return [pa.concat_arrays([column.slice(row, 1)]) for row in range(len(column))]
         values: list[Any] = column.to_pylist()
@@ -191,7 +195,7 @@ class StoredValues:
 
 
 class StoredKeys(StoredValues):
-    """Keys of a map state: plain values, equal as keys of a stream are."""
+    """Stored keys of a map state: values of types that are not nested. They are equal when a stream's keys are."""
 
     def __init__(self, kind: pa.DataType, what: str) -> None:
         super().__init__(kind, what)
@@ -211,8 +215,11 @@ class StoredKeys(StoredValues):
         return [self._as_key(value) for value in super().of_column(column)]
 
     def _as_key(self, value: Any) -> Any:
-        """A dict finds a NaN only if it is the same object, and takes two times of one zone for the same in the hour
-        that comes twice in autumn."""
+        """Return a key in the form in which a dict compares it correctly.
+
+        A dict finds a NaN only if it is the same object. In the hour that occurs twice in autumn, a dict takes two
+        different times of one zone for equal; in UTC they differ.
+        """
         if self._has_zone:
             return value.astimezone(UTC)
         return math.nan if value != value else value

@@ -1,4 +1,4 @@
-"""Timers of keys: a time, in microseconds, at which a key's function is to be called; each (time, key) once."""
+"""`TimerQueue`: the timers of keys. A timer is a time in microseconds and a key; each pair exists once."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ import numpy as np
 
 from headgate.records.canonical import Int64s
 
-#: About what Python takes for a timer.
+#: About how many bytes Python takes for a timer.
 _BYTES: Final = 250
-#: Fewer deleted timers than this are not worth a new heap.
+#: With fewer deleted timers than this, a new heap is not worth its cost.
 _LEAST_DELETED: Final = 1024
 #: A time and the slot of a key.
 Timer = tuple[int, int]
 
 
 class TimerQueue:
-    """Ordered by time. Deleted timers stay in the heap until their time comes, or until they are most of it."""
+    """A queue of timers, ordered by time.
+
+    Deleted timers stay in the heap until their time comes, or until they are more than half of it.
+    """
 
     def __init__(self) -> None:
         self._timers: set[Timer] = set()
@@ -34,25 +37,25 @@ class TimerQueue:
 
     @property
     def first(self) -> int | None:
-        """The earliest time."""
+        """The earliest time; None without timers."""
         while self._heap and self._heap[0] not in self._timers:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def add(self, timer: Timer) -> None:
-        """Once, however often it is added."""
+        """Add a timer, unless it exists."""
         if timer not in self._timers:
             self._timers.add(timer)
             heapq.heappush(self._heap, timer)
 
     def remove(self, timer: Timer) -> None:
-        """Also when it is not there."""
+        """Remove a timer, if it exists."""
         self._timers.discard(timer)
         if len(self._heap) > 2 * len(self._timers) + _LEAST_DELETED:
             self._rebuild()
 
     def pop(self, until: int) -> Timer | None:
-        """The earliest timer, if it is not after `until`; it is there no more."""
+        """Remove and return the earliest timer, if it is not after `until`; else return None."""
         first = self.first
         if first is None or first > until:
             return None
@@ -61,12 +64,12 @@ class TimerQueue:
         return timer
 
     def next(self, most: int) -> Int64s:
-        """The slots of some timers, at most so many: mostly of those that come first."""
+        """Return the slots of up to `most` timers, mostly of the earliest ones."""
         return np.array([slot for _, slot in self._heap[:most]], np.int64)
 
     @property
     def slots(self) -> Int64s:
-        """Of every timer the slot."""
+        """The slot of every timer."""
         return np.fromiter((slot for _, slot in self._timers), np.int64, len(self._timers))
 
     def copy(self) -> list[Timer]:
@@ -77,7 +80,7 @@ class TimerQueue:
         self._heap.clear()
 
     def renumber(self, numbers: Mapping[int, int]) -> None:
-        """Keys have other slots from now on."""
+        """Change the timers' slots to their new `numbers`, by old slot."""
         self._timers = {(time, numbers[slot]) for time, slot in self._timers}
         self._rebuild()
 

@@ -1,1 +1,1 @@
-"""SQL strings: parsed, typed on the driver, and evaluated on batches."""
+"""SQL strings: the driver parses and types them, and operators evaluate them on batches."""

@@ -1,8 +1,9 @@
-"""SQL strings: `compile_expression` checks one against a schema, once, on the driver; the `Expression` then travels.
+"""`compile_expression` checks a SQL string against a schema, once, on the driver. The `Expression` travels to tasks.
 
-Meaning is Spark SQL's: `/` gives float64, a division by zero null; integers are int64 and overflow is an error, all
-other arithmetic is float64; and, or, not are three-valued; a timestamp without a zone is UTC. Types are known when
-compiling, and nothing is converted between strings and numbers: comparing them is a PlanError. Decimals are exact.
+The meaning is that of Spark SQL. `/` returns a float64; a division by zero returns null. Integers are int64, and their
+overflow is an error; decimals are exact; all other arithmetic is float64. `and`, `or`, `not` are three-valued. A
+timestamp without a zone is UTC. All types are known when the string is compiled. Strings and numbers are not converted
+into each other: comparing them is a PlanError.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from headgate.operators.sql.sql_types import common_type, kind_of
 if TYPE_CHECKING:
     from sqlglot import exp
 
-#: The column that carries a row's event time where its own was dropped; the user never sees it.
+#: The column with a row's event time where the user dropped the event-time column. The user never sees it.
 HIDDEN_COLUMN = "__event_time__"
 
-#: Deeper trees could not be pickled.
+#: Deeper trees cannot be pickled.
 _MAX_DEPTH = 100
 _INT64 = range(-(1 << 63), 1 << 63)
 _MOST_DIGITS = 76
@@ -48,7 +49,7 @@ _BOOL = pa.bool_()
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A compiled SQL string: immutable, picklable, evaluated without looking at the text again."""
+    """A compiled SQL string: immutable and picklable. `text` is only for errors."""
 
     text: str
     root: SqlNode
@@ -58,7 +59,7 @@ class Expression:
         return self.root.type
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """One value per row of `batch`. Raises DataError where integers overflow."""
+        """Return a value for each row of `batch`. Raises DataError where an integer or a decimal overflows."""
         try:
             value = self.root.evaluate(batch)
         except pa.ArrowInvalid as error:
@@ -69,18 +70,19 @@ class Expression:
 
 
 def compile_expression(text: str, schema: pa.Schema) -> Expression:
-    """Check `text` against `schema`. Raises PlanError that names the position and what is wrong there."""
+    """Compile a SQL string for rows of this schema. Raises PlanError, which shows the position of a mistake."""
     columns = [name for name in schema.names if name != HIDDEN_COLUMN]
     return Expression(text, _Compiler(text, schema).node(parse(text, columns)))
 
 
 def column_expression(name: str, schema: pa.Schema) -> Expression:
-    """The column itself, as it is. The name must be one of `schema`'s."""
+    """Return the expression of a column of `schema`, unchanged."""
     return Expression(name, Column(name, schema.field(name).type))
 
 
 class _Compiler:
-    """Turns sqlglot's tree into ours, bottom up, with every operand brought to the type its operator works on."""
+    """A compiler from sqlglot's tree to SqlNodes, bottom up. It casts each operand to the type that its operator
+    needs."""
 
     def __init__(self, text: str, schema: pa.Schema) -> None:
         self._text = text
@@ -190,7 +192,7 @@ class _Compiler:
         return Call("negate_checked" if integer else "negate", (self._coerce(operand, result, tree),), result)
 
     def _logical(self, tree: exp.Expr, kernel: str) -> SqlNode:
-        """A chain of one operator, as a balanced tree, so that thousands of them can be pickled."""
+        """Compile a chain of one operator into a balanced tree, so that a chain of thousands can be pickled."""
         nodes = [self._boolean(part) for part in tree.flatten()]
         while len(nodes) > 1:
             pairs = [tuple(nodes[start : start + 2]) for start in range(0, len(nodes), 2)]
@@ -216,10 +218,10 @@ class _Compiler:
         if all(isinstance(value, Literal) for value in values):
             known = tuple(value for value in values if isinstance(value, Literal) and value.value is not None)
             return InLiterals(operand, known, len(known) < len(values), _BOOL)
-        found = _compare("equal", operand, values[0])
+        is_in = _compare("equal", operand, values[0])
         for value in values[1:]:
-            found = Call("or_kleene", (found, _compare("equal", operand, value)), _BOOL)
-        return found
+            is_in = Call("or_kleene", (is_in, _compare("equal", operand, value)), _BOOL)
+        return is_in
 
     def _like(self, tree: exp.Expr, escape: str = "\\") -> SqlNode:
         operand, pattern = self.node(tree.this), tree.expression
@@ -238,7 +240,7 @@ class _Compiler:
         return self._like(tree.this, escape.this)
 
     def _pattern(self, tree: exp.Expr, escape: str) -> str:
-        """The pattern with Arrow's escape character, the backslash."""
+        """Return the pattern with Arrow's escape character, the backslash, in place of `escape`."""
         out, characters = [], iter(str(tree.this))
         for character in characters:
             if character == escape:
@@ -265,7 +267,7 @@ class _Compiler:
         return self._coerce(node, _BOOL, tree)
 
     def _common(self, trees: Sequence[exp.Expr]) -> list[SqlNode]:
-        """The operands, brought to one type."""
+        """Compile operands and cast them to one type. Raises PlanError if there is none."""
         nodes = _align_decimals([self.node(tree) for tree in trees])
         target = common_type([node.type for node in nodes])
         if target is None:
@@ -288,33 +290,36 @@ class _Compiler:
 
 
 def _exact(digits: str) -> Literal | None:
-    """A number with a point as a decimal; None with an exponent, or too many digits."""
+    """Return a number with a point as a decimal; None for one with an exponent or too many digits."""
     is_plain = "e" not in digits.lower() and len(digits) <= _MOST_DIGITS // 2
     return _decimal(Decimal(digits)) if is_plain else None
 
 
 def _align_decimals(nodes: list[SqlNode]) -> list[SqlNode]:
-    """Among decimals, numbers are the decimals that they are written as."""
+    """Return the nodes; if one is a decimal, with all literal numbers as decimals, too."""
     if not any(kind_of(node.type) == "decimal" for node in nodes):
         return nodes
     return [_written(node) if isinstance(node, Literal) else node for node in nodes]
 
 
 def _folded(kernel: str, left: SqlNode, right: SqlNode) -> Literal | None:
-    """Of two numbers as they are written, one with a point: a number that is exact too. So `price * (1 + 0.19)` is."""
+    """Return the result of two literal numbers, at least one with a point, as a literal that also has its exact value.
+
+    `price * (1 + 0.19)` is therefore exact for a decimal `price`. None if an operand is no such literal.
+    """
     if kernel not in _FOLDED or kind_of(left.type) == kind_of(right.type) == "integer":
         return None
-    mine, its = (_written(node) if isinstance(node, Literal) else node for node in (left, right))
-    if not isinstance(mine, Literal) or not isinstance(its, Literal):
+    left, right = (_written(node) if isinstance(node, Literal) else node for node in (left, right))
+    if not isinstance(left, Literal) or not isinstance(right, Literal):
         return None
-    if {kind_of(mine.type), kind_of(its.type)} != {"decimal"}:
+    if {kind_of(left.type), kind_of(right.type)} != {"decimal"}:
         return None
-    exact = Literal(getattr(_EXACT, kernel)(mine.value, its.value), arithmetic_type(kernel, mine.type, its.type))
-    return Literal(_FOLDED[kernel](float(mine.value), float(its.value)), pa.float64(), exact)
+    exact = Literal(getattr(_EXACT, kernel)(left.value, right.value), arithmetic_type(kernel, left.type, right.type))
+    return Literal(_FOLDED[kernel](float(left.value), float(right.value)), pa.float64(), exact)
 
 
 def _written(literal: Literal) -> Literal:
-    """An integer, or a number with a point, as the decimal that it is written as."""
+    """Return a literal number as the decimal that is written; the literal itself if it has none."""
     return _decimal(Decimal(literal.value)) if kind_of(literal.type) == "integer" else literal.exact or literal
 
 

@@ -1,4 +1,7 @@
-"""Arithmetic of decimals in SQL strings: exact, in 256 bits, then rounded half up to the type that Spark SQL gives."""
+"""`DecimalCall`: arithmetic on decimals in SQL strings. It is exact, in 256 bits, and then rounded half up.
+
+The result has the type that Spark SQL gives it.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,11 @@ _EXACT: Final = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
 
 @dataclass(frozen=True, slots=True)
 class DecimalCall(SqlNode):
-    """`left` and `right` are decimals, of their own types; a zero divisor is null already.
+    """The node of an arithmetic operator on two decimals, which may have different types. A zero divisor is null
+    already.
 
-    Rows are calculated by Arrow. Those of a division whose quotient may take more than 76 digits on the way, and of a
-    remainder where this pyarrow has none, one by one in Python.
+    Arrow computes whole columns. Two cases are computed row by row in Python: a division that may need more than 76
+    digits on the way, and a remainder if this pyarrow has no kernel for it.
     """
 
     kernel: str
@@ -45,8 +49,11 @@ class DecimalCall(SqlNode):
         return self._rounded(pc.call_function(kernel, [left, right]))
 
     def _dividend(self, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-        """The left operand's type, with so many zeros more that the quotient has a digit more than the result: it is
-        cut, and that digit is what rounds. None if that takes too many digits."""
+        """Return the type to which the dividend is cast; None if it would need too many digits.
+
+        The cast adds zeros until Arrow's quotient has one digit more than the result. Arrow cuts the quotient after
+        that digit, which then decides the rounding.
+        """
         scale = left.scale + right.precision - right.scale + 1  # of Arrow's quotient, if it is at least 4
         more = max(0, self.type.scale + 1 - scale)
         precision = left.precision - left.scale + right.scale + max(4, scale + more)
@@ -65,11 +72,12 @@ class DecimalCall(SqlNode):
         arrays = [value for value in (left, right) if isinstance(value, pa.Array)]
         rows = len(arrays[0]) if arrays else 1
         pairs = zip(_values(left, rows), _values(right, rows), strict=True)
-        made = pa.array([self._one(*pair) for pair in pairs], pa.decimal256(_MOST, self.type.scale))
-        made = pc.cast(made, self.type)
-        return made if arrays else made[0]
+        results = pa.array([self._row(*pair) for pair in pairs], pa.decimal256(_MOST, self.type.scale))
+        results = pc.cast(results, self.type)
+        return results if arrays else results[0]
 
-    def _one(self, left: Decimal | None, right: Decimal | None) -> Decimal | None:
+    def _row(self, left: Decimal | None, right: Decimal | None) -> Decimal | None:
+        """Return the result of one row, rounded half up; null for a null."""
         if left is None or right is None:
             return None
         exact = _EXACT.divide(left, right) if self.kernel == "divide" else _EXACT.remainder(left, right)
@@ -81,5 +89,5 @@ def _wide(value: Value) -> Value:
 
 
 def _values(value: Value, rows: int) -> list[Any]:
-    found: list[Any] = value.to_pylist() if isinstance(value, pa.Array) else [value.as_py()] * rows
-    return found
+    values: list[Any] = value.to_pylist() if isinstance(value, pa.Array) else [value.as_py()] * rows
+    return values

@@ -1,8 +1,8 @@
-"""The nodes a SQL string is compiled into: small frozen dataclasses that evaluate themselves on a batch.
+"""The nodes of compiled SQL strings: small frozen dataclasses that evaluate themselves on a batch.
 
-Every operand has its final type already: the compiler inserts `Cast`. Meaning is Spark SQL's (https://spark.apache.org/docs/latest/sql-ref.html,
-"Null semantics" and "NaN semantics"): null is unknown, NaN equals NaN and is greater than any number, -0.0 equals 0.0,
-a division by zero is null.
+Each operand has its final type: the compiler inserts a `Cast` where needed. The meaning is that of Spark SQL
+(https://spark.apache.org/docs/latest/sql-ref.html, "Null semantics" and "NaN semantics"): null is unknown, NaN equals
+NaN and is greater than any number, -0.0 equals 0.0, and a division by zero returns null.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ Value: TypeAlias = Union[pa.Array, pa.Scalar]  # noqa: UP007 - pyarrow has no ty
 
 
 class SqlNode(ABC):
-    """A piece of an expression; immutable and picklable."""
+    """A node of an expression; immutable and picklable. `type` is the type of its value."""
 
     type: pa.DataType
 
     @abstractmethod
     def evaluate(self, batch: pa.RecordBatch) -> Value:
-        """The node's value for each row. Raises pa.ArrowInvalid where an integer overflows."""
+        """Return the node's value for each row. Raises pa.ArrowInvalid where an integer or a decimal overflows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column(SqlNode):
+    """A column of the batch."""
+
     name: str
     type: pa.DataType
 
@@ -46,7 +48,7 @@ class Literal(SqlNode):
 
     value: Any
     type: pa.DataType
-    #: Of a float64 the decimal that is written, if it is written without an exponent: it may meet a decimal.
+    #: For a float64 that is written without an exponent: the decimal that is written, for arithmetic with decimals.
     exact: Literal | None = None
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
@@ -55,7 +57,7 @@ class Literal(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class Cast(SqlNode):
-    """A widening of the operand's type; int64 to float64 rounds, as it does in Spark."""
+    """A cast of the operand to a wider type. A cast from int64 to float64 rounds, as in Spark."""
 
     operand: SqlNode
     type: pa.DataType
@@ -66,7 +68,7 @@ class Cast(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class Call(SqlNode):
-    """An Arrow kernel whose meaning is already the one wanted."""
+    """A call of an Arrow kernel that has the meaning of the SQL operator."""
 
     kernel: str
     operands: tuple[SqlNode, ...]
@@ -80,7 +82,7 @@ class Call(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class NullIfZero(SqlNode):
-    """A divisor."""
+    """A divisor: the operand, with null in place of 0."""
 
     operand: SqlNode
     type: pa.DataType
@@ -92,7 +94,8 @@ class NullIfZero(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class CompareFloats(SqlNode):
-    """A comparison in which NaN is equal to itself and greater than any number; Arrow's own follow IEEE 754."""
+    """A comparison of floats in which NaN equals NaN and is greater than any number. Arrow's kernels follow IEEE 754
+    instead."""
 
     operator: str
     left: SqlNode
@@ -123,7 +126,10 @@ _TOTAL_ORDER: dict[str, Callable[[Value, Value], Value]] = {
 
 @dataclass(frozen=True, slots=True)
 class InLiterals(SqlNode):
-    """`operand in (constants)`: one hash probe per row. Unknown for null, and for a miss when a constant is null."""
+    """The node of `operand in (constants)`, with one hash probe per row.
+
+    The result is null for a null operand, and for an operand that matches nothing while a constant is null.
+    """
 
     operand: SqlNode
     values: tuple[Literal, ...]
@@ -134,17 +140,17 @@ class InLiterals(SqlNode):
         value = self.operand.evaluate(batch)
         wanted = pa.array([literal.value for literal in self.values], self.operand.type)
         if pa.types.is_floating(self.operand.type):
-            value, wanted = pc.add(value, 0.0), pc.add(wanted, 0.0)  # no -0.0: the hash table tells it from 0.0
-        found = pc.is_in(value, wanted)
+            value, wanted = pc.add(value, 0.0), pc.add(wanted, 0.0)  # turn -0.0 into 0.0, which hashes differently
+        is_in = pc.is_in(value, wanted)
         unknown = pa.scalar(None, pa.bool_())
         if self.has_null:
-            found = pc.if_else(found, True, unknown)
-        return pc.if_else(pc.is_valid(value), found, unknown)
+            is_in = pc.if_else(is_in, True, unknown)
+        return pc.if_else(pc.is_valid(value), is_in, unknown)
 
 
 @dataclass(frozen=True, slots=True)
 class Like(SqlNode):
-    """`operand like pattern`; the pattern is in Arrow's form, with a backslash before what stands for itself."""
+    """The node of `operand like pattern`. The pattern is in Arrow's form: a backslash escapes %, _ and itself."""
 
     operand: SqlNode
     pattern: str

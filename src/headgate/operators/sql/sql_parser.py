@@ -1,7 +1,7 @@
-"""From a SQL string to sqlglot's syntax tree, with every refusal at its exact position.
+"""`parse` turns a SQL string into sqlglot's syntax tree. Its errors show the exact position of a mistake.
 
-The tokens are looked at before they are parsed: what is not in the small grammar is refused there, where its position
-is known, and words that name a column become quoted identifiers, so that a column may be called `date` or `select`.
+The tokens are checked before they are parsed, since their positions are known then. A token outside the small grammar
+is an error. A word that names a column becomes a quoted identifier, so that a column may be called `date` or `select`.
 """
 
 from __future__ import annotations
@@ -24,19 +24,22 @@ _GRAMMAR = {
     *("AND", "OR", "NOT", "IS", "IN", "BETWEEN", "LIKE", "ESCAPE", "NULL", "TRUE", "FALSE", "STRING", "NUMBER"),
     *("EQ", "NEQ", "LT", "LTE", "GT", "GTE", "PLUS", "DASH", "STAR", "SLASH", "MOD", "L_PAREN", "R_PAREN", "COMMA"),
 }
-#: The dot in `.5`, no column's.
+#: The dot of `.5`, in contrast to that of `table.column`.
 _FRACTION = re.compile(r"(?<![\w`)])\.\d")
 
 
-#: Characters of a line that are shown before a position, and behind it.
+#: How many characters of a line an error shows before a position, and after it.
 _SHOWN = 100
 
 
 def sql_error(text: str, position: int, problem: str) -> PlanError:
-    """A PlanError that shows `text` with a mark under `position` (counted from 0, said from 1)."""
+    """Return a PlanError that shows `text` with a mark under `position`.
+
+    `position` is counted from 0. The message counts from 1.
+    """
     begin = text.rfind("\n", 0, position) + 1
     line = text[begin:].partition("\n")[0]
-    if position - begin > _SHOWN:  # of a long line what is around the position
+    if position - begin > _SHOWN:  # of a long line, show what is near the position
         begin = position - _SHOWN
         line = f"...{text[begin + 3 :]}".partition("\n")[0]
     line = line if len(line) <= 2 * _SHOWN else f"{line[: 2 * _SHOWN]}..."
@@ -45,13 +48,13 @@ def sql_error(text: str, position: int, problem: str) -> PlanError:
 
 
 def unknown_column(name: str, columns: Collection[str]) -> str:
-    """The words for a column that is not there, with those that are."""
+    """Return the error message for an unknown column; it lists the known ones."""
     return f"no column {name!r}; the columns are: {', '.join(columns) or 'none'}"
 
 
 def parse(text: str, columns: Collection[str]) -> exp.Expr:
-    """The syntax tree of `text` in Spark's dialect. Raises PlanError for what is not in the grammar."""
-    # sqlglot takes 0.1 s to import, and only those who write SQL strings need it.
+    """Return the syntax tree of `text` in Spark's dialect. Raises PlanError for text outside the grammar."""
+    # The import of sqlglot takes 0.1 s, and only jobs with SQL strings need it.
     from sqlglot import Dialect, exp
     from sqlglot.errors import ParseError, TokenError
 
@@ -75,12 +78,13 @@ def parse(text: str, columns: Collection[str]) -> exp.Expr:
 
 
 def position_of(node: exp.Expr) -> int:
-    """Where the node begins, counted from 0, as near as its parts know it."""
+    """Return where a node begins in the text, counted from 0: the least position of its parts."""
     return min((part.meta["start"] for part in node.walk() if "start" in part.meta), default=0)
 
 
 def _checked(text: str, tokens: list[Any], columns: Collection[str]) -> list[Any]:
-    """The tokens of the grammar, columns quoted and `'it''s'` made one string; raises PlanError for any other."""
+    """Return the tokens, with columns quoted, and `'it''s'` as one string. Raises PlanError for a token outside the
+    grammar."""
     out: list[Any] = []
     for index, token in enumerate(tokens):
         following = tokens[index + 1] if index + 1 < len(tokens) else None
@@ -96,7 +100,7 @@ def _checked(text: str, tokens: list[Any], columns: Collection[str]) -> list[Any
 
 
 def _column(text: str, token: Any, following: Any, columns: Collection[str]) -> Any:
-    """The token as a quoted column name; raises PlanError when it is none."""
+    """Return the token as a quoted column name. Raises PlanError when it does not name a column."""
     from sqlglot import TokenType
 
     source = text[token.start : token.end + 1]
@@ -113,7 +117,7 @@ def _column(text: str, token: Any, following: Any, columns: Collection[str]) -> 
 
 
 def _is_timestamp(token: Any, following: Any) -> bool:
-    """The word in `timestamp '...'`."""
+    """Return whether the token is the word in `timestamp '...'`."""
     return token.text.lower() == "timestamp" and following is not None and following.token_type.name == "STRING"
 
 
@@ -124,7 +128,7 @@ def _token(origin: Any, token_type: Any, text: str, *, end: int) -> Any:
 
 
 def _syntax_error(text: str, errors: list[dict[str, Any]]) -> PlanError:
-    """sqlglot's first complaint, with its position."""
+    """Return sqlglot's first error as a PlanError with its position."""
     if not errors:
         return PlanError(f"SQL: {text!r} is not an expression; {ALLOWED}")
     first = errors[0]

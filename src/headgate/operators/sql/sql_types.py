@@ -1,4 +1,4 @@
-"""Which types SQL strings work on, and the type in which two of them meet."""
+"""The types that SQL strings work on, and the common type of several operands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ _UNITS = ("s", "ms", "us", "ns")
 
 
 def kind_of(data_type: pa.DataType) -> str:
-    """null, boolean, integer, decimal, float, string, timestamp; the own name of a type that only passes through."""
+    """Return "null", "boolean", "integer", "decimal", "float", "string" or "timestamp"; for any other type, its name.
+
+    SQL strings can pass on columns of other types, but not compute with them.
+    """
     types = pa.types
     if types.is_dictionary(data_type):
         return kind_of(data_type.value_type)
@@ -33,7 +36,7 @@ def kind_of(data_type: pa.DataType) -> str:
 
 
 def common_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
-    """The type in which values of these types are compared; None = they are not."""
+    """Return the type in which values of these types are compared; None if they cannot be compared."""
     data_types = [data_type.value_type if pa.types.is_dictionary(data_type) else data_type for data_type in data_types]
     kinds = {kind_of(data_type) for data_type in data_types} - {"null"}
     if kinds <= {"boolean"}:
@@ -47,7 +50,7 @@ def common_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
     if kinds == {"string"}:
         return pa.large_string() if any(map(pa.types.is_large_string, data_types)) else pa.string()
     if kinds == {"timestamp"}:
-        # Arrow keeps the instant in UTC, with a zone or without: dropping the zone compares instants.
+        # Arrow stores an instant in UTC, with a zone or without. So types without a zone compare instants.
         units = [data_type.unit for data_type in data_types if pa.types.is_timestamp(data_type)]
         return pa.timestamp(max(units, key=_UNITS.index, default="s"))
     return None

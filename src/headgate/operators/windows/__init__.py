@@ -1,1 +1,1 @@
-"""Windows of event time: which there are, the operator, and its state by pane."""
+"""Windows of event time: the functions that declare them, the operator that aggregates in them, and its state."""

@@ -1,8 +1,9 @@
-"""Key groups that are at one point of event time.
+"""`TimeShard`: key groups of a subtask that are at the same point of event time.
 
-A subtask's are all at the same, except after a restart with another parallelism: then they come from several subtasks,
-whose watermarks may have differed. What had fired in one must not fire again, and what was on time in another must not
-be late; so each resumes from where it was, apart, until the subtask's own watermark has passed all of theirs.
+Usually all key groups of a subtask are in one shard. After a restart with another parallelism they come from several
+former subtasks, whose watermarks may differ. A window that fired there must not fire again, and a row that was on time
+there must not be late. Each shard therefore resumes from its own point, until the subtask's watermark has passed all of
+these points.
 """
 
 from __future__ import annotations
@@ -17,22 +18,22 @@ from headgate.records.canonical import Bools, Int64s
 
 @dataclass(slots=True)
 class TimeShard:
-    """What is held of some key groups, and how far they are."""
+    """The window state of some key groups, and their point of event time. Times are microseconds since the epoch."""
 
     state: WindowState
     watermark: int
-    #: Numbers of the last window that has fired, and of the last one that is forgotten.
+    #: The number of the last window that has fired, and of the last one that was removed.
     fired: int
     closed: int
     groups: list[range] = field(default_factory=list)
 
     @property
     def point(self) -> tuple[int, int]:
-        """How far it is in event time: lanes at the same point may be one."""
+        """The point of event time. Shards at the same point can be merged."""
         return self.watermark, self.closed
 
     def owns(self, key_groups: Int64s) -> Bools:
-        """Which of these key groups are its own."""
+        """Return for each of these key groups whether it is in this shard."""
         own = np.zeros(len(key_groups), np.bool_)
         for groups in self.groups:
             own |= (key_groups >= groups.start) & (key_groups < groups.stop)

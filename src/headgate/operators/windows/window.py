@@ -1,7 +1,11 @@
-"""Windowed aggregation: `hg.tumble`, `hg.hop` and the operator that holds a row of accumulators per key and window.
+"""Windowed aggregation: `hg.tumble`, `hg.hop`, and the operator with accumulators for each key and window.
 
-A key gets a slot in a table of keys, a window one in a table of windows, and the pair of both an entry, whose number is
-the accumulators' slot. All are found for a whole batch at once, however many windows it spans.
+A key has a slot in a table of keys, and a window a slot in a table of windows. The pair of both is an entry, whose
+number is the slot of the accumulators. The tables find all of these for a whole batch at once, even if its rows are in
+many windows.
+
+Windows have numbers: window n begins at n x `every`. So times alone tell the windows of a row. Windows that depend on
+rows, such as sessions, need another operator.
 """
 
 from __future__ import annotations
@@ -35,37 +39,49 @@ from headgate.state.snapshot import LazyTables, Snapshot
 
 Duration = float | str | timedelta
 _MOST_ROWS = 65_536
-#: Of some key groups: the first and the end of them, the watermark, and the last window that is closed.
+#: For each range of key groups: its first group, its end, the watermark, and the number of the last closed window.
 _PROGRESS = shapes.items(shapes.row(shapes.count, shapes.count, shapes.time, shapes.time))
-#: With fewer windows to a row, a pass for each of them costs no more than putting them together.
+#: With fewer windows per row, a pass for each window costs no more than merging panes.
 _LEAST_PANES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows of `size` microseconds, one beginning every `every` microseconds, aligned to 1970-01-01T00:00Z."""
+    """Windows of `size` microseconds. A window begins every `every` microseconds, counted from 1970-01-01T00:00Z."""
 
     size: int
     every: int
 
     @property
     def per_row(self) -> int:
-        """How many windows a row is in, at most."""
+        """The most windows that a row is in."""
         return -(-self.size // self.every)
 
     @property
     def has_panes(self) -> bool:
-        """Rows are in so many windows that these are better put together from parts."""
+        """Whether panes are used: each row is in so many windows that one pass for each window would cost more."""
         return self.per_row >= _LEAST_PANES and self.size % self.every == 0
 
 
 def tumble(size: Duration) -> Windows:
-    """Windows one after the other, such as `tumble("1 h")`. Raises PlanError unless above 0."""
+    """Declare windows that follow one another without gaps. Raises PlanError unless `size` is above 0.
+
+    ```python
+    stream.key_by("shop").window(hg.tumble("1 h")).aggregate(rows=hg.count())
+    ```
+    """
     return hop(size, every=size)
 
 
 def hop(size: Duration, every: Duration) -> Windows:
-    """Overlapping windows: `hop("1 h", every="5 min")`. Any size from `every` on. Raises PlanError otherwise."""
+    """Declare overlapping windows: each is `size` long, and one begins at every multiple of `every`.
+
+    Raises PlanError if `every` is not above 0, or longer than `size`.
+
+    ```python
+    stream.key_by("shop").window(hg.hop("1 h", every="5 min")).aggregate(rows=hg.count())
+    ```
+    """
     try:
         windows = Windows(microseconds(size), microseconds(every))
     except ConfigError as error:
@@ -84,7 +100,10 @@ def window_schema(
     aggregates: tuple[tuple[str, Aggregate], ...],
     input_schema: pa.Schema,
 ) -> pa.Schema:
-    """Key columns, window_start, window_end, aggregates. Raises PlanError for what cannot be."""
+    """Return the schema of the results: key columns, window_start, window_end, aggregates.
+
+    Raises PlanError for an impossible aggregation, or if the time column's unit is too coarse for the windows.
+    """
     kind = check_time_column(time_column, input_schema)
     for name, value in (("size", windows.size), ("every", windows.every)):
         if value % unit_of(kind):
@@ -97,12 +116,13 @@ def window_schema(
 
 
 class WindowAggregate(Operator):
-    """One row per key and window that had rows, emitted when the watermark passes the window's end.
+    """The operator that emits a row for each key and window with rows, when the watermark passes the window's end.
 
-    `time_offset` (microseconds) is added to the event-time column. A window is held until the watermark has passed its
-    end by `allowed_lateness` (microseconds); a row that comes for a window that has fired emits the key's whole row
-    again. A row is late when none of its windows is held any more: it goes to the side output `late_tag`, if that is
-    read, or is counted and dropped. A null event time raises DataError, or is late with `on_null_time="late"`.
+    `time_offset` (microseconds) is added to the event-time column. The operator retains a window until the watermark
+    has passed its end by `allowed_lateness` (microseconds). If a row arrives for a window that has fired, the operator
+    emits the key's whole row again. A row is late when none of its windows is retained any more. Late rows go to the
+    side output `late_tag`, if it is read; else they are counted and dropped. A null event time raises DataError; with
+    `on_null_time="late"`, the row is late.
     """
 
     def __init__(
@@ -139,7 +159,7 @@ class WindowAggregate(Operator):
         if windows.has_panes:
             self._empty_state = partial(PaneState, key_types, accumulators, windows.per_row)
         self._shards = [self._new_shard(MIN_TIME, self._last_ended(MIN_TIME))]
-        #: Those of this subtask whose subtasks had ended when it resumed from a checkpoint.
+        #: This subtask's key groups whose former subtasks had ended before the checkpoint.
         self._ended_groups: list[range] = []
 
     def open(self, context: OperatorContext) -> None:
@@ -150,11 +170,11 @@ class WindowAggregate(Operator):
         return sum(shard.state.nbytes for shard in self._shards)
 
     def state_keys(self) -> int:
-        """Keys held now; `state_bytes() / state_keys()` are the bytes per key."""
+        """Return the number of keys; `state_bytes() / state_keys()` is the size of a key in bytes."""
         return sum(shard.state.keys for shard in self._shards)
 
     def process(self, batch: pa.RecordBatch) -> None:
-        batch = self._put_null_times_aside(batch)
+        batch = self._without_null_times(batch)
         if len(self._shards) == 1:
             self._process(self._shards[0], batch)
             return
@@ -169,9 +189,9 @@ class WindowAggregate(Operator):
         times = event_times(batch.column(self._time_index), self._time_column, self._time_offset)
         first, last = int(times.min()), int(times.max())
         self._check_range(first, last)
-        if first // every <= shard.closed:  # put aside first, so that a late row leaves no trace in the tables
+        if first // every <= shard.closed:  # remove late rows first, so that they leave no entries in the tables
             held = times >= (shard.closed + 1) * every
-            self._put_aside(batch.filter(as_arrow(~held)))
+            self._emit_late(batch.filter(as_arrow(~held)))
             batch, times = batch.filter(as_arrow(held)), times[held]
             if not batch.num_rows:
                 return
@@ -179,7 +199,7 @@ class WindowAggregate(Operator):
         self._add(shard, batch, times, first, last)
 
     def _add(self, shard: TimeShard, batch: pa.RecordBatch, times: Int64s, first: int, last: int) -> None:
-        """Take rows between two event times into their windows, or into their panes."""
+        """Add rows, whose event times are from `first` to `last`, to their windows or panes."""
         every, state, changed = self._windows.every, shard.state, []
         keys = state.find_or_add_keys([batch.column(index) for index in self._key_indices], batch.num_rows)
         index = first // every if first // every == last // every else times // every
@@ -234,9 +254,9 @@ class WindowAggregate(Operator):
         return pa.concat_tables([state.table(self._keys, self.context.max_parallelism) for state in states])
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Their windows have fired, and nothing is held of them."""
-        mine = self._own_groups()
-        self._ended_groups = [range(max(each.start, mine.start), min(each.stop, mine.stop)) for each in groups]
+        """Note key groups of former subtasks that had ended: all their windows have fired, and no state remains."""
+        own = self._own_groups()
+        self._ended_groups = [range(max(ended.start, own.start), min(ended.stop, own.stop)) for ended in groups]
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours, mine = self.snapshot(), self._own_groups()
@@ -265,28 +285,29 @@ class WindowAggregate(Operator):
         self._shards = list(shards.values())
 
     def _check_windows(self, entries: pa.Table) -> None:
-        """Raises ValueError for windows that `_check_range` lets no row into."""
+        """Raise ValueError for windows that, by `_check_range`, no row can be in."""
         least, greatest = time_range(self._time_type)
         first, last = pc.min_max(entries.column("window")).as_py().values()
         if first is not None and not least <= first * self._windows.every <= last * self._windows.every <= greatest:
             raise ValueError(f"there are windows from {first} to {last}, which {self._time_type} cannot hold")
 
     def _progress(self, snapshot: Snapshot) -> list[tuple[int, int, int, int]]:
-        """Raises ValueError for what no such operator has in its snapshots."""
-        found: list[tuple[int, int, int, int]] = snapshot.values.get("progress", [])
-        _PROGRESS(found, "progress")
-        if len(found) > self.context.max_parallelism:
-            raise ValueError(f"there is progress of {len(found)} parts, and {self.context.max_parallelism} key groups")
-        for _, _, watermark, closed in found:
+        """Return the progress in a snapshot. Raises ValueError for values that no windowed aggregation writes."""
+        progress: list[tuple[int, int, int, int]] = snapshot.values.get("progress", [])
+        _PROGRESS(progress, "progress")
+        if len(progress) > self.context.max_parallelism:
+            groups = self.context.max_parallelism
+            raise ValueError(f"there is progress of {len(progress)} parts, and {groups} key groups")
+        for _, _, watermark, closed in progress:
             if not self._last_ended(MIN_TIME) <= closed <= self._last_ended(watermark):
                 raise ValueError(f"window {closed} is closed, and the watermark is {watermark}")
-        return found
+        return progress
 
     def _new_shard(self, watermark: int, closed: int) -> TimeShard:
         return TimeShard(self._empty_state(), watermark, self._last_ended(watermark), closed)
 
     def _merge_shards(self) -> None:
-        """Have one lane again once all are at the same point."""
+        """Merge all shards into one once they are at the same point."""
         first, *others = self._shards
         if all(shard.point == first.point for shard in others):
             for shard in others:
@@ -303,7 +324,7 @@ class WindowAggregate(Operator):
         return np.broadcast_to(key_groups(hashes, self.context.max_parallelism), batch.num_rows)
 
     def _last_ended(self, watermark: int) -> int:
-        """The number of the last window that ends at or before the watermark; window n begins at n x every."""
+        """Return the number of the last window that ends at or before the watermark; window n begins at n x `every`."""
         return (watermark - self._windows.size) // self._windows.every
 
     def _emit_rows(self, fired: Iterable[Fired]) -> None:
@@ -315,7 +336,8 @@ class WindowAggregate(Operator):
             self.emissions.record(self._clock(), self.rows_out)
 
     def _rows_in(self, shard: TimeShard, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
-        """The rows that are in the window `back` before their last one, if that is still held; None = all."""
+        """Return the rows that are in the window `back` before their last one, if it is still retained; None for all
+        rows."""
         every, size = self._windows.every, self._windows.size
         whole = (back + 1) * every <= size
         if whole and first - back > shard.closed:
@@ -323,8 +345,8 @@ class WindowAggregate(Operator):
         open_still = times >= (shard.closed + 1 + back) * every
         return np.flatnonzero(open_still if whole else open_still & (times - index * every < size - back * every))
 
-    def _put_null_times_aside(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Returns the other rows. Raises DataError where rows without a time are errors."""
+    def _without_null_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows with an event time; the others are late. Raises DataError if they are errors instead."""
         nulls = null_mask(batch.column(self._time_index))
         if nulls is None:
             return batch
@@ -334,10 +356,10 @@ class WindowAggregate(Operator):
                 f"event-time column {self._time_column!r} is null in {missing} of {len(nulls)} rows; filter them out, "
                 "or count them as late with hg.Watermark(..., on_null_time='late')"
             )
-        self._put_aside(batch.filter(as_arrow(nulls)))
+        self._emit_late(batch.filter(as_arrow(nulls)))
         return batch.filter(as_arrow(~nulls))
 
-    def _put_aside(self, late: pa.RecordBatch) -> None:
+    def _emit_late(self, late: pa.RecordBatch) -> None:
         """Emit late rows to their side output if it is read, or count and drop them."""
         if self._late_tag in self.sides:
             self.emit_side(self._late_tag, late)
@@ -345,7 +367,7 @@ class WindowAggregate(Operator):
             self.late_rows += late.num_rows
 
     def _check_range(self, first: int, last: int) -> None:
-        """Raise DataError unless all windows of these event times have bounds that the column's type can hold."""
+        """Raise DataError unless the column's type can hold the bounds of all windows of these event times."""
         every, (least, greatest) = self._windows.every, time_range(self._time_type)
         start = (first // every - self._windows.per_row + 1) * every
         end = last // every * every + self._windows.size

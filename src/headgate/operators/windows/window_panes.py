@@ -1,7 +1,7 @@
-"""Overlapping windows in panes: rows go into one pane each, and a window is put together from its panes when it fires.
+"""`PaneState`: overlapping windows as panes. A row goes into one pane; a window merges its panes when it fires.
 
-Where windows overlap many times, that is one pass over a batch instead of one for each window that its rows are in
-(Li et al., "No pane, no gain", SIGMOD Record 2005).
+A batch then needs one pass, instead of one for each window that its rows are in. This is cheaper if windows overlap
+many times (Li et al., "No pane, no gain", SIGMOD Record 2005).
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from headgate.records.canonical import Int64s
 
 
 class PaneState(WindowState):
-    """Its windows are the panes: pane n begins where window n does, and window n is `panes` of them, from n on. So the
-    last window that pane n is in is window n, and the pane is closed with it."""
+    """A window state whose entries are panes.
+
+    Pane n begins where window n begins. Window n consists of the `panes` panes from n on. So window n is the last one
+    that pane n is in, and the pane is closed with it.
+    """
 
     def __init__(
         self, key_types: Sequence[pa.DataType], accumulators: Callable[[], AccumulatorSet], panes: int
@@ -28,7 +31,7 @@ class PaneState(WindowState):
         self._panes = panes
 
     def fire(self, after: int, last: int, most: int) -> Iterator[Fired]:
-        """What the windows after `after` and up to `last` hold, ascending, at most `most` rows at a time."""
+        """Yield the results of the windows after `after` up to `last`, ascending, at most `most` rows at a time."""
         if last <= after or last < self._first_open - self._panes + 1:
             return
         panes = np.unique(self._windows.column()[self._open.values])
@@ -36,24 +39,28 @@ class PaneState(WindowState):
             yield from self._merge_panes(window, self._entries_of(window), most)
 
     def changed(self, entries: Int64s, after: int, last: int, most: int) -> Iterator[Fired]:
-        """What the windows after `after` and up to `last` hold for the keys of these entries, where one is in it."""
+        """Yield the results that changed with these entries, in the windows after `after` up to `last`.
+
+        In each window, these are the results of the keys that have one of the entries in it.
+        """
         panes = self._windows.column().take(self._entries.left().take(entries))
         keys = self._entries.right().take(entries)
         for window in self._windows_of(np.unique(panes), after, last):
-            touched = np.zeros(len(self._keys), np.bool_)
-            touched[keys[(panes >= window) & (panes < window + self._panes)]] = True
-            mine = self._entries_of(window)
-            yield from self._merge_panes(window, mine[touched.take(self._entries.right().take(mine))], most)
+            changed = np.zeros(len(self._keys), np.bool_)
+            changed[keys[(panes >= window) & (panes < window + self._panes)]] = True
+            inside = self._entries_of(window)
+            yield from self._merge_panes(window, inside[changed.take(self._entries.right().take(inside))], most)
 
     def _windows_of(self, panes: Int64s, after: int, last: int) -> list[int]:
-        """The windows after `after` and up to `last` that one of the panes (ascending, each once) is in, ascending.
+        """Return the windows after `after` up to `last` that contain one of these panes, ascending.
 
-        Pane n is in the windows from n - panes + 1 on; those up to the pane before it are that one's already.
+        `panes` are ascending and different. Pane n is in the windows from n - self._panes + 1 to n. If pane m is the
+        one before n in `panes`, the windows up to m are in the result already; pane n adds only those after m.
         """
         if not len(panes):
             return []
         lowest, highest = int(panes[0]) - self._panes, int(panes[-1])
-        after, last = max(after, lowest), max(lowest, min(last, highest))  # in the range of 64 bits, as panes are
+        after, last = max(after, lowest), max(lowest, min(last, highest))  # into 64 bits, as panes are
         first = np.maximum(panes - self._panes + 1, after + 1)
         first[1:] = np.maximum(first[1:], panes[:-1] + 1)
         counts = np.maximum(np.minimum(panes, last) - first + 1, 0)
@@ -68,7 +75,7 @@ class PaneState(WindowState):
         return entries
 
     def _merge_panes(self, window: int, entries: Int64s, most: int) -> Iterator[Fired]:
-        """A row for each key of these entries, which are of one window's panes."""
+        """Yield a result for each key of these entries, which are in the panes of one window."""
         if not len(entries):
             return
         keys, slots = np.unique(self._entries.right().take(entries), return_inverse=True)

@@ -1,4 +1,4 @@
-"""The state of a windowed aggregation: keys, windows, and an entry of accumulators for each pair of them."""
+"""`WindowState`: the state of a windowed aggregation. It holds keys, windows, and accumulators for each pair."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from headgate.state.renumber import renumbering
 from headgate.state.snapshot import in_pieces
 from headgate.state.words import WordTable
 
-#: Keys, window and aggregates of some entries.
+#: Results of some entries: their key columns, window numbers, and aggregates.
 Fired: TypeAlias = tuple[list[pa.Array], Int64s, list[pa.Array]]
 
-#: Fewer dead entries than this are not worth a compaction.
+#: With fewer dead entries than this, a compaction is not worth its cost.
 _LEAST_DEAD = 8192
 
 
 class WindowState:
-    """Windows are numbered by the caller, ascending in time. Entries of closed windows are dead until a compaction.
+    """The keys, windows and entries of a windowed aggregation. The caller numbers windows, ascending in time.
 
-    A compaction comes when more than half of the entries are dead. A key outlives its last entry by one compaction:
-    keys that come in every window would otherwise be forgotten and learned again each time.
+    An entry is a pair of window and key, with its accumulators. Entries of closed windows are dead. When more than half
+    of the entries are dead, a compaction removes them. A key stays for one compaction after its last entry was removed:
+    otherwise keys that occur in every window would be removed and added each time.
     """
 
     def __init__(self, key_types: Sequence[pa.DataType], accumulators: Callable[[], AccumulatorSet]) -> None:
@@ -51,23 +52,23 @@ class WindowState:
 
     @property
     def keys(self) -> int:
-        """Keys held now."""
+        """The number of keys."""
         return len(self._keys)
 
     def find_or_add_keys(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
-        """The slot of each row's key, for `add`; good until the next `close`."""
+        """Return the slot of each row's key, for `add`. The slots are valid until the next `close`."""
         return self._keys.find_or_add(columns, rows)
 
     def add(self, keys: Int64s, window: Int64s | int, batch: pa.RecordBatch, times: Int64s) -> Int64s:
-        """Take rows into their windows: one window per row, or one for all. Returns each row's entry, good until the
-        next `close`."""
+        """Add rows to their windows: `window` is one for each row, or one for all. Returns each row's entry, valid
+        until the next `close`."""
         slot = self._find_or_add_window(window) if isinstance(window, int) else self._find_or_add_windows(window)
         entries = self._entries.find_or_add(slot, keys)
         self._accumulators.update(len(self._entries), entries, batch, times)
         return entries
 
     def fire(self, after: int, last: int, most: int) -> Iterator[Fired]:
-        """What the windows after `after` and up to `last` hold, ascending, at most `most` rows at a time."""
+        """Yield the results of the windows after `after` up to `last`, ascending, at most `most` rows at a time."""
         if last < self._first_open:
             return
         numbers = self._windows.column()
@@ -75,7 +76,7 @@ class WindowState:
         yield from self.rows(np.flatnonzero(fired.take(self._entries.left())), most)
 
     def rows(self, entries: Int64s, most: int) -> Iterator[Fired]:
-        """What these entries hold, ascending by window, at most `most` rows at a time."""
+        """Yield the results of these entries, ascending by window, at most `most` rows at a time."""
         if not len(entries):
             return
         keys, windows = self._entries.right(), self._entries.left()
@@ -86,7 +87,7 @@ class WindowState:
             yield self._keys.keys(keys.take(some)), index, self._accumulators.results(some)
 
     def close(self, last: int) -> None:
-        """Forget all windows up to `last`."""
+        """Close all windows up to `last`: their entries are dead."""
         if last < self._first_open:
             return
         closed = self._open.values & (self._windows.column() <= last)
@@ -98,11 +99,11 @@ class WindowState:
             self._compact()
 
     def frozen(self) -> Self:
-        """What is held now, for `table` only."""
+        """Return a copy for a snapshot. Only its `table` may be used."""
         return frozen(self)
 
     def table(self, key_names: Sequence[str], max_parallelism: int) -> pa.Table:
-        """The entries of all windows that are open: key group, keys, number of the window, accumulators."""
+        """Return the entries of all open windows for a snapshot: key group, keys, window number, accumulators."""
         live = np.flatnonzero(self._open.values.take(self._entries.left()))
         keys, windows = self._entries.right().take(live), self._entries.left().take(live)
 
@@ -114,11 +115,11 @@ class WindowState:
         return in_pieces(len(live), some)
 
     def with_exact_sums(self, table: pa.Table) -> pa.Table:
-        """What `table` has returned, also that of earlier versions: see AccumulatorSet."""
+        """Return a snapshot's table with sums of decimals in today's form: see AccumulatorSet."""
         return self._accumulators.with_exact_sums(table)
 
     def load(self, table: pa.Table) -> None:
-        """Take the entries that `table` has returned for other keys."""
+        """Restore entries that `table` returned for other keys. Raises ValueError for one without a window."""
         for batch in table.to_batches():
             if batch.num_rows:
                 _, *keys, windows = batch.columns[: self._key_columns + 2]
@@ -143,9 +144,11 @@ class WindowState:
         return slots
 
     def _in_order(self, entries: Int64s, windows: Int64s) -> Int64s:
-        """The entries sorted by window, given the window's slot of every entry."""
+        """Return the entries sorted by window. `windows` is the window's slot of every entry in the table."""
         order = np.argsort(self._windows.column())
-        rank = np.empty(len(order), np.uint16 if len(order) <= 1 << 16 else np.int64)  # 16 bits are sorted by radix
+        rank = np.empty(
+            len(order), np.uint16 if len(order) <= 1 << 16 else np.int64
+        )  # NumPy sorts 16 bits by radix, which is faster
         rank[order] = np.arange(len(order))
         return entries.take(np.argsort(rank.take(windows.take(entries)), kind="stable"))
 
@@ -161,7 +164,7 @@ class WindowState:
         self._dead, self._latest = 0, None
 
     def _renumber_keys(self, keys: Int64s) -> Int64s:
-        """Forget the keys that no entry mentions, live or dead, if they are more than half; the entries' new keys."""
+        """Remove keys without an entry, live or dead, if they are half or more. Returns the entries' new keys."""
         used = np.zeros(len(self._keys), np.bool_)
         used[keys] = True
         mentioned = np.flatnonzero(used)

@@ -12,8 +12,8 @@ before another checkpoint is stored, the driver resumes from it. No row is lost 
 pending, and are committed by the program that resumes from it, or with the next checkpoint. A checkpoint is complete
 once its metadata is stored, however long the commit takes.
 
-**Tasks that end.** A task counts as ended when its consumers have processed all that it sent. In checkpoints that it
-took no part in its part is "finished". It holds nothing, and all that it sent is in the parts of its consumers: they
+**Tasks that end.** A task counts as ended when its consumers have processed all that it sent. If it took no part in a
+checkpoint, its part there is "finished". It holds nothing, and all that it sent is in the parts of its consumers: they
 take their parts only when each of their channels has delivered the barrier or has ended. A task ends only after its
 producers, so the producers of a task that is finished in a checkpoint are finished in it, too.
 
@@ -21,8 +21,8 @@ A task may thus end before the barrier of the current checkpoint reaches it. If 
 barrier will come to that task: it becomes a root of the current checkpoint. If one of its producers has passed the
 barrier on, the barrier will come.
 
-A root may have handled its last row before its barrier comes, while its end is on the way to the coordinator. It
-takes no part then: what its sinks have pending at their end would be in no part.
+A root may process its last row before its barrier comes, while the report of its end is on the way to the coordinator.
+Then it takes no part, because what its sinks have pending at their end would be in no part.
 
 A task that took part in a checkpoint and then ended is not finished in that checkpoint, whichever report comes
 first. Its end says which checkpoint it took part in last.
@@ -33,17 +33,17 @@ it took part in, by `acknowledged` or `declined`, in the order of checkpoints. W
 after its last part. It is committed with the first checkpoint in which the task is finished.
 
 **On request.** A savepoint is a checkpoint on request. It starts at once, or when the current checkpoint is over. A
-savepoint that fails is no failure of the job. Those that are requested before the job is over are taken before it is. A
+savepoint that fails is no failure of the job. A savepoint that is requested before the job's end is taken before it. A
 savepoint under way fails when the job restarts; waiting ones wait for the job to run again.
 
 **A stop** is a checkpoint behind which sources read nothing. When it is stored the job is over, though its tasks
 have not ended. If it fails the sources read on. After a restart it is taken again.
 
 **The end.** When all tasks have ended, one more checkpoint completes, in which all are finished. What is still
-pending is committed with it, and the coordinator is over.
+pending is committed with it, and the coordinator stops.
 
 **The table.** `_RULES` says for each event what is done in each phase. Events of another attempt, repeated events
-and those of unknown tasks are dropped before. An empty row says that an event comes too late.
+and events of unknown tasks are dropped first. An empty row says that an event comes too late.
 """
 
 from __future__ import annotations

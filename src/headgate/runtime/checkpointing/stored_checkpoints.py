@@ -49,8 +49,10 @@ class StoredCheckpoints:
             self._storage.require_owner()
 
     def store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
-        """Store a checkpoint's metadata. A savepoint is also listed among the job's own checkpoints: when the job
-        resumes from its latest, what sinks commit with the savepoint must not come again."""
+        """Store a checkpoint's metadata. A savepoint is also listed among the job's own checkpoints.
+
+        A job that resumes from the latest one must not repeat what sinks commit with the savepoint.
+        """
         self.require_owner()
         if savepoint is not None:
             metadata = dataclasses.replace(metadata, folder=store(savepoint, metadata))
@@ -58,8 +60,10 @@ class StoredCheckpoints:
             self._storage.complete(metadata)
 
     def commit(self, pending: Pending, checkpoint: int) -> None:
-        """Have sinks commit. They check that this program still owns their results; that does not tell whether its
-        successor resumes from this checkpoint."""
+        """Let sinks commit, if this program still owns the job. Raises Superseded if it does not.
+
+        The sinks' own check is not enough: it does not tell whether a newer owner resumes from this checkpoint.
+        """
         self.require_owner()
         self._connectors.commit(pending, checkpoint)
 

@@ -136,7 +136,7 @@ class JobHandle(OtherNames):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee for the job's rows when it fails, with its checkpoints, sources and sinks.
+        """What holds for rows after a failure; it follows from the job's checkpoints, sources and sinks.
 
         "exactly-once": each row affects state once, and appears once at the sinks.
 

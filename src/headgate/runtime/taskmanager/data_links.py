@@ -1,5 +1,4 @@
-"""The data links of one TaskManager: it sends by those that it has accepted, and receives by those that it has
-opened."""
+"""The data links of one TaskManager. It sends on the links that it accepts, and receives on the links that it opens."""
 
 from __future__ import annotations
 
