@@ -1,4 +1,4 @@
-"""A job stops with a savepoint, and another one resumes from there, with more subtasks: every row is counted once."""
+"""A job is saved while it runs, and another one resumes from there, with more subtasks: every row is counted once."""
 
 import tempfile
 import time
@@ -20,7 +20,7 @@ def readings(start: int, n: int) -> pa.RecordBatch:
 
 def counting(parallelism: int) -> hg.StreamEnvironment:
     env = hg.StreamEnvironment(parallelism=parallelism)
-    stream = env.from_source(hg.sources.generate(readings, rows=30_000, rate=10_000)).uid("readings")
+    stream = env.from_source(hg.sources.generate(readings, rows=60_000, rate=10_000)).uid("readings")
     totals = stream.key_by("sensor").aggregate(final=True, total=hg.sum("value"), rows=hg.count()).uid("totals")
     totals.sink_to(hg.sinks.parquet(folder / "totals")).uid("files")  # by uids they are found when more is added
     return env
@@ -29,7 +29,8 @@ def counting(parallelism: int) -> hg.StreamEnvironment:
 job = counting(parallelism=1).execute_async("readings")
 while not job.metrics()["rows_in"]:
     time.sleep(0.01)
-savepoint = job.stop(savepoint=folder / "savepoints")  # the job takes no checkpoints of its own
+savepoint = job.savepoint(folder / "savepoints")  # of a job that takes no checkpoints of its own
+job.cancel()
 result = counting(parallelism=2).execute("readings", resume=savepoint)
 rows = ds.dataset(folder / "totals").to_table().sort_by("sensor").to_pylist()
 print(f"{result.rows_in} rows, {sum(row['rows'] for row in rows)} counted, total {sum(row['total'] for row in rows)}")

@@ -25,7 +25,7 @@ LAST_LINES = {
     "lookup_dimension.py": "{'carrier': 'UA', 'flights': 2, 'known_planes': 1, 'seats': 180}",
     "python_function.py": " F",
     "restart.py": "10000 rows, 10000 counted, total 49995000",
-    "savepoint.py": "30000 rows, 30000 counted, total 449985000",
+    "savepoint.py": "60000 rows, 60000 counted, total 1799970000",
     "side_output.py": "refused: [{'item': 'milk', 'why': '-1 pieces'}]",
     "state_and_timers.py": "order 3 is not paid for: {'tea': 2}",
     "stop.py": "FINISHED, FINISHED, all are counted: True",

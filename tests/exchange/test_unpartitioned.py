@@ -22,7 +22,7 @@ from tests.exchange.rig import Rig, rows
 
 SCHEMA = pa.schema({"n": pa.int64()})
 CHANNELS = 4
-#: Rows of 8 bytes that are worth a deal.
+#: The number of 8-byte rows that the writer splits over its channels.
 ENOUGH = CHANNELS * BYTES_PER_CHANNEL // 8
 
 
