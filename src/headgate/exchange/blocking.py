@@ -1,6 +1,6 @@
 """BlockingSubpartition: the output of one subtask for one consumer in batch mode, in a file.
 
-It accepts buffers like a pipelined subpartition, and writes each full buffer to the file that all subpartitions of the
+It accepts buffers like a pipelined subpartition. It writes each full buffer to a file that all subpartitions of the
 partition share. The segment is recycled at once, so only the disk limits the task. The consumer reads after the end of
 the partition. `poll` then returns buffers that refer to bytes of the file. The kernel sends these bytes to a remote
 consumer, and a local consumer reads them in place. Flink's classes are BoundedBlockingSubpartition and, with one file

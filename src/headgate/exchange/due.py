@@ -86,7 +86,10 @@ class DueOutput:
             due.clear()
 
     def validate(self) -> int:
-        """Return the bytes of messages that are in no segment. Raises AssertionError unless `channels` is right."""
+        """Return the number of message bytes that are in no segment.
+
+        Raises AssertionError when `channels` does not match the queues.
+        """
         waiting = {channel for channel, items in enumerate(self._items) if items}
         assert waiting == self.channels, f"items are due for channels {waiting}, but noted for {self.channels}"
         return sum(item.remaining for due in self._items for item in due if not isinstance(item, Event))

@@ -111,9 +111,9 @@ class ResultPartition:
     def _run_length(self, subpartition: Subpartition, record: SpanningSerializer) -> int:
         """Return the number of segments that the rest of an element does not share with the next element.
 
-        These are the segments that the rest fills. Its end may also have a segment of its own, so that the whole
-        element can be sent at once. It has none if more than half of that segment, or more than a third of the
-        element's size, would be wasted. Such a small end shares its segment with the next element.
+        These are the segments that the rest fills. The end of the element may also get a segment of its own, so that
+        the whole element can be sent at once. A small end shares its segment with the next element. An end is small if
+        its own segment would waste more than half of the segment, or more than a third of the element's size.
         """
         size = self._segment_size
         if (subpartition.buffer_size or size) < size:

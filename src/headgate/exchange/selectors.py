@@ -19,7 +19,7 @@ from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
 _TAKE: Final = pc.get_function("take")
 _UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
 #: Up to this many rows, slices are cheaper than `take`. `take` costs at least 4 us per column. A slice of one row costs
-#: 0.2 us per column, and another 0.2 us when it is concatenated with other slices.
+#: 0.2 us per column. To concatenate it with other slices costs the same again.
 _FEW_ROWS: Final = 8
 
 

@@ -203,7 +203,7 @@ class PipelinedSubpartition:
             notify()
 
     def announce(self) -> None:
-        """Notify the reader of added or finished buffers, if it waits."""
+        """Notify the reader of added or finished buffers, if the reader waits."""
         with self._lock:
             notify = self._take_listener()
         if notify is not None:
@@ -263,8 +263,8 @@ class PipelinedSubpartition:
         """Attach the only reader. Raises ExchangeError for a second reader, or after the release.
 
         `listener` is called, without the lock, when data become available. `on_priority`, if given, is called in its
-        place for a priority barrier. With `sends_empty` the reader also polls empty finished buffers. The backlog has
-        counted such a buffer, so the consumer has granted a credit for it, and sending it uses up this credit.
+        place for a priority barrier. With `sends_empty` the reader also polls empty finished buffers. The consumer has
+        granted a credit for such a buffer, as a part of the backlog. Sending the buffer uses up this credit.
         """
         with self._lock:
             if self._listener is not None:
