@@ -1,9 +1,9 @@
 """A segment that one thread fills while another thread already sends its bytes (Flink's BufferBuilder).
 
 The writer publishes its progress in one attribute, the marker. The marker is the number of bytes written, or the
-bitwise complement of that number once the writer has finished. CPython stores and reads an attribute atomically, and
-the writer stores the bytes before the marker, so no lock is needed. One thread appends and finishes; each consumer
-belongs to one thread.
+bitwise complement of that number when the writer has finished. No lock is needed: CPython stores and reads an attribute
+atomically, and the writer stores the bytes before the marker. One thread appends and finishes; each consumer belongs to
+one thread.
 
 The segment returns to its recycler when the builder is finished, every consumer is closed and every slice is recycled.
 The module `buffer` explains how references are counted.
@@ -65,7 +65,7 @@ class BufferBuilder:
         return self._finished
 
     def create_consumer(self) -> BufferConsumer:
-        """Return a reading end that starts at the first byte. Raises ExchangeError once the builder is finished."""
+        """Return a reading end that starts at the first byte. Raises ExchangeError when the builder is finished."""
         if self._finished:
             raise ExchangeError(f"{self._shared.segment!r}: a consumer was created after the builder had finished")
         self._shared.references.append(False)

@@ -107,7 +107,7 @@ class LocalBufferPool:
         return self._counts[subpartition]
 
     def request_many(self, count: int, subpartition: int = 0, *, overdraft: bool = False) -> list[MemorySegment]:
-        """Return up to `count` segments, without waiting. Raises ExchangeError once the pool is destroyed.
+        """Return up to `count` segments, without waiting. Raises ExchangeError when the pool is destroyed.
 
         With `overdraft`, up to `max_overdraft` more segments come from the global pool when the whole share is in use.
         """
@@ -247,7 +247,7 @@ class LocalBufferPool:
         return segment
 
     def _fetch(self) -> MemorySegment | None:
-        """Take one segment ahead of need, if this pool has no free one and its share allows it.
+        """Take one segment in advance from the global pool, if none is free here and the share allows it.
 
         The caller holds the lock.
         """
