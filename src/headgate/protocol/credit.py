@@ -130,7 +130,7 @@ class BufferManager:
         return len(self._floating)
 
     def validate(self) -> None:
-        """Raise AssertionError unless each free buffer is held once and credit announces free buffers only."""
+        """Raise AssertionError when a free buffer is held twice, or when credit exceeds the free buffers."""
         with self._lock:
             own, floating = self._free_exclusive, [segment.index for segment in self._floating]
             assert 0 <= own <= self.initial_credit, f"{own} exclusive buffers free of {self.initial_credit}"
@@ -162,9 +162,10 @@ class BufferManager:
     def recycle(self, *segments: MemorySegment) -> None:
         """Take back buffers that the task has consumed.
 
-        An exclusive buffer becomes new credit, or takes over the credit of a floating buffer that is not required any
-        more. A floating buffer becomes new credit only if this channel requires it and no other channel waits for one.
-        Otherwise it returns to the gate's pool, for the channel that waits longest.
+        An exclusive buffer becomes new credit. If the channel then has too many free buffers, a floating buffer leaves,
+        and the exclusive buffer takes over its credit. A floating buffer becomes new credit only if this channel
+        requires it and no other channel waits for a buffer. Floating buffers that leave return to the gate's pool, for
+        the channel that waits longest.
         """
         exclusive = self._exclusive
         own = [segment for segment in segments if exclusive.owns(segment)]

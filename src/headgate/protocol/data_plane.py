@@ -1,6 +1,6 @@
 """Create both ends of a data connection for the flow control that the job has chosen.
 
-Each flow control has its own `Credit` class at the producer's end, and its own receiver class at the consumer's end. A
+Each flow control has its own `Credit` class for the producer's end and its own receiver class for the consumer's end. A
 new rule for how much a producer may send needs only a new `Credit` class.
 """
 

@@ -3,8 +3,8 @@
 The dialling side sends `hello | nonce`, the listening side answers `nonce | proof`, and the dialling side sends its
 `proof`. A proof is HMAC-SHA256 over the role, the hello and both nonces, so one side cannot reuse the other's proof.
 The proof covers the version, job, attempt and flow control in the hello. The listener refuses a peer of an older
-attempt, another job, another release or another flow control, and sends the reason. Data links and control links use
-the same handshake, with a different `kind`. On encrypted links the handshake runs inside TLS.
+attempt, another job, another release or another flow control. It sends the reason to the peer. Data links and control
+links use the same handshake, with a different `kind`. On encrypted links the handshake runs inside TLS.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ TASKMANAGER: Final = "taskmanager"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The certificate and key of one end of a link under TLS, and the authority that this end trusts, all in PEM.
+    """The certificate and key of one end of a TLS link, and the authority that this end trusts.
 
-    The authority issues certificates for one attempt of one job only, so no other certificate is valid.
+    All three are in PEM. The authority issues certificates for one attempt of one job only, so no other certificate is
+    valid.
     """
 
     authority: bytes
@@ -136,7 +137,7 @@ class Listener:
         return _ACCEPTED + self._nonce + ours.proof(b"listener", hello, self._nonce)
 
     def check(self, proof: bytes) -> int:
-        """Return the dialler's peer number. Raises ExchangeError when its proof of the secret is wrong."""
+        """Return the dialler's peer number. Raises ExchangeError when the dialler's proof of the secret is wrong."""
         if not self._hello or not hmac.compare_digest(
             proof, self._credentials.proof(b"dialler", self._hello, self._nonce)
         ):

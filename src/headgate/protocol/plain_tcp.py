@@ -2,7 +2,7 @@
 
 1. The producer sends all data of its subpartitions, until the socket is above its high mark (`outgoing.py`).
 2. The consumer takes buffers of the gate's shared pool for each data frame that arrives. When the pool is empty, the
-   frame waits for a recycled buffer. Until then the consumer does not read from that socket, and every channel of the
+   frame waits for a recycled buffer. Until then the consumer does not read from that socket. Every channel of the
    connection waits behind that frame (head-of-line blocking). The kernel's buffers fill up, which stops the producer.
 
 Results are the same as with credit; only the waits differ. A connection carries the channels of one edge only: if one
