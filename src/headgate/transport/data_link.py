@@ -27,8 +27,8 @@ from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import unacknowledged, unread
 from headgate.transport.tls import LinkSocket, TlsSocket
 
-#: The most bytes that the kernel collects before it wakes the thread. The kernel also collects at most a quarter of its
-#: buffer, so that the buffer never fills up and stops the sender.
+#: The most bytes that the kernel collects before it wakes the thread. A quarter of the kernel's buffer is a second
+#: limit: a full buffer would stop the sender.
 _MOST_ASKED_FOR = 256 << 10
 #: The most reads or writes of one link before the other links have their turn.
 _TURNS = 8

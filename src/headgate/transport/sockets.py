@@ -24,7 +24,7 @@ from headgate.transport.tls import LinkSocket, TlsSocket, client_context, server
 
 #: The size of the kernel's socket buffers, in bytes. It is fixed, so that it bounds the data in flight in the kernel.
 SOCKET_BUFFER = 1 << 20
-#: The most time, in seconds, from the first try to connect, or from the accept, to the end of the handshake.
+#: The most time, in seconds, for a new link: from the first try to connect, or the accept, to the end of the handshake.
 HANDSHAKE_TIMEOUT = 10.0
 #: The most time, in seconds, for one try to connect. The kernel repeats the SYN after 1 s. The next try uses another
 #: port.

@@ -75,9 +75,9 @@ def _file_of(data: bytes) -> Iterator[str]:
 class TlsSocket:
     """A connected, non-blocking socket under TLS.
 
-    As with a plain socket, a short count or BlockingIOError means that the kernel accepts no more bytes, or has no more
-    bytes. After a short count, the next send must begin with the first byte that was not accepted, because some of
-    these bytes may already be encrypted.
+    A short count or BlockingIOError has the same meaning as with a plain socket: the kernel accepts no more bytes, or
+    has no more bytes. The next send must then begin with the first byte that was not accepted. Some of these bytes may
+    already be encrypted.
 
     `hold(self, more)` is called after each read. `more` says whether received bytes remain in memory, where a selector
     does not see them.
@@ -217,7 +217,7 @@ class TlsSocket:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
 
     def fileno(self) -> int:
-        """Return the socket's descriptor; -1 once closed."""
+        """Return the socket's descriptor, or -1 for a closed socket."""
         return self._socket.fileno()
 
     def getsockopt(self, level: int, option: int) -> int:
@@ -226,8 +226,8 @@ class TlsSocket:
     def setsockopt(self, level: int, option: int, value: int) -> None:
         """Set an option of the socket.
 
-        The method lowers `SO_RCVLOWAT` by the size of a record, because some of the wanted bytes may already be in
-        memory, in an incomplete record.
+        The method lowers `SO_RCVLOWAT` by the size of a record. Some of the wanted bytes may already be in memory, in
+        an incomplete record.
         """
         if option == socket.SO_RCVLOWAT:
             value = max(1, value - _PART_OF_A_RECORD)
