@@ -210,7 +210,7 @@ class PackedBytes:
 
 
 def tail_words(lengths: Int64s) -> Int64s:
-    """Return the number of words beyond the first two in strings of these lengths."""
+    """Return, for each length, the number of words that such a string has beyond its first two."""
     words: Int64s = np.maximum((lengths - (_HEAD - _WORD + 1)) >> 3, 0)
     return words
 

@@ -2,7 +2,7 @@
 
 A hash selects the key group that owns a key's state in a snapshot. Hashes must therefore never change, and test vectors
 check them. Equal keys have equal hashes in every Arrow layout; see `canonical`. Key groups are Flink's: a key always
-belongs to group `hash mod M`, where M is the maximum parallelism, and each subtask owns a range of groups.
+belongs to group `hash mod M`, where M is the maximum parallelism. Each subtask owns a range of groups.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def hash_words(words: Sequence[Int64s]) -> UInt64s:
 
 
 def hash_bytes(packed: PackedBytes) -> UInt64s:
-    """Hash byte strings: scramble each word by its position, add them up and fold in the length."""
+    """Return the hashes of byte strings: scramble each word by its position, add the words and fold in the length."""
     hashes = _scramble(packed.first, _GOLDEN)
     if packed.second.any():
         hashes += _scramble(packed.second, _SECOND)
