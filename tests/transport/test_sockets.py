@@ -203,7 +203,11 @@ def test_a_connection_that_times_out_is_tried_again(network: NetworkThread, monk
     ("credentials", "kind", "reason"),
     [
         (Credentials(b"k" * 16, 1, b"secret"), DATA_LINK, "the peer refused the connection: another job"),
-        (Credentials(b"j" * 16, 2, b"secret"), DATA_LINK, "the peer refused the connection: attempt 2, here 1"),
+        (
+            Credentials(b"j" * 16, 2, b"secret"),
+            DATA_LINK,
+            "the peer refused the connection: attempt 2, but the listener has 1",
+        ),
         (OURS, CONTROL_LINK, "the peer refused the connection: wrong kind of link"),
         (Credentials(b"j" * 16, 1, b"guess"), DATA_LINK, "the peer does not know this job's secret"),
     ],
