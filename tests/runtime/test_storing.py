@@ -104,7 +104,7 @@ def test_metadata_that_takes_longer_than_the_checkpoint_may(
     eventually(lambda: job.status() == ("RUNNING" if tolerable else "RESTARTING"), PATIENCE)
     slow.closed.clear()
     slow.opened.set()
-    eventually(lambda: f"checkpoint {late.checkpoint} is complete, too late to count" in caplog.text, PATIENCE)
+    eventually(lambda: f"checkpoint {late.checkpoint} is complete, but too late to count" in caplog.text, PATIENCE)
     open_gate(tmp_path)
     assert (job.wait(PATIENCE).restarts > 0) == (tolerable == 0)
     assert committed(tmp_path) == expected()

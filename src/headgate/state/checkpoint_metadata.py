@@ -197,8 +197,8 @@ class CheckpointMetadata:
         if len(content) > MOST_JSON:
             raise CheckpointError(
                 f"checkpoint {self.id}: {METADATA_FILE} would have {len(content)} bytes, and at most {MOST_JSON} are "
-                "allowed; read fewer, larger files, have sinks finish fewer of them (fewer folders of partition_by, shorter "
-                "intervals), or lower the parallelism"
+                "allowed; read fewer, larger files, have sinks finish fewer of them (fewer folders of partition_by, "
+                "shorter intervals), or lower the parallelism"
             )
         return content
 
