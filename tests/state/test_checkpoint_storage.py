@@ -409,7 +409,7 @@ def test_the_error_names_a_missing_file(storage: CheckpointStorage) -> None:
     [
         ("[]", "is not the metadata of a checkpoint"),
         ('{"format": "parquet"}', "is not the metadata of a checkpoint"),
-        ('{"format": "headgate checkpoint", "version": 3}', "has version 3, this Headgate reads 1 to 2"),
+        ('{"format": "headgate checkpoint", "version": 3}', "has version 3, and this Headgate reads 1 to 2"),
     ],
 )
 def test_the_error_says_what_is_wrong_with_foreign_metadata(
