@@ -329,7 +329,7 @@ def test_state_of_another_operator_is_refused(make: Callable[[], Operator], what
     with pytest.raises(hg.CheckpointError) as caught:
         make().restore([snapshot])
     assert what in caught.value.message
-    assert "Change it back, or start without the checkpoint" in caught.value.message
+    assert "Change the operator back, or start without the checkpoint" in caught.value.message
 
 
 def test_the_number_of_key_groups_cannot_change() -> None:

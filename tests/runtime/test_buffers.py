@@ -85,5 +85,5 @@ def test_memory_that_cannot_be_had() -> None:
     keyed(counted(env)).sink_to(hg.sinks.null())
     error = error_of(env.execute_async())
     assert type(error) is hg.ConfigError
-    assert "network_memory=4398046511104 bytes cannot be had" in error.message
+    assert "network_memory=4398046511104 bytes cannot be allocated" in error.message
     assert "lower it" in error.message

@@ -202,7 +202,7 @@ def test_a_source_that_cannot_resume_is_warned_of_at_the_start(
     said = [record.getMessage() for record in caplog.records if record.name.startswith("headgate")]
     assert len(said) == 2
     assert "fleeting is read from its beginning when the job restarts: rows in flight are lost" in said[0]
-    assert "passing is read on when the job restarts by itself, but no other job resumes from its check" in said[1]
+    assert "passing continues when the job restarts by itself, but no other job can resume from its check" in said[1]
 
 
 def test_a_job_that_never_ran_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,5 +81,5 @@ def test_a_link_to_the_driver_that_is_cut_is_named(processes: bool) -> None:
     error = error_of(job)
     assert type(error) is hg.TaskManagerLost
     assert f"its link to the driver at 127.0.0.1:{driver} was cut" in error.message
-    assert "see what ends connections" in error.message
+    assert "find out what ends connections" in error.message
     assert "exit code" not in error.message

@@ -99,12 +99,12 @@ def test_metadata_that_takes_longer_than_the_checkpoint_may(
     """The job starts again from what is stored after all, or goes on."""
     options = {"checkpoint_timeout": "1 s", "tolerable_failed_checkpoints": tolerable}
     job = start(tmp_path, slow, **options)
-    reason = "(checkpoint_timeout); all tasks have acknowledged, but its metadata was not stored by then"
+    reason = "(checkpoint_timeout); all tasks have acknowledged, but the metadata was not stored in time"
     [late] = eventually(lambda: [each for each in job.checkpoints() if reason in str(each.failure)][:1], PATIENCE)
     eventually(lambda: job.status() == ("RUNNING" if tolerable else "RESTARTING"), PATIENCE)
     slow.closed.clear()
     slow.opened.set()
-    eventually(lambda: f"checkpoint {late.checkpoint} is complete, too late to count" in caplog.text, PATIENCE)
+    eventually(lambda: f"checkpoint {late.checkpoint} is complete, but too late to count" in caplog.text, PATIENCE)
     open_gate(tmp_path)
     assert (job.wait(PATIENCE).restarts > 0) == (tolerable == 0)
     assert committed(tmp_path) == expected()
