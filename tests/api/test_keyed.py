@@ -48,7 +48,7 @@ def test_one_global_key_has_one_subtask(plans, keys, parallelism):
         ({"x": hg.sum("carrier")}, "sum takes numbers"),
         ({"x": hg.sum("dely")}, "there is no column 'dely'; the columns are 'ts', 'carrier'"),
         ({"x": hg.sum("__event_time__")}, "there is no column '__event_time__'"),
-        ({"x": "count"}, "x='count' is no aggregate"),
+        ({"x": "count"}, "x='count' is not an aggregate"),
         ({"carrier": hg.count()}, "two columns of the result would be called 'carrier'"),
         ({"__event_time__": hg.count()}, "reserved"),
     ],
@@ -120,10 +120,10 @@ class Twice(Process):
     ("function", "says"),
     [
         (Process, r"process: Process is a class; make one: process\(Process\(\), ...\)"),
-        (lambda batch: None, "is no hg.KeyedProcessFunction; for one without state use map_batches"),
+        (lambda batch: None, "is not a hg.KeyedProcessFunction; for a function without state use map_batches"),
         (hg.KeyedProcessFunction(), "must override process or process_element"),
-        (ByRow(), "ByRow must override process or process_element, and not both of them"),
-        (Twice(), "Twice: value and other are both state 'value'"),
+        (ByRow(), "ByRow must override either process or process_element, not both"),
+        (Twice(), "Twice: value and other are both named 'value'"),
     ],
 )
 def test_process_refuses_wrong_functions(plans, function, says):
