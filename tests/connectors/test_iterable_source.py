@@ -211,7 +211,7 @@ def test_a_spark_dataframe_is_refused() -> None:
         "DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "__arrow_c_stream__": None, "columns": []}
     )
     for given, error in ((kind(), hg.ConfigError), ([kind()], hg.SourceError)):
-        with pytest.raises(error, match=r"a DataFrame of Spark is read with hg.sources.dataframe\(df\)"):
+        with pytest.raises(error, match=r"read a Spark DataFrame with hg.sources.dataframe\(df\)"):
             hg.sources.iterable(given)
 
 

@@ -305,7 +305,7 @@ def test_files_that_the_sink_did_not_write_are_not_touched(spark: SparkSession, 
     with pytest.raises(hg.SinkError, match=rf"{tmp_path}: is no folder that foreach_dataframe made"):
         prepared(spark, tmp_path, calls, {**sink.prepared(), "folder": str(tmp_path)})
     for wrong in ("../x", str(folder / "theirs"), "theirs", 5):
-        with pytest.raises(hg.SinkError, match="is no file that this sink wrote"):
+        with pytest.raises(hg.SinkError, match="is not a file of this sink"):
             sink.rollback([[wrong]], 1)
     sink.rollback([], 1)
     sink.abort()
