@@ -115,7 +115,9 @@ def test_a_job_must_not_empty_a_folder_that_it_writes_to_elsewhere(folder: Path,
 def test_a_job_must_not_empty_the_folder_of_its_checkpoints(tmp_path: Path, below: str) -> None:
     env = hg.StreamEnvironment(parallelism=1, config=hg.Config(checkpoint_dir=tmp_path / "out" / below))
     numbers(env).sink_to(hg.sinks.parquet(tmp_path / "out", mode="overwrite"))
-    with pytest.raises(hg.PlanError, match="its checkpoints are in .* give them a folder of their own"):
+    with pytest.raises(
+        hg.PlanError, match="the job's checkpoints are in .* give the checkpoints a folder of their own"
+    ):
         env.execute()
 
 

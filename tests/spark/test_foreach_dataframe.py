@@ -321,7 +321,9 @@ def test_impossible_functions_and_types_are_refused(spark: SparkSession, tmp_pat
         local.sink_to(hg.sinks.foreach_dataframe(print))
     env = environment(spark, tmp_path)
     env.from_source(hg.sources.generate(numbers())).sink_to(hg.sinks.foreach_dataframe(print))
-    with pytest.raises(hg.PlanError, match=r"shows its rows when the job ends, and source 'generate' has no end"):
+    with pytest.raises(
+        hg.PlanError, match=r"makes its rows visible when the job ends, and source 'generate' has no end"
+    ):
         env.execute()
     for kind in (pa.uint8(), pa.duration("s"), pa.timestamp("ns", "UTC"), pa.time64("us"), pa.decimal256(50, 2)):
         stream = env.from_source(hg.sources.iterable([], schema=pa.schema({"x": kind})))
