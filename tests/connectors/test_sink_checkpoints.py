@@ -311,7 +311,7 @@ def test_resuming_needs_the_folder_at_the_same_path(tmp_path: Path) -> None:
     with pytest.raises(hg.SinkError, match=r"/b: the rows up to the checkpoint are in .*/a; give the sink that path"):
         hg.sinks.parquet(tmp_path / "b").resume("job", SCHEMA, value)
     shutil.rmtree(tmp_path / "a")
-    with pytest.raises(hg.SinkError, match="/a: is gone, and with it the rows up to the checkpoint"):
+    with pytest.raises(hg.SinkError, match="/a: the folder is gone, with the rows up to the checkpoint"):
         hg.sinks.parquet(tmp_path / "a").resume("job", SCHEMA, value)
 
 
@@ -341,11 +341,11 @@ def test_files_that_the_sink_did_not_write_are_not_touched(tmp_path: Path) -> No
     (tmp_path / "out" / "_other").touch()
     before = sorted(tmp_path.rglob("*"))
     for wrong in (f"../{name}", f"{tmp_path}/{name}", f"k=1/../../{name}", f"./{name}", "_other", "", 5, None):
-        with pytest.raises(hg.SinkError, match=r"is no file that this sink wrote \(run .*\); start from another"):
+        with pytest.raises(hg.SinkError, match=r"is not a file of this sink \(run .*\); start from another"):
             sink.commit([[wrong]], 3)  # type: ignore[list-item]
     assert sorted(tmp_path.rglob("*")) == before
     for run in ("../../x", "", 5):
-        with pytest.raises(hg.SinkError, match=r"/out: .* is no run of a sink"):
+        with pytest.raises(hg.SinkError, match=r"/out: .* is not a run of a sink"):
             hg.sinks.parquet(tmp_path / "out").resume("job", SCHEMA, {"path": sink.path, "run": run})
 
 

@@ -272,7 +272,7 @@ def test_due_times_stay_the_same_after_a_restart() -> None:
 def test_generated_blocks_must_keep_their_size() -> None:
     positions = [started(hg.sources.generate(numbers, batch_rows=4)).position()]
     with pytest.raises(
-        hg.CheckpointError, match="^the checkpoint counts blocks of 4 rows, not 5; resume with the same batch_rows="
+        hg.CheckpointError, match="^the checkpoint counts blocks of 4 rows, not 5; resume with the batch_rows="
     ):
         started(hg.sources.generate(numbers, batch_rows=5), positions)
 

@@ -167,7 +167,7 @@ def test_the_schema_is_keys_bounds_and_aggregates() -> None:
         ((), "value", "1 s", ROWS, "event-time column 'value' is int64, and event time must be a timestamp"),
         ((), "when", "1 s", ROWS, "event-time column 'when' is not there once; there are: key, t, value, whole"),
         ((), "t", "1 s", (), "at least one aggregate, for example rows=hg.count"),
-        ((), "t", "1 s", (("n", len),), "n=<built-in function len> is no aggregate"),
+        ((), "t", "1 s", (("n", len),), "n=<built-in function len> is not an aggregate"),
         (("key",), "t", "1 s", (("key", hg.count()),), "two columns of the result would be called 'key'"),
         ((), "t", "1 s", (("window_end", hg.count()),), "two columns of the result would be called 'window_end'"),
         (

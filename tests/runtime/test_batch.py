@@ -64,7 +64,7 @@ def test_more_than_the_network_memory_waits_on_disk(tmp_path: Path) -> None:
 def test_a_source_without_end_is_refused(tmp_path: Path) -> None:
     env = batch_environment(tmp_path)
     keyed(endless(env)).sink_to(hg.sinks.null())
-    with pytest.raises(hg.PlanError, match=r"execution_mode=\"batch\" .* source 'generate' has no end; give it one"):
+    with pytest.raises(hg.PlanError, match=r"execution_mode=\"batch\" .* source 'generate' has no end; give it an end"):
         env.execute()
 
 

@@ -136,7 +136,7 @@ def test_a_broadcast_in_flight_needs_as_many_subtasks(tmp_path: Path) -> None:
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     job.cancel()
     with pytest.raises(
-        hg.CheckpointError, match="each of 2 subtasks is to get each row once, and this job has 3: resume"
+        hg.CheckpointError, match="each of 2 subtasks must get each row once, and this job has 3: resume"
     ):
         made(3, lambda batch: batch).execute(resume="latest")
     assert made(2, lambda batch: batch).execute(resume="latest").rows_out == 2 * ROWS
