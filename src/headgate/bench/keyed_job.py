@@ -16,7 +16,7 @@ from headgate.bench.keyed_rows import keyed_rows
 from headgate.errors import HeadgateError
 
 PARALLELISM = 2
-#: Flush after each batch. At full rate a batch nearly fills a message. In a paced job it gains nothing to wait for more.
+#: Flush after each batch. At full rate a batch nearly fills a message. In a paced job, waiting for more gains nothing.
 BUFFER_TIMEOUT = "0 ms"
 #: The time that a batch of a paced source spans. A small batch costs as much as a large one, so take few.
 BATCH_TIME = "1.5 ms"
