@@ -285,13 +285,13 @@ def test_a_folder_that_is_gone_with_its_rows_is_named(spark: SparkSession, tmp_p
     pending = [written(sink.writer(writer_context(SCHEMA, checkpoint=1)), 1)]
     second = [*pending, written(sink.writer(writer_context(SCHEMA, subtask=1, checkpoint=1)), 2)]
     (tmp_path / os.listdir(tmp_path)[0] / second[1][0]).unlink()
-    with pytest.raises(hg.SinkError, match=r"part-.*parquet: is gone, and with it rows that foreach_dataframe is to"):
+    with pytest.raises(hg.SinkError, match=r"part-.*parquet: is gone, and with it rows that foreach_dataframe must"):
         sink.rollback(second, 1)
     sink.abort(pending, 1)
     assert len(list(tmp_path.rglob("*.parquet"))) == 1, "a job that resumes calls the function with it"
     gone = Path(state["folder"])
     gone.rename(tmp_path / "away")
-    with pytest.raises(hg.SinkError, match=r"part-.*parquet: is gone, and with it rows that foreach_dataframe is to"):
+    with pytest.raises(hg.SinkError, match=r"part-.*parquet: is gone, and with it rows that foreach_dataframe must"):
         prepared(spark, tmp_path, calls, state).rollback(pending, 1)
     prepared(spark, tmp_path, calls, state).rollback([None], 1)
     assert calls == []
