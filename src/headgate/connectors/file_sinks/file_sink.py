@@ -209,7 +209,8 @@ class FileSink(Sink):
             raise ResultsGone(
                 f"{posixpath.join(folder, base.removeprefix('_'))}{others}: is gone, with rows of a checkpoint; "
                 "put it back and resume the job (you may copy finished files, but move or remove them only once a "
-                "newer checkpoint is complete). If this path is not shared, choose a path that all machines of the job share"
+                "newer checkpoint is complete). If this path is not shared, choose a path that all machines of the job "
+                "share"
             )
 
     def finish(self) -> None:
