@@ -224,7 +224,7 @@ def test_a_hidden_file_that_is_gone_fails_the_commit(tmp_path: Path, write_sink:
     start(sink, SCHEMA)
     pending = write_sink(sink, [[batch(("a", 1))]], SCHEMA)
     (tmp_path / files(tmp_path)[0]).unlink()
-    with pytest.raises(hg.SinkError, match="is gone, and with it .* a path that all machines of the job share"):
+    with pytest.raises(hg.SinkError, match="is gone, with rows .* a path that all machines of the job share"):
         sink.commit(pending)
 
 

@@ -327,7 +327,7 @@ def test_finished_files_that_were_moved_are_named_and_the_others_shown(tmp_path:
     for path in moved:
         path.unlink()
     for act in (lambda: sink.rollback(pending, 1), lambda: in_another_program(sink, tmp_path).rollback(pending, 1)):
-        with pytest.raises(ResultsGone, match=rf"{moved[0]} \(and 1 others\): is gone, and with it rows of a check"):
+        with pytest.raises(ResultsGone, match=rf"{moved[0]} \(and 1 others\): is gone, with rows of a check"):
             act()  # type: ignore[no-untyped-call]
         assert (rows(tmp_path), hidden(tmp_path)) == ([2], [])
 

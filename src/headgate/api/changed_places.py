@@ -2,8 +2,8 @@
 
 `Walk` reads the function's bytecode, but never runs it. It follows values over an abstract stack. An entry of this
 stack is the place that a value came from, or None. `Walk` finds `seen.append(x)`, `seen[key] = x`, `del seen[key]`,
-`seen[key].append(x)`, `seen += [x]`, `total += 1`, `self.rows.append(x)` and similar changes, also in inner functions
-and lambdas. It does not find the change of a value that the function has given a second name.
+`seen[key].append(x)`, `seen += [x]`, `total += 1`, `self.rows.append(x)` and similar changes. It also finds them in
+inner functions and lambdas. It does not find the change of a value that the function has given a second name.
 """
 
 from __future__ import annotations

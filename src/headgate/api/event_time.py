@@ -37,7 +37,7 @@ def after_function(event_time: EventTime | None, output: pa.Schema) -> EventTime
 
 
 def common(streams: list[tuple[EventTime | None, pa.Schema]]) -> EventTime | None:
-    """Return the event time of a union, or None if the streams do not all have the same column with the same type."""
+    """Return the event time of a union. Return None if the streams do not all have the same column of the same type."""
     event_time = streams[0][0]
     if event_time is None or any(other != event_time for other, _ in streams):
         return None

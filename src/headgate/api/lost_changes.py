@@ -6,12 +6,12 @@ Without the warning, such a change would be lost silently. These are such change
 - a new value for a variable;
 - a change of an attribute of an object in a variable.
 
-The search covers the user's function in the job, the methods that it calls, and the functions of the same module that
-it calls (see `headgate.api.changed_places`).
+The search covers the user's function, the methods that it calls, and the functions of its module that it calls. See
+`headgate.api.changed_places`.
 
 A process may also build an object for its own use. There is therefore no warning for a variable that is None before the
-job, or for a name that begins with an underscore. There is also no warning for an object that only the user's function
-has, because the program cannot read such an object after the job.
+job, or a name that begins with an underscore. There is also no warning for an object that only the user's function has:
+the program cannot read it after the job.
 """
 
 from __future__ import annotations

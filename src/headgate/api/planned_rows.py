@@ -148,7 +148,7 @@ class PlannedRows:
     def parallelism_below(self) -> int:
         """Return the default parallelism of the next operator.
 
-        This is the environment's parallelism, unless the partitioning needs another number of subtasks.
+        The partitioning may need a certain number of subtasks. Otherwise it is the environment's parallelism.
         """
         for part in self.inputs:
             if part.partitioning == FORWARD:

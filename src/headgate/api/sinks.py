@@ -22,8 +22,8 @@ def foreach_dataframe(fn: Callable[[Any, int], object] | Callable[[Any, int, str
     ends, with all rows and the number 0.
 
     Rows never pass through the driver. The subtasks write them as Parquet files to a new folder in the option
-    `spill_dir`, a path or URI that all executors must reach. `spark_df` reads these files. The job removes the files
-    when `fn` returns, so use `spark_df` only within the call.
+    `spill_dir`. All executors must reach this path or URI. `spark_df` reads these files. The job removes the files when
+    `fn` returns, so use `spark_df` only within the call.
 
     Each row is in one call. There is one exception: the job may restart or be resumed before it has stored that `fn`
     returned. It then calls `fn` again with the same run, number and rows. `fn` must make sure that these rows count

@@ -16,8 +16,8 @@ __all__ = [
 def dataframe(df: Any) -> Source:
     """Read the rows of a Spark DataFrame. They never pass through the driver.
 
-    When the job starts, a Spark job writes the rows as Parquet files to a new folder in the option `spill_dir`, a path
-    or URI that all executors must reach. The subtasks read these files, and the job removes the folder when it ends.
+    When the job starts, a Spark job writes the rows as Parquet files to a new folder in the option `spill_dir`. All
+    executors must reach this path or URI. The subtasks read these files, and the job removes the folder when it ends.
 
     A job that restarts by itself therefore continues at its last checkpoint. But after a stop or a loss of the program,
     no other job can resume from its checkpoints and savepoints: `resume=` raises SourceError. To resume, write the rows

@@ -252,8 +252,8 @@ class DataStream(LastOperator):
     def rescale(self) -> DataStream:
         """Send batches in turn to only some subtasks of the next operator, its neighbours.
 
-        With 2 subtasks in this operator and 4 in the next, subtask 0 sends to 0 and 1, and subtask 1 sends to 2 and 3.
-        This needs fewer channels than `rebalance`, but an uneven load stays uneven.
+        With 2 subtasks here and 4 in the next operator, subtask 0 sends to 0 and 1. Subtask 1 sends to 2 and 3. This
+        needs fewer channels than `rebalance`, but an uneven load stays uneven.
 
         >>> long_trips = trips.set_parallelism(2).rescale().filter("km > 4").set_parallelism(4)
         """
@@ -435,7 +435,7 @@ class KeyedStream(DataStream):
 class WindowedStream(OtherNames):
     """A keyed stream, grouped into windows. `aggregate` makes one row for each key and window.
 
-    >>> hours = by_city.window(hg.tumble("1 h"))  # `by_city` is that of `KeyedStream`
+    >>> hours = by_city.window(hg.tumble("1 h"))  # `by_city` is from `KeyedStream`
     """
 
     if not TYPE_CHECKING:
@@ -456,7 +456,7 @@ class WindowedStream(OtherNames):
     def allowed_lateness(self, lateness: float | str | timedelta) -> WindowedStream:
         """Keep each window for this much event time after it has fired.
 
-        If a row arrives for such a window, the operator emits the output row of its key and window again, with the new
+        If a row arrives for such a window, the operator emits the window's output row for its key again, with new
         values. The last output row counts. A window uses memory until it is removed.
 
         >>> counts = hours.allowed_lateness("10 min").aggregate(trips=hg.count())

@@ -50,8 +50,8 @@ def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: st
 def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
     """Write CSV files of about 128 MB with a header into the folder `path`. Texts are quoted; nulls are empty.
 
-    `hg.sources.csv` can read these files, unless a text has line breaks. `mode`, `partition_by` and the errors are the
-    same as for `hg.sinks.parquet`.
+    `hg.sources.csv` can read these files if no text has line breaks. `mode`, `partition_by` and the errors are the same
+    as for `hg.sinks.parquet`.
 
     ```python
     env = hg.StreamEnvironment()

@@ -1,10 +1,10 @@
 """The functions of `hg.sources`, except for `dataframe`. Each call checks its arguments before a job runs.
 
-The subtasks of a job together read every row once. Give files as a path, a glob (`* ? [..] **`), a folder, a URI that
-`pyarrow.fs` knows, or a list of these. A relative path starts at the driver's working folder. Folders and globs skip
-files whose name begins with `_` or `.`. A file source cuts files into splits of about `split_size` bytes. It numbers
-the splits in the order of names and offsets. Split i goes to subtask i mod parallelism, and a subtask reads its splits
-one after the other.
+The subtasks of a job together read every row once. Give files as a path, a glob (`* ? [..] **`), a folder, a URI of
+`pyarrow.fs`, or a list of these. A relative path starts at the driver's working folder. Folders and globs skip files
+whose name begins with `_` or `.`. A file source cuts files into splits of about `split_size` bytes. It numbers the
+splits in the order of names and offsets. Split i goes to subtask i mod parallelism, and a subtask reads its splits one
+after the other.
 
 After a restart, a source resumes at the position that the checkpoint holds. `socket_lines` cannot resume, nor can an
 `iterable` that is not `replayable`: rows in flight are lost, and rows that such a source sends again count twice. Files
@@ -51,8 +51,8 @@ def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", h
     breaks. Files whose name ends in .gz, .bz2, .zst or .lz4 are decompressed, each as one split.
 
     Raises SourceError for a file that cannot be read, lacks a column, has more than 16,384 columns, or has a bad line.
-    The error about a bad line has the file, the byte offset in the decompressed text, the text of the line, and the
-    reason. Raises ConfigError for impossible arguments.
+    The error about a bad line has the file, the byte offset in the decompressed text, the line, and the reason. Raises
+    ConfigError for impossible arguments.
 
     If the job reads the stream's `side_output("bad")`, bad lines go to this side output and do not fail the job. Its
     columns are `file, offset, line, text, error`. Lines count from 1. A line of more than 64 MiB is a bad line; only
@@ -117,9 +117,9 @@ def files(path: str | os.PathLike[str], *, format: Literal["csv", "json_lines", 
 
     With `watch`, the source has no end. Every `interval` it looks for new files, and one subtask reads each file once,
     as a whole. The name of the file decides which subtask reads it. A subtask reads the files that it finds at the same
-    time in the order of their names. Rename finished files into the folder: the source reads a file as it is when it
-    first sees it, unless the file is empty. Give a `schema` if the folder may be empty at first. A subtask without a
-    file holds back no watermark; see docs/concepts/time.md.
+    time in the order of their names. Rename finished files into the folder: the source reads a file as it first sees
+    the file. It ignores an empty file. Give a `schema` if the folder may be empty at first. A subtask without a file
+    holds back no watermark; see docs/concepts/time.md.
 
     Raises SourceError as the format's own function does, and ConfigError for an unknown format or option.
 

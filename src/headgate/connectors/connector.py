@@ -326,8 +326,8 @@ class SinkWriter(ABC):
     def flush(self, checkpoint: int) -> Any:
         """Make durable all rows that came before the checkpoint's barrier.
 
-        Returns the JSON values that `Sink.commit` needs for the rows since the last `flush`, or None if there are no
-        rows. If this checkpoint fails, the next checkpoint commits these rows, so the rows must stay.
+        Returns the JSON values that `Sink.commit` needs for the rows since the last `flush`. Returns None without rows.
+        If this checkpoint fails, the next checkpoint commits these rows, so the rows must stay.
         """
         return None
 

@@ -75,7 +75,7 @@ def _table(frame: Any, schema: pa.Schema | None, name: str) -> pa.Table:
 def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
     with _naming(column):
         if values.null_count and not column.nullable:
-            raise ValueError(f"it is null in {values.null_count} of {len(values)} rows, but the schema says never")
+            raise ValueError(f"it is null in {values.null_count} of {len(values)} rows, but the schema allows none")
         return cast(values, column.type)
 
 

@@ -43,9 +43,9 @@ class GenerateSource(Source):
         check(TEXT_OR_NONE, time=time)
         check(WHOLE, batch_rows=batch_rows)
         if rows is not None and rows < 0:
-            raise ConfigError(f"rows={rows} must not be negative; None means without end")
+            raise ConfigError(f"rows={rows} must not be negative; None means no end")
         if rate is not None and not 0 < rate < float("inf"):
-            raise ConfigError(f"rate={rate} must be above 0 rows per second; None means as fast as it goes")
+            raise ConfigError(f"rate={rate} must be above 0 rows per second; None means as fast as possible")
         if batch_rows < 1:
             raise ConfigError(f"batch_rows={batch_rows} must be at least 1")
         try:

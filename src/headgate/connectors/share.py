@@ -8,7 +8,7 @@ from headgate.connectors.connector import ReaderContext
 from headgate.errors import UnusableState
 from headgate.state import shapes
 
-#: The most pieces that a reader skips to find its next piece. To skip so many takes seconds.
+#: The most pieces that a reader skips to find its next piece. To skip this number of pieces takes seconds.
 _MOST_SKIPPED: Final = 1 << 22
 
 

@@ -56,7 +56,7 @@ class _NothingToRead(SourceReader):
         return None
 
     def position(self) -> None:
-        """It is not replayable."""
+        """Return None, because the source is not replayable."""
 
 
 class _SocketReader(SourceReader):
@@ -76,7 +76,7 @@ class _SocketReader(SourceReader):
         return batch
 
     def position(self) -> None:
-        """It is not replayable."""
+        """Return None, because the source is not replayable."""
 
     def close(self) -> None:
         """Shut the socket down, which ends the thread's connect or read, and stop the thread."""

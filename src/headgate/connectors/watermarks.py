@@ -83,7 +83,7 @@ class WatermarkGenerator:
         """Resume from the positions of all earlier subtasks, by number.
 
         If the parallelism is unchanged, the watermark is the subtask's own position. If the parallelism has changed,
-        the watermark is the least of all positions, because the subtask may continue a split of any earlier subtask.
+        the watermark is the least of all positions: the subtask may continue a split of any earlier subtask.
         """
         self.watermark = positions[subtask] if len(positions) == parallelism else min(positions)
 

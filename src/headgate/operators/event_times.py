@@ -1,4 +1,4 @@
-"""Converts a timestamp column to event times, int64 microseconds since the epoch, and back to the column's type."""
+"""Converts a timestamp column to event times (int64 microseconds since the epoch), and back to the column's type."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PER_MICROSECOND = {"us": 1, "ns": 1_000}
 
 
 def check_time_column(column: str, schema: pa.Schema) -> pa.DataType:
-    """Return the type of the event-time column. Raises PlanError unless the column exists once and is a timestamp."""
+    """Return the type of the event-time column. Raises PlanError if it does not exist once, or is not a timestamp."""
     if schema.get_field_index(column) < 0:
-        raise PlanError(f"event-time column {column!r} is not there once; there are: {', '.join(schema.names)}")
+        raise PlanError(f"there must be one event-time column {column!r}; the columns are: {', '.join(schema.names)}")
     kind = schema.field(column).type
     if not pa.types.is_timestamp(kind):
         raise PlanError(f"event-time column {column!r} is {kind}, and event time must be a timestamp; cast it first")

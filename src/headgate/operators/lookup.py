@@ -227,4 +227,4 @@ def _duplicate(source: str, on: tuple[str, ...], keys: list[pa.Array], slots: In
     """Return the error message for the first key that occurs twice."""
     row = int(np.flatnonzero(np.bincount(slots)[slots] > 1)[0])
     shown = ", ".join(f"{name}={key[row].as_py()!r}" for name, key in zip(on, keys, strict=True))
-    return f"{source}: the key {shown} is there more than once; keys of a lookup table must be unique"
+    return f"{source}: the key {shown} occurs more than once; keys of a lookup table must be unique"

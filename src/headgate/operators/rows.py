@@ -74,16 +74,16 @@ def select_expressions(schema: pa.Schema, /, *columns: str, **named: str) -> Col
         if not isinstance(name, str):
             raise PlanError(f"select: columns are named by strings, not by {name!r}")
         if name in chosen:
-            raise PlanError(f"select: column {name!r} is there twice")
+            raise PlanError(f"select: column {name!r} occurs twice")
         if name not in schema.names:
             if name == "*":
-                raise PlanError('select: "*" is no column; with_columns(total="a + b") keeps all of them')
+                raise PlanError('select: "*" is not a column; with_columns(total="a + b") keeps all of them')
             shown = unknown_column(name, [column for column in schema.names if column != HIDDEN_COLUMN])
             raise PlanError(f'select: {shown}; an expression needs a name: select(total="a + b")')
         chosen[name] = column_expression(name, schema)
     for name, text in named.items():
         if name in chosen:
-            raise PlanError(f"select: column {name!r} is there twice")
+            raise PlanError(f"select: column {name!r} occurs twice")
         chosen[name] = _compiled(f"select: {name}", text, schema)
     return tuple(chosen.items())
 

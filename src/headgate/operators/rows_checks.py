@@ -73,7 +73,7 @@ def checked_batch(function: Function, result: object, schema: pa.Schema) -> pa.R
 def _difference(expected: pa.Schema, got: pa.Schema) -> str:
     names = got.names
     twice = next((name for name in names if names.count(name) > 1), None)
-    return describe_difference(expected, got) if twice is None else f"column {twice} is there twice"
+    return describe_difference(expected, got) if twice is None else f"column {twice} occurs twice"
 
 
 def batch_of_rows(function: Function, rows: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
@@ -117,5 +117,5 @@ def _fits(value: object, data_type: pa.DataType) -> bool:
 def _declared(name: str, columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     for field, column in zip(schema, columns, strict=True):
         if not field.nullable and column.null_count:
-            raise UserFunctionError(f"{name} returned nulls in column {field.name}, which schema= declares not null")
+            raise UserFunctionError(f"{name} returned nulls in column {field.name}, which schema= declares as not null")
     return pa.RecordBatch.from_arrays(columns, schema=schema)

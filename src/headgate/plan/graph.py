@@ -16,8 +16,8 @@ from headgate.operators.operator import OperatorFactory
 class EventTime:
     """The event-time column of rows, and the offset to add to its values, in microseconds.
 
-    After a window, the column is `window_end` and the offset is -1, because the event time of a row is the last
-    microsecond of its window.
+    After a window, the column is `window_end` and the offset is -1: the event time of a row is the last microsecond of
+    its window.
     """
 
     column: str

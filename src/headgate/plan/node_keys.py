@@ -42,7 +42,7 @@ def vertex_key(vertex: JobVertex) -> str:
 def exchange_key(edge: JobEdge, job: JobGraph) -> str:
     """Return the key of an exchange.
 
-    The key has the node keys at both ends, the side output that the exchange reads, and the input to which it sends.
+    The key names the nodes at both ends, the side output that the exchange reads, and the input that it feeds.
     """
     tag = "" if edge.tag is None else f" ({edge.tag})"
     return f"{node_key(_source_node(edge, job))}{tag} -> {vertex_key(job.vertex(edge.target))} [{edge.target_input}]"

@@ -207,9 +207,10 @@ class FileSink(Sink):
             folder, base = posixpath.split(target.path(gone[0]))
             others = f" (and {len(gone) - 1} others)" if len(gone) > 1 else ""
             raise ResultsGone(
-                f"{posixpath.join(folder, base.removeprefix('_'))}{others}: is gone, and with it rows of a checkpoint; "
+                f"{posixpath.join(folder, base.removeprefix('_'))}{others}: is gone, with rows of a checkpoint; "
                 "put it back and resume the job (you may copy finished files, but move or remove them only once a "
-                "newer checkpoint is complete), or choose a path that all machines of the job share, if this is none"
+                "newer checkpoint is complete). If this path is not shared, choose a path that all machines of the job "
+                "share"
             )
 
     def finish(self) -> None:

@@ -215,8 +215,8 @@ class FileWriter(SinkWriter):
     def flush(self, checkpoint: int) -> list[str] | None:
         """Write all rows, and end all files.
 
-        Returns the names of the files that ended since the last call, relative to the sink's folder, or None if there
-        are none.
+        Returns the names of the files that ended since the last call, relative to the sink's folder. Returns None
+        without files.
         """
         for folder in list(self._held):
             self._write_out(folder)

@@ -122,7 +122,7 @@ def _fit(array: pa.Array, field: pa.Field) -> pa.Array:
     except pa.ArrowInvalid as error:
         raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from None
     if array.null_count and not field.nullable:
-        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema says never")
+        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema does not allow nulls")
     return array
 
 

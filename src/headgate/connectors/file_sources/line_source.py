@@ -267,7 +267,7 @@ class LineNumbers:
         return self._before_first + self._passed + 1
 
     def skip_block(self, offset: int, lines: bytes) -> None:
-        """Count the rest of the current block, which begins at `offset`."""
+        """Count the rest of the current block, which begins at `offset`, and leave this block."""
         self._first = offset if self._first is None else self._first
         self._passed += lines.count(b"\n", self._at)
         self._at = 0

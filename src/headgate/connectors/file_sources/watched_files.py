@@ -67,8 +67,8 @@ class WatchedFiles(Source):
         return look(self._path)
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError if `position` is not a list of read files, and a list of other files with the place in each
-        file."""
+        """Raise ValueError if `position` is not as `position` of a reader returns it: read files, and other files with
+        places."""
         started = shapes.row(shapes.path_below, shapes.count, self._source.place)
         fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(started)}
         shapes.fields(fields)(position, "the position")

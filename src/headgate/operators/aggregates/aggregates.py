@@ -201,7 +201,7 @@ def key_fields(keys: tuple[str, ...], schema: pa.Schema) -> list[pa.Field]:
     """
     for key in keys:
         if schema.get_field_index(key) < 0:
-            raise PlanError(f"key column {key!r} is not there once; there are: {', '.join(schema.names)}")
+            raise PlanError(f"there must be one key column {key!r}; the columns are: {', '.join(schema.names)}")
         try:
             check_keyable(schema.field(key).type)
         except PlanError as error:

@@ -143,8 +143,10 @@ class RunningAggregate(Operator):
         return Snapshot(LazyTables({"keys": partial(in_pieces, rows, some)}), {"of": of, "ended": self._ended})
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Note that the subtasks with these key groups had ended: the owner of the global key has emitted its
-        result."""
+        """Note that the subtasks with these key groups had ended.
+
+        If one of them owned the global key, it has already emitted the result of this key.
+        """
         if any(int(group) in ended for group in self._global_group() for ended in groups):
             self._knows_its_past = False
 

@@ -9,7 +9,7 @@ from typing import Final
 #: bucket after it expired.
 _SHARE: Final = 8
 _LEAST: Final = 100_000
-#: The most keys that one call of `take_due` returns. To check so many keys takes about 10 ms.
+#: The most keys that one call of `take_due` returns. To check 10,000 keys takes about 10 ms.
 _MOST: Final = 10_000
 
 

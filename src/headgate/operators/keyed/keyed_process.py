@@ -294,9 +294,8 @@ class KeyedProcess(Operator):
             for name, table in snapshot.tables.items():
                 if name not in ours.tables:
                     raise CheckpointError(
-                        f"the checkpoint has a {name}, which this function does not declare: give a state that was "
-                        "renamed its name with name=, declare one that is not used any more, or start without the "
-                        "checkpoint"
+                        f"the checkpoint has a {name}, which this function does not declare: give a renamed state its "
+                        "old name with name=, declare a state that is no longer used, or start without the checkpoint"
                     )
                 check_key_groups(table, len(self._key_names), self.context.max_parallelism)
                 self._load(name, table)

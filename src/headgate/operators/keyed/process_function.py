@@ -106,7 +106,7 @@ class ProcessContext(OtherNames):
 
     @property
     def processing_time(self) -> int:
-        """The clock's time in microseconds since the epoch, taken when the batch arrived or the timers became due."""
+        """The clock's time in microseconds since the epoch, read when the batch arrived or the timers became due."""
         return self._at.now
 
     @property

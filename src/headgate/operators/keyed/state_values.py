@@ -163,7 +163,7 @@ class StoredValues:
             array.validate(full=True)
             stored = array if self._is_array else array[0].as_py()
         except CONVERSION_ERRORS as error:
-            raise TypeError(f"{self._what}: {shown(value)} is no {self.type}: {error}") from None
+            raise TypeError(f"{self._what}: {shown(value)} does not fit {self.type}: {error}") from None
         if array.null_count:
             raise TypeError(f"{self._what}: {shown(value)} is null, which cannot be stored; call clear() instead")
         return stored

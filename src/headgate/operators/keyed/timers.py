@@ -65,7 +65,7 @@ class TimerQueue:
         return timer
 
     def next(self, most: int) -> Int64s:
-        """Return the slots of up to `most` timers. Most of them, but not all, are the earliest timers."""
+        """Return the slots of up to `most` timers. Most of these are among the earliest timers."""
         return np.array([slot for _, slot in self._heap[:most]], np.int64)
 
     @property

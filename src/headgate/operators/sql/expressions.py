@@ -126,7 +126,7 @@ class _Compiler:
 
     def _column(self, tree: exp.Expr) -> SqlNode:
         if tree.args.get("table") is not None:
-            self._refuse(tree, f"a column has no table here; {ALLOWED}")
+            self._refuse(tree, f"write a column without a table name; {ALLOWED}")
         return Column(tree.name, self._schema.field(tree.name).type)
 
     def _null(self, tree: exp.Expr) -> SqlNode:
@@ -296,7 +296,8 @@ class _Compiler:
 
 
 def _exact(digits: str) -> Literal | None:
-    """Return the text of a number with a point as a decimal literal. Return None for an exponent or too many digits."""
+    """Return the text of a number with a point as a decimal literal. Return None if the text has an exponent or too
+    many digits."""
     is_plain = "e" not in digits.lower() and len(digits) <= _MOST_DIGITS // 2
     return _decimal(Decimal(digits)) if is_plain else None
 
