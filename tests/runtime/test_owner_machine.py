@@ -18,13 +18,16 @@ from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.memory.edits import always, constant, dropped, replaced
 from tests.memory.places import call, condition
 from tests.memory.planting import PlantedBug
-from tests.runtime.owner_machine import ROWS, OwnerMachine
+from tests.runtime.owner_driver import ROWS, Event
+from tests.runtime.owner_machine import OwnerMachine
 
 
 def run(folder: Path, seed: int) -> OwnerMachine:
     """Up to three programs and one that ends the job; what happens is drawn. Some name a checkpoint to resume from."""
     chance = random.Random(seed)
-    failures = {(driver, chance.randint(2, 6)) for driver in range(4) if chance.random() < 0.4}
+    failures: set[tuple[Event, int, int]] = {
+        ("fails", driver, chance.randint(1, 5)) for driver in range(4) if chance.random() < 0.4
+    }
     with pytest.MonkeyPatch.context() as patch:
         machine = OwnerMachine(folder, patch, failures, keep=1 + seed % 3)
         try:
