@@ -113,12 +113,13 @@ class CheckpointStorage:
         self._newest_at_claim = next((name for name in self._line() if isinstance(name, CheckpointName)), NONE)
         return epoch
 
-    def start(self, resumed: str | None) -> None:
+    def start(self, resumed: str | None, replaces: bool = False) -> None:
         """The owner starts from the checkpoint in this folder, None: from nothing. From now on a checkpoint of an older
-        owner does not count if it completes only now."""
+        owner does not count if it completes only now; if the owner `replaces` their results, none of them does."""
         assert self._ownership is not None
         with storage_errors(self._owners, "written"):
-            self._ownership.note(self._start_from(resumed).to_json())
+            start = Start() if resumed is None and replaces else self._start_from(resumed)
+            self._ownership.note(start.to_json())
 
     def _start_from(self, resumed: str | None) -> Start:
         if resumed is None:

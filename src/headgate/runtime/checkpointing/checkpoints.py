@@ -159,7 +159,7 @@ class Checkpoints:
         claim = self._claim(program)
         self._connectors.refuse_repeats(self.latest)  # before the start is on record
         if self._storage is not None:
-            self._storage.start(self.resumption.place or None)
+            self._storage.start(self.resumption.place or None, self._connectors.replaces)
             self.next_id = self._storage.next_id()
             self._storage.remove_incomplete(self.next_id - 1)  # left by a killed driver; they may fill the disk
         self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
