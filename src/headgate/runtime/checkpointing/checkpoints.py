@@ -145,13 +145,27 @@ class Checkpoints:
     # --- the life of the job
 
     def prepare(self) -> None:
-        """Find the checkpoint to resume from, on the caller's thread, before the job starts. Raises CheckpointError for
-        a folder that cannot be used, and for a checkpoint that the job cannot resume from."""
+        """Find the checkpoint to resume from, and prepare sources and sinks, on the caller's thread, before the job
+        starts. Raises CheckpointError for a folder that cannot be used, and for a checkpoint that the job cannot resume
+        from; what sources and sinks raise."""
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
+        while not self._is_prepared():
+            self.resumption.find()
         if self._storage is not None:
             warn_of_sources(self._job, self._plan.job, "restarts")
+
+    def _is_prepared(self) -> bool:
+        """Prepare sources and sinks. Returns False if another program, which runs the job, has published rows of a
+        newer checkpoint since this one looked."""
+        try:
+            self._connectors.prepare(self.latest)
+        except CheckpointError:
+            if self._storage is None or self.resumption.is_newest(self._storage):
+                raise
+            return False
+        return True
 
     def take_over(self, program: Program) -> None:
         """Become the owner of the job's checkpoints and results: the job is about to start. Raises HeadgateError; then
