@@ -30,7 +30,8 @@ class Calls:
         patch.setattr(dataframe_sink, "local_place", lambda folder: None)  # without a lock
 
     def sink(self) -> ForeachDataframeSink:
-        return _CallingSink(self._call)
+        function: Any = self._call  # it gets rows in place of a DataFrame
+        return _CallingSink(function)
 
     def _call(self, rows: list[int], checkpoint: int, run: str) -> None:
         self._step()

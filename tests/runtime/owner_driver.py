@@ -124,7 +124,6 @@ class Driver:
             resume=self.resume,
         )
         checkpoints.prepare()
-        ends.prepare(checkpoints.latest)
         try:
             checkpoints.take_over(Program.this(self.run))
         except HeadgateError:
@@ -187,7 +186,8 @@ class _Run:
         while position < ROWS:
             rows, pending = 0 if self._happens("is idle", self._next) else STEP, {}
             for key, writer in writers.items():
-                writer.write(_rows(position, rows))
+                if rows:
+                    writer.write(_rows(position, rows))
                 pending[key] = [writer.flush(self._next)]
             position += rows
             self._take(self._next, attempt, position, pending)

@@ -45,7 +45,7 @@ class OwnerMachine:
         self.by_thread: dict[threading.Thread, Driver] = {}
         self._events = events or set()
         #: Whether a savepoint is gone that a job might resume from.
-        self._has_deleted = False
+        self.has_deleted = False
         step_before_operations(patch, self.before_an_operation)
 
     def before_an_operation(self) -> None:
@@ -78,7 +78,7 @@ class OwnerMachine:
     def delete(self, savepoint: str) -> None:
         """A user does."""
         discard(savepoint)
-        self._has_deleted = True
+        self.has_deleted = True
 
     @property
     def newest(self) -> Driver:
@@ -100,22 +100,18 @@ class OwnerMachine:
     def hidden(self) -> list[str]:
         return sorted(path.name for path in (self.folder / "out").rglob("_part-*"))
 
-    def notes(self) -> list[str]:
-        """What owners have left in the folder of checkpoints."""
-        return sorted(path.name for path in (self.folder / "checkpoints").glob("*/owners/*"))
-
     # --- how it ends
 
     def end(self, order: Callable[[list[Driver]], Driver]) -> None:
         """One more program starts, and all that are left go on in any order until each has ended. If the newest was
         cancelled, another one follows."""
         while True:
-            self.start()
+            last = self.start()
             while left := [driver for driver in self.drivers if not driver.has_ended]:
                 order(left).step()
-            if not isinstance(self.newest.error, JobCancelled):
-                break
-        self.check(self.newest)
+            newest = self.newest if last.epoch else last  # it was refused before its claim
+            if not isinstance(newest.error, JobCancelled):
+                return self.check(newest)
 
     def close(self) -> None:
         for driver in self.drivers:
@@ -142,7 +138,7 @@ class OwnerMachine:
         """Where a checkpoint was named it may be an older one. A job that starts afresh may find results."""
         if any(driver.resume not in (None, LATEST_IF_ANY) for driver in self.drivers):
             return CheckpointError, ResultsGone
-        if self._has_deleted:
+        if self.has_deleted:
             return (CheckpointError,)
         return (SinkError,) if newest.resume is None and self.mode == "error" else ()
 
