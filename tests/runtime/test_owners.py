@@ -146,6 +146,28 @@ def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, checkpoints: s
     assert hidden(tmp_path) == []
 
 
+def test_two_paused_drivers_wake_up_beside_a_third(tmp_path: Path, checkpoints: str) -> None:
+    """One sleeps before it shows a file, its successor while it stores metadata. They go on in their order."""
+    with (
+        driver(tmp_path, checkpoints, MOMENTS["before a file is shown"]) as first,
+        driver(tmp_path, checkpoints, MOMENTS["while metadata is stored"]) as second,
+    ):
+        newest = job_in(tmp_path, checkpoints).execute_async(resume="latest-if-any")
+        eventually(lambda: completes(checkpoints, 3), 120)
+        for paused in (first, second):
+            paused.send_signal(signal.SIGCONT)
+            _, said = paused.communicate(timeout=120)
+            assert paused.returncode == 1
+            assert re.search("headgate.errors.Superseded: .*another program took over", said)
+            assert said.count(f"process {os.getpid()} on") == 1, said
+        assert newest.status() == "RUNNING"
+    open_gate(tmp_path)
+    newest.wait(120)
+    assert newest.restarts == 0
+    assert committed(tmp_path) == expected()
+    assert hidden(tmp_path) == []
+
+
 def test_the_older_of_two_programs_ends_between_checkpoints(
     tmp_path: Path, checkpoints: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

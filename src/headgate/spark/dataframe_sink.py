@@ -215,11 +215,19 @@ class ForeachDataframeSink(Sink):
             return bool(target.filesystem.get_file_info(target.root).type == fs.FileType.Directory)
 
     def _hand_over(self, names: Sequence[str], checkpoint: int) -> None:
-        """Call the function with the rows of these files, and remove the files."""
+        """Call the function with the rows of these files, and remove the files.
+
+        An older program, paused while it called the function, may remove the files during this call. Then the function
+        got the rows there, and an error of this call does not count.
+        """
         self._require_slot()
         paths = [posixpath.join(self._folder, name) for name in names]
         arguments = (checkpoint, self._run_of(checkpoint)) if self._takes_run else (checkpoint,)
-        call_user(self._fn, read_files(self._spark, paths, self._columns), *arguments)
+        try:
+            call_user(self._fn, read_files(self._spark, paths, self._columns), *arguments)
+        except Exception:
+            if self._is_there(names):
+                raise
         self._remove(map(self._path, names))
 
     def _run_of(self, checkpoint: int) -> str:

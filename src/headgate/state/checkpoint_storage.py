@@ -125,14 +125,16 @@ class CheckpointStorage:
         self._newest_at_claim = next((name for name in self._line() if isinstance(name, CheckpointName)), NONE)
         return epoch
 
-    def start(self, resumed: str | None) -> None:
+    def start(self, resumed: str | None, replaces: bool = False) -> None:
         """Note that the owner starts from the checkpoint in the folder `resumed`, or from nothing if this is None.
 
-        A checkpoint that an older owner completes after this call does not count.
+        A checkpoint that an older owner completes after this call does not count. If the owner `replaces` the results
+        of older owners, none of their checkpoints counts.
         """
         assert self._ownership is not None
         with storage_errors(self._owners, "written"):
-            self._ownership.note(self._start_from(resumed).to_json())
+            start = Start() if resumed is None and replaces else self._start_from(resumed)
+            self._ownership.note(start.to_json())
 
     def _start_from(self, resumed: str | None) -> Start:
         if resumed is None:

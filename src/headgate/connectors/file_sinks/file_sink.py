@@ -139,32 +139,57 @@ class FileSink(Sink):
         if self._empties:
             self._remove_all(claim)
         elif self._is_new:
+            if self._mode == "error":
+                self._check_hidden(target, claim)  # before the visible ones: a file goes from hidden to visible
             with writing(self.path):
                 self._check_empty(target.filesystem, target.root)
         self._remove_abandoned(claim)
 
-    def _remove_all(self, claim: Claim) -> None:
-        """Remove everything that is in the folder now, except for this run's ledger.
+    def _check_hidden(self, target: Target, claim: Claim) -> None:
+        """Raise SinkError for hidden files of a run that a program can resume.
 
-        A newer program may take over the job meanwhile. Its files are made after the listing, so they stay.
+        An older program of the job may be paused while it shows them. It would then continue beside this program.
         """
-        target = self._prepared()
+        hidden = [entry.base_name for entry in self._entries(target) if entry.base_name.startswith("_part-")]
+        for run in _runs(claim):
+            owned = dataclasses.replace(target, run=run)
+            if name := next(filter(owned.owns, hidden), None):
+                raise SinkError(
+                    f"{self.path}: the folder is not empty: {name} may have rows of a checkpoint of this job; "
+                    'resume it with resume="latest", choose another folder, or mode="append" or "overwrite"'
+                )
+
+    def _remove_all(self, claim: Claim) -> None:
+        """Remove all that is in the folder, except for this run's ledger.
+
+        A newer program may take over meanwhile. Its files come after the listing, so they stay. An older program may
+        show a hidden file after the listing, so look again until there is none.
+        """
+        self._emptied = []
         with writing(self.path):
-            entries = listing(target.filesystem, target.root, recursive=True)
-            claim.check()
-            ledgers = posixpath.join(target.root, FOLDER)
-            own = posixpath.join(ledgers, target.run)
-            self._emptied = [
-                entry.base_name for entry in entries if posixpath.dirname(entry.path) == ledgers and entry.path != own
-            ]
-            others = [entry for entry in entries if not f"{own}/".startswith(f"{entry.path}/") and
-                      not entry.path.startswith(f"{own}/")]  # fmt: skip
-            for entry in others:
-                if entry.type != fs.FileType.Directory:
-                    with suppress(FileNotFoundError):
-                        target.filesystem.delete_file(entry.path)
-            for folder in sorted((entry.path for entry in others if entry.type == fs.FileType.Directory), reverse=True):
-                remove_if_empty(target.filesystem, folder)
+            for _ in range(_LOOKS):
+                if not self._remove_others(claim):
+                    return
+
+    def _remove_others(self, claim: Claim) -> int:
+        """Remove what is in the folder now, except for this run's ledger, and return how much there was."""
+        target = self._prepared()
+        entries = listing(target.filesystem, target.root, recursive=True)
+        claim.check()
+        ledgers = posixpath.join(target.root, FOLDER)
+        own = posixpath.join(ledgers, target.run)
+        self._emptied += [
+            entry.base_name for entry in entries if posixpath.dirname(entry.path) == ledgers and entry.path != own
+        ]
+        others = [entry for entry in entries if not f"{own}/".startswith(f"{entry.path}/") and
+                  not entry.path.startswith(f"{own}/")]  # fmt: skip
+        for entry in others:
+            if entry.type != fs.FileType.Directory:
+                with suppress(FileNotFoundError):
+                    target.filesystem.delete_file(entry.path)
+        for folder in sorted((entry.path for entry in others if entry.type == fs.FileType.Directory), reverse=True):
+            remove_if_empty(target.filesystem, folder)
+        return len(others)
 
     def _remove_abandoned(self, claim: Claim) -> None:
         """Remove the hidden files of programs of this job that were lost before their first checkpoint."""
@@ -173,9 +198,7 @@ class FileSink(Sink):
         # The start of this program is recorded now. A later program therefore never resumes a run that no checkpoint
         # names.
         claim.check()
-        sinks = [sink for sink in claim.referenced if isinstance(sink, dict)]
-        runs = [sink["run"] for sink in sinks if isinstance(sink.get("run"), str)]
-        for run, ledger in abandoned(self.path, claim.home, {*runs, self._prepared().run}, claim.program):
+        for run, ledger in abandoned(self.path, claim.home, {*_runs(claim), self._prepared().run}, claim.program):
             with suppress(Superseded):  # a superseded run belongs to a newer program, and is not abandoned
                 if ledger.claim(claim.epoch):
                     ledger.check()
@@ -204,6 +227,7 @@ class FileSink(Sink):
             ledger.show(checkpoint)
         gone = [name for name in names if not _show(target, name)]
         if gone:
+            ledger.check()  # a newer program that started afresh has removed them
             folder, base = posixpath.split(target.path(gone[0]))
             others = f" (and {len(gone) - 1} others)" if len(gone) > 1 else ""
             raise ResultsGone(
@@ -369,6 +393,12 @@ def _show(target: Target, name: str) -> bool:
                 if target.filesystem.get_file_info(source).type == fs.FileType.File:
                     raise  # otherwise another program has renamed the file
         return bool(target.filesystem.get_file_info(shown).type == fs.FileType.File)
+
+
+def _runs(claim: Claim) -> list[str]:
+    """Return the runs that programs can resume."""
+    sinks = [sink for sink in claim.referenced or () if isinstance(sink, dict)]
+    return [sink["run"] for sink in sinks if isinstance(sink.get("run"), str)]
 
 
 def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:

@@ -148,15 +148,29 @@ class Checkpoints:
     # --- the life of the job
 
     def prepare(self) -> None:
-        """Find the checkpoint to resume from, on the caller's thread, before the job starts.
+        """Find the checkpoint to resume from, and prepare sources and sinks, on the caller's thread, before the job starts.
 
         Raises CheckpointError for a folder that cannot be used, and for a checkpoint that the job cannot resume from.
+        Raises what sources and sinks raise.
         """
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
+        while not self._is_prepared():
+            self.resumption.find()
         if self._storage is not None:
             warn_of_sources(self._job, self._plan.job, "restarts")
+
+    def _is_prepared(self) -> bool:
+        """Prepare sources and sinks. Returns False if another program, which runs the job, has published rows of a
+        newer checkpoint since this one looked."""
+        try:
+            self._connectors.prepare(self.latest)
+        except CheckpointError:
+            if self._storage is None or self.resumption.is_newest(self._storage):
+                raise
+            return False
+        return True
 
     def take_over(self, program: Program) -> None:
         """Make this program the owner of the job's checkpoints and results, just before the job starts.
@@ -166,7 +180,7 @@ class Checkpoints:
         claim = self._claim(program)
         self._connectors.refuse_repeats(self.latest)  # before the storage notes the start
         if self._storage is not None:
-            self._storage.start(self.resumption.place or None)
+            self._storage.start(self.resumption.place or None, self._connectors.replaces)
             self.next_id = self._storage.next_id()
             self._storage.remove_incomplete(self.next_id - 1)  # left by a killed driver; they may fill the disk
         self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)

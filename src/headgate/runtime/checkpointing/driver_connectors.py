@@ -67,6 +67,11 @@ class DriverConnectors:
             self.abort()
             raise
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a fresh start removes the results of all programs before."""
+        return any(sink.replaces for _, sink in self._sinks.values())
+
     def newest_owner(self) -> int:
         """Return the highest epoch with which a program has claimed one of the results. Raises the first error."""
         epochs = [0]

@@ -89,8 +89,12 @@ class Resumption:
         """
         if self.known_owner is not None:
             self.known_owner = storage.owner
-        if self._resume in (LATEST, LATEST_IF_ANY) and next(iter(storage.completed()), "") != self.place:
+        if not self.is_newest(storage):
             self.find()
+
+    def is_newest(self, storage: CheckpointStorage) -> bool:
+        """Return False if the user requested the newest checkpoint, and there is another one now."""
+        return self._resume not in (LATEST, LATEST_IF_ANY) or next(iter(storage.completed()), "") == self.place
 
     def find_usable(self) -> Found | None:
         """Return the checkpoint to resume from when `latest` could not be read, or None.

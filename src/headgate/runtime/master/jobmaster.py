@@ -182,9 +182,8 @@ class JobMaster:
                 "and change rows and commands. Every batch is validated in full, which is slow",
                 self._name,
             )
-        self._checkpoints.prepare()
         try:
-            self._connectors.prepare(self._checkpoints.latest)
+            self._checkpoints.prepare()
         except SinkError as error:
             error.message += self._checkpoints.resumption.hint
             raise
