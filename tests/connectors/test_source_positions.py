@@ -29,8 +29,6 @@ from headgate.connectors.file_sources import line_parser, line_source, lines
 from headgate.demo.replay import Replay
 from tests.connectors.conftest import drain, reader_context
 
-pytestmark = pytest.mark.alone
-
 ROWS = 40
 SCHEMA = pa.schema({"n": pa.int64()})
 WAIT = 60.0

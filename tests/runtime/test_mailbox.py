@@ -9,8 +9,6 @@ import pytest
 
 from headgate.runtime.task.mailbox import Mailbox, Signal
 
-pytestmark = pytest.mark.alone
-
 
 def test_a_signal_waits_for_nothing_that_has_happened_already() -> None:
     signal = Signal()
@@ -20,6 +18,7 @@ def test_a_signal_waits_for_nothing_that_has_happened_already() -> None:
     assert not signal.wait(0), "several are one, and it was seen"
 
 
+@pytest.mark.alone
 def test_a_signal_that_does_not_come_is_waited_for_no_longer_than_asked() -> None:
     signal = Signal()
     began = time.monotonic()

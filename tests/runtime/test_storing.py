@@ -24,8 +24,6 @@ from tests.exactly_once import build, committed, environment, expected
 from tests.runtime.faults import Commit, build_gated, committing, gated, kill, open_gate, raises
 from tests.runtime.jobs import eventually
 
-pytestmark = pytest.mark.alone
-
 PATIENCE = 60.0
 
 
@@ -75,6 +73,7 @@ def start(folder: Path, door: Door, **options: Any) -> hg.JobHandle:
     return job
 
 
+@pytest.mark.alone
 def test_a_job_is_cancelled_while_metadata_is_being_stored(tmp_path: Path, slow: Door) -> None:
     """What its sinks have written stays, for the checkpoint may be complete: here it is, when all is over."""
     job = start(tmp_path, slow)
@@ -110,6 +109,7 @@ def test_metadata_that_takes_longer_than_the_checkpoint_may(
     assert committed(tmp_path) == expected()
 
 
+@pytest.mark.alone
 def test_a_job_that_waits_for_its_storage_to_start_again_is_cancelled(tmp_path: Path, slow: Door) -> None:
     job = start(tmp_path, slow, checkpoint_timeout="1 s")
     eventually(lambda: job.status() == "RESTARTING", PATIENCE)
@@ -128,6 +128,7 @@ def held_up(folder: Path, door: Door) -> Sink:
     return committing(hg.sinks.parquet(folder / "out"), commit)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_a_commit_that_does_not_return(tmp_path: Path, door: Door, checkpoints: bool) -> None:
     """Of a checkpoint, or at the end of a job without."""
@@ -175,6 +176,7 @@ def slow_clean_up(door: Door, monkeypatch: pytest.MonkeyPatch) -> Door:
     return door
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fails: bool) -> None:
     """The end of a job that is cancelled, or fails, does not wait for it; what is visible stays, and it goes on."""
@@ -210,6 +212,7 @@ def cannot_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "read_state", fails)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_storage_stands_while_a_restart_looks_for_a_checkpoint(
     tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch, cancelled: bool

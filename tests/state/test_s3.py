@@ -20,8 +20,6 @@ from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.s3_service import S3Service
 from tests.state.checkpoints import make_checkpoint
 
-pytestmark = pytest.mark.alone
-
 #: No service that is not there may take longer, seconds. Most of it is `pyarrow.fs`, which tries for six.
 SOON = 30.0
 
@@ -167,23 +165,27 @@ def check(first: str = "", bucket: str = "s3://bucket", **environ: str) -> str:
     return done.stdout
 
 
+@pytest.mark.alone
 def test_credentials_that_are_missing_are_named(s3: S3Service) -> None:
     said = check(AWS_ENDPOINT_URL=s3.endpoint, AWS_EC2_METADATA_DISABLED="true")
     assert "StorageError s3://bucket/x/job" in said
     assert "Unable to locate credentials" in said
 
 
+@pytest.mark.alone
 def test_an_endpoint_that_is_not_there_is_named(s3: S3Service) -> None:
     said = check(**{**s3.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
     assert "StorageError s3://bucket/x/job" in said
     assert "Could not connect to the endpoint URL" in said
 
 
+@pytest.mark.alone
 def test_the_endpoint_for_s3_alone_comes_first_for_both_libraries(s3: S3Service) -> None:
     both = {"AWS_ENDPOINT_URL_S3": s3.endpoint, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     assert check(bucket=s3.bucket(), **{**s3.environ, **both}) == ""
 
 
+@pytest.mark.alone
 def test_without_boto3_the_error_names_the_extra(s3: S3Service) -> None:
     said = check(first="sys.modules['boto3'] = None", **s3.environ)
     assert said == "ConfigError checkpoints on S3 need boto3: pip install 'headgate[s3]'\n"

@@ -45,8 +45,6 @@ from headgate.transport.tls import LinkSocket
 from tests.exchange.link import write_bytes
 from tests.transport.conftest import OF_TASKMANAGER, PATIENCE, PLAIN, MakeNetwork, on
 
-pytestmark = pytest.mark.alone
-
 SCHEMA = pa.schema({"n": pa.int64()})
 
 

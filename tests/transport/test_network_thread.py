@@ -13,8 +13,6 @@ import pytest
 from headgate.transport.network_thread import NetworkThread
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
 
-pytestmark = pytest.mark.alone
-
 
 class Reader:
     """A link that reads what comes and counts how often it was called."""
