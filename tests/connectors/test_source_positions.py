@@ -51,10 +51,9 @@ class Run:
 
     def start(self, parallelism: int) -> None:
         contexts = [
-            reader_context(n, parallelism, started_at=self.now, clock=lambda: self.now) for n in range(parallelism)
+            reader_context(n, parallelism, started_at=self.now, clock=lambda: self.now, bad=self._take_bad)
+            for n in range(parallelism)
         ]
-        for context in contexts:
-            context.sides["bad"] = self._take_bad  # type: ignore[index]
         self.readers = [self.source.reader(replace(context, positions=self.positions)) for context in contexts]
 
     def _take_bad(self, batch: pa.RecordBatch) -> None:

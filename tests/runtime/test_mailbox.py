@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_no_signal_is_lost_between_two_threads() -> None:
 def test_mail_runs_in_the_order_sent_when_it_is_run() -> None:
     mailbox, ran = Mailbox(), list[int]()
     for number in range(3):
-        mailbox.put(lambda number=number: ran.append(number))  # type: ignore[misc]
+        mailbox.put(partial(ran.append, number))
     assert ran == []
     assert mailbox.wait(0)
     mailbox.run()

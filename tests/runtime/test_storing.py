@@ -14,15 +14,16 @@ import headgate as hg
 from headgate.connectors.connector import Sink
 from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.errors import StorageError
-from headgate.runtime.checkpointing import resumption
+from headgate.runtime.checkpointing import resume, resumption
 from headgate.runtime.master import jobmaster
 from headgate.runtime.task import restore
+from headgate.state import checkpoint_files
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.ending import END, within
 from tests.exactly_once import build, committed, environment, expected
 from tests.runtime.faults import Commit, build_gated, committing, gated, kill, open_gate, raises
-from tests.runtime.jobs import eventually
+from tests.runtime.jobs import eventually, pid_of
 
 PATIENCE = 60.0
 
@@ -155,7 +156,7 @@ def test_a_process_is_lost_during_a_commit_that_takes_long(tmp_path: Path, door:
     env = environment(tmp_path, hg.LocalDeployment(2, processes=True))
     job = build_gated(env, tmp_path, sink=held_up(tmp_path, door)).execute_async()
     assert door.reached.wait(PATIENCE)
-    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
+    kill(pid_of(job, 1))
     eventually(lambda: job.status() == "RESTARTING", PATIENCE)
     door.opened.set()
     open_gate(tmp_path)
@@ -186,7 +187,7 @@ def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fa
     slow_clean_up.closed.set()
     with within(END):
         if fails:
-            kill(job._master._attempt.members[0].pid)  # type: ignore[arg-type]
+            kill(pid_of(job, 0))
         else:
             job.cancel()
         with pytest.raises(hg.HeadgateError) as caught:
@@ -202,7 +203,7 @@ def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fa
 
 def cannot_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a task that resumes from a checkpoint."""
-    read, calls = restore.read_state, iter(range(1000))  # type: ignore[attr-defined]
+    read, calls = checkpoint_files.read_state, iter(range(1000))
 
     def fails(file: Any) -> Any:
         if next(calls) == 0:
@@ -218,7 +219,7 @@ def test_storage_stands_while_a_restart_looks_for_a_checkpoint(
     tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
     """That is seen to meanwhile: a cancel ends the job, and else it starts again when the storage answers."""
-    newest = resumption.newest  # type: ignore[attr-defined]
+    newest = resume.newest
 
     def stands(*arguments: Any) -> Any:
         door.pass_through()
