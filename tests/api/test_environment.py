@@ -153,14 +153,14 @@ def test_a_dataframe_needs_spark(plans):
 
 def test_an_interrupt_cancels_the_job():
     env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
-    main = threading.main_thread().ident
+    main = threading.main_thread().ident or 0
     waits = []
 
     def interrupt(_batch, _info):
         """Interrupt once, after the program has waited a while: at the start of a wait Python's own locks may break."""
-        waits.append(sys._current_frames()[main].f_code.co_name == "wait")  # type: ignore[index]
+        waits.append(sys._current_frames()[main].f_code.co_name == "wait")
         if all(waits[-2:]) and waits.count(True) == 2:
-            signal.pthread_kill(main, signal.SIGINT)  # type: ignore[arg-type]
+            signal.pthread_kill(main, signal.SIGINT)
 
     env.from_source(hg.sources.generate(endless, rate=10)).sink_to(hg.sinks.for_each_batch(interrupt))
     with pytest.raises(KeyboardInterrupt):

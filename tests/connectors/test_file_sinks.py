@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +169,9 @@ def test_overwrite_removes_the_files_of_a_job_that_still_runs(tmp_path: Path, wr
     start(sink, SCHEMA)
     stale = write_sink(other, [[batch(("a", 1))]], SCHEMA)
     says = "was removed, by hand or by another job that writes there with mode='overwrite'"
-    for act in (lambda: other.commit(stale, 1), lambda: other._ledger.show(1)):
+    for act in (partial(other.commit, stale, 1), partial(other._ledger.show, 1)):
         with pytest.raises(hg.Superseded, match=says):
-            act()  # type: ignore[no-untyped-call]
+            act()
     sink.commit(write_sink(sink, [[batch(("b", 2))]], SCHEMA))
     sink.finish()
     assert pq.read_table(tmp_path)["v"].to_pylist() == [2]

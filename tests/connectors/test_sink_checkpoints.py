@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -326,9 +327,10 @@ def test_finished_files_that_were_moved_are_named_and_the_others_shown(tmp_path:
     moved = [tmp_path / names[0].removeprefix("_") for names in pending[:2]]
     for path in moved:
         path.unlink()
-    for act in (lambda: sink.rollback(pending, 1), lambda: in_another_program(sink, tmp_path).rollback(pending, 1)):
+    programs: list[Callable[[], Any]] = [lambda: sink, lambda: in_another_program(sink, tmp_path)]
+    for program in programs:
         with pytest.raises(ResultsGone, match=rf"{moved[0]} \(and 1 others\): is gone, with rows of a check"):
-            act()  # type: ignore[no-untyped-call]
+            program().rollback(pending, 1)
         assert (rows(tmp_path), hidden(tmp_path)) == ([2], [])
 
 
@@ -431,10 +433,10 @@ def test_an_older_program_cannot_change_the_results_of_a_newer_one(tmp_path: Pat
     newer = in_another_program(older, tmp_path)
     newer.rollback([committed], 1)
     again = write_sink(newer, [[batch(2)]], SCHEMA)
-    for late in (lambda: older.commit([uncommitted], 2), older.finish, lambda: older.rollback([committed], 1),
-                 lambda: older.abort([committed], 1)):  # fmt: skip
+    for late in (partial(older.commit, [uncommitted], 2), older.finish, partial(older.rollback, [committed], 1),
+                 partial(older.abort, [committed], 1)):  # fmt: skip
         with pytest.raises(Superseded, match="another program took over"):
-            late()  # type: ignore[no-untyped-call]
+            late()
     assert (rows(tmp_path), len(hidden(tmp_path))) == ([1], 1)
     newer.commit(again, 2)
     newer.finish()

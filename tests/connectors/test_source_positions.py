@@ -29,8 +29,6 @@ from headgate.connectors.file_sources import line_parser, line_source, lines
 from headgate.demo.replay import Replay
 from tests.connectors.conftest import drain, reader_context
 
-pytestmark = pytest.mark.alone
-
 ROWS = 40
 SCHEMA = pa.schema({"n": pa.int64()})
 WAIT = 60.0
@@ -53,10 +51,9 @@ class Run:
 
     def start(self, parallelism: int) -> None:
         contexts = [
-            reader_context(n, parallelism, started_at=self.now, clock=lambda: self.now) for n in range(parallelism)
+            reader_context(n, parallelism, started_at=self.now, clock=lambda: self.now, bad=self._take_bad)
+            for n in range(parallelism)
         ]
-        for context in contexts:
-            context.sides["bad"] = self._take_bad  # type: ignore[index]
         self.readers = [self.source.reader(replace(context, positions=self.positions)) for context in contexts]
 
     def _take_bad(self, batch: pa.RecordBatch) -> None:

@@ -100,7 +100,6 @@ class ByRow(Everything):
     process = hg.KeyedProcessFunction.process
 
     def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> Any:
-        assert ctx.timestamp is not None
         return list(self.do(row, ctx.timestamp, ctx))
 
 

@@ -17,8 +17,6 @@ from tests.exchange.test_blocking import open_files
 from tests.exchange.test_gathering import file_size_limit
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of, eventually, files_below, keyed, pids
 
-pytestmark = pytest.mark.alone
-
 
 def batch_environment(folder: Path, processes: bool = False, **options: Any) -> hg.StreamEnvironment:
     return environment(processes, execution_mode="batch", spill_dir=str(folder), **options)
@@ -90,6 +88,7 @@ def test_no_row_is_late(tmp_path: Path) -> None:
     assert job(batch_environment(tmp_path)).late_rows == 0
 
 
+@pytest.mark.alone
 def test_cancelled_between_and_within_stages(tmp_path: Path) -> None:
     for slow in ("first", "second"):
 
@@ -112,6 +111,7 @@ def test_cancelled_between_and_within_stages(tmp_path: Path) -> None:
         assert files_below(tmp_path) == []
 
 
+@pytest.mark.alone
 def test_a_killed_taskmanager_leaves_no_file(tmp_path: Path) -> None:
     def wait(batch: pa.RecordBatch) -> pa.RecordBatch:
         time.sleep(0.05)

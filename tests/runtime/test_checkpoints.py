@@ -24,6 +24,7 @@ from headgate.api.job_builder import RESUME
 from headgate.api.progress import wait_and_show
 from headgate.operators.windows.window import WindowAggregate
 from headgate.runtime.taskmanager import state_upload
+from headgate.state import checkpoint_storage
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import KEYS, ROWS, build, committed, environment, expected, fails_once, rows
@@ -339,7 +340,7 @@ def test_operators_may_be_chained_otherwise(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerable: int, restarts: int
 ) -> None:
-    write, full = state_upload.write_part, [True]  # type: ignore[attr-defined]
+    write, full = checkpoint_storage.write_part, [True]
 
     def write_part(folder: str, *arguments: Any) -> Any:
         if int(folder.rpartition("chk-")[2]) >= 3 and full:

@@ -10,8 +10,6 @@ import headgate as hg
 from headgate.runtime.latency_markers import LatencyHistogram, MarkerTimer, summary
 from tests.runtime.jobs import counted, endless, environment, eventually, keyed
 
-pytestmark = pytest.mark.alone
-
 
 def histogram(*microseconds: int) -> list[tuple[int, int]]:
     made = LatencyHistogram()

@@ -262,7 +262,7 @@ def test_what_is_left_of_a_checkpoint_that_was_given_up_is_gone_before_the_next_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or it takes the room that the next one needs."""
-    write, seen = state_upload.write_part, list[list[str]]()  # type: ignore[attr-defined]
+    write, seen = checkpoint_storage.write_part, list[list[str]]()
 
     def full(folder: str, attempt: int, *arguments: Any) -> Any:
         if attempt == 0:
@@ -293,7 +293,7 @@ def test_what_a_killed_driver_left_is_gone_before_its_successor_writes(
     with driver(tmp_path, checkpoints, IN_AN_UPLOAD) as killed:
         killed.kill()
         killed.communicate()
-    left, seen, write = incomplete(tmp_path), list[set[str]](), state_upload.write_part  # type: ignore[attr-defined]
+    left, seen, write = incomplete(tmp_path), list[set[str]](), checkpoint_storage.write_part
     assert left
 
     def looks(*arguments: Any) -> Any:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from headgate.runtime.task.time_account import TimeAccount, Wait
-
-pytestmark = pytest.mark.alone
 
 
 def test_each_reason_has_its_own_seconds_and_an_open_wait_counts() -> None:

@@ -17,8 +17,6 @@ from headgate.transport.control_link import MAX_FRAME, MAX_TEXT, Codec, ControlL
 from headgate.transport.network_thread import NetworkThread
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
 
-pytestmark = pytest.mark.alone
-
 LONG = 1000.0
 #: Any JSON is a message.
 JSON = Codec(lambda message: json.dumps(message).encode(), json.loads)

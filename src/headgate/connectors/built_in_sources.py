@@ -187,7 +187,7 @@ def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: in
     return ParquetSource(path, columns, batch_rows=batch_rows, split_size=split_size)
 
 
-def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *, bounded: bool = True,
+def iterable(items: Item | Sequence[Item] | Factory, schema: pa.Schema | None = None, *, bounded: bool = True,
              replayable: bool = True) -> Source:  # fmt: skip
     """Read batches from a list, or from a function that each subtask calls as `factory(subtask, subtasks)`.
 

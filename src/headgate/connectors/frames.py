@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from headgate.errors import SourceError
 from headgate.operators.conversion import CONVERSION_ERRORS, cast, converted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class ArrowStream(Protocol):
+    """An object that gives its rows by Arrow's PyCapsule protocol, such as a Polars frame or a pyarrow Table."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+#: The frames that `is_frame` accepts. Before pandas 2.2 a DataFrame lacks the protocol.
+Frame: TypeAlias = "pd.DataFrame | ArrowStream"
 
 #: The most rows of one batch of a frame.
 _BATCH_ROWS = 8192

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
-from headgate.connectors.frames import SPARK_REMEDY, is_frame, is_of_spark, one_batch
+from headgate.connectors.frames import SPARK_REMEDY, Frame, is_frame, is_of_spark, one_batch
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_shape
 from headgate.errors import ConfigError, SourceError, UnusableState, UserFunctionError
@@ -19,8 +19,8 @@ from headgate.operators.conversion import CONVERSION_ERRORS, converted
 from headgate.operators.operator import call_user
 from headgate.state import shapes
 
-#: A record batch, rows as dicts, or a frame (`frames.is_frame`).
-Item: TypeAlias = Any
+#: Rows as dicts, or a frame. To type checkers a RecordBatch is a frame: it has the protocol.
+Item: TypeAlias = "Frame | Sequence[dict[str, Any]]"
 #: A function that is called with (subtask, subtasks). It must return the same items each time.
 Factory: TypeAlias = Callable[[int, int], Iterable[Item]]
 

@@ -49,12 +49,12 @@ class NetworkThread:
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
-        self._posted: deque[Callable[[], None]] = deque()
+        self._posted: deque[Callable[[], object]] = deque()
         self._marked: deque[Link] = deque()
         self._woken = False
         #: TLS sockets that hold received bytes in memory. The selector does not see these bytes.
         self._filled: set[LinkSocket] = set()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._stopping = False
         self._runner = threading.Thread(target=self._run, name=f"headgate-{name}", daemon=True)
@@ -74,7 +74,7 @@ class NetworkThread:
 
     # --- from any thread
 
-    def post(self, work: Callable[[], None]) -> None:
+    def post(self, work: Callable[[], object]) -> None:
         """Run `work` on the network thread, in the order posted."""
         self._posted.append(work)
         self._wake()
@@ -84,7 +84,7 @@ class NetworkThread:
         self._marked.append(link)
         self._wake()
 
-    def call_later(self, delay: float, work: Callable[[], None]) -> None:
+    def call_later(self, delay: float, work: Callable[[], object]) -> None:
         """Run `work` on the network thread `delay` seconds from now."""
         at = time.monotonic() + delay
         self.post(lambda: heapq.heappush(self._timers, (at, next(self._order), work)))
@@ -174,7 +174,7 @@ class NetworkThread:
         self._selector.close()
         self._wake_out.close()
 
-    def _guarded(self, callback: Callable[..., None], *arguments: Any) -> None:
+    def _guarded(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Run a callback, and report an exception instead of ending the thread.
 
         A link handles its own errors, so such an exception is a bug. The other links must continue. `on_error` fails

@@ -120,10 +120,16 @@ class ProcessContext(OtherNames):
         return self._times()[self._begin : self._end]
 
     @property
-    def timestamp(self) -> int | None:
-        """In `process_element`: the event time of the row, or None in a stream without event time."""
-        times = self._times()[self._begin : self._end]
-        return int(times[0]) if len(times) else None
+    def timestamp(self) -> int:
+        """In `process_element`: the event time of the row, in microseconds since the epoch.
+
+        Raises RuntimeError in a stream without event time, and where there is no row.
+        """
+        if self._event_timers is None:
+            raise RuntimeError(f"ctx.timestamp needs event time, {_NO_EVENT_TIME}")
+        if self._begin == self._end:
+            raise RuntimeError("ctx.timestamp: there is no row now; on_timer gets the time of its timer as an argument")
+        return int(self._times()[self._begin])
 
     def register_event_time_timer(self, time: int | datetime) -> None:
         """Set an event-time timer: the subtask calls `on_timer` when the watermark reaches this time.

@@ -148,7 +148,7 @@ class Checkpoints:
     # --- the life of the job
 
     def prepare(self) -> None:
-        """Find the checkpoint to resume from, and prepare sources and sinks, on the caller's thread, before the job starts.
+        """Find the checkpoint to resume from, and prepare sources and sinks: on the caller's thread, before the start.
 
         Raises CheckpointError for a folder that cannot be used, and for a checkpoint that the job cannot resume from.
         Raises what sources and sinks raise.
