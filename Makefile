@@ -1,11 +1,13 @@
 # make demo    the main job on real data, on Spark
-# make test    every check and every test
+# make test    every check and every test, except the long tests (make soak)
 # make compat  the tests with other versions of Spark, Python, NumPy and pyarrow, see docs/evidence/compatibility.md
-# make bench   the measurements; make lab: the proofs of the exchange; make soak: the long, seeded runs
+# make bench   the measurements
+# make lab     the experiments that test what the documents say about the exchange
+# make soak    the long, seeded tests
 # make docs    the site, in build/docs; a warning is an error
-# make wheel   a pure and a compiled wheel, in dist/; the compiled one needs a C compiler
-# Bench and lab run the compiled package, see hatch_build.py; the tests run the sources, and some of them both.
-# Each does its own set-up on first use. ARGS are passed on: make demo ARGS="--json -"
+# make wheel   a pure and a compiled wheel, in dist/; the compiled wheel needs a C compiler
+# Bench and lab run the compiled package (see hatch_build.py). The tests run the sources, and some tests run both.
+# Each target does its own set-up on first use. ARGS go to the command: make demo ARGS="--json -"
 BIN := .venv/bin
 
 .PHONY: demo test check compat bench lab soak docs wheel setup
@@ -13,8 +15,8 @@ BIN := .venv/bin
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
 
-# Several tests at once, then one by one those that measure time; then the oldest versions, while the
-# compiled package is built, and then that.
+# First it runs several tests at once, then the tests that measure time, one by one. Then it tests the oldest versions
+# while it builds the compiled package. At the end it tests the compiled package.
 test: check
 	$(BIN)/pytest --numprocesses logical -m "not soak and not alone" --planted slice $(ARGS)
 	$(BIN)/pytest -m "alone and not soak" $(ARGS)

@@ -1,7 +1,7 @@
 """The build hook of a compiled wheel: if HEADGATE_COMPILE=1, mypyc compiles the modules that every batch passes.
 
-Sources and results are the same; only Python's own steps take less time. All other modules, and every wheel built
-without that variable, are plain Python. Compiling needs a C compiler and Python's headers.
+Sources and results are the same; only Python's own steps take less time. All other modules are plain Python, and so is
+every wheel that is built without that variable. Compiling needs a C compiler and Python's headers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class CompileHook(BuildHookInterface[BuilderConfig]):
-    """The hook that adds compiled modules beside their sources; Python prefers them. pyproject.toml lists them."""
+    """The hook that adds compiled modules beside their sources. pyproject.toml lists them. Python prefers them to the
+    sources."""
 
     PLUGIN_NAME = "custom"
 
@@ -42,12 +43,13 @@ class CompileHook(BuildHookInterface[BuilderConfig]):
             self._built.cleanup()
 
     def _is_wanted(self, version: str) -> bool:
-        """Return whether to compile. Not in a development install, which runs the present sources."""
+        """Return whether to compile. A development install is never compiled, because it runs the present sources."""
         return os.environ.get("HEADGATE_COMPILE") == "1" and self.target_name == "wheel" and version == "standard"
 
 
 def _compile(sources: list[str], folder: Path) -> None:
-    """Write a library for each module into `folder`, at its path in the package, and one that all of them share."""
+    """Write a library for each module into `folder`, at its path in the package. Also write one library that all
+    modules share."""
     from mypyc.build import mypycify
     from setuptools import Distribution
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Measure this checkout against another commit, in interleaved pairs: each pair runs both, first one, then the other.
+"""Measure this checkout against another commit, in pairs: each pair runs one of them, then the other.
 
   .venv/bin/python scripts/against.py COMMIT [CASE ...] [--pairs N] [--compiled]
 
-Cases: keyed-sum, exchange, latency; none: all three. For each figure it prints both medians, and the mean ratio of this
-checkout to the other with half the width of its 95 % interval. The other commit and its compiled package are kept in
-.venv/against.
+The cases are keyed-sum, exchange and latency; without CASE all three run. For each figure it prints both medians, and
+the mean ratio of this checkout to the other commit, with half the width of the 95 % interval of this ratio. The other
+commit and its compiled package are kept in .venv/against.
 
 A fourth case, instructions, counts the processor's instructions for a row of keyed-sum. It needs valgrind (Debian:
-valgrind). Other programs on the machine do not change it. Two pairs, of a minute or two each, are enough.
+valgrind). Other programs on the machine do not change this count. Two pairs, of a minute or two each, are enough.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _package(folder: Path, compiled: bool) -> Path:
 
 
 def _run(case: str, package: Path) -> dict[str, float]:
-    """Run one side of a pair in a fresh process, with the package first in its path; return its figures."""
+    """Run one side of a pair in a new process, with the package first in its path. Return its figures."""
     command = [sys.executable, __file__, "--probe", case]
     environment = {**os.environ, "PYTHONPATH": str(package)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, cwd="/")
@@ -124,11 +124,11 @@ def _output(*command: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-# --- the program of a side; it uses modules that both commits have
+# --- the program that runs for one side of a pair; it uses modules that both commits have
 
 
 def keyed_sum() -> dict[str, float]:
-    """Measure the cost of rows without the fixed cost of a job; the first job, which costs more, does not count."""
+    """Measure the cost of rows without the fixed cost of a job. The first job costs more, and does not count."""
     from headgate.bench.keyed_job import keyed_sum_seconds
 
     _first_job(keyed_sum_seconds)
@@ -172,7 +172,8 @@ def latency() -> dict[str, float]:
 
 
 def instructions() -> dict[str, float]:
-    """Count in threads of one process, with few rows and with many: the difference excludes the fixed cost of a job."""
+    """Count instructions in threads of one process, with few and with many rows. The difference of the two counts
+    excludes the fixed cost of a job."""
     runs = {rows: _count(rows) for rows in COUNTED}
     few, many = (_counted(run) for run in runs.values())
     return {"instructions per row": (many - few) / (COUNTED[1] - COUNTED[0])}
@@ -198,7 +199,7 @@ def in_threads(rows: int) -> None:
     from headgate.bench import keyed_job
 
     for module in ("headgate.runtime.taskmanager", "headgate.runtime.taskmanager.taskmanager"):
-        with suppress(ImportError):  # commits have it at one of two places
+        with suppress(ImportError):  # a commit has this module at one of two places
             vars(importlib.import_module(module))["_METRICS_INTERVAL"] = 1e6
     deployment = hg.LocalDeployment(taskmanagers=2, processes=False)
     environment = hg.StreamEnvironment(parallelism=2, config=hg.Config(buffer_timeout=0), deployment=deployment)
@@ -207,13 +208,13 @@ def in_threads(rows: int) -> None:
 
 
 def _first_job(run: Callable[[int], float]) -> None:
-    """Run a job that does not count: after it the process that forks TaskManagers has imported everything."""
+    """Run a job that does not count. After it, the process that forks TaskManagers has imported everything."""
     run(WARM_UP)
     time.sleep(1.0)
 
 
 def processor_seconds() -> float:
-    """Return the processor seconds of this process and all of its descendants, including those that have ended."""
+    """Return the processor seconds of this process and of all its descendants, including ended ones."""
     here = psutil.Process()
     times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
     return float(sum(used.user + used.system + used.children_user + used.children_system for used in times))

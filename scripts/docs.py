@@ -64,7 +64,7 @@ GIVEN = {
     "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "JobHandle", "JobResult",
     "CheckpointRecord", "testing.PipelineResult", *SECTIONS["Errors"],
 }  # fmt: skip
-#: Members of public classes that only Headgate calls.
+#: Methods of public classes that only Headgate calls.
 INTERNAL = {*vars(Deployment), *vars(State), "spec"}
 #: Names with a page of their own, and their lines in the quick reference.
 ELSEWHERE = {
@@ -73,7 +73,7 @@ ELSEWHERE = {
 }
 #: The beginning of the comment above a list of planted bugs; the path of the tests follows.
 BUGS = "<!-- BUGS of "
-#: Characters of a signature that stands on one line.
+#: The most characters of a signature that stands on one line.
 LINE = 100
 #: A mention of a page in a docstring.
 MENTION = re.compile(r"`?docs/([a-z-]+/[a-z-]+)\.md`?")
@@ -82,7 +82,7 @@ DOCTEST = re.compile(r"^(>>> .*(?:\n.+)*)", re.MULTILINE)
 
 
 def pages() -> dict[Path, str]:
-    """Return the text of every page with a generated part, as the code demands it."""
+    """Return every page that has a generated part, with the text that the code now gives it."""
     written = {DOCS / "reference/api.md": api(), DOCS / "reference/quick-reference.md": quick_reference()}
     tables = {"options": options, "commands": commands, "metrics": metrics, "errors": error_table}
     for name, table in tables.items():
@@ -142,7 +142,7 @@ def _metrics(table: tuple[Metric, ...]) -> str:
 
 
 def error_table() -> str:
-    """Return a table with a row for each error, below that of its base class."""
+    """Return a table with a row for each error. The row stands below the row of the error's base class."""
     rows = ((f"`{kind.__name__}`", _caught_as(kind), _linked(_joined(kind))) for kind in _below(errors.HeadgateError))
     return _table(("error", "is a", "meaning"), rows)
 
@@ -155,7 +155,7 @@ def _below(kind: type) -> Iterator[type]:
 
 
 def _caught_as(kind: type) -> str:
-    """Return the base class; for an error that `headgate` does not export, with the note to catch it as that."""
+    """Return the base class. For an error that `headgate` does not export, add that users catch it as this class."""
     base = f"`{kind.__bases__[0].__name__}`"
     return base if kind.__name__ in hg.__all__ else f"{base}, and caught as that"
 
@@ -170,7 +170,7 @@ def commands() -> str:
 
 
 class _Parser(Exception):
-    """Raised with the parser of a command, so that the command does not run."""
+    """An exception that takes the parser out of a command, so that the command does not run."""
 
 
 def _command(name: str, command: Callable[[list[str]], int]) -> str:
@@ -221,7 +221,7 @@ def _entries(name: str, thing: object) -> Iterator[str]:
 
 
 def _members(kind: type) -> Iterator[tuple[str, object]]:
-    """Yield public methods and properties in the order of the source, those of Headgate's base classes first."""
+    """Yield public methods and properties in the order of the source. Those of Headgate's base classes come first."""
     found: dict[str, object] = {}
     for base in reversed(kind.__mro__):
         if base.__module__.startswith("headgate."):
@@ -299,7 +299,7 @@ def _line(entry: str, name: str, thing: object) -> tuple[str, str]:
 
 
 def _short(thing: object) -> Iterator[str]:
-    """Yield the names of arguments; optional ones end with `=`."""
+    """Yield the names of arguments. The names of optional arguments end with `=`."""
     starred = False
     for each in _shown_parameters(thing):
         if each.kind is each.KEYWORD_ONLY and not starred:
@@ -313,7 +313,7 @@ def _short(thing: object) -> Iterator[str]:
 
 
 def planted_bugs(page: str) -> str:
-    """Return the page with its lists from the code: each stands below a comment that names the tests."""
+    """Return the page with its lists from the code. Each list stands below a comment that names the tests."""
     lines: list[str] = []
     is_list = False
     for line in page.splitlines():

@@ -58,7 +58,7 @@ def _folders(uri: str) -> list[str]:
     return folders
 
 
-# --- the commands: each returns a report, and whether all checkpoints are well
+# --- the commands: each returns a report, and whether all checkpoints are undamaged
 
 
 def _list(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
@@ -125,10 +125,10 @@ def _show(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
 
 
 def _newest_whole(folders: Sequence[str], console: Console) -> tuple[str, CheckpointMetadata, bool]:
-    """Return the newest checkpoint whose metadata can be read: its folder, its metadata, and whether all newer ones are
-    undamaged.
+    """Return the newest checkpoint with readable metadata: its folder, its metadata, and whether no newer checkpoint is
+    damaged.
 
-    Print the problems of newer ones. Raises CheckpointError if no metadata can be read.
+    Print what is damaged in newer checkpoints. Raises CheckpointError if no metadata can be read.
     """
     problems: list[str] = []
     for folder in folders:
@@ -143,7 +143,7 @@ def _newest_whole(folders: Sequence[str], console: Console) -> tuple[str, Checkp
 
 
 def _positions(metadata: CheckpointMetadata) -> list[dict[str, Any]]:
-    """Return what readers resume from, by source and subtask."""
+    """Return the positions from which readers resume, by source and subtask."""
     sources = {node.key for node in metadata.nodes if node.kind == "source"}
     positions = []
     for vertex in metadata.vertices:
@@ -162,12 +162,12 @@ def _values(task: TaskState) -> dict[str, Any]:
 
 
 def _verify(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
-    """Read all files of complete checkpoints. Incomplete ones are no problem: no job resumes from them."""
+    """Read all files of complete checkpoints. An incomplete checkpoint is no problem: no job resumes from it."""
     report = []
     for folder in folders:
         metadata, state = _load(folder)
         problems = [state.removeprefix("broken: ")] if metadata is None and state != "not complete" else []
-        with console.status(Text(printable(f"{folder}: reading"))):  # shows nothing unless on a terminal
+        with console.status(Text(printable(f"{folder}: reading"))):  # shown on a terminal only
             for file in metadata.files if metadata is not None else ():
                 try:
                     verify_state(file)

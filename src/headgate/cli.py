@@ -86,7 +86,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command with these arguments, by default those of the process. Return its exit code."""
+    """Run one command with these arguments, or with those of the process if None. Return the exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, end="")

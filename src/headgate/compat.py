@@ -1,7 +1,7 @@
-"""Functions that the oldest supported pyarrow lacks, built from those that it has. `spark.older_spark` does the same
-for PySpark.
+"""Replacements for functions that the oldest supported pyarrow lacks. `spark.older_spark` does the same for PySpark.
 
-Each entry names the first version of pyarrow that has it. Remove the entry when no older version is supported.
+Each entry at the end names the first version of pyarrow that has the function. Remove the entry when Headgate supports
+no older version.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def cast_values(column: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def remainder(dividend: Any, divisor: Any) -> Any:
-    """Return the remainder of a division that truncates. Each argument is an array or a scalar; both have one type."""
-    with np.errstate(invalid="ignore"):  # inf has no remainder: NaN, as in Arrow
+    """Return the remainder of a division that truncates. Each argument is an array or a scalar of the same type."""
+    with np.errstate(invalid="ignore"):  # the remainder of inf is NaN, as in Arrow
         rest = pa.array(np.fmod(_numbers(dividend), _numbers(divisor)), dividend.type)
     is_null = pc.or_(pc.is_null(dividend), pc.is_null(divisor))
     if isinstance(is_null, pa.Scalar):
@@ -59,13 +59,13 @@ def _numbers(value: Any) -> np.ndarray[Any, Any]:
 
 _PYARROW: Final = int(pa.__version__.partition(".")[0])
 
-#: Return a column in another type, also with views at any depth. In pyarrow 18.
+#: Return a column in another type, also if it has views (`string_view`) at any depth. pyarrow has this since 18.
 cast: Final[Cast] = pa.Array.cast if _PYARROW >= 18 else cast_values
 
-#: Join batches of one schema into one. In pyarrow 19.
+#: Join batches of one schema into one batch. pyarrow has this since 19.
 concat_batches: Final[ConcatBatches] = getattr(pa, "concat_batches", concat_columns)
 
-#: Return the rows for which an Arrow expression is true. In pyarrow 17.
+#: Return the rows for which an Arrow expression is true. pyarrow has this since 17.
 filter_batch: Final[FilterBatch] = pa.RecordBatch.filter if _PYARROW >= 17 else filter_as_table
 
 #: Kernels that the installed pyarrow lacks, by name.

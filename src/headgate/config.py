@@ -63,8 +63,9 @@ class Config:
         FlowControl.CREDIT,
         member_of(FlowControl),
         "How consumers hold a producer back. `credit` counts the free buffers of each channel. `tcp` stops reading a "
-        "connection when an input has no buffer, as Flink did before 1.5. `unbounded` lets queues grow into "
-        "all of `network_memory` and then ends the job, both for comparison (docs/concepts/exchange.md).",
+        "connection when an input has no buffer, as Flink did before 1.5. `unbounded` lets queues grow until "
+        "`network_memory` is full, and then ends the job. `tcp` and `unbounded` are for comparison "
+        "(docs/concepts/exchange.md).",
     )
     connections_per_pair: int = option(
         1,
@@ -81,7 +82,9 @@ class Config:
         above=0,
     )
     request_backoff_max: float = option(
-        10.0, DURATION, "The longest such wait. If the producer has no result after it, the job fails."
+        10.0,
+        DURATION,
+        "The longest wait before a consumer asks again. If the producer has no result after this wait, the job fails.",
     )
     network_memory: int = option(64 << 20, SIZE, "Memory for network buffers in each TaskManager.")
     buffers_per_channel: int = option(
@@ -124,8 +127,8 @@ class Config:
     watermark_interval: float = option(
         0.2,
         DURATION,
-        "How often a watermark travels alone on a channel that has no rows. In batch mode the only watermark is that "
-        "of the end.",
+        "How often a watermark travels alone on a channel that has no rows. Batch mode has only the watermark at the "
+        "end.",
         least=0,
     )
     latency_interval: float = option(0.0, DURATION, "How often each source sends a latency marker; 0: never.", least=0)
@@ -141,14 +144,14 @@ class Config:
     slots_timeout: float = option(
         10.0,
         DURATION,
-        "How long to wait for enough free slots before the job is refused, or a restart of it is tried again.",
+        "How long to wait for enough free slots. After this time a new job is refused, and a restart is tried again.",
         least=0,
     )
     registration_timeout: float = option(
         60.0,
         DURATION,
-        "How long TaskManagers may take from their launch until all have registered with the driver. Python processes "
-        "start in this time.",
+        "How long TaskManagers may take from their launch until all have registered with the driver. The start of the "
+        "Python processes is part of this time.",
         above=0,
     )
     heartbeat_timeout: float = option(50.0, DURATION, "A TaskManager that is silent for this long is lost.", above=0)
@@ -156,7 +159,7 @@ class Config:
         None,
         or_none(HOST),
         "The address on which the driver and the TaskManagers listen; `0.0.0.0` means all addresses of a machine. "
-        "None: loopback on local masters, else the address that Spark reports.",
+        "None: loopback on local masters, otherwise the address that Spark reports.",
     )
     port_range: tuple[int, int] | None = option(
         None,
@@ -169,22 +172,23 @@ class Config:
         "auto",
         one_of("auto", "on", "off"),
         "Whether links between the job's processes are encrypted with TLS 1.3 (docs/concepts/security.md): "
-        '`"auto"` if the driver listens on another address than loopback, `"on"` on loopback too, `"off"` never. '
-        "With `off` the start logs a warning, and the job checks every batch as with `paranoid`.",
+        '`"auto"` encrypts if the driver listens on another address than loopback, `"on"` always, `"off"` never. '
+        "With `off` the job logs a warning at its start, and checks every batch as with `paranoid`.",
     )
     spill_dir: str | None = option(
         None,
         or_none(PATH),
-        "The folder for data that goes through files. DataFrames do, so all executors must reach it. Unless it is a "
-        "URI, so do messages above 5 MiB while they are received, the output of operators in batch mode, and, without "
-        "credit, data behind a barrier. None: the machine's temporary folder. A URI must not hold credentials.",
+        "The folder or URI for data that Headgate keeps in files. The rows of DataFrames go there, so all executors "
+        "must reach it. Three kinds of data go there if it is a folder, and to the temporary folder if it is a URI: "
+        "messages above 5 MiB while they are received, the output of operators in batch mode, and, without credit, "
+        "data behind a barrier. None: the machine's temporary folder. A URI must not hold credentials.",
     )
     execution_mode: Literal["streaming", "batch"] = option(
         "streaming",
         one_of("streaming", "batch"),
         '`"streaming"`: all operators run at once, and rows flow between them. `"batch"`: an operator behind an '
-        "exchange starts when all operators before it have finished, and reads their output from files; for sources "
-        "that end.",
+        "exchange starts when all operators before it have finished, and reads their output from files. All sources "
+        "must end.",
     )
     batch_shuffle_compression: bool = option(
         True, FLAG, "In batch mode, compress each buffer with LZ4 if that makes it smaller."
@@ -193,8 +197,8 @@ class Config:
     debloat: bool = option(
         False,
         FLAG,
-        "Make buffers smaller for a slow reader, so that the data in flight is `debloat_target` seconds of its work. "
-        "Refused in batch mode, where a reader starts after all data are written.",
+        "Make buffers smaller for a slow reader, so that the reader needs `debloat_target` for the data in flight to "
+        "it. Refused in batch mode, where a reader starts after all data are written.",
     )
     debloat_target: float = option(
         1.0, DURATION, "How long a reader should need for the data in flight to it.", above=0, needs="debloat"
@@ -220,8 +224,8 @@ class Config:
         None,
         or_none(SIZE),
         "The most state that the operators of a TaskManager may hold together (their `state_bytes`, see "
-        "docs/reference/metrics.md). Above it the job fails with the name of the operator that holds the most, and "
-        "does not restart. None: as much as the machine has.",
+        "docs/reference/metrics.md). If they hold more, the job fails and does not restart; the error names the "
+        "operator that holds the most. None: as much as the machine has.",
         above=0,
     )
     checkpoint_dir: str | None = option(
@@ -236,8 +240,8 @@ class Config:
     checkpoint_timeout: float = option(
         600.0,
         DURATION,
-        "How long a checkpoint or savepoint may take until its metadata is stored; the job gives up a slower one. The "
-        "commits of sinks after that may take longer. Refused in batch mode, which has no checkpoints.",
+        "How long a checkpoint or savepoint may take until its metadata is stored. The job gives up a slower one. "
+        "Sinks commit after that, and may take longer. Refused in batch mode, which has no checkpoints.",
         above=0,
     )
     checkpoint_min_pause: float = option(
@@ -250,7 +254,8 @@ class Config:
     tolerable_failed_checkpoints: int = option(
         0,
         WHOLE,
-        "How many checkpoints in a row may fail before the job restarts from the last one that did not.",
+        "How many checkpoints in a row may fail. If one more fails, the job restarts from the last complete "
+        "checkpoint.",
         unit="checkpoints",
         least=0,
         needs="checkpoint_dir",
@@ -258,28 +263,29 @@ class Config:
     checkpoint_mode: Literal["exactly-once", "at-least-once"] = option(
         "exactly-once",
         one_of("exactly-once", "at-least-once"),
-        '`"exactly-once"`, or `"at-least-once"`: then no channel waits for the barriers of other channels, and rows '
-        "may count twice after a restart.",
+        '`"exactly-once"` or `"at-least-once"`. With `"at-least-once"` no channel waits for the barriers of other '
+        "channels, and rows may count twice after a restart.",
         needs="checkpoint_dir",
     )
     unaligned: bool = option(
         False,
         FLAG,
-        "Barriers overtake queued rows, and the checkpoint contains these rows, so that it need not wait for them; "
-        'only with `flow_control="credit"` (docs/concepts/checkpoints.md).',
+        "Barriers overtake queued rows. The checkpoint stores these rows, so it does not wait for them. Needs "
+        '`flow_control="credit"` (docs/concepts/checkpoints.md).',
         needs="checkpoint_dir",
     )
     aligned_timeout: float = option(
         0.0,
         DURATION,
-        "With `unaligned`, how long a checkpoint stays aligned before barriers overtake rows; 0: they do at once.",
+        "With `unaligned`, how long a checkpoint stays aligned before barriers overtake rows. 0: barriers overtake at "
+        "once.",
         least=0,
         needs="checkpoint_dir",
     )
     restart: RestartStrategy | None = option(
         None,
         or_none(STRATEGY),
-        "What to do when a job with checkpoints fails: `hg.restart.exponential()` (if none is given), "
+        "What to do when a job with checkpoints fails: `hg.restart.exponential()` (None means this one), "
         "`.fixed(attempts, delay)`, `.failure_rate(max_failures, interval)` or `.none()`.",
         needs="checkpoint_dir",
     )
@@ -296,7 +302,7 @@ class Config:
         self._check()
 
     def _check(self) -> None:
-        """Check options against each other, and refuse an option that would have no effect."""
+        """Check combinations of options, and refuse an option that would have no effect."""
         if self.network_memory < self.segment_size:
             raise ConfigError(
                 f"network_memory={self.network_memory} is impossible: it must be at least "
@@ -369,15 +375,15 @@ class Config:
 
     @property
     def restarts(self) -> RestartStrategy:
-        """The restart strategy in use. By default a job with checkpoints restarts, and one without does not."""
+        """The restart strategy in use. By default only a job with checkpoints restarts."""
         if self.restart is not None:
             return self.restart
         return restart.none() if self.checkpoint_dir is None else restart.exponential()
 
     @property
     def validates_batches(self) -> bool:
-        """Whether the job checks every received batch in full. It does so without TLS, because a batch that an attacker
-        has changed could crash the process."""
+        """Whether the job checks every received batch in full. With `tls="off"` it does, because a batch that an
+        attacker has changed could crash the process."""
         return self.paranoid or self.tls == "off"
 
     @property

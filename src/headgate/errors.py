@@ -14,12 +14,12 @@ from headgate.redaction import redacted
 #: The longest message that a TaskManager sends to the driver, in characters.
 _LONGEST_MESSAGE: Final = 1 << 16
 #: Control characters except tab and line feed, because terminals obey them; separators of lines; characters that change
-#: the direction of text; halves of surrogate pairs, because no encoding accepts them.
+#: the direction of text; and halves of surrogate pairs, because no encoding accepts them.
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    """Return text of a peer or of the data in a form that is safe in terminals and logs.
+    """Return a text in a form that is safe in terminals and logs. The text may come from a peer or from the data.
 
     Characters that a terminal would obey are escaped as in Python source.
 
@@ -45,7 +45,7 @@ class HeadgateError(Exception):
         super().__init__(self.message)
 
     def at(self, *, job: str | None = None, operator: str | None = None, subtask: int | None = None) -> HeadgateError:
-        """Set the parts of the place that are still unknown. Return the error itself."""
+        """Set those of `job`, `operator` and `subtask` that are still None. Return the error itself."""
         self.job = self.job or job
         self.operator = self.operator or operator
         self.subtask = self.subtask if self.subtask is not None else subtask
@@ -128,7 +128,7 @@ class SpillError(HeadgateError):
 
 
 class PartitionNotFound(ExchangeError):
-    """A consumer asks for the result of a producer that has no such result, or not yet."""
+    """A consumer asked for a result that the producer does not have, or does not have yet."""
 
 
 class StateMemoryExceeded(HeadgateError):
@@ -140,7 +140,7 @@ class CheckpointError(HeadgateError):
 
 
 class UnusableState(CheckpointError):
-    """The files of a checkpoint are undamaged, but no such job wrote their content. The job does not restart."""
+    """The checksums of a checkpoint are right, but a job cannot have written the content. The job does not restart."""
 
 
 class StorageError(CheckpointError):

@@ -25,7 +25,7 @@ _LOOKS: Final = 9
 def absolute(path: str | os.PathLike[str]) -> str:
     """Return the path in a form that means the same in every process: absolute, with `~` expanded. Keep URIs.
 
-    Raises ConfigError for what is no path, and for a URI with credentials.
+    Raises ConfigError for a value that is no path, and for a URI with credentials.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None
     if (
@@ -52,7 +52,7 @@ def make_private(filesystem: fs.FileSystem, folder: str) -> None:
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
-            if not os.path.isdir(path):  # else another task was quicker
+            if not os.path.isdir(path):  # a folder here was made by another task in the meantime
                 raise
 
 
@@ -74,14 +74,14 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
 
 
 def listing(filesystem: fs.FileSystem, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
-    """Return the entries of a folder, with `recursive` also those of the folders below it.
+    """Return the entries of a folder. With `recursive`, return also the entries of the folders below it.
 
     A folder that does not exist has no entries. Raises what the filesystem raises, and OSError for a file name that is
     not UTF-8.
     """
     selector = fs.FileSelector(folder, recursive=recursive, allow_not_found=True)
     for _ in range(_LOOKS):
-        with suppress(FileNotFoundError):  # Arrow found no folder, and one that another program made meanwhile
+        with suppress(FileNotFoundError):  # another program made the folder after Arrow had not found it
             return _listed(filesystem, selector)
     return _listed(filesystem, selector)
 
@@ -102,8 +102,11 @@ def brief(error: Exception) -> str:
 
 
 def opened(path: str) -> pa.NativeFile:
-    """Open a file to read from it. Raises what the filesystem raises, and ValueError for what is no regular file: the
-    content of a pipe would never end."""
+    """Open a file to read from it.
+
+    Raises what the filesystem raises. Raises ValueError if it is no regular file: the content of a pipe would never
+    end.
+    """
     filesystem, inside = locate(path)
     if isinstance(filesystem, fs.LocalFileSystem) and not stat.S_ISREG(os.stat(inside).st_mode):
         raise ValueError("it is no regular file")
@@ -113,7 +116,8 @@ def opened(path: str) -> pa.NativeFile:
 def read_whole(path: str, most: int) -> bytes:
     """Return the content of a file of at most `most` bytes.
 
-    Raises ValueError for a larger file, without reading it, and for what is no file. Raises what the filesystem raises.
+    Raises ValueError for a larger file, without reading it, and for a path that is no file. Raises what the filesystem
+    raises.
     """
     with opened(path) as stream:
         if (size := stream.size()) > most:
@@ -172,7 +176,7 @@ def create_private(filesystem: fs.FileSystem, path: str) -> None:
 
 def sync(filesystem: fs.FileSystem, path: str) -> None:
     """Write the content of a local file or folder to the disk now, so that it survives a loss of power. Other
-    filesystems do so themselves when a file is closed."""
+    filesystems store a file when its writer closes it."""
     if isinstance(filesystem, fs.LocalFileSystem):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -182,8 +186,8 @@ def sync(filesystem: fs.FileSystem, path: str) -> None:
 
 
 def sync_folder(filesystem: fs.FileSystem, path: str) -> None:
-    """Write the entry of a file to the disk now: its folder, and the folder above. Where the filesystem cannot do so, a
-    loss of power soon after may lose the entry."""
+    """Write the folder of a file, and the folder above it, to the disk now, so that the file's name survives a loss of
+    power. If the filesystem cannot do so, a loss of power soon after may lose the name."""
     folder = path.rpartition("/")[0]
     with suppress(OSError):
         sync(filesystem, folder)
@@ -204,7 +208,7 @@ def _create_local(path: str, content: bytes) -> bool:
 
 
 def _rename_to_new(filesystem: fs.FileSystem, path: str, content: bytes) -> bool:
-    hidden = _beside(path)  # unlike a file that appears while it is written, a renamed file is whole
+    hidden = _beside(path)  # a renamed file is whole when it appears under its final name
     _write(filesystem, hidden, content)
     try:
         filesystem.move(hidden, path)

@@ -14,7 +14,8 @@ from headgate.errors import SinkError
 
 
 def add_json_option(parser: argparse.ArgumentParser, **options: Any) -> None:
-    """Add `--json PATH` to a parser, which refuses a path that cannot be written. Pass `options` to `add_argument`."""
+    """Add `--json PATH` to a parser. The parser then refuses a path that cannot be written. `options` go to
+    `add_argument`."""
     text = "write the report as JSON; - is stdout"
     parser.add_argument("--json", type=_writable, metavar="PATH", help=text, **options)
 

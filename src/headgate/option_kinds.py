@@ -93,7 +93,7 @@ def _path(value: object) -> str:
         raise ConfigError(f"{value!r} is not a path")
     if "://" in str(value):
         return refuse_credentials(str(value))
-    return os.path.abspath(os.path.expanduser(value))  # here, since other processes have other working folders
+    return os.path.abspath(os.path.expanduser(value))  # resolve it here: other processes have other working folders
 
 
 def refuse_credentials(uri: str) -> str:

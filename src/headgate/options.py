@@ -58,7 +58,7 @@ class Option:
 
 
 def option(default: Any, kind: Kind, meaning: str, *, unit: str | None = None, **bounds: Any) -> Any:
-    """Return a field of a dataclass that is an option. `bounds` are the last four fields of `Option`.
+    """Return a field of a dataclass that is an option. `bounds` are `least`, `above`, `most` and `needs` of `Option`.
 
     `parallelism: int = option(1, WHOLE, "Subtasks of an operator.", unit="subtasks", least=1)`
     """

@@ -68,7 +68,7 @@ _INSTEAD: Final = {
     ),
     **dict.fromkeys(
         ("orderBy", "sort", "sort_by", "sort_values"),
-        'collect().sort_by("column"): a stream has no end to be sorted at',
+        'collect().sort_by("column"): a stream that has no end cannot be sorted',
     ),
     **dict.fromkeys(("limit", "take", "head", "first"), "collect(limit=10)"),
     **dict.fromkeys(("execute_and_collect", "executeAndCollect"), "collect()"),
@@ -85,7 +85,7 @@ _INSTEAD: Final = {
     **dict.fromkeys(
         ("foreachBatch", "foreach_batch"),
         "sink_to(hg.sinks.foreach_dataframe(fn)), whose function gets a DataFrame of Spark, or "
-        "hg.sinks.for_each_batch(fn), whose gets Arrow's batches; then env.execute()",
+        "hg.sinks.for_each_batch(fn), whose function gets Arrow's batches; then env.execute()",
     ),
     "setParallelism": "set_parallelism(2)",
     **dict.fromkeys(("repartition", "coalesce"), "rebalance(), and set_parallelism(2) after the next operator"),
@@ -189,7 +189,8 @@ _HANDLE: Final = {
     **dict.fromkeys(("trigger_savepoint", "triggerSavepoint"), 'savepoint("savepoints/")'),
     **dict.fromkeys(("lastProgress", "recentProgress", "get_accumulators", "getAccumulators"), "metrics()"),
 }  # fmt: skip
-#: The same for classes that use no other table: a user's function may lack any name, and mean something else by it.
+#: What to write in place of each name of a class that does not use `_INSTEAD`: a name of that table may mean something
+#: else in such a class, or in a user's function.
 _ON_THEIR_OWN: Final = {
     "ProcessContext": _CONTEXT,
     "KeyedProcessFunction": dict.fromkeys(
@@ -225,7 +226,7 @@ _INSTEAD_AT: Final = {
     "StreamSink": {"collect": "collect() on the stream, in place of sink_to(...)", "execute": "env.execute()"},
     "headgate": {"window": 'key_by("column").window(hg.tumble("1 min")), of a stream with a watermark'},
     "WindowedStream": {"trigger": _FIRES, "evictor": _FIRES},
-    "Aggregate": dict.fromkeys(("alias", "as_", "name"), 'aggregate(total=hg.sum("value")): its name stands before it'),
+    "Aggregate": dict.fromkeys(("alias", "as_", "name"), 'aggregate(total=hg.sum("value")): the name stands before ='),
     "headgate.sources": {"kafka": "iterable(fn, schema=...) with a client of your own" + _OWN_CLIENT},
     "headgate.sinks": {
         "kafka": "for_each_batch(fn) with a client of your own" + _OWN_CLIENT,
@@ -243,8 +244,8 @@ _INSTEAD_AT: Final = {
 def advice(places: Sequence[str], name: str) -> str:
     """Return the end of a message: what to write in place of a name that a class or module lacks.
 
-    `places` are names of classes or modules, and the first that has a table of its own counts. The result is empty for
-    a name that no other system has.
+    `places` are names of classes or modules. The first place with a table of its own decides. The result is empty for a
+    name that neither Flink nor Spark has.
     """
     place = next((place for place in places if place in _ON_THEIR_OWN or place in _INSTEAD_AT), "")
     if place in _ON_THEIR_OWN:
@@ -263,7 +264,7 @@ class OtherNames:
 
         def __getattr__(self, name: str) -> object:
             kind = type(self)
-            if isinstance(getattr(kind, name, None), property):  # it raised an AttributeError itself: raise that again
+            if isinstance(getattr(kind, name, None), property):  # the property raised the AttributeError
                 return object.__getattribute__(self, name)
             instead = advice([each.__name__ for each in kind.__mro__], name)
             raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{instead}", name=name, obj=self)

@@ -76,8 +76,10 @@ class Ownership:
         self._program = program
 
     def claim(self, least: int = 1) -> int:
-        """Become the owner, with an epoch above all existing ones and of at least `least`. Make the folder if it does
-        not exist. Return the epoch; raises CheckpointError if a file there has the highest epoch."""
+        """Become the owner. Return the new epoch, which is above all existing epochs and at least `least`.
+
+        Make the folder if it does not exist. Raises CheckpointError if a file there has the highest possible epoch.
+        """
         while True:
             epoch = max(least, 1 + self.newest())
             if epoch > LAST_EPOCH:
@@ -85,8 +87,7 @@ class Ownership:
                     f"{self.folder}: the file {epoch - 1} is no claim of a program: epochs end at {LAST_EPOCH}; remove "
                     "that file"
                 )
-            # A program that was paused after it listed may create an epoch that newer owners have removed. So look
-            # again.
+            # If this program was paused after `newest`, newer owners may have removed this epoch since. So ask again.
             if self.claim_as(epoch) and self.newest() == epoch:
                 return epoch
 
@@ -112,7 +113,7 @@ class Ownership:
         return max(self.epochs(), default=0)
 
     def check(self) -> None:
-        """Raise Superseded if another program has claimed the folder since, or if the claim is gone."""
+        """Raise Superseded if another program has claimed the folder since `claim`, or if all claims are gone."""
         newest = self.newest()
         if not newest:
             raise Superseded(
@@ -123,7 +124,7 @@ class Ownership:
         if newest != self.epoch:
             raise Superseded(
                 f"another program took over {self.folder} ({self._who(newest)}); this one has ended and left the "
-                "results to it. If both are to run, give each job a name or a folder of its own"
+                "results to it. If both must run, give each job a name or a folder of its own"
             )
 
     def note(self, content: Mapping[str, Any]) -> None:

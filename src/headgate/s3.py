@@ -1,4 +1,4 @@
-"""Create an S3 object only if there is none. `pyarrow.fs` cannot do this, so this module uses boto3.
+"""Create an S3 object only if it does not exist. `pyarrow.fs` cannot do this, so this module uses boto3.
 
 It needs the extra `headgate[s3]`. Both libraries must reach the same service:
 
@@ -65,8 +65,8 @@ def _client(region: str, endpoint: str | None) -> Any:
         read_timeout=_READ_TIMEOUT,
         retries={"mode": "standard", "total_max_attempts": 3},
         ignore_configured_endpoint_urls=True,
-        request_checksum_calculation="when_required",  # other services than Amazon's may not know them
+        request_checksum_calculation="when_required",  # services other than Amazon's may not know checksums
         s3={"addressing_style": "path"} if endpoint else None,  # as pyarrow.fs does
     )
-    # A session of its own: two threads must not make clients of one session, such as boto3's default, at a time.
+    # Make a new session: two threads must not make clients of one session at the same time, as with boto3's default.
     return boto3.Session().client("s3", region_name=region, endpoint_url=endpoint, config=config)

@@ -1,4 +1,4 @@
-"""The console of the commands: what they show is plain text, never markup."""
+"""The console of the commands. It shows plain text, never markup."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from headgate.redaction import redacted
 
 
 class PlainConsole(Console):
-    """A console that shows every string as it is: in what is printed, and in the cells and titles of tables.
+    """A console that shows every string as it is, also in the cells and titles of tables.
 
-    No string is markup. Characters that a terminal would obey are escaped, and credentials are left out. For a style
-    give the argument `style`, or a `Text`.
+    No string is markup. Characters that a terminal would obey are escaped, and credentials are left out. To set a
+    style, give the argument `style` or a `Text`.
     """
 
     def __init__(self, *, stderr: bool = False, **options: Any) -> None:

@@ -85,7 +85,7 @@ def stream() -> Any:
         (lambda: stream().key_by(["carrier"]), r"key_by: columns .* not by \['carrier'\]; name them one by one"),
         (lambda: stream().side_output(["bad"]), r"side_output: the tag must be a string .*, not \['bad'\]"),
         (lambda: stream().lookup(TABLE, on=5), "lookup: on=5 must be the name of a column"),
-        (lambda: stream().select("*"), r'select: "\*" is no column; with_columns\(total="a \+ b"\) keeps all'),
+        (lambda: stream().select("*"), r'select: "\*" is not a column; with_columns\(total="a \+ b"\) keeps all'),
         (lambda: stream().lookup(TABLE, on=[5]), "lookup: columns are named by strings, not by 5"),
         (lambda: stream().lookup(TABLE, on="carrier", columns=5), "lookup: columns=5 must be the name of a column"),
         (lambda: stream().lookup(TABLE, on="carrier", columns=[["seats"]]), "lookup: columns="),

@@ -118,7 +118,7 @@ def test_first_and_last_need_event_time(plans):
     assert plans.node(last, "aggregate").operator.keywords["time_column"] == "__event_time__"
     with pytest.raises(hg.PlanError, match="first and last: there is no event time"):
         plans.stream(timed=False).key_by("carrier").aggregate(delay=hg.last("delay"))
-    with pytest.raises(hg.PlanError, match="a running aggregate's rows have none"):
+    with pytest.raises(hg.PlanError, match="a running aggregate's rows have no event time"):
         windowed(last)
 
 

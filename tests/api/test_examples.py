@@ -67,8 +67,8 @@ def test_the_examples_use_every_public_function() -> None:
 @pytest.mark.parametrize("name", LAST_LINES)
 def test_an_example_prints_its_last_line(name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src")}
-    command = [sys.executable, EXAMPLES / name]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290, check=False)  # type: ignore[arg-type]
+    command = [sys.executable, str(EXAMPLES / name)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stderr == "" or "pyspark" in (EXAMPLES / name).read_text()  # a session of the user's own warns there
     assert run.stdout.rstrip("\n").endswith(LAST_LINES[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import headgate as hg
 
 ROWS: list[Any] = [[{"n": 1}], [{"n": 2}]]
-PARTS = {
+PARTS: dict[str, Callable[[Path], Any]] = {
     "files": lambda folder: hg.sinks.parquet(folder / "out"),
     "table": lambda folder: hg.sinks.collect(),
     "function": lambda folder: hg.sinks.for_each_batch(lambda batch, info: None),
@@ -34,9 +35,9 @@ def test_the_guarantee_depends_on_the_mode_the_sources_and_the_sinks(
 ) -> None:
     options = {} if mode is None else {"checkpoint_dir": tmp_path / "kept", "checkpoint_mode": mode}
     env = hg.StreamEnvironment(config=hg.Config(**options))
-    stream = env.from_source(PARTS[source](tmp_path))  # type: ignore[arg-type]
+    stream = env.from_source(PARTS[source](tmp_path))
     for sink in sinks:
-        stream.sink_to(PARTS[sink](tmp_path))  # type: ignore[arg-type]
+        stream.sink_to(PARTS[sink](tmp_path))
     job = env.execute_async()
     assert job.guarantee == guarantee
     job.wait(60)

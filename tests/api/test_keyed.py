@@ -48,7 +48,7 @@ def test_one_global_key_has_one_subtask(plans, keys, parallelism):
         ({"x": hg.sum("carrier")}, "sum takes numbers"),
         ({"x": hg.sum("dely")}, "there is no column 'dely'; the columns are 'ts', 'carrier'"),
         ({"x": hg.sum("__event_time__")}, "there is no column '__event_time__'"),
-        ({"x": "count"}, "x='count' is no aggregate"),
+        ({"x": "count"}, "x='count' is not an aggregate"),
         ({"carrier": hg.count()}, "two columns of the result would be called 'carrier'"),
         ({"__event_time__": hg.count()}, "reserved"),
     ],
@@ -91,9 +91,9 @@ def test_window_refuses_a_duration(plans):
 
 def test_windows_and_aggregates_need_keys(plans):
     for stream in (plans.stream(), plans.stream().key_by("carrier").filter("delay > 1")):
-        with pytest.raises(hg.PlanError, match=r"window is for each key.*write key_by\('column'\) right before it"):
+        with pytest.raises(hg.PlanError, match=r"window needs a key: write key_by\('column'\) directly before"):
             stream.window(hg.tumble("1 h"))
-        with pytest.raises(hg.PlanError, match="aggregate is for each key"):
+        with pytest.raises(hg.PlanError, match="aggregate needs a key"):
             stream.aggregate(rows=hg.count())
 
 
@@ -120,10 +120,10 @@ class Twice(Process):
     ("function", "says"),
     [
         (Process, r"process: Process is a class; make one: process\(Process\(\), ...\)"),
-        (lambda batch: None, "is no hg.KeyedProcessFunction; for one without state use map_batches"),
-        (hg.KeyedProcessFunction(), "must override process or process_element"),
-        (ByRow(), "ByRow must override process or process_element, and not both of them"),
-        (Twice(), "Twice: value and other are both state 'value'"),
+        (lambda batch: None, "is not a hg.KeyedProcessFunction; for a function without state use map_batches"),
+        (hg.KeyedProcessFunction(), "must override either process or process_element"),
+        (ByRow(), "ByRow must override either process or process_element, not both"),
+        (Twice(), "Twice: value and other are both named 'value'"),
     ],
 )
 def test_process_refuses_wrong_functions(plans, function, says):
@@ -148,7 +148,7 @@ def test_impossible_states_are_refused(make, says):
 
 def test_process_needs_keys_and_keeps_event_time_with_its_column(plans):
     schema = plans.stream().schema
-    with pytest.raises(hg.PlanError, match="process is for each key"):
+    with pytest.raises(hg.PlanError, match="process needs a key"):
         plans.stream().process(Process(), schema=schema)
     keyed = plans.stream().key_by("carrier")
     assert keyed.process(Process(), schema=schema)._rows.event_time == keyed._rows.event_time

@@ -183,7 +183,7 @@ def test_more_names_of_streams_have_a_remedy(plans, name):
 
 def test_indexing_and_iterating_a_stream_say_what_to_write(plans):
     for use in (lambda: plans.stream()["delay"], lambda: list(plans.stream())):
-        with pytest.raises(TypeError, match=r"a DataStream is no frame.*select\("):
+        with pytest.raises(TypeError, match=r"a DataStream is not a frame.*select\("):
             use()
 
 

@@ -18,8 +18,6 @@ from headgate.bench.conversation import ChildFailed, ChildProcess
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 from tests.runtime.jobs import eventually
 
-pytestmark = pytest.mark.alone
-
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
 
 ECHO = "import sys, json\nfor line in sys.stdin: print(json.dumps({'got': json.loads(line)}), flush=True)"
@@ -153,6 +151,7 @@ def test_peer_that_hangs_is_ended_with_its_children() -> None:
         peer.ask({}, 0.2)
 
 
+@pytest.mark.alone
 def test_raw_baseline_carries_bytes() -> None:
     assert raw_baseline.payload_rate(64 << 20) > 10e6
 
@@ -173,6 +172,7 @@ def may_have_real_time_priority() -> bool:
     return True
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(sys.platform != "linux", reason="needs the real-time priority of Linux")
 def test_a_timer_beside_a_load_has_real_time_priority_on_every_core() -> None:
     allowed = may_have_real_time_priority()

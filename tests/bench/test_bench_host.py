@@ -11,8 +11,6 @@ import pytest
 
 from headgate.bench.host import cores_awake, stolen_seconds
 
-pytestmark = pytest.mark.alone
-
 
 def idle_children() -> list[int]:
     """Return the cores of this process's children that have idle priority."""

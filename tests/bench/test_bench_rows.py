@@ -1,5 +1,6 @@
 """The generator of `keyed-sum`: pure, and as random as the measurement needs."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -20,15 +21,20 @@ from headgate.bench.keyed_rows import (
 )
 
 MANY = 1_000_000
-MAKERS = [keyed_rows, partial(keyed_rows, keys=MANY), partial(string_keyed_rows, keys=MANY), pair_keyed_rows]
-WHOLE = [make(0, 2000) for make in MAKERS]  # type: ignore[operator]
+MAKERS: list[Callable[[int, int], pa.RecordBatch]] = [
+    keyed_rows,
+    partial(keyed_rows, keys=MANY),
+    partial(string_keyed_rows, keys=MANY),
+    pair_keyed_rows,
+]
+WHOLE = [make(0, 2000) for make in MAKERS]
 
 
 @given(st.lists(st.integers(0, 2000), max_size=8))
 def test_row_depends_on_its_number_alone(cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), 2000]
     for make, whole in zip(MAKERS, WHOLE, strict=True):
-        parts = [make(start, end - start) for start, end in pairwise(edges)]  # type: ignore[operator]
+        parts = [make(start, end - start) for start, end in pairwise(edges)]
         assert pa.Table.from_batches(parts).combine_chunks().equals(pa.Table.from_batches([whole]))
 
 

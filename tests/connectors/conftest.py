@@ -18,7 +18,8 @@ CLAIM = Claim(program=Program.this("run"), epoch=1, check=lambda: None)
 
 
 def reader_context(subtask: int = 0, parallelism: int = 1, *, wake: Callable[[], None] = lambda: None,
-                   started_at: float = 0.0, clock: Callable[[], float] = lambda: 0.0) -> ReaderContext:  # fmt: skip
+                   started_at: float = 0.0, clock: Callable[[], float] = lambda: 0.0,
+                   **sides: Callable[[pa.RecordBatch], None]) -> ReaderContext:  # fmt: skip
     return ReaderContext(
         job="job",
         operator="source",
@@ -27,6 +28,7 @@ def reader_context(subtask: int = 0, parallelism: int = 1, *, wake: Callable[[],
         wake=wake,
         started_at=started_at,
         clock=clock,
+        sides=sides,
     )
 
 

@@ -23,14 +23,13 @@ GOOD = st.sampled_from(["1,x", "2,", "-3,é", "4,long " * 5])
 WRONG = st.sampled_from(["oops", "x,y", "1,2,3", "1,é,", '5,"', "é"])
 
 
-def read(source: Source, parallelism: int) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+def read(source: Source, parallelism: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the rows and the bad lines of all subtasks."""
     source.prepare()
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     bad: list[pa.RecordBatch] = []
     for subtask in range(parallelism):
-        context = reader_context(subtask, parallelism)
-        context.sides["bad"] = bad.append  # type: ignore[index]
+        context = reader_context(subtask, parallelism, bad=bad.append)
         rows += [row for batch in drain(source.reader(context)) for row in batch.to_pylist()]
     for batch in bad:
         assert batch.schema == BAD_LINES
@@ -118,8 +117,7 @@ def test_a_read_takes_a_bounded_time_however_many_lines_are_bad(
     path.write_text("a,b\n" + "oops\n" * 500 + "1,x\n" + "oops\n" * 500)
     source, bad = hg.sources.csv(path, schema=SCHEMA), []
     source.prepare()
-    context = reader_context()
-    context.sides["bad"] = bad.append  # type: ignore[index]
+    context = reader_context(bad=bad.append)
     reader, rows = source.reader(context), 0
     while not reader.finished:
         attempts.clear()
@@ -137,8 +135,7 @@ def test_lines_before_a_split_are_counted_step_by_step(tmp_path: Path, monkeypat
     path.write_text("a,b\n" + "1,x\n" * 50 + "oops\n")
     source, bad = hg.sources.csv(path, schema=SCHEMA, split_size=203), []
     source.prepare()
-    context = reader_context(1, 2)
-    context.sides["bad"] = bad.append  # type: ignore[index]
+    context = reader_context(1, 2, bad=bad.append)
     batches = drain(source.reader(context))
     assert [batch.num_rows for batch in batches] == [0] * 22  # for 204 bytes before the split, and its own line
     assert [line for batch in bad for line in batch["line"].to_pylist()] == [52]
@@ -175,8 +172,8 @@ def test_a_line_that_is_too_long(tmp_path: Path, name: str, split_size: int) -> 
     text = "a,b\n1,x\n" + "2," + "y" * 500 + "\n3,z\noops\n" + "4" * 101
     path.write_bytes(gzip.compress(text.encode()) if name.endswith("gz") else text.encode())
     rows, bad = read(hg.sources.csv(path, schema=SCHEMA, split_size=split_size), 2)
-    assert sorted(row["a"] for row in rows) == [1, 3]  # type: ignore[type-var]
-    assert [(row["offset"], row["line"], row["text"][:5]) for row in bad] == [  # type: ignore[index]
+    assert sorted(row["a"] for row in rows) == [1, 3]
+    assert [(row["offset"], row["line"], row["text"][:5]) for row in bad] == [
         (8, 3, "2,yyy"), (511 + 4, 5, "oops"), (511 + 9, 6, "44444")
     ]  # fmt: skip
     assert bad[0]["error"] == bad[2]["error"] == "it is longer than 100 bytes"

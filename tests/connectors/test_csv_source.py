@@ -198,7 +198,7 @@ def test_a_bad_time_and_a_null_that_the_schema_excludes(tmp_path: Path, read_sou
         read_source(hg.sources.csv(path, schema=schema))
     path = write(tmp_path / "n.csv", "a,b\n1,x\n,y\n")
     schema = pa.schema([pa.field("a", pa.int64(), nullable=False)])
-    with pytest.raises(hg.SourceError, match=r"at byte 8: column 'a': null, but the schema says never"):
+    with pytest.raises(hg.SourceError, match=r"at byte 8: column 'a': null, but the schema does not allow nulls"):
         read_source(hg.sources.csv(path, schema=schema))
 
 

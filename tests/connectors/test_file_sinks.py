@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +169,9 @@ def test_overwrite_removes_the_files_of_a_job_that_still_runs(tmp_path: Path, wr
     start(sink, SCHEMA)
     stale = write_sink(other, [[batch(("a", 1))]], SCHEMA)
     says = "was removed, by hand or by another job that writes there with mode='overwrite'"
-    for act in (lambda: other.commit(stale, 1), lambda: other._ledger.show(1)):
+    for act in (partial(other.commit, stale, 1), partial(other._ledger.show, 1)):
         with pytest.raises(hg.Superseded, match=says):
-            act()  # type: ignore[no-untyped-call]
+            act()
     sink.commit(write_sink(sink, [[batch(("b", 2))]], SCHEMA))
     sink.finish()
     assert pq.read_table(tmp_path)["v"].to_pylist() == [2]
@@ -224,7 +225,7 @@ def test_a_hidden_file_that_is_gone_fails_the_commit(tmp_path: Path, write_sink:
     start(sink, SCHEMA)
     pending = write_sink(sink, [[batch(("a", 1))]], SCHEMA)
     (tmp_path / files(tmp_path)[0]).unlink()
-    with pytest.raises(hg.SinkError, match="is gone, and with it .* a path that all machines of the job share"):
+    with pytest.raises(hg.SinkError, match="is gone, with rows .* a path that all machines of the job share"):
         sink.commit(pending)
 
 
@@ -292,7 +293,9 @@ def test_an_error_of_a_library_becomes_one_line() -> None:
 
 
 def test_impossible_file_sinks_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(hg.SinkError, match="s3://b/out: results are shown by renaming files, which s3 cannot"):
+    with pytest.raises(
+        hg.SinkError, match="s3://b/out: the sink makes results visible by renaming files, which s3 cannot"
+    ):
         hg.sinks.parquet("s3://b/out")
     with pytest.raises(hg.ConfigError, match="mode='replace' is unknown; it must be one of 'error', 'append', 'over"):
         hg.sinks.csv(tmp_path, mode="replace")  # type: ignore[arg-type]

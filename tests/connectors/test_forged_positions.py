@@ -139,7 +139,7 @@ def test_a_position_cannot_name_a_file_that_is_not_watched(folder: Path, part: s
     if (name, part) == ("secret.csv", "read"):
         assert 666 not in {row["n"] for row in resume(source, [position], 1)}, "a file that was read once and is gone"
     elif name == "secret.csv":
-        with pytest.raises(hg.SourceError, match=r"secret\.csv: is no file of"):
+        with pytest.raises(hg.SourceError, match=r"secret\.csv: is no longer a file of"):
             resume(source, [position], 1)
     else:
         with pytest.raises(hg.CheckpointError, match=f"{FILE}: is no state.*a path below a folder"):

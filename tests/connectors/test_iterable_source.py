@@ -211,7 +211,7 @@ def test_a_spark_dataframe_is_refused() -> None:
         "DataFrame", (), {"__module__": "pyspark.sql.classic.dataframe", "__arrow_c_stream__": None, "columns": []}
     )
     for given, error in ((kind(), hg.ConfigError), ([kind()], hg.SourceError)):
-        with pytest.raises(error, match=r"a DataFrame of Spark is read with hg.sources.dataframe\(df\)"):
+        with pytest.raises(error, match=r"read a Spark DataFrame with hg.sources.dataframe\(df\)"):
             hg.sources.iterable(given)
 
 
@@ -355,5 +355,5 @@ def test_rows_as_dicts_lose_nothing(kind: pa.DataType, value: object) -> None:
     schema = pa.schema([("v", kind)])
     with pytest.raises(hg.SourceError, match=r"item 0: does not fit the schema: column 'v' is "):
         hg.sources.iterable([[{"v": value}]], schema=schema)
-    with pytest.raises(hg.SourceError, match=r"item 1: .*those of the first item"):
+    with pytest.raises(hg.SourceError, match=r"item 1: .*come from the first item"):
         hg.sources.iterable([[{"v": 1}], [{"v": 1.5}]])

@@ -59,7 +59,7 @@ def test_an_error_about_different_schemas_names_both_files(tmp_path: Path, read_
     with pytest.raises(hg.SourceError) as caught:
         read_source(hg.sources.parquet(tmp_path))
     assert str(caught.value) == (
-        f"{second}: its columns (a double, b string) are not those of {first} (a int64, b string); "
+        f"{second}: its columns (a double, b string) differ from the columns of {first} (a int64, b string); "
         "all files must agree, at least in the columns named by columns="
     )
     assert read_source(hg.sources.parquet(tmp_path, columns=["b"]))[0]["b"].to_pylist() == ["b0", "b1", "b2", "x"]
@@ -94,7 +94,7 @@ def test_very_many_row_groups_are_packed_quickly() -> None:
     ("options", "message"),
     [
         ({"columns": "a"}, "columns='a' must be a list"),
-        ({"columns": ["a", "a"]}, "none twice"),
+        ({"columns": ["a", "a"]}, "without repetition"),
         ({"batch_rows": 0}, "batch_rows=0 must be at least 1"),
     ],
 )

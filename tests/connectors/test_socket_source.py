@@ -15,8 +15,6 @@ from headgate.connectors import socket_source
 from headgate.connectors.collect_sink import CollectSink
 from tests.runtime.jobs import eventually
 
-pytestmark = pytest.mark.alone
-
 
 class TextServer:
     """A server that listens. `accept` returns the next connection."""

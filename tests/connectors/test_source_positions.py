@@ -29,8 +29,6 @@ from headgate.connectors.file_sources import line_parser, line_source, lines
 from headgate.demo.replay import Replay
 from tests.connectors.conftest import drain, reader_context
 
-pytestmark = pytest.mark.alone
-
 ROWS = 40
 SCHEMA = pa.schema({"n": pa.int64()})
 WAIT = 60.0
@@ -53,10 +51,9 @@ class Run:
 
     def start(self, parallelism: int) -> None:
         contexts = [
-            reader_context(n, parallelism, started_at=self.now, clock=lambda: self.now) for n in range(parallelism)
+            reader_context(n, parallelism, started_at=self.now, clock=lambda: self.now, bad=self._take_bad)
+            for n in range(parallelism)
         ]
-        for context in contexts:
-            context.sides["bad"] = self._take_bad  # type: ignore[index]
         self.readers = [self.source.reader(replace(context, positions=self.positions)) for context in contexts]
 
     def _take_bad(self, batch: pa.RecordBatch) -> None:
@@ -272,7 +269,7 @@ def test_due_times_stay_the_same_after_a_restart() -> None:
 def test_generated_blocks_must_keep_their_size() -> None:
     positions = [started(hg.sources.generate(numbers, batch_rows=4)).position()]
     with pytest.raises(
-        hg.CheckpointError, match="^the checkpoint counts blocks of 4 rows, not 5; resume with the same batch_rows="
+        hg.CheckpointError, match="^the checkpoint counts blocks of 4 rows, not 5; resume with the batch_rows="
     ):
         started(hg.sources.generate(numbers, batch_rows=5), positions)
 

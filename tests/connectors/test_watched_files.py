@@ -6,6 +6,7 @@ import gzip
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -32,16 +33,16 @@ def put(folder: Path, name: str, text: str) -> None:
     (folder / f"_{name}").rename(folder / name)
 
 
-def taken(readers: list[SourceReader]) -> list[list[int]]:
+def taken(readers: list[SourceReader]) -> list[list[Any]]:
     """Return the rows that each reader has now."""
-    rows: list[list[int]] = [[] for _ in readers]
+    rows: list[list[Any]] = [[] for _ in readers]
     for rows_of_reader, reader in zip(rows, readers, strict=True):
         while (batch := reader.read()) is not None:
             rows_of_reader += batch[0].to_pylist()
     return rows
 
 
-def together(readers: list[SourceReader]) -> list[int]:
+def together(readers: list[SourceReader]) -> list[Any]:
     return [row for rows in taken(readers) for row in rows]
 
 
@@ -78,12 +79,12 @@ def test_files_found_together_are_read_in_the_order_of_names(tmp_path: Path) -> 
     (tmp_path / "empty.txt").touch()
     (tmp_path / ".hidden").write_text("no")
     [reader] = readers_of(hg.sources.files(tmp_path, watch=True), clock, 1)
-    assert taken([reader]) == [["a1", "a2", "b1", "b2", "c1", "c2"]]  # type: ignore[comparison-overlap]
+    assert taken([reader]) == [["a1", "a2", "b1", "b2", "c1", "c2"]]
     assert reader.split == 3
     (tmp_path / "a.txt").write_text("changed\n")
     (tmp_path / "empty.txt").write_text("no longer\n")
     clock.now += 1
-    assert taken([reader]) == [["no longer"]], "a file that was seen is not read again; an empty one was not seen"  # type: ignore[comparison-overlap]
+    assert taken([reader]) == [["no longer"]], "a file that was seen is not read again; an empty one was not seen"
 
 
 def test_files_of_each_format_are_read(tmp_path: Path) -> None:

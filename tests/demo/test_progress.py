@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 
 from rich.console import Console
 
@@ -12,9 +13,9 @@ from headgate.demo.progress_view import Progress, table
 
 
 def rendered(view: object, terminal: bool = False) -> str:
-    console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
-    console.print(view)
-    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+    written = io.StringIO()
+    Console(file=written, width=100, force_terminal=terminal).print(view)
+    return written.getvalue()
 
 
 def test_rates_are_over_the_time_since_the_last_update() -> None:
@@ -28,10 +29,11 @@ def test_rates_are_over_the_time_since_the_last_update() -> None:
 def test_only_a_terminal_shows_progress() -> None:
     for terminal in (True, False):
         clock = iter([0.0, 0.5])
-        console = Console(file=io.StringIO(), width=100, force_terminal=terminal)
-        with Progress(console, 10_000, clock=lambda clock=clock: next(clock)) as progress:  # type: ignore[misc]
+        file = io.StringIO()
+        console = Console(file=file, width=100, force_terminal=terminal)
+        with Progress(console, 10_000, clock=partial(next, clock)) as progress:
             progress.update({"flights": {"rows_out": 4000}}, "RUNNING")
-        written = console.file.getvalue()  # type: ignore[attr-defined]
+        written = file.getvalue()
         assert ("8,000" in written) == ("RUNNING" in written) == terminal
         assert terminal or written == ""
 

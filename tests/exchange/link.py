@@ -92,6 +92,14 @@ def input_parts(memory: NetworkBufferPool, exclusive: int, floating: int, **opti
     return ExchangeParts(config, memory, OneAtATime())
 
 
+def buffers_in(polled: tuple[int, list[Buffer] | Event] | None) -> list[Buffer]:
+    """What a gate gave, which is no event."""
+    assert polled is not None
+    _, given = polled
+    assert isinstance(given, list)
+    return given
+
+
 def write_bytes(partition: ResultPartition, channel: int, data: bytes, *, overdraft: bool = False) -> int:
     """Write as much of `data` as finds room; returns how many bytes that was."""
     record = SpanningSerializer([memoryview(data)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -73,7 +74,7 @@ class Rig:
         self.pool = self.partition.pool
         self.notified = [0] * channels
         for index in range(channels):
-            self.partition.subpartitions[index].attach(lambda index=index: self._notify(index))  # type: ignore[misc]
+            self.partition.subpartitions[index].attach(partial(self._notify, index))
         self.budget = PendingBudget(limit)
         self.hard_waits = 0
         codec = BatchCodec(schema)
@@ -101,11 +102,11 @@ class Rig:
                 self.skipped += self.read(index)
             assert writer.drain() or writer.pending_bytes < before, "readers make no room"
 
-    skipped: tuple[object, ...] = ()
+    skipped: tuple[Any, ...] = ()
 
-    def read(self, channel: int = 0, buffers: int = 1 << 30) -> tuple[object, ...]:
+    def read(self, channel: int = 0, buffers: int = 1 << 30) -> tuple[Any, ...]:
         """What a channel's reader sees in its next buffers: watermarks, statuses, events, and batches as tuples."""
-        seen: list[object] = []
+        seen: list[Any] = []
         subpartition = self.partition.subpartitions[channel]
         while buffers and (polled := poll_one(subpartition)) is not None:
             buffers -= 1
@@ -119,7 +120,7 @@ class Rig:
         self.writer.validate()
         return tuple(seen)
 
-    def read_all(self) -> list[tuple[object, ...]]:
+    def read_all(self) -> list[tuple[Any, ...]]:
         return [self.read(channel) for channel in range(len(self.partition.subpartitions))]
 
     def close(self) -> None:

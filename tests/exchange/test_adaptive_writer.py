@@ -23,8 +23,8 @@ def made() -> Iterator[list[Rig]]:
         rig.close()
 
 
-def adaptive(made: list[Rig], *arguments: object, **options: Any) -> Rig:
-    made.append(Rig(*arguments, buffer_timeout="adaptive", **options))  # type: ignore[arg-type]
+def adaptive(made: list[Rig], *arguments: Any, **options: Any) -> Rig:
+    made.append(Rig(*arguments, buffer_timeout="adaptive", **options))
     return made[-1]
 
 
@@ -93,7 +93,7 @@ def test_a_busy_task_flushes_seldom_and_one_that_would_wait_soon(made: list[Rig]
         rig.writer.emit(rows(emits, 1))
         emits += 1
     assert rig.now - flushed == pytest.approx(0.001 / BUSY_SHARE, rel=0.2)
-    assert len(seen[0]) == emits  # type: ignore[arg-type]
+    assert len(seen[0]) == emits
     rig.tick = 0.0
     rig.writer.emit(rows(0, 1))
     rig.writer.before_wait()
@@ -219,5 +219,5 @@ def test_every_row_arrives_though_the_task_acts_only_when_woken(steps: list[tupl
     rig.close()
 
 
-def values(seen: tuple[object, ...]) -> list[int]:
-    return [value for message in seen for value in message]  # type: ignore[attr-defined]
+def values(seen: tuple[Any, ...]) -> list[int]:
+    return [value for message in seen for value in message]

@@ -300,7 +300,7 @@ def test_events_without_end_are_refused_since_no_credit_holds_them_back(
 ) -> None:
     monkeypatch.setattr("headgate.exchange.channels._MAX_WAITING", 3)
     remote.arrive(b"".join(remote.frame(EndOfData()) for _ in range(3)))
-    with pytest.raises(ExchangeError, match="events without end: 3 wait for the task"):
+    with pytest.raises(ExchangeError, match="too many events: 3 already wait for the task"):
         remote.arrive(remote.frame(EndOfData()))
 
 
@@ -439,7 +439,7 @@ def test_a_barrier_whose_timeout_did_not_pass_comes_in_order(remote: Remote) -> 
 
 
 def test_a_backlog_behind_a_barrier_that_blocks_is_an_error(remote: Remote) -> None:
-    with pytest.raises(ExchangeError, match="a backlog of 2 came with the barrier"):
+    with pytest.raises(ExchangeError, match="announced a backlog of 2 behind the barrier"):
         remote.arrive(remote.frame(ALIGNED, backlog=2))
 
 

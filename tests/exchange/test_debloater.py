@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +13,15 @@ from headgate.exchange.debloater import BufferDebloater
 
 def small(**options: float) -> BufferDebloater:
     """Sizes 10 to 200, a target of 1 s, alpha 1/2, every change is announced."""
-    chosen = {"target": 1.0, "samples": 3, "threshold_percentages": 0, "smallest": 10, "largest": 200, **options}
-    return BufferDebloater(**chosen)  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {
+        "target": 1.0,
+        "samples": 3,
+        "threshold_percentages": 0,
+        "smallest": 10,
+        "largest": 200,
+        **options,
+    }
+    return BufferDebloater(**chosen)
 
 
 def test_flinks_vectors() -> None:

@@ -27,9 +27,12 @@ SIZE = 8
 
 def taken(polled: tuple[int, list[Buffer] | Event] | None) -> bytes | Event | None:
     """What a gate gave: an event, or the bytes of a buffer, which goes back."""
-    if polled is None or not isinstance(polled[1], list):
-        return None if polled is None else polled[1]  # type: ignore[return-value]
-    (buffer,) = polled[1]
+    if polled is None:
+        return None
+    _, given = polled
+    if not isinstance(given, list):
+        return given
+    (buffer,) = given
     data = b"".join(buffer.views)
     buffer.recycle()
     return data
@@ -255,12 +258,14 @@ def test_any_course_of_a_local_channel_keeps_the_order_and_never_blocks_the_prod
         for _ in range(200):
             choice = chance.random()
             if choice < 0.5:
-                written.append(chance.randbytes(chance.randint(1, SIZE)))
-                local.data(written[-1])  # type: ignore[arg-type]
+                data = chance.randbytes(chance.randint(1, SIZE))
+                written.append(data)
+                local.data(data)
             elif choice < 0.6:
                 checkpoint += 1
-                written.append(CheckpointBarrier(checkpoint, 0))
-                local.event(written[-1])  # type: ignore[arg-type]
+                barrier = CheckpointBarrier(checkpoint, 0)
+                written.append(barrier)
+                local.event(barrier)
             elif choice < 0.7 and is_blocked:
                 is_blocked = False
                 local.channel.resume()

@@ -41,7 +41,7 @@ def keyed(made: list[Rig], **options: Any) -> Rig:
 
 
 def values(rig: Rig) -> list[int]:
-    return [value for channel in rig.read_all() for message in channel for value in message]  # type: ignore[attr-defined]
+    return [value for channel in rig.read_all() for message in channel for value in message]
 
 
 def test_the_limit_grows_with_the_channels_up_to_a_bound() -> None:
@@ -142,7 +142,7 @@ def test_no_row_is_lost_doubled_or_overtaken(sizes: list[int]) -> None:
         rig.writer.emit(rows(first, size))
         first += size
     rig.writer.flush()
-    seen = [[value for message in channel for value in message] for channel in rig.read_all()]  # type: ignore[attr-defined]
+    seen = [[value for message in channel for value in message] for channel in rig.read_all()]
     assert all(channel == sorted(channel) for channel in seen)
     assert sorted(value for channel in seen for value in channel) == list(range(first))
     rig.close()

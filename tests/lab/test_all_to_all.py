@@ -13,14 +13,13 @@ from headgate.lab.isolation import QUICK, Rounds
 from headgate.lab.places import A1, A2, processes
 from headgate.lab.probe import Gap, Seen
 
-pytestmark = pytest.mark.alone
-
 CAME, LATE = np.zeros(30, dtype=np.int64), np.zeros((30, 864), dtype=np.int64)
 #: B.4 began 0.5 s after B.3, and stalls from 2.0 to 4.0 on B.3's clock.
 B3_SEEN = Seen(1000.0, CAME, LATE, None, {A1: Gap(2.1, 4.2, 0), A2: Gap(2.3, 4.1, 0)})
 B4_SEEN = Seen(1000.5, CAME, LATE, (1.5, 3.5), {A1: Gap(1.6, 3.7, 30), A2: Gap(1.8, 3.6, 12)})
 
 
+@pytest.mark.alone
 def test_a_reader_that_stalls_stops_every_writer() -> None:
     standing = all_to_all.one_round(processes, "credit", flow=0.5, stall=3.0)
     assert standing.seconds is not None

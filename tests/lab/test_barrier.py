@@ -8,9 +8,8 @@ from headgate.lab import barrier
 from headgate.lab.barrier import BarrierRounds
 from headgate.lab.places import MODES, processes
 
-pytestmark = pytest.mark.alone
 
-
+@pytest.mark.alone
 @pytest.mark.parametrize("mode", MODES)
 def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
     rounds = BarrierRounds()
@@ -22,6 +21,7 @@ def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
         assert took > rest / 2, "B.3's barriers came beside a stall"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("mode", MODES)
 def test_barriers_on_a_slow_channel(mode: str) -> None:
     rounds = BarrierRounds()

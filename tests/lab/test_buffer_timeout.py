@@ -8,10 +8,8 @@ from headgate.lab import buffer_timeout
 from headgate.lab.buffer_timeout import ADAPTIVE, TIMEOUTS, Fan, Outcome, one_round
 from headgate.lab.fan_pair import BATCH_ROWS
 
-#: Half a second has to be enough for some rows.
-pytestmark = pytest.mark.alone
 
-
+@pytest.mark.alone  # half a second has to be enough for some rows
 def test_rows_of_every_timeout_arrive_and_are_counted() -> None:
     with Fan() as fan:
         runs = [fan.run(10, timeout, 20_000.0, seconds=0.5, warm_up=0) for timeout in TIMEOUTS.values()]
@@ -20,6 +18,7 @@ def test_rows_of_every_timeout_arrive_and_are_counted() -> None:
     assert sum(took["buffers"] for took in runs) >= 10
 
 
+@pytest.mark.alone  # half a second has to be enough for some rows
 def test_a_load_of_more_than_a_batch_in_a_millisecond_is_offered() -> None:
     with Fan() as fan:
         assert fan.run(1, 0.0, 2_000.0 * BATCH_ROWS, seconds=0.5, warm_up=0)["rows"] > 0

@@ -13,8 +13,6 @@ from headgate.lab.cost import CREDIT, DEFAULT, SIZES, TCP
 from headgate.protocol.messages import BUFFER_RESPONSE_ID, FRAME, MAX_RUN, AddCredit, PartitionRequest
 from tests.exchange.shared_link import SEGMENT, SharedLink
 
-pytestmark = pytest.mark.alone
-
 
 def test_a_channel_runs_in_both_modes() -> None:
     with end("producer", 0) as producer, end("consumer", 1) as consumer:

@@ -14,18 +14,19 @@ from headgate.lab.places import B3, B4, MODES, Place, processes, spark
 from headgate.lab.probe import WINDOW, Seen, Stall
 from tests.spark_session import SharedSpark
 
-pytestmark = pytest.mark.alone
 
-
+@pytest.mark.alone
 @pytest.mark.parametrize("mode", MODES)
 def test_b3_flows_with_credit_and_stops_over_tcp_while_b4_stalls(mode: str) -> None:
     _stall_b4(processes, mode)
 
 
+@pytest.mark.alone
 def test_a_stall_may_burn_python() -> None:
     _stall_b4(processes, "credit", burns=True)
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_isolation_runs_on_spark(shared_spark: SharedSpark) -> None:
     shared_spark.stop()

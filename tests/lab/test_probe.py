@@ -13,8 +13,6 @@ from headgate.connectors.connector import ReaderContext, WriterContext
 from headgate.lab.flows import BATCH_ROWS, PAYLOAD, SCHEMA, Flow, Flows, by_target
 from headgate.lab.probe import Gap, Probe, Stall
 
-pytestmark = pytest.mark.alone
-
 
 class Clock:
     """A wall clock that moves only when the test moves it."""

@@ -13,8 +13,6 @@ from headgate.lab import sizing
 from headgate.lab.delay_line import DelayLine
 from headgate.lab.sizing import EXCEEDS, SIZES
 
-pytestmark = pytest.mark.alone
-
 
 def _echo(listener: socket.socket) -> None:
     with listener, listener.accept()[0] as sock:
@@ -46,6 +44,7 @@ def test_a_line_without_a_client_closes() -> None:
         assert line.port > 0
 
 
+@pytest.mark.alone
 def test_the_default_buffers_do_not_fill_a_line_that_takes_twice_as_many() -> None:
     """Credit for ten buffers fills half of the line. A busy machine can only lower this share, so the bound is safe."""
     few, many = SIZES.values()

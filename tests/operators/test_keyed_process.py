@@ -100,7 +100,6 @@ class ByRow(Everything):
     process = hg.KeyedProcessFunction.process
 
     def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> Any:
-        assert ctx.timestamp is not None
         return list(self.do(row, ctx.timestamp, ctx))
 
 
@@ -470,14 +469,14 @@ def one(key: str = "a", time: int = 0) -> pa.RecordBatch:
 @pytest.mark.parametrize(
     ("does", "says"),
     [
-        (lambda f, b, ctx: f.value.update("7"), "value state 'value': '7' (str) is no int64"),
-        (lambda f, b, ctx: f.value.update(1.5), "value state 'value': 1.5 (float) is no int64"),
-        (lambda f, b, ctx: f.value.update(1 << 63), "value state 'value': 9223372036854775808 (int) is no int64"),
-        (lambda f, b, ctx: f.elements.add(None), "list state 'elements': None cannot be kept"),
-        (lambda f, b, ctx: f.elements.add_all(["a", 3]), "list state 'elements': 3 (int) is no string"),
-        (lambda f, b, ctx: f.elements.add("\ud800"), "is no string"),
-        (lambda f, b, ctx: f.entries.put(1 << 31, [1]), "map state 'entries', key: 2147483648 (int) is no int32"),
-        (lambda f, b, ctx: f.entries.put(1, ["x"]), "map state 'entries': ['x'] (list) is no list<"),
+        (lambda f, b, ctx: f.value.update("7"), "value state 'value': '7' (str) does not fit int64"),
+        (lambda f, b, ctx: f.value.update(1.5), "value state 'value': 1.5 (float) does not fit int64"),
+        (lambda f, b, ctx: f.value.update(1 << 63), "state 'value': 9223372036854775808 (int) does not fit int64"),
+        (lambda f, b, ctx: f.elements.add(None), "list state 'elements': None cannot be stored"),
+        (lambda f, b, ctx: f.elements.add_all(["a", 3]), "list state 'elements': 3 (int) does not fit string"),
+        (lambda f, b, ctx: f.elements.add("\ud800"), "does not fit string"),
+        (lambda f, b, ctx: f.entries.put(1 << 31, [1]), "state 'entries', key: 2147483648 (int) does not fit int32"),
+        (lambda f, b, ctx: f.entries.put(1, ["x"]), "map state 'entries': ['x'] (list) does not fit list<"),
         (lambda f, b, ctx: ctx.register_event_time_timer(1.5), "a timer's time is microseconds since the epoch"),
         (lambda f, b, ctx: ctx.register_processing_time_timer(1 << 63), "in 64 bits, and 9223372036854775808"),
         (lambda f, b, ctx: 7, "Keeps.process must give rows as dicts or RecordBatches"),
@@ -516,9 +515,9 @@ def test_state_without_a_current_key_is_an_error() -> None:
             self.does(self, None, ctx)
 
     for does, says in (
-        (lambda f, b, ctx: f.value.update(1), "value state 'value' is of a key, and there is none now"),
-        (lambda f, b, ctx: ctx.key, "ctx.key: there is no key now"),
-        (lambda f, b, ctx: ctx.register_event_time_timer(1), "timers are of a key, and there is none now"),
+        (lambda f, b, ctx: f.value.update(1), "value state 'value' needs a current key, and there is none"),
+        (lambda f, b, ctx: ctx.key, "ctx.key: there is no current key"),
+        (lambda f, b, ctx: ctx.register_event_time_timer(1), "a timer needs a current key, and there is none"),
     ):
         with pytest.raises(hg.UserFunctionError, match=says):
             opened(Early(does))

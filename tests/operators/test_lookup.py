@@ -224,9 +224,9 @@ def test_a_table_may_be_loaded_by_a_call() -> None:
 @pytest.mark.parametrize(
     ("on", "values", "words"),
     [
-        ("k", {"k": ["a", "b", "a"]}, "the key k='a' is there more than once"),
-        ("k", {"k": [0.0, 1.0, -0.0]}, "the key k=0.0 is there more than once"),
-        (("k", "l"), {"k": [1, 1, 1], "l": ["x", "y", "y"]}, "the key k=1, l='y' is there more than once"),
+        ("k", {"k": ["a", "b", "a"]}, "the key k='a' occurs more than once"),
+        ("k", {"k": [0.0, 1.0, -0.0]}, "the key k=0.0 occurs more than once"),
+        (("k", "l"), {"k": [1, 1, 1], "l": ["x", "y", "y"]}, "the key k=1, l='y' occurs more than once"),
     ],
 )
 def test_a_duplicate_key_is_an_error(on: Any, values: dict[str, list[Any]], words: str) -> None:

@@ -329,7 +329,7 @@ def test_state_of_another_operator_is_refused(make: Callable[[], Operator], what
     with pytest.raises(hg.CheckpointError) as caught:
         make().restore([snapshot])
     assert what in caught.value.message
-    assert "Change it back, or start without the checkpoint" in caught.value.message
+    assert "Change the operator back, or start without the checkpoint" in caught.value.message
 
 
 def test_the_number_of_key_groups_cannot_change() -> None:
@@ -350,9 +350,7 @@ def test_windows_need_the_state_of_every_old_subtask() -> None:
         2,
     )
     for snapshots in (old.snapshots()[:1], old.snapshots() * 2):
-        with pytest.raises(
-            hg.CheckpointError, match="does not have the state of every subtask that there was, each once"
-        ):
+        with pytest.raises(hg.CheckpointError, match="does not have the state of each former subtask exactly once"):
             of_window().restore(snapshots)
 
 
@@ -512,7 +510,7 @@ def test_a_float_sum_that_does_not_fit_is_an_error(make: Callable[..., Operator]
     with pytest.raises(CheckpointError) as raised:
         operator.restore([with_floats(operator.snapshot() or Snapshot(), [total])])
     assert raised.value.message == (
-        f"an earlier version kept the sum of column 'price' as a float64. It is {total!r} here, which does not fit "
+        f"an earlier version stored the sum of column 'price' as a float64. It is {total!r} here, which does not fit "
         "into decimal128(30, 2); start without this checkpoint"
     )
 

@@ -190,8 +190,8 @@ def test_with_columns_replaces_in_place_and_appends() -> None:
     [
         (lambda: select_expressions(TIMED.schema, "a", "b"), "no column 'b'; the columns are: a, s; an expression"),
         (lambda: select_expressions(SCHEMA, "a + 1"), 'select(total="a + b")'),
-        (lambda: select_expressions(SCHEMA, "a", "a"), "column 'a' is there twice"),
-        (lambda: select_expressions(SCHEMA, "a", a="s"), "column 'a' is there twice"),
+        (lambda: select_expressions(SCHEMA, "a", "a"), "column 'a' occurs twice"),
+        (lambda: select_expressions(SCHEMA, "a", a="s"), "column 'a' occurs twice"),
         (lambda: select_expressions(SCHEMA), "at least one column"),
         (lambda: select_expressions(SCHEMA, b="q"), "no column 'q'"),
         (lambda: with_columns_expressions(SCHEMA, b="a + q"), "no column 'q'"),
@@ -247,7 +247,7 @@ def test_results_have_the_declared_schema() -> None:
         (pa.record_batch({"n": pa.array([1], pa.int32()), "t": ["a"]}), "column n: expected int64, got int32"),
         (pa.record_batch({"n": [1], "t": ["a"], "q": [1]}), "column q: expected none, got int64"),
         (pa.record_batch({"t": ["a"], "n": [1]}), "columns in another order: expected ['n', 't'], got ['t', 'n']"),
-        (pa.record_batch([[1], ["a"], ["a"]], ["n", "t", "t"]), "column t is there twice"),
+        (pa.record_batch([[1], ["a"], ["a"]], ["n", "t", "t"]), "column t occurs twice"),
         (pa.table({"n": [1], "t": ["a"]}), "and returned Table; use table.to_batches()"),
         ([out([1], ["a"]), {"n": 1}], "and returned dict"),
         ({"n": [1]}, "must return a pyarrow RecordBatch, a list of them or None, and returned dict"),
@@ -264,7 +264,7 @@ def test_map_batches_says_what_is_wrong_column_by_column(result: Any, words: str
 
 def test_nulls_in_a_column_without_nulls_are_an_error() -> None:
     declared = pa.schema([pa.field("n", pa.int64(), nullable=False)])
-    words = "returned nulls in column n, which schema= declares not null"
+    words = "returned nulls in column n, which schema= declares as not null"
     assert words in raises(MapBatches(lambda batch: pa.record_batch({"n": [1, None]}), declared))
     assert words in raises(MapRows(lambda row: {"n": None}, declared))
 

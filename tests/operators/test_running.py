@@ -95,15 +95,15 @@ def test_final_rows_come_in_bounded_batches() -> None:
 
 
 def test_first_without_event_time_is_refused() -> None:
-    with pytest.raises(PlanError, match=r"x=first\('value'\) goes by event time, which this stream does not have"):
+    with pytest.raises(PlanError, match=r"x=first\('value'\) needs event time, which this stream does not have"):
         running_schema(("key",), (("x", hg.first("value")),), SCHEMA)
-    with pytest.raises(PlanError, match=r"x=last\('value'\) goes by event time"):
+    with pytest.raises(PlanError, match=r"x=last\('value'\) needs event time"):
         build((("x", hg.last("value")),))
 
 
 def test_a_null_event_time_is_an_error_only_for_first_and_last() -> None:
     operator, _ = build((("x", hg.first("value")),), time_column="t")
-    with pytest.raises(DataError, match="'t' is null in 1 of 2 rows, and first and last go by event time"):
+    with pytest.raises(DataError, match="'t' is null in 1 of 2 rows, and first and last need event times"):
         operator.process(batch([("a", 1, None), ("a", 1, 1)]))
     operator, kept = build(time_column="t")
     operator.process(batch([("a", 1, None)]))

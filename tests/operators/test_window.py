@@ -163,11 +163,11 @@ def test_the_schema_is_keys_bounds_and_aggregates() -> None:
 @pytest.mark.parametrize(
     ("keys", "time", "windows", "aggregates", "message"),
     [
-        (("kex",), "t", "1 s", ROWS, "key column 'kex' is not there once; there are: key, t, value, whole"),
+        (("kex",), "t", "1 s", ROWS, "there must be one key column 'kex'; the columns are: key, t, value, whole"),
         ((), "value", "1 s", ROWS, "event-time column 'value' is int64, and event time must be a timestamp"),
-        ((), "when", "1 s", ROWS, "event-time column 'when' is not there once; there are: key, t, value, whole"),
+        ((), "when", "1 s", ROWS, "there must be one event-time column 'when'; the columns are: key, t, value"),
         ((), "t", "1 s", (), "at least one aggregate, for example rows=hg.count"),
-        ((), "t", "1 s", (("n", len),), "n=<built-in function len> is no aggregate"),
+        ((), "t", "1 s", (("n", len),), "n=<built-in function len> is not an aggregate"),
         (("key",), "t", "1 s", (("key", hg.count()),), "two columns of the result would be called 'key'"),
         ((), "t", "1 s", (("window_end", hg.count()),), "two columns of the result would be called 'window_end'"),
         (

@@ -54,7 +54,7 @@ def test_it_is_refused(make: Callable[[], Operator]) -> None:
         groups = table.column(KEY_GROUP).to_pylist()
         groups[-1] = (groups[-1] + 1) % GROUPS
         forged = {**snapshot.tables, name: table.set_column(0, KEY_GROUP, pa.array(groups, pa.int32()))}
-        with pytest.raises(ValueError, match=f"a row of state is in key group {groups[-1]}, and its key in "):
+        with pytest.raises(ValueError, match=f"a row of state names key group {groups[-1]}, but its key has "):
             make().restore([Snapshot(forged, snapshot.values)])
 
 

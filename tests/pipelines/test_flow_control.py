@@ -13,7 +13,7 @@ import headgate as hg
 from tests.pipelines.pipeline_rig import assert_same, expected, stream_of
 from tests.runtime.jobs import NUMBERS, counted, endless, error_of, eventually, keyed, wait_until_running
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 MODES = ["tcp", "unbounded"]
 #: So few and small that everything waits for buffers all the time.
 SCARCE: dict[str, Any] = {

@@ -59,5 +59,5 @@ def test_run_end_encoded_columns_come_as_their_values() -> None:
 
 def test_runs_within_other_columns_are_refused() -> None:
     column = pa.StructArray.from_arrays([RUNS], ["r"])
-    with pytest.raises(hg.PlanError, match="column 'x' is struct<r: run_end_encoded.* decode what is inside"):
+    with pytest.raises(hg.PlanError, match="column 'x' is struct<r: run_end_encoded.* decode it to plain values"):
         hg.StreamEnvironment().from_source(hg.sources.iterable([pa.record_batch({"x": column})]))

@@ -154,10 +154,8 @@ def test_float_sums_in_flight_are_refused() -> None:
     [edge] = [edge for edge in was.edges if node_key(was.vertex(edge.source).head) == "sums"]
     metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(edge, was),))
     what = r"in flight at 'sums -> .*total: double.* is .*total: decimal128.*: "
-    todo = (
-        "sums and means of decimals were double in the Headgate that wrote it. Resume it with that version, and there "
-    )
-    with pytest.raises(CheckpointError, match=f"{what}{todo}take a savepoint.*; resume from that one here"):
+    todo = "the version of Headgate that wrote it stored sums and means of decimals as double. Resume with that version"
+    with pytest.raises(CheckpointError, match=f"{what}{todo}, and take a savepoint.* Then resume from it here"):
         check_fits(metadata, now, groups(now))
     with pytest.raises(CheckpointError, match=f"{what}resume from a savepoint"):  # it was not the version that changed
         check_fits(dataclasses.replace(metadata, run="a run"), now, groups(now))
@@ -165,7 +163,10 @@ def test_float_sums_in_flight_are_refused() -> None:
 
 def test_state_made_of_float_sums_is_refused() -> None:
     was, now = prices(FLOATS, aggregated=True), prices(DECIMALS, aggregated=True)
-    todo = "sums and means of decimals were double in the Headgate that wrote it. Resume it with that version, or start"
+    todo = (
+        "the version of Headgate that wrote it stored sums and means of decimals as double. "
+        "Resume with that version, or start"
+    )
     with pytest.raises(CheckpointError, match=rf"state of the aggregate 'aggregate#2' with rows of \(.*\): {todo}"):
         check_fits(only(checkpoint(was), "greatest"), now, groups(now))
 
@@ -178,10 +179,10 @@ def test_other_key_groups_are_refused() -> None:
 @pytest.mark.parametrize(
     ("by", "why"),
     [
-        ("broadcast", "each of 2 subtasks is to get each row once"),
+        ("broadcast", "each of 2 subtasks must get each row once"),
         (
             "partition_by",
-            "partition_by has distributed rows to 2 subtasks, and its function may give another answer",
+            "partition_by has distributed rows to 2 subtasks, and its function may return other subtasks",
         ),
     ],
 )
@@ -223,8 +224,8 @@ def test_the_error_names_an_exchange_that_chaining_removed_and_a_remedy() -> Non
     check_fits(metadata, widening(4), groups(was))
     now = widening(2)
     says = (
-        r"in flight at 'source -> positive \[0\]', and this job chains the two: they need no exchange, since both have "
-        r"2 subtasks; put .rebalance\(\) before 'positive' .*, or resume from a savepoint"
+        r"in flight at 'source -> positive \[0\]', and this job chains these two nodes: they need no exchange, because "
+        r"both have 2 subtasks; put .rebalance\(\) before 'positive' .*, or resume from a savepoint"
     )
     with pytest.raises(CheckpointError, match=says):
         check_fits(metadata, now, groups(now))

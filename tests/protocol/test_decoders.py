@@ -453,7 +453,7 @@ def test_peers_that_share_the_secret_meet() -> None:
     ("theirs", "reason"),
     [
         (Credentials(b"k" * 16, 3, b"secret"), "refused the connection: another job"),
-        (Credentials(b"j" * 16, 2, b"secret"), "refused the connection: attempt 2, here 3"),
+        (Credentials(b"j" * 16, 2, b"secret"), "refused the connection: attempt 2, but the listener has 3"),
         (Credentials(b"j" * 16, 3, b"guess"), "does not know this job's secret"),
     ],
 )

@@ -50,16 +50,19 @@ REFUSALS = {
     "magic": (b"HTTP" + dialler().hello[4:], "this is not a Headgate link"),
     "version": (
         dialler().hello[:4] + (PROTOCOL_VERSION + 1).to_bytes(2, "big") + dialler().hello[6:],
-        f"protocol version {PROTOCOL_VERSION + 1}, here {PROTOCOL_VERSION}",
+        f"protocol version {PROTOCOL_VERSION + 1}, but the listener has {PROTOCOL_VERSION}",
     ),
     "kind": (dialler(kind=CONTROL_LINK).hello, "wrong kind of link"),
     "job": (dialler(credentials=Credentials(b"k" * 16, 3, SECRET)).hello, "another job"),
-    "attempt": (dialler(credentials=Credentials(b"j" * 16, 2, SECRET)).hello, "attempt 2, here 3"),
+    "attempt": (dialler(credentials=Credentials(b"j" * 16, 2, SECRET)).hello, "attempt 2, but the listener has 3"),
     "flow control": (
         dialler(credentials=Credentials(b"j" * 16, 3, SECRET, FlowControl.TCP)).hello,
-        "flow control tcp, here credit",
+        "flow control tcp, but the listener has credit",
     ),
-    "no flow control": (dialler().hello[:7] + b"\xff" + dialler().hello[8:], "flow control unknown, here credit"),
+    "no flow control": (
+        dialler().hello[:7] + b"\xff" + dialler().hello[8:],
+        "flow control unknown, but the listener has credit",
+    ),
 }
 
 

@@ -217,8 +217,8 @@ def test_a_connection_that_ends_while_a_frame_waits_keeps_no_buffer() -> None:
         channel.on_error(ExchangeError("cut"))
     link.sender.release()
     link.outgoing.release()
-    for channel in (0, 1):  # type: ignore[assignment]
-        link.release(channel)  # type: ignore[arg-type]
+    for index in (0, 1):
+        link.release(index)
     link.close()
 
 

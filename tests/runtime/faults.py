@@ -107,8 +107,9 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
         if not take(lever):
             return
         from headgate.runtime.taskmanager import state_upload
+        from headgate.state import checkpoint_storage
 
-        write = state_upload.write_part  # type: ignore[attr-defined]
+        write = checkpoint_storage.write_part
 
         def write_part(folder: str, attempt: int, task: str, payload: Any, kind: Any = "state") -> Any:
             def halves() -> Any:

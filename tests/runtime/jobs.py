@@ -95,6 +95,20 @@ def pids(driver: int | None = None) -> dict[int, int]:
     return found
 
 
+def pid_of(job: hg.JobHandle, taskmanager: int) -> int:
+    """The process of a TaskManager in the job's present attempt."""
+    pid = job._master._attempt.members[taskmanager].pid
+    assert pid is not None
+    return pid
+
+
+def port_of(job: hg.JobHandle, taskmanager: int) -> int:
+    """Where a TaskManager of the job's present attempt listens."""
+    address = job._master._attempt.members[taskmanager].address
+    assert address is not None
+    return address[1]
+
+
 def ports() -> set[int]:
     """Return the TCP ports that this process listens on."""
     connections = psutil.Process().net_connections("tcp")

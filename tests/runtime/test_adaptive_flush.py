@@ -11,8 +11,6 @@ import pytest
 import headgate as hg
 from tests.runtime.jobs import endless, environment, eventually
 
-pytestmark = pytest.mark.alone
-
 
 @pytest.mark.parametrize("processes", [False, True])
 def test_rows_of_a_slow_stream_arrive(processes: bool, tmp_path: Path) -> None:

@@ -108,11 +108,11 @@ def put_something_else(checkpoint: Path) -> None:
     [
         (tear, r"\.state: has \d+ bytes, and \d+ were written: it is torn; start from another checkpoint"),
         (change, r"\.state: was changed after it was written"),
-        (remove, r"\.state: cannot be read, it is not there"),
+        (remove, r"\.state: cannot be read, it does not exist"),
         (make_unreadable, r"\.state: cannot be read"),
-        (tear_metadata, "_metadata: is torn, or no metadata of a checkpoint"),
+        (tear_metadata, "_metadata: is torn, or is not the metadata of a checkpoint"),
         (change_metadata, "_metadata: was changed after it was written"),
-        (put_something_else, "_metadata: is no metadata of a checkpoint"),
+        (put_something_else, "_metadata: is not the metadata of a checkpoint"),
     ],
 )
 def test_a_checkpoint_that_is_not_as_it_was_written(
@@ -191,7 +191,7 @@ def test_a_checkpoint_after_which_there_are_no_numbers(stopped: Path, tmp_path: 
     shutil.copytree(complete(stopped)[0], tmp_path / "kept")
     body = json.loads((tmp_path / "kept" / "_metadata").read_bytes())["checkpoint"]
     (tmp_path / "kept" / "_metadata").write_bytes(sealed({**body, "id": LAST_ID}))
-    with pytest.raises(hg.CheckpointError, match=f"checkpoint {LAST_ID} leaves no numbers for others"):
+    with pytest.raises(hg.CheckpointError, match=f"checkpoint {LAST_ID} leaves no numbers for later checkpoints"):
         build(environment(tmp_path, hg.LocalDeployment(2, processes=False)), tmp_path, source=gated(tmp_path)).execute(
             resume=str(tmp_path / "kept")
         )
@@ -215,7 +215,7 @@ def test_the_latest_is_damaged_and_nothing_was_committed_with_it(
     open_gate(tmp_path)
     env = environment(tmp_path, hg.LocalDeployment(2, processes=False))
     assert build(env, tmp_path, source=gated(tmp_path)).execute(resume="latest").rows_in == ROWS
-    assert f"passes over {newest}, with which nothing was committed: {newest}" in caplog.text
+    assert f"skips {newest}, with which nothing was committed: {newest}" in caplog.text
     assert committed(tmp_path) == expected()
 
 

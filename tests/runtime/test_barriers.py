@@ -18,8 +18,6 @@ from headgate.runtime.control_messages import Part
 from headgate.runtime.task.barriers import TaskBarriers
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually, keyed, wait_until_running
 
-pytestmark = pytest.mark.alone
-
 #: Patience of every wait here, seconds.
 PATIENCE = 50.0
 

@@ -17,8 +17,6 @@ from tests.exchange.test_blocking import open_files
 from tests.exchange.test_gathering import file_size_limit
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of, eventually, files_below, keyed, pids
 
-pytestmark = pytest.mark.alone
-
 
 def batch_environment(folder: Path, processes: bool = False, **options: Any) -> hg.StreamEnvironment:
     return environment(processes, execution_mode="batch", spill_dir=str(folder), **options)
@@ -64,7 +62,7 @@ def test_more_than_the_network_memory_waits_on_disk(tmp_path: Path) -> None:
 def test_a_source_without_end_is_refused(tmp_path: Path) -> None:
     env = batch_environment(tmp_path)
     keyed(endless(env)).sink_to(hg.sinks.null())
-    with pytest.raises(hg.PlanError, match=r"execution_mode=\"batch\" .* source 'generate' has no end; give it one"):
+    with pytest.raises(hg.PlanError, match=r"execution_mode=\"batch\" .* source 'generate' has no end; give it an end"):
         env.execute()
 
 
@@ -90,6 +88,7 @@ def test_no_row_is_late(tmp_path: Path) -> None:
     assert job(batch_environment(tmp_path)).late_rows == 0
 
 
+@pytest.mark.alone
 def test_cancelled_between_and_within_stages(tmp_path: Path) -> None:
     for slow in ("first", "second"):
 
@@ -112,6 +111,7 @@ def test_cancelled_between_and_within_stages(tmp_path: Path) -> None:
         assert files_below(tmp_path) == []
 
 
+@pytest.mark.alone
 def test_a_killed_taskmanager_leaves_no_file(tmp_path: Path) -> None:
     def wait(batch: pa.RecordBatch) -> pa.RecordBatch:
         time.sleep(0.05)

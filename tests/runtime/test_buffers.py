@@ -12,8 +12,6 @@ from headgate.runtime.master import job
 from tests.ending import END, within
 from tests.runtime.jobs import counted, environment, error_of, keyed
 
-pytestmark = pytest.mark.alone
-
 
 def test_execute_says_how_many_buffers_are_needed_in_all() -> None:
     """Per TaskManager: outputs of two channels take three each, inputs two exclusive ones and a floating one."""
@@ -36,6 +34,7 @@ def test_the_taskmanager_that_needs_most_is_named() -> None:
         env.execute_async()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("segments", range(1, 12))
 def test_a_need_computed_wrongly_ends_the_job_all_the_same(segments: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However far the building got, what was lent by then comes back."""
@@ -85,5 +84,5 @@ def test_memory_that_cannot_be_had() -> None:
     keyed(counted(env)).sink_to(hg.sinks.null())
     error = error_of(env.execute_async())
     assert type(error) is hg.ConfigError
-    assert "network_memory=4398046511104 bytes cannot be had" in error.message
+    assert "network_memory=4398046511104 bytes cannot be allocated" in error.message
     assert "lower it" in error.message

@@ -45,6 +45,6 @@ def test_a_watched_folder_under_another_name(tmp_path: Path, path: str) -> None:
     first.stop(drain=False)
     if "moved" in path:
         (tmp_path / "in").rename(tmp_path / "moved")
-    with pytest.raises(hg.SourceError, match="the job watched .*/in, and knows the files that it has read"):
+    with pytest.raises(hg.SourceError, match="the job of the checkpoint watched .*/in, and knows files by"):
         watch(path.format(tmp_path)).wait(60)
     assert "".join(file.read_text() for file in (tmp_path / "out").glob("part-*")).split() == ['"n"', "1", "2"]

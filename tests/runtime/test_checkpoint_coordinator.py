@@ -156,9 +156,9 @@ def test_metadata_that_is_stored_too_late_does_not_count_and_what_is_pending_sta
     driver.ack(READ, 5)
     driver.ack(WORK, 5)
     driver.ack(WRITE, 5, pending="a")
-    reason = "it took longer than 4 s (checkpoint_timeout); all tasks have acknowledged, but its metadata was not"
+    reason = "it took longer than 4 s (checkpoint_timeout); all tasks have acknowledged, but the metadata was not"
     assert driver.at(13.9) == []
-    assert driver.at(14.0) == [AbortCheckpoint(5, f"{reason} stored by then")]
+    assert driver.at(14.0) == [AbortCheckpoint(5, f"{reason} stored in time")]
     assert driver.hear(Stored(5)) == driver.hear(NotStored(5, "no room")) == []
     assert driver.at(20.0) == [TriggerCheckpoint(6, (READ,))]
     assert driver.hear(Stored(5)) == []

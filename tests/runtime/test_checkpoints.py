@@ -24,6 +24,7 @@ from headgate.api.job_builder import RESUME
 from headgate.api.progress import wait_and_show
 from headgate.operators.windows.window import WindowAggregate
 from headgate.runtime.taskmanager import state_upload
+from headgate.state import checkpoint_storage
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import KEYS, ROWS, build, committed, environment, expected, fails_once, rows
@@ -202,7 +203,7 @@ def test_a_source_that_cannot_resume_is_warned_of_at_the_start(
     said = [record.getMessage() for record in caplog.records if record.name.startswith("headgate")]
     assert len(said) == 2
     assert "fleeting is read from its beginning when the job restarts: rows in flight are lost" in said[0]
-    assert "passing is read on when the job restarts by itself, but no other job resumes from its check" in said[1]
+    assert "passing continues when the job restarts by itself, but no other job can resume from its check" in said[1]
 
 
 def test_a_job_that_never_ran_is_not_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +340,7 @@ def test_operators_may_be_chained_otherwise(tmp_path: Path) -> None:
 def test_a_disk_that_is_full_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tolerable: int, restarts: int
 ) -> None:
-    write, full = state_upload.write_part, [True]  # type: ignore[attr-defined]
+    write, full = checkpoint_storage.write_part, [True]
 
     def write_part(folder: str, *arguments: Any) -> Any:
         if int(folder.rpartition("chk-")[2]) >= 3 and full:

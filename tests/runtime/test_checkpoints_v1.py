@@ -107,7 +107,7 @@ def test_a_sum_that_is_no_decimal_is_named(tmp_path: Path) -> None:
         resume("decimal-windows", tmp_path, 2, checkpoint)
     assert raised.value.operator == "window"
     assert raised.value.subtask in (0, 1)
-    files, said = raised.value.message.split(": an earlier version kept the sum of ")
+    files, said = raised.value.message.split(": an earlier version stored the sum of ")
     assert {Path(file) for file in files.split(" or ")} <= spoilt
     assert said.startswith("column 'price' as a float64. It is 1e+300 here, which does not fit into decimal128(30, 2);")
 

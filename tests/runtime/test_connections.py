@@ -8,7 +8,17 @@ import pytest
 import headgate as hg
 from headgate.config import FlowControl
 from headgate.transport.sockets import Dial
-from tests.runtime.jobs import counted, endless, environment, error_of, eventually, keyed, ports, wait_until_running
+from tests.runtime.jobs import (
+    counted,
+    endless,
+    environment,
+    error_of,
+    eventually,
+    keyed,
+    port_of,
+    ports,
+    wait_until_running,
+)
 from tests.runtime.test_faults import cut
 
 TASKMANAGERS, PAIRS = 2, 2
@@ -76,10 +86,10 @@ def test_a_link_to_the_driver_that_is_cut_is_named(processes: bool) -> None:
     keyed(endless(env, rate=1000)).sink_to(hg.sinks.null())
     job = env.execute_async()
     wait_until_running(job)
-    [driver] = ports() - before - {member.address[1] for member in job._master._attempt.members}  # type: ignore[index]
+    [driver] = ports() - before - {port_of(job, index) for index in range(2)}
     cut(driver)
     error = error_of(job)
     assert type(error) is hg.TaskManagerLost
     assert f"its link to the driver at 127.0.0.1:{driver} was cut" in error.message
-    assert "see what ends connections" in error.message
+    assert "find out what ends connections" in error.message
     assert "exit code" not in error.message

@@ -85,10 +85,10 @@ ABOUT = {"vertex": 1, "subtask": 0, "checkpoint": 3, "pending": {}, "task": "sum
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ({}, "of the type 'None', which is none"),
-        ({"type": "StartTasks"}, "of the type 'StartTasks', which is none"),
-        ({"type": "x" * 1000}, "of the type '" + "x" * 80 + "', which is none"),
-        ({"type": ["Ready"]}, "of the type \"['Ready']\", which is none"),
+        ({}, "of the type 'None', which does not exist"),
+        ({"type": "StartTasks"}, "of the type 'StartTasks', which does not exist"),
+        ({"type": "x" * 1000}, "of the type '" + "x" * 80 + "', which does not exist"),
+        ({"type": ["Ready"]}, "of the type \"['Ready']\", which does not exist"),
         ({"type": "Registered", "host": "h", "port": 1}, "Registered: Object missing required field `pid`"),
         ({"type": "Registered", "host": "h", "port": 1.5, "pid": 1}, "Registered: Expected `int`, got `float`"),
         ({"type": "Printed", "task": "t", "stream": "x", "lines": []}, "enum value 'x' - at `$.stream`"),
@@ -113,7 +113,7 @@ def test_what_is_no_message_is_refused_by_its_place(message: dict[str, Any], rea
         (b"[" * 100_000, ""),
         (b'{"a":' + b"9" * 5000 + b"}", ""),
         (b'{"a":"\xff"}', ""),
-        (b"[1]", "of the type 'None', which is none"),
+        (b"[1]", "of the type 'None', which does not exist"),
         (b"\x80\x04pickle", ""),
         (b"{", ""),
     ],

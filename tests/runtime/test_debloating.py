@@ -15,8 +15,6 @@ from headgate.exchange.gate import InputGate
 from headgate.runtime.task.debloating import Debloating
 from tests.runtime.jobs import eventually
 
-pytestmark = pytest.mark.alone
-
 
 class Channel(InputChannel):
     """A channel whose measures a test sets."""
@@ -105,6 +103,7 @@ def slow(batch: pa.RecordBatch, _info: object) -> None:
     time.sleep(batch.nbytes / RATE)
 
 
+@pytest.mark.alone
 def test_what_is_in_flight_to_a_slow_sink_falls_to_the_target_and_its_rate_stays() -> None:
     """With buffers in full there would be 10 in each of two outputs and 2 inputs: far more than a megabyte."""
     config = hg.Config(debloat=True, debloat_target=TARGET, debloat_period=0.05, debloat_samples=5)

@@ -13,8 +13,6 @@ import headgate as hg
 from tests.ending import END, within
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, error_of, keyed, numbers
 
-pytestmark = pytest.mark.alone
-
 
 def failure(env: hg.StreamEnvironment, stream: hg.DataStream) -> hg.HeadgateError:
     """Runs the stream into a null sink; the error, which must come soon after the cause."""
@@ -256,6 +254,7 @@ def test_an_operator_that_fails_in_open(tmp_path: Path, processes: bool) -> None
     assert "1" in error.message
 
 
+@pytest.mark.alone
 def test_the_first_error_counts_and_the_others_end(processes: bool) -> None:
     """Every subtask fails at once; one of them is told."""
     env = environment(processes, parallelism=4)

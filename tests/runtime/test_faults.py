@@ -22,6 +22,7 @@ import headgate as hg
 from headgate.connectors.connector import Sink
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
 from headgate.runtime.taskmanager import data_links, state_upload
+from headgate.transport import sockets
 from tests.exactly_once import ROWS, SMALL, STEP, Function, attempts, build, committed, environment, expected
 from tests.runtime.faults import (
     Commit,
@@ -39,7 +40,7 @@ from tests.runtime.faults import (
     open_gate,
     taken_by,
 )
-from tests.runtime.jobs import eventually, ports
+from tests.runtime.jobs import eventually, pid_of, port_of, ports
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,12 +66,6 @@ def until_a_checkpoint_of(job: hg.JobHandle, folder: Path, attempt: int) -> None
 def is_as_if_nothing_had_happened(folder: Path) -> None:
     assert committed(folder) == expected()
     assert not [*(folder / "out").glob("_*"), *(folder / "branch").glob("_*")]
-
-
-def pid_of(job: hg.JobHandle, taskmanager: int) -> int:
-    pid = job._master._attempt.members[taskmanager].pid
-    assert pid is not None
-    return pid
 
 
 def newest(folder: Path) -> Any:
@@ -197,9 +192,9 @@ def test_connections_that_are_cut(tmp_path: Path, flow_control: str, processes: 
     if processes:
         lever.touch()
     else:
-        cut(job._master._attempt.members[0].address[1])  # type: ignore[index]
+        cut(port_of(job, 0))
     until_a_checkpoint_of(job, tmp_path, 1)
-    driver = ports() - before - {member.address[1] for member in job._master._attempt.members}  # type: ignore[index]
+    driver = ports() - before - {port_of(job, index) for index in range(2)}
     cut(*driver)
     until_a_checkpoint_of(job, tmp_path, 2)
     open_gate(tmp_path)
@@ -246,7 +241,7 @@ def test_a_peer_that_stops_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Its link to the driver is alive. That is back-pressure, until a checkpoint takes too long: the job may wait for
     it, or start again."""
     relay = Relay()
-    dial = data_links.Dial  # type: ignore[attr-defined]
+    dial = sockets.Dial
     monkeypatch.setattr(
         data_links, "Dial", lambda network, address, **others: dial(network, relay.towards(address), **others)
     )

@@ -207,7 +207,7 @@ def with_groups(table: pa.Table, change: Callable[[int], int]) -> pa.Table:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("change", "says"),
-    [(lambda group: 15 - group, "a row of state is in key group"), (lambda group: group + 16, "the last group is 15")],
+    [(lambda group: 15 - group, "a row of state names key group"), (lambda group: group + 16, "the last group is 15")],
     ids=["another's", "nobody's"],
 )
 def test_keys_in_other_key_groups(

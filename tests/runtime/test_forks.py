@@ -22,8 +22,6 @@ from headgate.runtime.launch.framing import NOT_REPORTED
 from tests.ending import END, within
 from tests.runtime.jobs import endless, environment, error_of, eventually, keyed, pids, wait_until_running
 
-pytestmark = pytest.mark.alone
-
 SEEN = pa.schema([(name, pa.string()) for name in ("folder", "variable", "path", "chance", "pid")])
 
 
@@ -192,6 +190,7 @@ def test_a_server_without_anything_to_do_ends_and_serves_who_asked_before() -> N
     os.close(status)
 
 
+@pytest.mark.alone
 def test_a_server_that_is_killed_takes_its_processes_with_it() -> None:
     env = environment(processes=True)
     keyed(endless(env)).sink_to(hg.sinks.null())

@@ -15,8 +15,6 @@ from headgate.runtime.taskmanager import taskmanager
 from tests.ending import within
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually
 
-pytestmark = pytest.mark.alone
-
 
 class Gate:
     """A sink that stands until the test opens it."""
@@ -77,6 +75,7 @@ def test_one_input_that_makes_too_much_waits_hard(gate: Gate, monkeypatch: pytes
     job.cancel()
 
 
+@pytest.mark.alone
 def test_a_hard_wait_for_one_channel_holds_up_no_other(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(taskmanager, "PendingBudget", lambda: PendingBudget(1 << 14))
 

@@ -107,10 +107,13 @@ class Fed:
         self.out -= len(segments)
 
     def _put(self, gate: int, channel: int, item: Buffer | Event) -> None:
-        fed = self.gates[gate].channels[channel]
-        assert isinstance(fed, Channel)
-        fed.items.append(item)
+        self.channel(gate, channel).items.append(item)
         self.gates[gate].notify(channel)
+
+    def channel(self, gate: int, index: int) -> Channel:
+        found = self.gates[gate].channels[index]
+        assert isinstance(found, Channel)
+        return found
 
     def next(self) -> object:
         """The next thing to do; a batch as the tuple of its values."""
@@ -176,7 +179,8 @@ def test_no_more_is_taken_from_the_channels_than_asked_for() -> None:
 def test_an_element_over_many_buffers_comes_when_it_is_whole() -> None:
     fed = Fed(1)
     fed.feed(0, 0, rows(*range(50)), cut=7)
-    last = fed.gates[0].channels[0].items.pop()  # type: ignore[attr-defined]
+    last = fed.channel(0, 0).items.pop()
+    assert isinstance(last, Buffer)
     assert fed.next() is None
     assert fed.out == len(last.segments)
     fed._put(0, 0, last)
@@ -195,7 +199,7 @@ def test_damage_gives_the_buffer_back_all_the_same() -> None:
 def test_a_failed_channel_fails_the_input() -> None:
     fed = Fed(1)
     fed.feed(0, 0, rows(1))
-    fed.gates[0].channels[0].items.append(ExchangeError("broken"))  # type: ignore[attr-defined]
+    fed.channel(0, 0).items.append(ExchangeError("broken"))
     with pytest.raises(ExchangeError, match="broken"):
         fed.all()
 
@@ -407,12 +411,11 @@ def test_an_aligned_barrier_waits_for_the_rows_before_it_and_for_the_other_chann
 def test_a_priority_barrier_is_due_at_once_and_counts_what_it_overtakes() -> None:
     fed = Fed(2)
     fed.feed(0, 0, rows(*range(50)), cut=7)
-    channel = fed.gates[0].channels[0]
-    assert isinstance(channel, Channel)
+    channel = fed.channel(0, 0)
     queued = sum(item.size for item in channel.items if isinstance(item, Buffer))
     assert fed.barriers.deadline is None
     for index in (1, 0):
-        fed.gates[0].channels[index].urgent.append(PRIORITY)  # type: ignore[attr-defined]
+        fed.channel(0, index).urgent.append(PRIORITY)
         fed.gates[0].notify_priority(index)
         assert fed.barriers.deadline == 0.0
         fed.barriers.on_time(0.0)
@@ -442,7 +445,7 @@ class Keeper:
 
 def urgent(fed: Fed, channel: int, event: Event) -> None:
     """An event overtakes what is queued."""
-    fed.gates[0].channels[channel].urgent.append(event)  # type: ignore[attr-defined]
+    fed.channel(0, channel).urgent.append(event)
     fed.gates[0].notify_priority(channel)
     fed.barriers.on_time(0.0)
 
@@ -501,7 +504,7 @@ def test_what_was_in_flight_comes_first() -> None:
 def test_a_timeout_turns_announced_barriers_urgent() -> None:
     fed = Fed(2)
     timed = CheckpointBarrier(1, round(time.time() * 1e6), Alignment.TIMEOUT, 3600_000_000)
-    fed.gates[0].channels[0].urgent.append(Announcement(3, timed))  # type: ignore[attr-defined]
+    fed.channel(0, 0).urgent.append(Announcement(3, timed))
     fed.gates[0].notify_priority(0)
     fed.barriers.on_time(time.monotonic())
     deadline = fed.barriers.deadline

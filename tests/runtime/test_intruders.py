@@ -98,7 +98,7 @@ def test_a_wrong_secret(job: hg.JobHandle, ports: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "reason"), [({"attempt": 7}, b"attempt 7, here 0"), ({"job": bytes(16)}, b"another job")]
+    ("other", "reason"), [({"attempt": 7}, b"attempt 7, but the listener has 0"), ({"job": bytes(16)}, b"another job")]
 )
 def test_a_survivor_of_another_attempt_or_job(
     job: hg.JobHandle, ports: list[int], other: dict[str, Any], reason: bytes

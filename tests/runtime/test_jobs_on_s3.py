@@ -101,5 +101,7 @@ def test_a_job_on_another_object_store_does_not_start(tmp_path: Path, scheme: st
 
 
 def test_files_of_sinks_are_not_shown_on_s3(s3: S3Service) -> None:
-    with pytest.raises(hg.SinkError, match="results are shown by renaming files, which s3 cannot do at once"):
+    with pytest.raises(
+        hg.SinkError, match="the sink makes results visible by renaming files, which s3 cannot do atomically"
+    ):
         hg.sinks.parquet(f"{s3.bucket()}/out")

@@ -11,8 +11,6 @@ from headgate.records.elements import LatencyMarker
 from headgate.runtime.latency_markers import LatencyHistogram, MarkerTimer, summary
 from tests.runtime.jobs import counted, endless, environment, eventually, keyed
 
-pytestmark = pytest.mark.alone
-
 
 def histogram(*microseconds: int) -> list[tuple[int, int]]:
     made = LatencyHistogram()

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from headgate.runtime.task.mailbox import Mailbox, Signal
-
-pytestmark = pytest.mark.alone
 
 
 def test_a_signal_waits_for_nothing_that_has_happened_already() -> None:
@@ -20,6 +19,7 @@ def test_a_signal_waits_for_nothing_that_has_happened_already() -> None:
     assert not signal.wait(0), "several are one, and it was seen"
 
 
+@pytest.mark.alone
 def test_a_signal_that_does_not_come_is_waited_for_no_longer_than_asked() -> None:
     signal = Signal()
     began = time.monotonic()
@@ -67,7 +67,7 @@ def test_no_signal_is_lost_between_two_threads() -> None:
 def test_mail_runs_in_the_order_sent_when_it_is_run() -> None:
     mailbox, ran = Mailbox(), list[int]()
     for number in range(3):
-        mailbox.put(lambda number=number: ran.append(number))  # type: ignore[misc]
+        mailbox.put(partial(ran.append, number))
     assert ran == []
     assert mailbox.wait(0)
     mailbox.run()

@@ -25,8 +25,6 @@ from headgate.transport.tls import server_context
 from tests.hosts import why_no_hosts
 from tests.runtime.middle import CONTROL, DATA, Edit, Loopback, Meddle, Middle, Namespaces, relay
 
-pytestmark = pytest.mark.alone
-
 GROUNDS = ["loopback", "namespaces"]
 if reason := why_no_hosts():
     warnings.warn(f"the man in the middle stands on loopback alone, not between two machines: {reason}", stacklevel=1)
@@ -46,7 +44,7 @@ class Scene:
         self._ground = ground
         self.came = middle.came
         config = hg.Config(
-            registration_timeout=10, segment_size="1 mb", network_memory="32 mb", **{**ground.options, **options}
+            registration_timeout=60, segment_size="1 mb", network_memory="32 mb", **{**ground.options, **options}
         )
         self._env = hg.StreamEnvironment(parallelism=2, config=config, deployment=ground.deployment)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pytest
 
 import headgate as hg
 from headgate.operators.operator import MAX_TIME
 from headgate.runtime.master.job_metrics import merge
 from tests.runtime.jobs import NUMBERS, environment, eventually
-
-pytestmark = pytest.mark.alone
 
 ODD = pa.schema({"odd": pa.int64()})
 SECOND = 1_000_000

@@ -3,74 +3,34 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from headgate.connectors.file_sinks.file_sink import FileSink
-from headgate.errors import CheckpointError, Superseded
+from headgate.connectors.file_sinks.file_sink import FileSink, Mode
+from headgate.errors import CheckpointError, JobCancelled, Superseded
+from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.driver_connectors import DriverConnectors
 from headgate.runtime.checkpointing.resume import LATEST_IF_ANY
 from headgate.runtime.checkpointing.resumption import Resumption
 from headgate.runtime.checkpointing.stored_checkpoints import StoredCheckpoints
+from headgate.spark.dataframe_sink import ForeachDataframeSink
 from headgate.state.checkpoint_storage import CheckpointStorage
-from tests.memory.edits import always, constant, dropped, replaced
-from tests.memory.places import call, condition
+from tests.memory.edits import always, constant, dropped, never, replaced
+from tests.memory.places import call, choice, condition
 from tests.memory.planting import PlantedBug
-from tests.runtime.owner_machine import ROWS, OwnerMachine
-
-
-def run(folder: Path, seed: int) -> OwnerMachine:
-    """Up to three programs and one that ends the job; what happens is drawn. Some name a checkpoint to resume from."""
-    chance = random.Random(seed)
-    failures = {(driver, chance.randint(2, 6)) for driver in range(4) if chance.random() < 0.4}
-    with pytest.MonkeyPatch.context() as patch:
-        machine = OwnerMachine(folder, patch, failures, keep=1 + seed % 3)
-        try:
-            for _ in range(chance.randint(1, 3)):
-                complete = machine.complete() if chance.random() < 0.4 else []
-                machine.start(chance.choice(complete) if complete else LATEST_IF_ANY)
-                for _ in range(chance.randint(1, 6)):
-                    chance.choice(machine.drivers).step(chance.choice([1, 2, 5, 20, 60, 200]))
-                if chance.random() < 0.3:
-                    chance.choice(machine.drivers).lose()
-            favourite = chance.random()
-            machine.end(lambda drivers: drivers[-1] if chance.random() < favourite else chance.choice(drivers))
-        finally:
-            machine.close()
-    return machine
-
-
-def hand_over(folder: Path, first_steps: int, second_steps: int) -> bool:
-    """A program sleeps while its successor takes over, goes on to its end, and then the successor does. Whether the
-    first one slept at all."""
-    with pytest.MonkeyPatch.context() as patch:
-        machine = OwnerMachine(folder, patch)
-        try:
-            first = machine.start()
-            first.step(first_steps)
-            slept = not first.has_ended
-            second = machine.start()
-            second.step(second_steps)
-            first.step(100_000)
-            second.step(100_000)
-            machine.check(machine.newest)
-        finally:
-            machine.close()
-    return slept
-
-
-def hand_overs(folder: Path) -> int:
-    """A grid of them: the least window in which a planted bug shows is 3 steps of the first by 9 of the second. Returns
-    how many there were."""
-    count, first_steps, slept = 0, 1, True
-    while slept:
-        for second_steps in range(5, 50, 8):
-            slept = hand_over(folder / f"{first_steps}-{second_steps}", first_steps, second_steps)
-            count += 1
-        first_steps += 3
-    return count
+from tests.runtime.owner_driver import ROWS
+from tests.runtime.owner_machine import OwnerMachine
+from tests.runtime.owner_orders import (
+    calls_meanwhile,
+    hand_overs,
+    hand_overs_afresh,
+    hunt,
+    looks_meanwhile,
+    lost_while_replacing,
+    run,
+)
 
 
 def test_one_program_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,13 +83,61 @@ def test_a_program_sleeps_while_its_successor_takes_over(tmp_path: Path) -> None
     assert hand_overs(tmp_path) > 150
 
 
+@pytest.mark.parametrize("mode", ["error", "overwrite"])
+def test_a_program_sleeps_while_it_shows_rows_and_another_starts_afresh(tmp_path: Path, mode: Mode) -> None:
+    hand_overs_afresh(tmp_path, mode)
+
+
+def test_a_program_is_lost_that_has_replaced_results(tmp_path: Path) -> None:
+    lost_while_replacing(tmp_path)
+
+
+def test_a_job_runs_while_another_program_looks_for_its_newest_checkpoint(tmp_path: Path) -> None:
+    looks_meanwhile(tmp_path)
+
+
+def test_a_program_sleeps_while_its_function_is_called(tmp_path: Path) -> None:
+    calls_meanwhile(tmp_path)
+
+
+def test_a_program_resumes_from_a_savepoint_and_is_replaced(tmp_path: Path) -> None:
+    """Before each third operation; the savepoint is gone once there is a newer checkpoint."""
+    at, exact, is_over = 1, 0, False
+    while not is_over:
+        with pytest.MonkeyPatch.context() as patch:
+            machine = OwnerMachine(tmp_path / str(at), patch, {("is saved", 0, 1), ("is cancelled late", 0, 1)})
+            machine.start().step(100_000)
+            [savepoint] = machine.saved()
+            second = machine.start(savepoint)
+            second.step(at)
+            is_over = second.has_ended
+            if len(machine.complete()) > 1:
+                machine.delete(savepoint)
+            third = machine.start()
+            third.step(at * 7 % 200)
+            second.step(100_000)
+            third.step(100_000)
+            machine.check(machine.newest)
+            exact += machine.newest.error is None
+        at += 3
+    assert exact > 20
+
+
 def test_three_programs_in_any_order(tmp_path: Path) -> None:
-    ended = [run(tmp_path / str(seed), seed) for seed in range(60)]
-    assert sum(len(machine.drivers) for machine in ended) > 150
-    assert any(isinstance(driver.error, Superseded) for machine in ended for driver in machine.drivers)
-    assert sum(machine.rows() == list(range(ROWS)) for machine in ended) > 50
-    named = [driver for machine in ended for driver in machine.drivers if driver.resume != LATEST_IF_ANY]
+    ended = [run(tmp_path / str(seed), seed) for seed in range(150)]
+    drivers = [driver for machine in ended for driver in machine.drivers]
+    assert len(drivers) > 400
+    assert sum(machine.rows() == list(range(ROWS)) for machine in ended if machine.mode != "append") > 80
+    for mode in get_args(Mode):
+        afresh = [
+            driver for machine in ended if machine.mode == mode for driver in machine.drivers if not driver.resume
+        ]
+        assert {type(None), Superseded} <= {type(driver.error) for driver in afresh}, mode
+    named = [driver for driver in drivers if driver.resume not in (None, LATEST_IF_ANY)]
     assert {type(driver.error) for driver in named} > {CheckpointError}, "some were refused, others were not"
+    assert any(machine.has_deleted and machine.newest.error is None for machine in ended)
+    assert any(isinstance(driver.error, JobCancelled) for driver in drivers)
+    assert sum(machine.calls is not None for machine in ended) > 30
 
 
 BUGS = [
@@ -141,6 +149,18 @@ BUGS = [
     PlantedBug("an owner does not note what it started from", CheckpointStorage.start, dropped(call("note"))),
     PlantedBug("results are not asked what they have shown", DriverConnectors.refuse_repeats,
                always(condition(1, of=2))),
+    PlantedBug("a fresh start keeps checkpoints whose results it removes", CheckpointStorage.start,
+               replaced(choice().condition, "False")),
+    PlantedBug("results are removed that one look finds", FileSink._remove_all,
+               replaced(call("range").argument(1), "1")),
+    PlantedBug("hidden files of a checkpoint do not hinder a fresh start", FileSink.begin,
+               dropped(call("_check_hidden"))),
+    PlantedBug("a start looks for a checkpoint once", Checkpoints._is_prepared, always(condition().operand(2))),
+    PlantedBug("files that another program handed over are gone", ForeachDataframeSink._hand_over,
+               always(condition())),
+    PlantedBug("a function is told its own run", ForeachDataframeSink._run_of, never(choice().condition)),
+    PlantedBug("a savepoint is not among the job's checkpoints", StoredCheckpoints.store,
+               replaced(condition(2, of=2), "THIS and savepoint is None")),
     PlantedBug("a new owner looks for no newer checkpoint", Resumption.find_again, dropped(call("find"))),
 ]  # fmt: skip
 
@@ -149,15 +169,6 @@ BUGS = [
 def test_a_planted_bug_is_caught(bug: PlantedBug, tmp_path: Path) -> None:
     with bug.planted(), pytest.raises(AssertionError):
         hunt(tmp_path)
-
-
-def hunt(folder: Path) -> None:
-    """Drawn orders and the grid of hand-overs, the quick ones first."""
-    for seed in range(10):
-        run(folder / str(seed), seed)
-    hand_overs(folder)
-    for seed in range(10, 1000):
-        run(folder / str(seed), seed)
 
 
 @pytest.mark.soak

@@ -146,6 +146,28 @@ def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, checkpoints: s
     assert hidden(tmp_path) == []
 
 
+def test_two_paused_drivers_wake_up_beside_a_third(tmp_path: Path, checkpoints: str) -> None:
+    """One sleeps before it shows a file, its successor while it stores metadata. They go on in their order."""
+    with (
+        driver(tmp_path, checkpoints, MOMENTS["before a file is shown"]) as first,
+        driver(tmp_path, checkpoints, MOMENTS["while metadata is stored"]) as second,
+    ):
+        newest = job_in(tmp_path, checkpoints).execute_async(resume="latest-if-any")
+        eventually(lambda: completes(checkpoints, 3), 120)
+        for paused in (first, second):
+            paused.send_signal(signal.SIGCONT)
+            _, said = paused.communicate(timeout=120)
+            assert paused.returncode == 1
+            assert re.search("headgate.errors.Superseded: .*another program took over", said)
+            assert said.count(f"process {os.getpid()} on") == 1, said
+        assert newest.status() == "RUNNING"
+    open_gate(tmp_path)
+    newest.wait(120)
+    assert newest.restarts == 0
+    assert committed(tmp_path) == expected()
+    assert hidden(tmp_path) == []
+
+
 def test_the_older_of_two_programs_ends_between_checkpoints(
     tmp_path: Path, checkpoints: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,7 +262,7 @@ def test_what_is_left_of_a_checkpoint_that_was_given_up_is_gone_before_the_next_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or it takes the room that the next one needs."""
-    write, seen = state_upload.write_part, list[list[str]]()  # type: ignore[attr-defined]
+    write, seen = checkpoint_storage.write_part, list[list[str]]()
 
     def full(folder: str, attempt: int, *arguments: Any) -> Any:
         if attempt == 0:
@@ -271,7 +293,7 @@ def test_what_a_killed_driver_left_is_gone_before_its_successor_writes(
     with driver(tmp_path, checkpoints, IN_AN_UPLOAD) as killed:
         killed.kill()
         killed.communicate()
-    left, seen, write = incomplete(tmp_path), list[set[str]](), state_upload.write_part  # type: ignore[attr-defined]
+    left, seen, write = incomplete(tmp_path), list[set[str]](), checkpoint_storage.write_part
     assert left
 
     def looks(*arguments: Any) -> Any:

@@ -14,8 +14,6 @@ from headgate.config import FlowControl
 from tests.runtime.jobs import NUMBERS, counted, endless, environment, eventually
 from tests.runtime.test_barriers import PATIENCE, Door, end
 
-pytestmark = pytest.mark.alone
-
 KEYS = {"out_pool_usage", "in_pool_usage", "input_floating_usage", "input_exclusive_usage"}
 
 

@@ -8,7 +8,7 @@ from headgate.runtime.checkpointing.problems import Problem, sentences
 from tests.runtime.jobs import NUMBERS, counted, environment, error_of
 from tests.runtime.test_sinks_fail import Ledger
 
-GONE = "is gone, and with it rows of a checkpoint; put it back"
+GONE = "is gone, with rows of a checkpoint; put it back"
 THREE = [Problem("sink", name, f"/out/{name}/part-0: {GONE}") for name in ("a", "b", "c")]
 
 

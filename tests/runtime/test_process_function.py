@@ -19,7 +19,7 @@ from headgate.runtime.task.task import Task
 from headgate.runtime.task.time_account import Wait
 from tests.exactly_once import LARGE, SMALL, _rows, attempts, committed, environment, expected
 from tests.runtime.faults import gated, kill, open_gate
-from tests.runtime.jobs import eventually
+from tests.runtime.jobs import eventually, pid_of
 
 
 def windows_by_hand(small: int) -> hg.KeyedProcessFunction:
@@ -61,7 +61,7 @@ def build(env: hg.StreamEnvironment, folder: Path) -> hg.StreamEnvironment:
 def test_state_and_timers_of_a_process_that_is_killed(tmp_path: Path) -> None:
     job = build(environment(tmp_path, hg.LocalDeployment(2, processes=True)), tmp_path).execute_async()
     eventually(lambda: 0 in attempts(tmp_path))
-    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
+    kill(pid_of(job, 1))
     open_gate(tmp_path)
     assert job.wait(60).restarts == 1
     assert committed(tmp_path) == expected()

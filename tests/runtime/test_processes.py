@@ -26,8 +26,6 @@ from tests.runtime.jobs import (
     wait_until_running,
 )
 
-pytestmark = pytest.mark.alone
-
 
 def start(**options: Any) -> hg.JobHandle:
     env = environment(processes=True, **options)
@@ -35,6 +33,7 @@ def start(**options: Any) -> hg.JobHandle:
     return env.execute_async("job")
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("index", [0, 1])
 def test_a_killed_process_is_named(index: int) -> None:
     job = start()
@@ -49,6 +48,7 @@ def test_a_killed_process_is_named(index: int) -> None:
     assert (error.job, job.status()) == ("job", "FAILED")
 
 
+@pytest.mark.alone
 def test_one_of_three_processes_is_killed(tmp_path: Path) -> None:
     """Two peers see it; the error is still about the one that was killed. Nothing is left in the sink's folder."""
     env = environment(processes=True, taskmanagers=3, parallelism=3)
@@ -71,6 +71,7 @@ def test_one_of_three_processes_is_killed(tmp_path: Path) -> None:
     assert files_below(tmp_path) == []
 
 
+@pytest.mark.alone
 def test_a_process_that_is_terminated() -> None:
     job = start()
     wait_until_running(job)
@@ -95,6 +96,7 @@ def test_a_function_that_ends_its_process(code: int) -> None:
     assert f"ended with exit code {code}, as after os._exit({code})" in error.message
 
 
+@pytest.mark.alone
 def test_a_stopped_process_is_missed() -> None:
     job = start(heartbeat_timeout=3.0)
     wait_until_running(job)
@@ -106,6 +108,7 @@ def test_a_stopped_process_is_missed() -> None:
     assert error.message == f"TaskManager 1 (process {pid} on 127.0.0.1) was lost: no heartbeat for 3 s"
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_process_killed_before_it_registers(number: signal.Signals) -> None:
     job = start()
@@ -125,6 +128,7 @@ def test_processes_that_start_too_late() -> None:
     assert error.message.startswith(late)
 
 
+@pytest.mark.alone
 def test_a_large_plan_for_a_process_that_dies_at_once() -> None:
     """The pipe breaks while the plan is being written to it."""
     ballast = os.urandom(4 << 20)

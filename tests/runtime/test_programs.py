@@ -16,8 +16,6 @@ from headgate.runtime.launch.cores import usable_cores
 from tests.ending import END, within
 from tests.runtime.jobs import files_below, pids
 
-pytestmark = pytest.mark.alone
-
 ENVIRON = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 #: Tells when it runs, then reads rows without end.
 DRIVER = """
@@ -65,6 +63,7 @@ def run(script: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRON, check=False)
 
 
+@pytest.mark.alone
 def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> None:
     children = [psutil.Process(pid) for pid in pids(driver.pid).values()]
     assert len(children) == 2
@@ -74,6 +73,7 @@ def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> Non
     assert left == []
 
 
+@pytest.mark.alone
 def test_an_interrupt_from_the_terminal(driver: subprocess.Popen[bytes]) -> None:
     """Ctrl-C goes to the driver's process group. The driver cancels the job; the only traceback is its own."""
     children = [psutil.Process(pid) for pid in pids(driver.pid).values()]

@@ -7,12 +7,9 @@ from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 import headgate as hg
 from tests.exactly_once import build, committed, environment, expected, rows
-
-pytestmark = pytest.mark.alone
 
 
 def test_delays_grow_from_failure_to_failure(tmp_path: Path) -> None:

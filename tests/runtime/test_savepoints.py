@@ -14,10 +14,11 @@ import pytest
 
 import headgate as hg
 from headgate.runtime.taskmanager import state_upload
+from headgate.state import checkpoint_storage
 from headgate.state.checkpoint_storage import load_checkpoint
 from tests.exactly_once import ROWS, committed, environment, expected
 from tests.runtime.faults import build_gated, open_gate
-from tests.runtime.jobs import eventually, numbers, wait_until_running
+from tests.runtime.jobs import eventually, numbers, pid_of, wait_until_running
 
 PATIENCE = 60.0
 
@@ -88,7 +89,7 @@ def test_after_a_failure_the_job_goes_on_from_its_savepoint(tmp_path: Path) -> N
     wait_until_running(job, ROWS // 3)
     job.savepoint(tmp_path / "kept", PATIENCE)
     assert committed(tmp_path)
-    os.kill(job._master._attempt.members[1].pid, signal.SIGKILL)  # type: ignore[arg-type]
+    os.kill(pid_of(job, 1), signal.SIGKILL)
     open_gate(tmp_path)
     assert job.wait(PATIENCE).restarts == 1
     assert committed(tmp_path) == expected()
@@ -98,7 +99,7 @@ def test_a_taskmanager_is_killed_during_a_savepoint(tmp_path: Path) -> None:
     """One stands, so that it cannot take its part, and is killed then."""
     job = build_gated(seldom(tmp_path, hg.LocalDeployment(2, processes=True)), tmp_path).execute_async()
     wait_until_running(job)
-    standing = job._master._attempt.members[0].pid
+    standing = pid_of(job, 0)
     assert standing is not None
     os.kill(standing, signal.SIGSTOP)
     under_way = job._master.savepoint(tmp_path / "kept")
@@ -116,7 +117,7 @@ def test_a_taskmanager_is_killed_during_a_savepoint(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_is_no_failure_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = state_upload.write_part  # type: ignore[attr-defined]
+    write = checkpoint_storage.write_part
 
     def write_part(folder: str, *arguments: Any) -> Any:
         if "kept" in folder:

@@ -21,10 +21,11 @@ from headgate.connectors.file_sinks.file_writer import FileWriter
 from headgate.records.events import CheckpointBarrier
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.taskmanager import state_upload
+from headgate.state import checkpoint_storage
 from headgate.state.checkpoint_storage import load_checkpoint
 from tests.exactly_once import ROWS, committed, environment, expected
 from tests.runtime.faults import build_gated, open_gate
-from tests.runtime.jobs import NUMBERS, eventually, numbers, wait_until_running
+from tests.runtime.jobs import NUMBERS, eventually, numbers, pid_of, wait_until_running
 
 PATIENCE = 60.0
 
@@ -78,7 +79,7 @@ def test_a_taskmanager_is_killed_while_the_job_stops(tmp_path: Path) -> None:
     deployment = hg.LocalDeployment(2, processes=True)
     job = build_gated(seldom(tmp_path, deployment), tmp_path).execute_async()
     wait_until_running(job, ROWS // 3)
-    standing = job._master._attempt.members[0].pid
+    standing = pid_of(job, 0)
     assert standing is not None
     os.kill(standing, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as thread:
@@ -277,7 +278,7 @@ def test_a_socket(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_cannot_be_had_lets_the_job_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = state_upload.write_part  # type: ignore[attr-defined]
+    write = checkpoint_storage.write_part
 
     def write_part(folder: str, *arguments: Any) -> Any:
         if "kept" in folder:

@@ -14,17 +14,16 @@ import headgate as hg
 from headgate.connectors.connector import Sink
 from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.errors import StorageError
-from headgate.runtime.checkpointing import resumption
+from headgate.runtime.checkpointing import resume, resumption
 from headgate.runtime.master import jobmaster
 from headgate.runtime.task import restore
+from headgate.state import checkpoint_files
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.ending import END, within
 from tests.exactly_once import build, committed, environment, expected
 from tests.runtime.faults import Commit, build_gated, committing, gated, kill, open_gate, raises
-from tests.runtime.jobs import eventually
-
-pytestmark = pytest.mark.alone
+from tests.runtime.jobs import eventually, pid_of
 
 PATIENCE = 60.0
 
@@ -75,6 +74,7 @@ def start(folder: Path, door: Door, **options: Any) -> hg.JobHandle:
     return job
 
 
+@pytest.mark.alone
 def test_a_job_is_cancelled_while_metadata_is_being_stored(tmp_path: Path, slow: Door) -> None:
     """What its sinks have written stays, for the checkpoint may be complete: here it is, when all is over."""
     job = start(tmp_path, slow)
@@ -99,17 +99,18 @@ def test_metadata_that_takes_longer_than_the_checkpoint_may(
     """The job starts again from what is stored after all, or goes on."""
     options = {"checkpoint_timeout": "1 s", "tolerable_failed_checkpoints": tolerable}
     job = start(tmp_path, slow, **options)
-    reason = "(checkpoint_timeout); all tasks have acknowledged, but its metadata was not stored by then"
+    reason = "(checkpoint_timeout); all tasks have acknowledged, but the metadata was not stored in time"
     [late] = eventually(lambda: [each for each in job.checkpoints() if reason in str(each.failure)][:1], PATIENCE)
     eventually(lambda: job.status() == ("RUNNING" if tolerable else "RESTARTING"), PATIENCE)
     slow.closed.clear()
     slow.opened.set()
-    eventually(lambda: f"checkpoint {late.checkpoint} is complete, too late to count" in caplog.text, PATIENCE)
+    eventually(lambda: f"checkpoint {late.checkpoint} is complete, but too late to count" in caplog.text, PATIENCE)
     open_gate(tmp_path)
     assert (job.wait(PATIENCE).restarts > 0) == (tolerable == 0)
     assert committed(tmp_path) == expected()
 
 
+@pytest.mark.alone
 def test_a_job_that_waits_for_its_storage_to_start_again_is_cancelled(tmp_path: Path, slow: Door) -> None:
     job = start(tmp_path, slow, checkpoint_timeout="1 s")
     eventually(lambda: job.status() == "RESTARTING", PATIENCE)
@@ -128,6 +129,7 @@ def held_up(folder: Path, door: Door) -> Sink:
     return committing(hg.sinks.parquet(folder / "out"), commit)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("checkpoints", [True, False])
 def test_a_commit_that_does_not_return(tmp_path: Path, door: Door, checkpoints: bool) -> None:
     """Of a checkpoint, or at the end of a job without."""
@@ -154,7 +156,7 @@ def test_a_process_is_lost_during_a_commit_that_takes_long(tmp_path: Path, door:
     env = environment(tmp_path, hg.LocalDeployment(2, processes=True))
     job = build_gated(env, tmp_path, sink=held_up(tmp_path, door)).execute_async()
     assert door.reached.wait(PATIENCE)
-    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
+    kill(pid_of(job, 1))
     eventually(lambda: job.status() == "RESTARTING", PATIENCE)
     door.opened.set()
     open_gate(tmp_path)
@@ -175,6 +177,7 @@ def slow_clean_up(door: Door, monkeypatch: pytest.MonkeyPatch) -> Door:
     return door
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fails: bool) -> None:
     """The end of a job that is cancelled, or fails, does not wait for it; what is visible stays, and it goes on."""
@@ -184,7 +187,7 @@ def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fa
     slow_clean_up.closed.set()
     with within(END):
         if fails:
-            kill(job._master._attempt.members[0].pid)  # type: ignore[arg-type]
+            kill(pid_of(job, 0))
         else:
             job.cancel()
         with pytest.raises(hg.HeadgateError) as caught:
@@ -200,7 +203,7 @@ def test_a_clean_up_that_does_not_return(tmp_path: Path, slow_clean_up: Door, fa
 
 def cannot_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a task that resumes from a checkpoint."""
-    read, calls = restore.read_state, iter(range(1000))  # type: ignore[attr-defined]
+    read, calls = checkpoint_files.read_state, iter(range(1000))
 
     def fails(file: Any) -> Any:
         if next(calls) == 0:
@@ -210,12 +213,13 @@ def cannot_be_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(restore, "read_state", fails)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("cancelled", [True, False])
 def test_storage_stands_while_a_restart_looks_for_a_checkpoint(
     tmp_path: Path, door: Door, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
     """That is seen to meanwhile: a cancel ends the job, and else it starts again when the storage answers."""
-    newest = resumption.newest  # type: ignore[attr-defined]
+    newest = resume.newest
 
     def stands(*arguments: Any) -> Any:
         door.pass_through()

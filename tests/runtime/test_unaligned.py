@@ -16,7 +16,7 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import ROWS, Function, build, committed, environment, expected, none_lost, rows, slow
 from tests.runtime.faults import Pull, gated, holds_uploads, kill, open_gate, taken_by
-from tests.runtime.jobs import eventually
+from tests.runtime.jobs import eventually, pid_of
 
 PATIENCE = 60.0
 SMALL = {"segment_size": 4096, "message_size": 4096}
@@ -62,7 +62,7 @@ def test_killed_while_data_in_flight_are_half_written(tmp_path: Path) -> None:
 def test_a_taskmanager_is_killed(tmp_path: Path) -> None:
     job = pressed(tmp_path, aligned_timeout="10 ms").execute_async()
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
-    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
+    kill(pid_of(job, 1))
     open_gate(tmp_path)
     result = job.wait(PATIENCE)
     assert committed(tmp_path) == expected()
@@ -136,7 +136,7 @@ def test_a_broadcast_in_flight_needs_as_many_subtasks(tmp_path: Path) -> None:
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     job.cancel()
     with pytest.raises(
-        hg.CheckpointError, match="each of 2 subtasks is to get each row once, and this job has 3: resume"
+        hg.CheckpointError, match="each of 2 subtasks must get each row once, and this job has 3: resume"
     ):
         made(3, lambda batch: batch).execute(resume="latest")
     assert made(2, lambda batch: batch).execute(resume="latest").rows_out == 2 * ROWS
@@ -149,7 +149,7 @@ def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
     env = environment(tmp_path, deployment, 2, **SMALL, **mode)
     job = under_pressure(env, tmp_path).execute_async()
     eventually(lambda: latest(tmp_path), PATIENCE)
-    kill(job._master._attempt.members[1].pid)  # type: ignore[arg-type]
+    kill(pid_of(job, 1))
     open_gate(tmp_path)
     assert job.wait(PATIENCE).restarts == 1
     assert none_lost(tmp_path)

@@ -91,5 +91,5 @@ def test_a_new_folder_for_rows_removes_those_of_killed_programs(spark: SparkSess
 
 def test_iterable_refuses_a_dataframe(spark: SparkSession) -> None:
     for given in (spark.range(3), [spark.range(3)]):
-        with pytest.raises(hg.HeadgateError, match=r"is read with hg.sources.dataframe\(df\)"):
-            hg.sources.iterable(given)  # type: ignore[arg-type]
+        with pytest.raises(hg.HeadgateError, match=r"read a Spark DataFrame with hg.sources.dataframe\(df\)"):
+            hg.sources.iterable(given)

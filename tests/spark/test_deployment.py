@@ -111,7 +111,7 @@ def test_workers_draw_different_random_numbers(spark: SparkSession) -> None:
     def draw(_batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.record_batch({"drawn": [np.random.random()]})
 
-    env = hg.StreamEnvironment(spark, parallelism=2)
+    env = hg.StreamEnvironment(spark, parallelism=2, config=PATIENT)
     rows = env.from_source(hg.sources.iterable([pa.record_batch({"n": [n]}) for n in range(2)]))
     drawn = rows.map_batches(draw, schema=pa.schema([("drawn", pa.float64())])).collect()["drawn"].to_pylist()
     assert len(set(drawn)) == 2

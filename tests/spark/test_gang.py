@@ -14,10 +14,12 @@ from headgate.spark.failures import WORKER_DIED
 from headgate.spark.gang import SparkGang, barrier_tasks
 from headgate.spark.slots import reserve_slots
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 #: How long Spark may take to end a gang of stand-ins, seconds. They ignore it, so Spark kills each after a delay.
 OVER_WITHIN = 20.0
+#: The same where other tests run at the same time.
+PATIENCE = 90.0
 
 
 @pytest.fixture(scope="session", params=["local[2]", "local-cluster[2,1,1024]"])
@@ -36,17 +38,18 @@ def test_all_tasks_run_at_once_and_end(start: Callable[..., Any]) -> None:
     assert {fact["host"] for fact in facts} == {"127.0.0.1"}  # the executors' own address
     for task in started.tasks:
         task.order("end")
-    assert started.ended.get(timeout=90) == (None, "")
-    assert started.gang.join(OVER_WITHIN)
+    assert started.ended.get(timeout=PATIENCE) == (None, "")
+    assert started.gang.join(PATIENCE)
 
 
 def test_join_returns_false_while_tasks_run(start: Callable[..., Any]) -> None:
     started = start(2)
     assert not started.gang.join(0.01)
     started.gang.cancel()
-    assert started.gang.join(OVER_WITHIN)
+    assert started.gang.join(PATIENCE)
 
 
+@pytest.mark.alone
 def test_a_cancelled_gang_is_over_in_time(start: Callable[..., Any]) -> None:
     started = start(2)
     began = time.monotonic()
@@ -68,20 +71,21 @@ def test_a_gang_cancelled_before_spark_knows_it_never_starts(spark: SparkSession
     reasons: list[tuple[int | None, str]] = []
     gang = SparkGang(spark, barrier_tasks(spark, main, b"", 2, None), 2, lambda *reason: reasons.append(reason))
     gang.cancel()
-    assert gang.join(OVER_WITHIN)
+    assert gang.join(PATIENCE)
     assert reasons == [(None, "its Spark job was cancelled")]
 
 
 def test_a_task_that_raises_is_named(start: Callable[..., Any]) -> None:
     started = start(2)
     started.tasks[1].order("raise")
-    index, reason = started.ended.get(timeout=OVER_WITHIN)
+    index, reason = started.ended.get(timeout=PATIENCE)
     assert index == 1
     assert reason.startswith("its Python worker raised an error\nTraceback")
     assert reason.endswith("ValueError: the test ordered it")
-    assert started.gang.join(OVER_WITHIN)
+    assert started.gang.join(PATIENCE)
 
 
+@pytest.mark.alone
 def test_a_killed_worker_ends_the_gang(start: Callable[..., Any]) -> None:
     started = start(2)
     began = time.monotonic()
@@ -92,6 +96,7 @@ def test_a_killed_worker_ends_the_gang(start: Callable[..., Any]) -> None:
     assert time.monotonic() - began < OVER_WITHIN
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]"], indirect=True)
 def test_a_killed_executor_ends_the_gang_and_is_replaced(start: Callable[..., Any], spark: SparkSession) -> None:
     started = start(2)

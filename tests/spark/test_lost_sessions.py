@@ -21,8 +21,10 @@ KILLED = """
 import os, signal, time
 import pyarrow as pa
 import headgate as hg
+from headgate.runtime.master import attempt
 from headgate.spark.session import build_session
 
+attempt.EXIT_WORD = 10.0  # on a busy machine Spark says late what it knows
 spark = build_session("{master}", "killed")
 env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(slots_timeout="90 s", {options}))
 numbers = lambda start, n: pa.record_batch({{"n": pa.array(range(start, start + n), pa.int64())}})

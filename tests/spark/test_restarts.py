@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 from tests.exactly_once import attempts, committed, environment, expected
 from tests.runtime.faults import build_gated, kill, open_gate
-from tests.runtime.jobs import eventually
+from tests.runtime.jobs import eventually, pid_of
 
 
 @pytest.mark.parametrize(
@@ -20,9 +20,9 @@ def test_a_worker_and_an_executor_are_killed(spark: SparkSession, tmp_path: Path
     env = environment(tmp_path, spark, slots_timeout="90 s", registration_timeout="90 s")
     job = build_gated(env, tmp_path).execute_async()
     eventually(lambda: 0 in attempts(tmp_path), 90)
-    kill(job._master._attempt.members[0].pid)  # type: ignore[arg-type]
+    kill(pid_of(job, 0))
     eventually(lambda: 1 in attempts(tmp_path), 90)
-    executor = psutil.Process(job._master._attempt.members[0].pid).parent().parent()  # its parent is PySpark's daemon
+    executor = psutil.Process(pid_of(job, 0)).parent().parent()  # its parent is PySpark's daemon
     executor.kill()  # its workers live a moment longer, and could finish the job meanwhile
     eventually(lambda: job.restarts == 2, 90)
     open_gate(tmp_path)

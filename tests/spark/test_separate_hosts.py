@@ -49,7 +49,7 @@ spark.stop()
 
 if reason := why_no_hosts():
     warnings.warn(f"no cluster of separate machines is tried: {reason}", stacklevel=1)
-pytestmark = [pytest.mark.alone, pytest.mark.skipif(bool(reason), reason=reason)]
+pytestmark = pytest.mark.skipif(bool(reason), reason=reason)
 
 
 @dataclass

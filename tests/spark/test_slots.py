@@ -161,7 +161,7 @@ def test_a_job_whose_slots_other_spark_jobs_hold_says_why_it_waits(spark: SparkS
     try:
         eventually(lambda: sum(stage.numActiveTasks for stage in active_stages(spark)) == 3, 90)
         env = hg.StreamEnvironment(spark, parallelism=2, config=Config(registration_timeout="500 ms"))
-        why = r"TaskManager 0, TaskManager 1 did not register .* Spark has not started their tasks, for other"
+        why = r"TaskManager 0, TaskManager 1 did not register .* Spark has not started their tasks, because other"
         with pytest.raises(hg.TaskManagerLost, match=why):
             env.from_source(hg.sources.iterable([pa.record_batch({"n": [1]})])).collect()
     finally:

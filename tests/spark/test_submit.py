@@ -34,8 +34,8 @@ def test_a_submitted_script_runs_a_job(tmp_path: Path) -> None:
     script.write_text(SCRIPT)
     own = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     own |= {"PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    submit = Path(pyspark.__path__[0], "bin", "spark-submit")
-    command = [submit, "--master", "local[2]", "--conf", "spark.ui.enabled=false", script]
-    done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)  # type: ignore[arg-type]
+    submit = str(Path(pyspark.__path__[0], "bin", "spark-submit"))
+    command = [submit, "--master", "local[2]", "--conf", "spark.ui.enabled=false", str(script)]
+    done = subprocess.run(command, env=own, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == "local[2] [{'rows': 2, 'half_sum': 1225}]\n"

@@ -320,7 +320,7 @@ def test_notes_that_cannot_be_removed_are_tried_again(
         for checkpoint in (1, 2, 3):
             make_checkpoint(owner, checkpoint)
             owner.retain()
-    assert "what older owners noted is left" in caplog.text
+    assert "the notes of older owners are left" in caplog.text
     assert notes_of(storage) == {1, 2}
     owner.retain()
     assert notes_of(storage) == {2}
@@ -398,7 +398,7 @@ def test_a_torn_file_is_named_and_the_checkpoint_before_is_used(
 def test_the_error_names_a_missing_file(storage: CheckpointStorage) -> None:
     [file] = make_checkpoint(storage, 1).files
     os.remove(file.path)
-    with pytest.raises(CheckpointError, match=re.escape(f"{file.path}: cannot be read, it is not there")):
+    with pytest.raises(CheckpointError, match=re.escape(f"{file.path}: cannot be read, it does not exist")):
         read_state(file)
     with pytest.raises(CheckpointError, match="is no completed checkpoint, it has no _metadata"):
         storage.load(storage.folder_of(2))
@@ -407,9 +407,9 @@ def test_the_error_names_a_missing_file(storage: CheckpointStorage) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        ("[]", "is no metadata of a checkpoint"),
-        ('{"format": "parquet"}', "is no metadata of a checkpoint"),
-        ('{"format": "headgate checkpoint", "version": 3}', "has version 3, this Headgate reads 1 to 2"),
+        ("[]", "is not the metadata of a checkpoint"),
+        ('{"format": "parquet"}', "is not the metadata of a checkpoint"),
+        ('{"format": "headgate checkpoint", "version": 3}', "has version 3, and this Headgate reads 1 to 2"),
     ],
 )
 def test_the_error_says_what_is_wrong_with_foreign_metadata(
@@ -434,7 +434,9 @@ def deep(levels: int) -> Any:
 def test_the_error_names_metadata_that_is_no_json(storage: CheckpointStorage, content: bytes) -> None:
     make_checkpoint(storage, 1)
     Path(storage.folder_of(1), "_metadata").write_bytes(content)
-    with pytest.raises(CheckpointError, match="chk-1/_metadata: is torn, or no metadata of a checkpoint; start from"):
+    with pytest.raises(
+        CheckpointError, match="chk-1/_metadata: is torn, or is not the metadata of a checkpoint; start from"
+    ):
         storage.load(storage.folder_of(1))
 
 
@@ -480,7 +482,9 @@ def test_the_error_names_the_wrong_place_in_metadata(
         inner = inner[step]
     inner[place[-1]] = value
     path.write_bytes(sealed(body))
-    with pytest.raises(CheckpointError, match=rf"chk-1/_metadata: is no metadata of a checkpoint: checkpoint.*{says}"):
+    with pytest.raises(
+        CheckpointError, match=rf"chk-1/_metadata: is not the metadata of a checkpoint: checkpoint.*{says}"
+    ):
         storage.load(storage.folder_of(1))
 
 
@@ -492,7 +496,7 @@ def test_metadata_of_another_checkpoint_or_job_are_not_taken(storage: Checkpoint
         other.load(other.folder_of(1))
     assert load_checkpoint(other.folder_of(1)).job == "delays", "named, it can be used"
     shutil.copytree(storage.folder_of(1), storage.folder_of(2))
-    with pytest.raises(CheckpointError, match="chk-2/_metadata: is that of checkpoint 1, which is not its folder's"):
+    with pytest.raises(CheckpointError, match="chk-2/_metadata: describes checkpoint 1, not that of its folder"):
         storage.load(storage.folder_of(2))
 
 
@@ -516,7 +520,7 @@ def test_only_the_link_to_a_checkpoint_is_removed(storage: CheckpointStorage, tm
 def test_a_value_that_json_cannot_hold_is_refused(storage: CheckpointStorage) -> None:
     for value in (b"bytes", float("nan"), {1, 2}, deep(70), deep(900)):
         metadata = metadata_of(storage, 1, (Finished({"read#0": value}),))
-        with pytest.raises(CheckpointError, match="checkpoint 1: what a source or sink keeps is not plain"):
+        with pytest.raises(CheckpointError, match="checkpoint 1: a source or sink keeps a value that JSON cannot hold"):
             storage.complete(metadata)
     assert ids(storage) == []
     storage.complete(metadata_of(storage, 1, (Finished({"read#0": {10: "ten", 9: "nine"}}),)))

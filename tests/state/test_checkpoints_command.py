@@ -89,7 +89,7 @@ def test_verify(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], 
     Path(file.path).write_bytes(b"other!")
     written = tmp_path / "report.json"
     assert main(["checkpoints", "verify", storage.folder, "--json", str(written)]) == 1
-    said = f"{file.path}: was changed after it was written, its checksum is another; start from another checkpoint"
+    said = f"{file.path}: was changed after it was written: its checksum differs; start from another checkpoint"
     assert said in capsys.readouterr().out
     assert [each["problems"] for each in json.loads(written.read_text())] == [[], [], [said]]
     Path(storage.folder_of(2), "_metadata").write_text("{")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -20,19 +20,20 @@ from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.s3_service import S3Service
 from tests.state.checkpoints import make_checkpoint
 
-pytestmark = pytest.mark.alone
-
 #: No service that is not there may take longer, seconds. Most of it is `pyarrow.fs`, which tries for six.
 SOON = 30.0
+
+
+PassedOn = Callable[[], Iterable[bytes]]
 
 
 def refuse(status: str, code: str, times: int) -> Any:
     """A fault: the first conditional puts are answered so."""
     left = [times]
 
-    def fault(environ: dict[str, Any], passed_on: Any, start_response: Any) -> Iterable[bytes]:
+    def fault(environ: dict[str, Any], passed_on: PassedOn, start_response: Any) -> Iterable[bytes]:
         if "HTTP_IF_NONE_MATCH" not in environ or not left[0]:
-            return passed_on()  # type: ignore[no-any-return]
+            return passed_on()
         left[0] -= 1
         start_response(status, [("Content-Type", "application/xml")])
         return [f"<Error><Code>{code}</Code><Message>as planned</Message></Error>".encode()]
@@ -71,9 +72,9 @@ def test_an_answer_that_is_lost_leaves_no_owner_in_doubt(s3: S3Service) -> None:
     path = f"{s3.bucket()}/x"
     lost: list[bool] = []
 
-    def fault(environ: dict[str, Any], passed_on: Any, _start_response: Any) -> Iterable[bytes]:
+    def fault(environ: dict[str, Any], passed_on: PassedOn, _start_response: Any) -> Iterable[bytes]:
         if "HTTP_IF_NONE_MATCH" not in environ or lost:
-            return passed_on()  # type: ignore[no-any-return]
+            return passed_on()
         lost.append(True)
         list(passed_on())
         environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
@@ -87,9 +88,9 @@ def test_an_answer_that_is_lost_leaves_no_owner_in_doubt(s3: S3Service) -> None:
 def test_a_service_that_ignores_the_condition_is_refused(s3: S3Service) -> None:
     """It would let two programs own a folder."""
 
-    def fault(environ: dict[str, Any], passed_on: Any, _start_response: Any) -> Iterable[bytes]:
+    def fault(environ: dict[str, Any], passed_on: PassedOn, _start_response: Any) -> Iterable[bytes]:
         environ.pop("HTTP_IF_NONE_MATCH", None)
-        return passed_on()  # type: ignore[no-any-return]
+        return passed_on()
 
     bucket = s3.bucket()
     with s3.failing(fault), pytest.raises(ConfigError, match=r"/job: the service replaced .*ignores If-None-Match"):
@@ -121,10 +122,10 @@ def test_what_older_programs_noted_is_read_once(s3: S3Service) -> None:
     """A job that was started a thousand times takes checkpoints as quickly as one that was started twice."""
     read: list[str] = []
 
-    def fault(environ: dict[str, Any], passed_on: Any, _start_response: Any) -> Iterable[bytes]:
+    def fault(environ: dict[str, Any], passed_on: PassedOn, _start_response: Any) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] == "GET" and environ["PATH_INFO"].endswith(".note"):
             read.append(environ["PATH_INFO"].rpartition("/")[2])
-        return passed_on()  # type: ignore[no-any-return]
+        return passed_on()
 
     bucket = s3.bucket()
     with s3.failing(fault):
@@ -167,23 +168,27 @@ def check(first: str = "", bucket: str = "s3://bucket", **environ: str) -> str:
     return done.stdout
 
 
+@pytest.mark.alone
 def test_credentials_that_are_missing_are_named(s3: S3Service) -> None:
     said = check(AWS_ENDPOINT_URL=s3.endpoint, AWS_EC2_METADATA_DISABLED="true")
     assert "StorageError s3://bucket/x/job" in said
     assert "Unable to locate credentials" in said
 
 
+@pytest.mark.alone
 def test_an_endpoint_that_is_not_there_is_named(s3: S3Service) -> None:
     said = check(**{**s3.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
     assert "StorageError s3://bucket/x/job" in said
     assert "Could not connect to the endpoint URL" in said
 
 
+@pytest.mark.alone
 def test_the_endpoint_for_s3_alone_comes_first_for_both_libraries(s3: S3Service) -> None:
     both = {"AWS_ENDPOINT_URL_S3": s3.endpoint, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
     assert check(bucket=s3.bucket(), **{**s3.environ, **both}) == ""
 
 
+@pytest.mark.alone
 def test_without_boto3_the_error_names_the_extra(s3: S3Service) -> None:
     said = check(first="sys.modules['boto3'] = None", **s3.environ)
     assert said == "ConfigError checkpoints on S3 need boto3: pip install 'headgate[s3]'\n"

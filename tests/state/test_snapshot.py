@@ -100,7 +100,7 @@ def test_state_of_another_operator_names_what_differs() -> None:
         ours.check_same(theirs)
     assert caught.value.message == (
         "the state in the checkpoint is that of another operator: every is 6 us there and 5 us here; column 'sum' is "
-        "missing there and double here; column 'mean' is int64 there and missing here. Change it back, "
+        "missing there and double here; column 'mean' is int64 there and missing here. Change the operator back, "
         "or start without the checkpoint"
     )
     ours.check_same(Snapshot(values=ours.values))

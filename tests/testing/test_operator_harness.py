@@ -170,7 +170,7 @@ def test_an_error_of_a_function_names_the_operator() -> None:
     ],
 )
 def test_a_function_that_adds_no_or_several_operators_is_refused(operator: Any) -> None:
-    with pytest.raises(hg.PlanError, match="is to add one operator to the stream; for more of them use Pipeline"):
+    with pytest.raises(hg.PlanError, match="must add one operator to the stream; for several use Pipeline"):
         OperatorHarness(operator, schema=ROWS)
 
 

@@ -254,7 +254,6 @@ def test_a_timeout_at_the_end_of_the_input_names_the_step() -> None:
 
     class Forever(hg.KeyedProcessFunction):
         def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> None:
-            assert ctx.timestamp is not None
             ctx.register_event_time_timer(ctx.timestamp)
 
         def on_timer(self, time: int, ctx: hg.ProcessContext) -> None:

@@ -27,7 +27,6 @@ class Away(hg.KeyedProcessFunction):
         else:
             ctx.register_processing_time_timer(ctx.processing_time + 3_600_000_000)
         self.visits.update(self.visits.value(0) + 1)
-        assert ctx.timestamp is not None
         self.due.update(ctx.timestamp + 600_000_000)
         ctx.register_event_time_timer(self.due.value())
         if row["at"] < at("0 s"):

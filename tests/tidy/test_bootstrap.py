@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.alone
-
 BOOTSTRAP = Path(__file__).parents[2] / "scripts" / "bootstrap"
 
 

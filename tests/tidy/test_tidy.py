@@ -126,9 +126,31 @@ def test_the_example_in_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 20
 
 
-def test_tests_with_a_time_limit_run_alone() -> None:
-    """So a busy machine cannot make them fail."""
-    texts = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").rglob("test_*.py")}
-    timed = {path for path, text in texts.items() if re.search(r"^\s*with .*\bwithin\(", text, re.MULTILINE)}
-    assert len(timed) > 10
-    assert sorted(path for path in timed if "pytest.mark.alone" not in texts[path]) == []
+def _bounding(tree: ast.Module) -> set[str]:
+    """Return the functions and classes that bound a time by `within`, themselves or in what they use, by name."""
+    used = {
+        node.name: {getattr(part, kind, None) for part in ast.walk(node) for kind in ("id", "attr", "arg")}
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+    }
+    found = {"within"}
+    while more := {name for name, names in used.items() if names & found} - found:
+        found |= more
+    return found
+
+
+def test_tests_that_bound_the_time_of_an_end_run_alone() -> None:
+    """Others cannot fail because the machine is busy."""
+    bounding: dict[str, bool] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        if "from tests.ending import" not in (text := path.read_text()):
+            continue
+        tree = ast.parse(text)
+        of_module = any("mark.alone" in ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign))
+        names = _bounding(tree)
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and node.name in names:
+                marks = map(ast.unparse, node.decorator_list)
+                bounding[f"{path.name}::{node.name}"] = of_module or "pytest.mark.alone" in marks
+    assert len(bounding) > 50
+    assert [name for name, alone in sorted(bounding.items()) if not alone] == []

@@ -17,8 +17,6 @@ from headgate.transport.control_link import MAX_FRAME, MAX_TEXT, Codec, ControlL
 from headgate.transport.network_thread import NetworkThread
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
 
-pytestmark = pytest.mark.alone
-
 LONG = 1000.0
 #: Any JSON is a message.
 JSON = Codec(lambda message: json.dumps(message).encode(), json.loads)
@@ -189,7 +187,7 @@ def test_what_the_other_end_would_refuse_is_not_sent(
 ) -> None:
     """It ended the link, and the sender did not know why."""
     one, other = ends
-    with pytest.raises(TooLong, match=f"the most is {MAX_FRAME}, {MAX_TEXT} of them text"):
+    with pytest.raises(TooLong, match=f"at most {MAX_FRAME} bytes are allowed, and at most {MAX_TEXT} bytes of text"):
         one.link.send(message, payload)
     one.link.send({"type": "next"})
     assert other.heard.get(timeout=PATIENCE) == ({"type": "next"}, b"")
@@ -201,7 +199,7 @@ def test_what_the_other_end_would_refuse_is_not_sent(
         (struct.pack(">II", 7, 0), "a frame of 7 bytes"),
         (struct.pack(">II", 20, 13), "a frame of 20 bytes"),
         (struct.pack(">II", MAX_FRAME + 1, 2), f"a frame of {MAX_FRAME + 1} bytes"),
-        (struct.pack(">II", MAX_FRAME, MAX_TEXT + 1), f"a frame of {MAX_FRAME} bytes, {MAX_TEXT + 1} of text"),
+        (struct.pack(">II", MAX_FRAME, MAX_TEXT + 1), f"a frame of {MAX_FRAME} bytes, {MAX_TEXT + 1} of them text"),
         (frame(b"", b"pay"), "a payload of 3 bytes without a message"),
         (frame(b"{"), "Expecting property name"),
     ],

@@ -42,10 +42,8 @@ from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
 from headgate.transport.tls import LinkSocket
-from tests.exchange.link import write_bytes
+from tests.exchange.link import buffers_in, write_bytes
 from tests.transport.conftest import OF_TASKMANAGER, PATIENCE, PLAIN, MakeNetwork, on
-
-pytestmark = pytest.mark.alone
 
 SCHEMA = pa.schema({"n": pa.int64()})
 
@@ -424,10 +422,10 @@ def test_a_stalled_consumer_stops_the_producer_and_only_it(make: MakePair) -> No
         if polled is None:
             pair.wait()
         elif polled[0] == 0:
-            kept += polled[1]  # type: ignore[arg-type]
+            kept += buffers_in(polled)
         else:
             seen += 1
-            recycle_all(polled[1])  # type: ignore[arg-type]
+            recycle_all(buffers_in(polled))
     assert writer._due.has(0)
     assert not writer.is_available
     assert 1 <= len(kept) <= 2 + 2, "no more than its exclusive and all floating buffers"
@@ -441,7 +439,7 @@ def test_what_credit_covers_crosses_without_another_word(make: MakePair, segment
     pair = make(segment=segment, exclusive=count, cap=count)
     end = pair.connect()
     go_on = threading.Event()
-    pair.consumer.network.post(lambda: bool(go_on.wait(3 * PATIENCE)))  # type: ignore[arg-type]
+    pair.consumer.network.post(lambda: bool(go_on.wait(3 * PATIENCE)))
     assert write_bytes(pair.producer.partition, 0, bytes(count * segment)) == count * segment
     deadline = time.monotonic() + PATIENCE
     while segment > 64 and not on(pair.producer.network, lambda: end._wants_write):
@@ -681,7 +679,7 @@ def test_credit_for_a_producer_that_does_not_read_gathers(network_of: MakeNetwor
                 if polled is None:
                     assert mailbox.wait(PATIENCE), "stuck: no task is woken"
                 else:
-                    recycle_all(polled[1])  # type: ignore[arg-type]
+                    recycle_all(buffers_in(polled))
                     taken += 1
         unsent = on(consumer.network, lambda: len(consumer.end._outgoing))
         assert 0 < unsent <= channels * len(encode(AddCredit(1, 0))), "one message of each channel at most"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+from functools import partial
 from types import SimpleNamespace
 
 import psutil
@@ -12,8 +13,6 @@ import pytest
 
 from headgate.transport.network_thread import NetworkThread
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
-
-pytestmark = pytest.mark.alone
 
 
 class Reader:
@@ -50,7 +49,7 @@ def test_work_of_several_threads_keeps_the_order_of_each(network: NetworkThread)
 
     def post(which: int) -> None:
         for number in range(500):
-            network.post(lambda number=number: ran[which].append(number))  # type: ignore[misc]
+            network.post(partial(ran[which].append, number))
 
     threads = [threading.Thread(target=post, args=(which,)) for which in range(2)]
     for thread in threads:
@@ -64,14 +63,14 @@ def test_work_of_several_threads_keeps_the_order_of_each(network: NetworkThread)
 def test_work_may_post_work(network: NetworkThread) -> None:
     ran: list[str] = []
     done = threading.Event()
-    network.post(lambda: network.post(lambda: (ran.append("second"), done.set())))  # type: ignore[arg-type]
+    network.post(lambda: network.post(lambda: (ran.append("second"), done.set())))
     assert done.wait(PATIENCE)
     assert ran == ["second"]
 
 
 def test_wakes_are_coalesced_while_the_thread_is_busy(network: NetworkThread) -> None:
     busy, go_on, sent = threading.Event(), threading.Event(), []
-    network.post(lambda: (busy.set(), go_on.wait(PATIENCE)))  # type: ignore[arg-type]
+    network.post(lambda: (busy.set(), go_on.wait(PATIENCE)))
     assert busy.wait(PATIENCE)
 
     class Counting:
@@ -86,7 +85,7 @@ def test_wakes_are_coalesced_while_the_thread_is_busy(network: NetworkThread) ->
     network._wake_out = Counting()  # type: ignore[assignment]
     ran: list[int] = []
     for number in range(1000):
-        network.post(lambda number=number: ran.append(number))  # type: ignore[misc]
+        network.post(partial(ran.append, number))
     go_on.set()
     on(network, lambda: None)
     assert len(sent) <= 3
@@ -129,7 +128,7 @@ def test_timers_run_in_the_order_of_their_times(network: NetworkThread) -> None:
     done = threading.Event()
 
     def set_timers() -> None:
-        network.call_later(0.02, lambda: (ran.append("late"), done.set()))  # type: ignore[arg-type]
+        network.call_later(0.02, lambda: (ran.append("late"), done.set()))
         network.call_later(0.0, lambda: ran.append("first"))
         network.call_later(0.01, lambda: ran.append("early"))
         network.call_later(-1.0, lambda: ran.append("overdue"))
@@ -143,7 +142,7 @@ def test_timers_of_one_time_run_in_the_order_set(network: NetworkThread, monkeyp
     ran: list[int] = []
     monkeypatch.setattr("headgate.transport.network_thread.time", SimpleNamespace(monotonic=lambda: 50.0))
     for number in range(20):
-        network.call_later(0.0, lambda number=number: ran.append(number))  # type: ignore[misc]
+        network.call_later(0.0, partial(ran.append, number))
     on(network, lambda: None)
     on(network, lambda: None)
     monkeypatch.undo()
@@ -153,7 +152,7 @@ def test_timers_of_one_time_run_in_the_order_set(network: NetworkThread, monkeyp
 def test_an_error_of_one_link_does_not_silence_the_others(
     network: NetworkThread, caplog: pytest.LogCaptureFixture
 ) -> None:
-    network.post(lambda: 1 // 0)  # type: ignore[arg-type]
+    network.post(lambda: 1 // 0)
     assert on(network, lambda: 7) == 7
     assert [record.getMessage() for record in caplog.records] == ["error on the network thread"]
     assert caplog.records[0].exc_info is not None
@@ -163,7 +162,7 @@ def test_an_error_of_one_link_does_not_silence_the_others(
 def test_stop_comes_after_the_work_posted_so_far(network_of: MakeNetwork) -> None:
     network, ran = network_of("stopping"), list[int]()
     for number in range(10):
-        network.post(lambda number=number: ran.append(number))  # type: ignore[misc]
+        network.post(partial(ran.append, number))
     network.stop(PATIENCE)
     assert ran == list(range(10))
     assert not network._runner.is_alive()
@@ -239,6 +238,6 @@ def test_a_socket_with_bytes_inside_is_ready_for_a_link_that_reads(network: Netw
     on(network, lambda: None)
     assert held.masks == [selectors.EVENT_READ] * 3
     for sock in (ours, other):
-        on(network, lambda sock=sock: network.unregister(sock))  # type: ignore[misc]
+        on(network, partial(network.unregister, sock))
     for sock in (ours, theirs, other, sender):
         sock.close()

@@ -6,7 +6,7 @@ import errno
 import queue
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -48,7 +48,7 @@ class Door:
 
 
 @pytest.fixture
-def door(network: NetworkThread):  # type: ignore[no-untyped-def]
+def door(network: NetworkThread) -> Iterator[Door]:
     door = Door(network)
     yield door
     door.close()
@@ -203,7 +203,11 @@ def test_a_connection_that_times_out_is_tried_again(network: NetworkThread, monk
     ("credentials", "kind", "reason"),
     [
         (Credentials(b"k" * 16, 1, b"secret"), DATA_LINK, "the peer refused the connection: another job"),
-        (Credentials(b"j" * 16, 2, b"secret"), DATA_LINK, "the peer refused the connection: attempt 2, here 1"),
+        (
+            Credentials(b"j" * 16, 2, b"secret"),
+            DATA_LINK,
+            "the peer refused the connection: attempt 2, but the listener has 1",
+        ),
         (OURS, CONTROL_LINK, "the peer refused the connection: wrong kind of link"),
         (Credentials(b"j" * 16, 1, b"guess"), DATA_LINK, "the peer does not know this job's secret"),
     ],
@@ -322,7 +326,7 @@ def test_silence_ends_both_sides_of_a_handshake(network: NetworkThread, monkeypa
 def test_the_deadline_does_not_hit_a_link_that_was_made(
     network: NetworkThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    later: list[object] = []
+    later: list[Callable[[], None]] = []
     monkeypatch.setattr(network, "call_later", lambda delay, work: later.append(work))
     door = Door(network)
     ours = dial(network, ("127.0.0.1", door.server.port))
@@ -330,7 +334,7 @@ def test_the_deadline_does_not_hit_a_link_that_was_made(
     assert isinstance(ours, socket.socket)
     assert len(later) == 3
     for work in later:
-        on(network, work)  # type: ignore[arg-type]
+        on(network, work)
     assert ours.fileno() > 0
     assert theirs.fileno() > 0
     ours.close()
@@ -357,7 +361,7 @@ def test_who_only_connects_is_dropped_when_too_many_do_and_others_come_in(
 
 
 def test_short_lived_peers_leave_nothing_behind(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    later: list[object] = []
+    later: list[Callable[[], None]] = []
     monkeypatch.setattr(network, "call_later", lambda delay, work: later.append(work))
     door = Door(network)
     for _ in range(5):
@@ -388,7 +392,7 @@ class FullTable(socket.socket):
 
 
 def test_no_descriptor_left_does_not_burn_the_core(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
-    later: list[object] = []
+    later: list[Callable[[], None]] = []
     monkeypatch.setattr(network, "call_later", lambda delay, work: later.append(work))
     table = FullTable(fileno=listen("127.0.0.1", None).detach())
     server = Server(network, table, OURS, DATA_LINK, lambda sock, peer: None)
@@ -400,12 +404,12 @@ def test_no_descriptor_left_does_not_burn_the_core(network: NetworkThread, monke
             on(network, bool)  # a turn of the thread, which looks at all that is ready
         assert table.asked == 1
         table.full = False
-        on(network, later.pop())  # type: ignore[arg-type]
+        on(network, later.pop())
         while not later:  # the deadline of the handshake
             on(network, bool)
     on(network, server.close)
     on(network, server._listen)  # the pause ends after the close
-    on(network, later.pop())  # type: ignore[arg-type]
+    on(network, later.pop())
 
 
 def test_a_server_that_was_never_started_can_be_closed(network: NetworkThread) -> None:

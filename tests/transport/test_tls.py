@@ -26,8 +26,6 @@ from headgate.transport.sockets import Dial, Server, listen
 from headgate.transport.tls import LinkSocket, TlsSocket, client_context, server_context
 from tests.transport.conftest import OF_DRIVER, OF_TASKMANAGER, PATIENCE, PLAIN, on
 
-pytestmark = pytest.mark.alone
-
 OF_OTHER_DRIVER, OF_OTHER_TASKMANAGER = (
     dataclasses.replace(PLAIN, identity=identity) for identity in certificates.issue()
 )

@@ -1,1 +1,1 @@
-"""The API for users: its calls build a plan and give it to the runtime."""
+"""The API for users. Its calls build a plan, and pass the plan to the runtime."""

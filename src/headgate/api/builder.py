@@ -1,6 +1,7 @@
-"""The graph while the user writes it. Nodes are immutable; the builder replaces a node when the user changes it.
+"""`GraphBuilder`: the graph while the user's program writes it.
 
-Where the user does not choose a partitioning, `GraphBuilder.graph` does, since parallelism may change until then.
+Nodes are immutable; the builder replaces a node when the user changes it. If the user does not choose a partitioning,
+`GraphBuilder.graph` chooses one. It does so last, because the parallelism may change before.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, St
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """The node that rows come from, and how they are partitioned.
+    """The node that rows come from, and the partitioning of these rows.
 
     A `partitioning` of None means forward if both nodes have the same parallelism, and rebalance otherwise. `tag` names
     a side output of the source.
@@ -28,7 +29,7 @@ class Upstream:
 
 
 class GraphBuilder:
-    """All nodes that the user has written so far, by id. The inputs of a node have smaller ids than the node.
+    """All nodes that the user's program has added so far, by id. The inputs of a node have smaller ids than the node.
 
     `parallelism` is the default parallelism of a node.
     """
@@ -42,7 +43,7 @@ class GraphBuilder:
         return self._nodes[node_id]
 
     def add(self, name: str, inputs: Iterable[Upstream] = (), **fields: Any) -> int:
-        """Add a node and return its id. `fields` are those of `Node`. Raises PlanError if a forward edge is wrong."""
+        """Add a node and return its id. `fields` are fields of `Node`. Raises PlanError if a forward edge is wrong."""
         node = Node(id=len(self._nodes), name=name, **fields)
         self._nodes[node.id] = node
         self._inputs[node.id] = tuple(inputs)
@@ -50,7 +51,7 @@ class GraphBuilder:
         return node.id
 
     def change(self, node_id: int, **fields: Any) -> None:
-        """Change fields of a node. Raises PlanError and changes nothing if a forward edge would no longer fit."""
+        """Change fields of a node. If a forward edge would no longer fit, change nothing and raise PlanError."""
         before = self._nodes[node_id]
         self._nodes[node_id] = dataclasses.replace(before, **fields)
         try:
@@ -74,7 +75,7 @@ class GraphBuilder:
             if node_id not in reached:
                 reached.add(node_id)
                 waiting.extend(part.source for part in self._inputs[node_id])
-        return sorted(reached)  # ids grow from inputs to outputs
+        return sorted(reached)  # a node's id is greater than the ids of its inputs
 
     def graph(self, sinks: Iterable[int]) -> StreamGraph:
         """Return the part of the graph that `sinks` need. Raises PlanError if two of its nodes share a uid."""
@@ -105,8 +106,10 @@ class GraphBuilder:
 
 
 def _with_unique_names(nodes: list[Node]) -> list[Node]:
-    """Number the names that occur more than once: the second `filter` becomes `filter#2`. Users find an operator by its
-    name in metrics and errors."""
+    """Return the nodes with unique names: the second `filter` becomes `filter#2`.
+
+    Users find an operator by its name in metrics and errors.
+    """
     given_names = {node.name for node in nodes}
     used: set[str] = set()
     renamed = []

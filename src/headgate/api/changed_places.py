@@ -1,9 +1,9 @@
-"""Find the variables and attributes of the program that a function's bytecode changes, and the methods that it calls.
+"""Finds the variables and attributes of the program that a function changes, and the methods that the function calls.
 
-The code is read, never run. `Walk` follows values over an abstract stack. An entry of this stack is the place that a
-value came from, or None. So it finds `seen.append(x)`, `seen[key] = x`, `del seen[key]`, `seen[key].append(x)`,
-`seen += [x]`, `total += 1`, `self.rows.append(x)` and the like, also in inner functions and lambdas. It does not find
-the change of a value that the function has given a second name.
+`Walk` reads the function's bytecode, but never runs it. It follows values over an abstract stack. An entry of this
+stack is the place that a value came from, or None. `Walk` finds `seen.append(x)`, `seen[key] = x`, `del seen[key]`,
+`seen[key].append(x)`, `seen += [x]`, `total += 1`, `self.rows.append(x)` and similar changes. It also finds them in
+inner functions and lambdas. It does not find the change of a value that the function has given a second name.
 """
 
 from __future__ import annotations
@@ -24,15 +24,16 @@ _CHANGING: Final = {
     *("intersection_update", "move_to_end", "pop", "popitem", "popleft", "remove", "reverse", "rotate", "setdefault"),
     *("sort", "subtract", "symmetric_difference_update", "update"),
 }
-#: Instructions that change a container, and its depth in the stack, from 1.
+#: Instructions that change a container, and the depth of the container in the stack, counted from 1.
 _STORES: Final = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
-#: Instructions that load or rebind a variable: True for one of an outer function, False for one of the module.
+#: Instructions that load or rebind a variable. True means a variable of an outer function, False a variable of the
+#: module.
 _LOADS: Final = {"LOAD_GLOBAL": False, "LOAD_DEREF": True}
 _REBINDS: Final = {"STORE_GLOBAL": False, "STORE_DEREF": True}
 _ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
-#: Instructions that do not change the top of the stack, apart from what they remove.
+#: Instructions that remove entries from the stack or leave it as it is. They push nothing.
 _NEUTRAL: Final = ("POP_", "STORE_", "DELETE_", "NOP", "RESUME", "EXTENDED_ARG", "KW_NAMES", "JUMP", "NOT_TAKEN")
-#: Instructions after which the next one does not run.
+#: Instructions after which the next instruction does not run.
 _ENDS: Final = {
     *("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
     *("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE"),
@@ -40,17 +41,19 @@ _ENDS: Final = {
 
 
 class Walk:
-    """A walk over the instructions of a function from first to last, and then over those of its inner functions.
+    """A walk over the instructions of a function from first to last, and then over its inner functions.
 
-    `changed` are the places that they change. `called` are the methods of the program's objects that they call.
+    `changed` are the places that the functions change. `called` are the methods of the program's objects that they
+    call.
     """
 
     def __init__(self, function: FunctionType, cells: Mapping[str, Place], owner: Place | None) -> None:
-        """Walk over the function. `cells` are its variables of outer functions; `owner` is the object of a method."""
+        """Walk over the function. `cells` are the variables of outer functions that it uses; `owner` is the object of a
+        method."""
         self._module = function.__module__
         self._globals = function.__globals__
         self.changed: list[Place] = []
-        #: Each method with its object.
+        #: Each called method, with its object.
         self.called: list[tuple[FunctionType, Place]] = []
         first = function.__code__.co_varnames[:1] if function.__code__.co_argcount else ()
         own = {} if owner is None else dict.fromkeys(first, owner)
@@ -96,7 +99,7 @@ class Walk:
         effect = dis.stack_effect(instruction.opcode, argument, jump=False)
         if name in _LOADS:
             stack += [None] * (effect - 1) + [self._variable(instruction.argval, _LOADS[name])]
-        elif loads := name.count("LOAD_FAST"):  # 3.13 has instructions that load two, or store one and load one
+        elif loads := name.count("LOAD_FAST"):  # on 3.13 it may load two variables, or store one and load one
             del stack[len(stack) + effect - loads :]
             names = instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval]
             stack += [self._own.get(local) for local in names[-loads:]]
@@ -114,14 +117,14 @@ class Walk:
             self._stack = []
 
     def _result(self, instruction: dis.Instruction) -> Place | None:
-        """Return the place of the value that the instruction pushes: an attribute, or for an item its container."""
+        """Return the place of the value that the instruction pushes. The place of an item is its container."""
         if instruction.opname in _ATTRIBUTES:
             return self._attribute(instruction.argval)
         is_item = instruction.opname == "BINARY_SUBSCR" or instruction.argrepr == "[]"
         return _container(self._top(2)) if is_item else None
 
     def _attribute(self, name: str) -> Place | None:
-        """Return an attribute of the value on top of the stack. Note it if it is a method."""
+        """Return an attribute of the value on top of the stack. If the attribute is a method, add it to `called`."""
         owner = self._top(1)
         if owner is None:
             return None

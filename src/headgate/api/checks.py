@@ -1,6 +1,6 @@
-"""Checks of the user's arguments, at the call that gets them. Each raises a PlanError that says what to do.
+"""Checks of the user's arguments, made in the call that gets them. Each check raises a PlanError with advice.
 
-The first argument of a check is the name of the user's call, for the message.
+The first argument of a check is the name of the user's call, for the error message.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from headgate.errors import PlanError
 from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.records.arrow import plain_schema
 
-#: The most subtasks of one operator: as in Flink, the largest number of key groups.
+#: The most subtasks of one operator. As in Flink, it is the largest number of key groups.
 MAX_PARALLELISM = 32768
 
 
 def check_columns(call: str, columns: Iterable[object], schema: pa.Schema) -> tuple[str, ...]:
-    """Return the columns as a tuple, if all of them are in `schema` and none is named twice."""
+    """Return the columns as a tuple. Raises PlanError if a column is not in `schema` or is named twice."""
     names = []
     for column in columns:
         if not isinstance(column, str):
@@ -34,15 +34,15 @@ def check_columns(call: str, columns: Iterable[object], schema: pa.Schema) -> tu
 
 
 def check_named(call: str, unnamed: Sequence[object], example: str) -> None:
-    """Raise PlanError for a result without a name. Users name results by giving them as keyword arguments."""
+    """Raise PlanError for a result without a name. Users name a result when they pass it as a keyword argument."""
     if unnamed:
         raise PlanError(f"{call}: {unnamed[0]!s} has no name; each result is given by its name: {example}")
 
 
 def check_schema(call: str, schema: object) -> pa.Schema:
-    """Return the schema, if rows can have it: an Arrow schema with different names, none of them reserved.
+    """Return the schema of rows. Raises PlanError if it is not an Arrow schema, or has a repeated or a reserved name.
 
-    Columns of dictionaries, runs and views become plain columns, because rows travel in that form.
+    Columns of dictionaries, runs and views become plain columns, because tasks exchange rows in this form.
     """
     if not isinstance(schema, pa.Schema):
         raise PlanError(f"{call}: schema= must be a pyarrow.Schema of the rows that come out, not {schema!r}")
@@ -55,12 +55,12 @@ def check_schema(call: str, schema: object) -> pa.Schema:
     plain = plain_schema(schema)
     for field in plain:
         if "run_end_encoded<" in str(field.type) or "dictionary<" in str(field.type):
-            raise PlanError(f"{call}: column {field.name!r} is {field.type}; decode what is inside it to values")
+            raise PlanError(f"{call}: column {field.name!r} is {field.type}; decode it to plain values")
     return schema if plain.types == schema.types else plain
 
 
 def as_columns(argument: str, names: object) -> list[Any]:
-    """Return columns as a list. The user may give one name or several."""
+    """Return column names as a list. The user may give one name or several."""
     if isinstance(names, str):
         return [names]
     if not isinstance(names, Iterable):
@@ -69,7 +69,7 @@ def as_columns(argument: str, names: object) -> list[Any]:
 
 
 def check_sides(call: str, side_outputs: object) -> dict[str, pa.Schema]:
-    """Return the schemas of side outputs by their tags."""
+    """Return the schemas of side outputs by tag."""
     if side_outputs is None:
         return {}
     if not isinstance(side_outputs, Mapping):
@@ -87,7 +87,7 @@ def check_names(call: str, names: Iterable[str]) -> None:
 
 
 def check_expressions(call: str, expressions: Mapping[str, object]) -> None:
-    """Check that the values are SQL strings, and their names are not reserved."""
+    """Check that the values are SQL strings, and that no name is reserved."""
     check_names(call, expressions)
     for name, text in expressions.items():
         if not isinstance(text, str):
@@ -95,7 +95,7 @@ def check_expressions(call: str, expressions: Mapping[str, object]) -> None:
 
 
 def check_parallelism(call: str, parallelism: object, most: int | None) -> int:
-    """Return the parallelism, if it is from 1 to `most` (the option `max_parallelism`)."""
+    """Return the parallelism. Raises PlanError if it is not from 1 to `most`, which is the option `max_parallelism`."""
     if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
         raise PlanError(f"{call}: parallelism must be a whole number of at least 1, not {parallelism!r}")
     if parallelism > (most or MAX_PARALLELISM):
@@ -107,7 +107,7 @@ def check_parallelism(call: str, parallelism: object, most: int | None) -> int:
 
 
 def check_label(subject: str, label: object) -> str:
-    """Return a name that the user gives to an operator, a job or a side output."""
+    """Return a name that the user gives to an operator, a job or a side output. Raises PlanError for an empty name."""
     if not isinstance(label, str) or not label.strip():
         raise PlanError(f"{subject} must be a string that is not empty, not {label!r}")
     return label

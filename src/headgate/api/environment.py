@@ -1,4 +1,4 @@
-"""`StreamEnvironment`: it makes streams, and runs the plan."""
+"""`StreamEnvironment`: makes streams, and runs the plan."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 class StreamEnvironment(OtherNames):
     """The start of every program: it makes streams from sources, and runs jobs.
 
-    `StreamEnvironment(spark)` runs jobs as tasks of that Spark session. It never stops the session.
-    `StreamEnvironment()` runs them in processes of this machine: one for each slot, up to the number of cores.
+    `StreamEnvironment(spark)` runs jobs as tasks of this Spark session. It never stops the session.
+    `StreamEnvironment()` runs jobs in processes of this machine: one process for each slot, up to the number of cores.
     `deployment` chooses another place, for example `hg.LocalDeployment(processes=False)` for threads of this process.
-    `parallelism` is the number of subtasks of each operator that has no parallelism of its own. `config` are the
-    options of its jobs. A program need not close the environment. Raises PlanError or ConfigError for wrong arguments.
+    `parallelism` is the number of subtasks of each operator that has no parallelism of its own. `config` has the
+    options of the jobs. A program need not close the environment. Raises PlanError or ConfigError for wrong arguments.
 
     >>> env = hg.StreamEnvironment(parallelism=2)
     """
@@ -102,17 +102,17 @@ class StreamEnvironment(OtherNames):
         `name` is the job's name in messages, and the folder of its checkpoints. `resume` is the checkpoint to resume
         from:
 
-        - a path or URI: that checkpoint or savepoint;
-        - "latest": the newest one that a job of this name has in `checkpoint_dir`;
-        - "latest-if-any": the same, or none if there is none;
-        - None: none, so that the job starts with its first row. `headgate run --from` overrides this argument.
+        - a path or URI: the checkpoint or savepoint there;
+        - "latest": the newest checkpoint or savepoint of a job of this name in `checkpoint_dir`;
+        - "latest-if-any": the same, but the job starts with its first row if there is no checkpoint;
+        - None: the job starts with its first row. `headgate run --from` overrides this argument.
 
-        If a sink has already shown rows from after the checkpoint, the job raises CheckpointError. With
-        `allow_duplicates` it runs, and these rows appear twice. A job with an unbounded source ends when it fails or
-        when Ctrl-C cancels it.
+        If a sink has already made rows from after the checkpoint visible, `execute` raises CheckpointError. With
+        `allow_duplicates` the job runs, and these rows appear twice. A job with an unbounded source ends when it fails
+        or when Ctrl-C cancels it.
 
         A program that starts or resumes a job takes it over. If an older program still runs a job of this name with
-        this `checkpoint_dir`, that job ends with Superseded.
+        this `checkpoint_dir`, the older program's job ends with Superseded.
 
         >>> collected = hg.sinks.collect()
         >>> sink = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}]])).sink_to(collected)
@@ -137,7 +137,8 @@ class StreamEnvironment(OtherNames):
         return self._jobs.start(name, resume, allow_duplicates)
 
     def explain(self) -> None:
-        """Print the plan of the next run: its tasks, the exchanges between them, and the number of their subtasks.
+        """Print the plan of the next run: its tasks, the number of subtasks of each task, and the exchanges between
+        tasks.
 
         If no sink was added since the last run, print the plan of the last run.
 
@@ -152,7 +153,8 @@ class StreamEnvironment(OtherNames):
 
 
 def _check_session(spark: Any) -> None:
-    """Raise PlanError for what is no Spark session, and ConfigError for a session that cannot run a job."""
+    """Raise PlanError for an object that is not a Spark session, and ConfigError for a session that cannot run a
+    job."""
     kinds = {f"{kind.__module__}.{kind.__name__}" for kind in type(spark).__mro__}
     if not kinds & {"pyspark.sql.session.SparkSession", "pyspark.sql.connect.session.SparkSession"}:
         given = f"a {type(spark).__name__}" if isinstance(spark, Config) else repr(spark)
@@ -166,9 +168,9 @@ def _check_session(spark: Any) -> None:
 
 
 def _source_of(given: object) -> str:
-    """Return what to write in place of an argument that is no source."""
+    """Return advice for an argument that is not a source."""
     if type(given).__module__.startswith("pyspark."):
-        return "for a DataFrame of Spark write from_source(hg.sources.dataframe(df))"
+        return "for a Spark DataFrame write from_source(hg.sources.dataframe(df))"
     if isinstance(given, (list, tuple, pa.RecordBatch)) or is_frame(given):
         return "write from_source(hg.sources.iterable(...)) for rows, batches or a frame"
     if isinstance(given, (str, os.PathLike)):

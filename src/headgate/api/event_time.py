@@ -1,4 +1,4 @@
-"""How event time passes through operators: as a column of the rows.
+"""Event time is a column of the rows. This file has the rules for this column in the operators of a plan.
 
 - `filter`, `with_columns` and `lookup` keep the column.
 - A `select` without the column keeps it as a hidden column, so that a window may follow. Functions, sinks and results
@@ -24,20 +24,20 @@ _KEEP_IN_UNION = "whose streams must all have the same event-time column"
 
 
 def visible(schema: pa.Schema) -> pa.Schema:
-    """Return the columns that the user can see: all but the hidden one."""
+    """Return the columns that the user can see: all columns except the hidden column."""
     index = schema.get_field_index(HIDDEN_COLUMN)
     return schema if index < 0 else schema.remove(index)
 
 
 def after_function(event_time: EventTime | None, output: pa.Schema) -> EventTime | None:
-    """Return the event time of a function's output: None unless the output still has the column, as a timestamp."""
+    """Return the event time of a function's output, or None if the output has no longer the column as a timestamp."""
     if event_time is None or event_time.column not in output.names:
         return None
     return event_time if pa.types.is_timestamp(output.field(event_time.column).type) else None
 
 
 def common(streams: list[tuple[EventTime | None, pa.Schema]]) -> EventTime | None:
-    """Return the event time of a union. It is None unless all streams have the same column with the same type."""
+    """Return the event time of a union. Return None if the streams do not all have the same column of the same type."""
     event_time = streams[0][0]
     if event_time is None or any(other != event_time for other, _ in streams):
         return None
@@ -58,14 +58,15 @@ def check_still_time(call: str, event_time: EventTime | None, output: pa.Schema)
 
 
 def required(call: str, event_time: EventTime | None, graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> EventTime:
-    """Return the event time. Raises PlanError if it is None, and says at which operator it was lost."""
+    """Return the event time. Raises PlanError if there is no event time, and names the operator at which it was
+    lost."""
     if event_time is None:
         raise PlanError(f"{call}: there is no event time; {_why_missing(graph, inputs)}")
     return event_time
 
 
 def on_null_time(graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> Literal["error", "late"]:
-    """Return what a null event time means below these inputs: an error, unless a source's watermark says "late"."""
+    """Return "late" if the watermark of a source above these inputs has `on_null_time="late"`, otherwise "error"."""
     watermarks = [graph[node_id].watermark for node_id in graph.with_all_above(part.source for part in inputs)]
     return "late" if any(mark is not None and mark.on_null_time == "late" for mark in watermarks) else "error"
 
@@ -95,6 +96,6 @@ def _remedy(node: Node, before: EventTime) -> str:
     if node.attributes["kind"] == "union":
         return _KEEP_IN_UNION
     if node.attributes["kind"] == "aggregate":
-        return "for a running aggregate's rows have none; use windows there too"
+        return "because a running aggregate's rows have no event time; use windows there too"
     column = "" if before.column == HIDDEN_COLUMN else f" {before.column!r}"
     return f"whose result must keep the event-time column{column} as a timestamp"

@@ -1,4 +1,4 @@
-"""Show a plan as text: which operators share a task, which exchanges there are, and how many subtasks run."""
+"""Shows a plan as text: the operators of each task, the number of its subtasks, and the exchanges between tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headgate.plan.job_graph import JobGraph, JobVertex
 
 
 def describe(graph: JobGraph) -> str:
-    """Return the plan as text: a line for each task (a chain of operators), and below it the exchanges that it reads:
+    """Return the plan as text: one line for each task (a chain of operators), then the exchanges that the task reads:
 
     ```
     1  csv -> filter                    x2
@@ -32,7 +32,7 @@ def _place(graph: JobGraph, vertex_id: int) -> int:
 
 
 def _chain(vertex: JobVertex, node: Node) -> str:
-    """Return `a -> b`, or `a -> [b -> c, d]` if two operators read the rows of `a`."""
+    """Return a chain as text: `a -> b`, or `a -> [b -> c, d]` if two operators read the rows of `a`."""
     tags = (None, *node.sides)
     below = [_side(tag) + _chain(vertex, user) for tag in tags for user in vertex.chained_consumers(node.id, tag)]
     if not below:

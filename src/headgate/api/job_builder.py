@@ -1,4 +1,4 @@
-"""Build jobs from the streams and sinks that a program has added to its plan."""
+"""`JobBuilder`: builds jobs from the streams and sinks that a program has added to its plan."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _NO_SINK = (
 )
 
 
-#: Set by `headgate run --from`: the checkpoint that the script's jobs resume from.
+#: The environment variable that `headgate run --from` sets: the checkpoint that the script's jobs resume from.
 RESUME: Final = "HEADGATE_FROM"
-#: Set by `headgate run --allow-duplicates`.
+#: The environment variable that `headgate run --allow-duplicates` sets.
 ALLOW_DUPLICATES: Final = "HEADGATE_ALLOW_DUPLICATES"
 
 
@@ -49,7 +49,7 @@ class JobBuilder:
     def __init__(self, config: Config, parallelism: int, spark: Any, deployment: Deployment | None) -> None:
         self.graph = GraphBuilder(parallelism)
         self.config = config
-        #: Nodes of the sinks that the next run will run.
+        #: The nodes of the sinks that the next run will run.
         self.pending: list[int] = []
         self._last_run: list[int] = []
         self._sinks: list[Sink] = []
@@ -57,18 +57,20 @@ class JobBuilder:
         self._deployment = deployment
 
     def add_sink(self, rows: PlannedRows, sink: Sink) -> int:
-        """Add a sink for the next run and return its node. Raises PlanError if the sink already has a stream."""
+        """Add a sink to the next run, and return its node. Raises PlanError if the sink already belongs to a stream."""
         if any(sink is other for other in self._sinks):
-            raise PlanError("sink_to: this sink object takes another stream already; make a second one, or use union()")
+            raise PlanError(
+                "sink_to: this sink object already takes another stream; make a second sink, or use union()"
+            )
         sink.configure(self.config, self._spark)
         self._sinks.append(sink)
         self.pending.append(self._sink_node(rows, sink))
         return self.pending[-1]
 
     def start(self, name: str, resume: str | None, allow_duplicates: bool) -> JobHandle:
-        """Start a job of the sinks that were added since the last run. Raises PlanError if there are none.
+        """Start a job of the sinks that were added since the last run. Raises PlanError if no sink was added.
 
-        The options of `headgate run` win over `resume` and `allow_duplicates`.
+        The options of `headgate run` override `resume` and `allow_duplicates`.
         """
         if not self.pending:
             raise PlanError(_NO_SINK)
@@ -77,17 +79,17 @@ class JobBuilder:
         return self._submit(self._last_run, name, os.environ.get(RESUME) or resume, allow_duplicates)
 
     def explain(self) -> str:
-        """Return the plan of the next run as text; if that has no sinks, the plan of the last run."""
+        """Return the plan of the next run as text. If the next run has no sinks, return the plan of the last run."""
         sinks = self.pending or self._last_run
         if not sinks:
             raise PlanError(_NO_SINK)
         return describe(build_job_graph(self.graph.graph(sinks)))
 
     def collect(self, rows: PlannedRows, limit: int | None) -> pa.Table:
-        """Run a job that computes these rows, and return them.
+        """Run a job that computes these rows, and return the rows.
 
-        Without a limit, the job also runs the pending sinks, which were added since the last run. With a limit, it
-        computes these rows alone and returns at most `limit` of them.
+        Without a limit, the job also runs the pending sinks, which were added since the last run. With a limit, the job
+        computes only these rows, and the call returns at most `limit` rows.
         """
         collected = CollectSink(limit)
         sink = self._sink_node(rows, collected)
@@ -111,7 +113,8 @@ class JobBuilder:
     def readable(self, table: Any) -> Any:
         """Return a lookup table in a form that every subtask can read.
 
-        A Spark DataFrame becomes files, and a frame of pandas or polars an Arrow table. Other tables stay as they are.
+        A Spark DataFrame becomes files. A frame of pandas or polars becomes an Arrow table. Other tables stay as they
+        are.
         """
         if is_frame(table):
             return as_table(table, "lookup: the frame")
@@ -140,7 +143,7 @@ class JobBuilder:
     def _submit(
         self, sinks: list[int], name: str, resume: str | None = None, allow_duplicates: bool = False
     ) -> JobHandle:
-        from headgate.runtime.master.job import submit  # loaded while TaskManagers' processes start
+        from headgate.runtime.master.job import submit  # import it here, while the TaskManagers' processes start
 
         graph = self.graph.graph(sinks)
         if self.config.is_batch:
@@ -165,9 +168,9 @@ class JobBuilder:
 
 
 def default_name(connector: Source | Sink) -> str:
-    """Return the default name of a source's or sink's node: the name of the call in `hg.sources` or `hg.sinks`.
+    """Return the default name of the node of a source or sink: the name of the function in `hg.sources` or `hg.sinks`.
 
-    So a ForEachBatchSink is `for_each_batch`, and what reads or writes CSV files is `csv`.
+    The name of a ForEachBatchSink is `for_each_batch`. The name of a source or sink of CSV files is `csv`.
     """
     if isinstance(connector, FileSink):
         return connector.format_name

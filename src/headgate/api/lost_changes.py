@@ -1,16 +1,17 @@
-"""Warn of functions that change a variable of the program, but run in other processes, on copies of the variable.
+"""Warns of functions that change a variable of the program, but run in other processes, on copies of the variable.
 
-Without the warning such a change is lost silently. It is one of these:
+Without the warning, such a change would be lost silently. These are such changes:
 
 - a change of a list, dict, set or array in a variable;
 - a new value for a variable;
 - a change of an attribute of an object in a variable.
 
-The search covers the job's function, and the functions of the same module and the methods that it calls (see
-`headgate.api.changed_places`).
+The search covers the user's function, the methods that it calls, and the functions of its module that it calls. See
+`headgate.api.changed_places`.
 
-A process may build what it needs for itself. So there is no warning for a variable that is None before, for a name that
-begins with an underscore, or for an object that only the job's function has: the program could not read it afterwards.
+A process may also build an object for its own use. There is therefore no warning for a variable that is None before the
+job, or a name that begins with an underscore. There is also no warning for an object that only the user's function has:
+the program cannot read it after the job.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _HOOKS: Final = ("open", "process", "process_element", "on_timer", "close")
 
 
 def warn_of_lost_changes(graph: StreamGraph) -> None:
-    """Issue one warning for each function and variable, at the line of the program that runs the job."""
+    """Issue one warning for each pair of function and variable, at the line of the program that runs the job."""
     for node in graph.nodes:
         for function in _functions(node):
             for name, variable, kind in sorted(changes(function)):
@@ -60,9 +61,9 @@ def _functions(node: Node) -> Iterator[Any]:
 
 
 def changes(function: Any) -> set[tuple[str, str, str]]:
-    """Return the variables of the program that a function changes, as far as its code shows.
+    """Return the variables of the program that a function changes, as far as the function's code shows.
 
-    Each is a triple: the name of the changing function, the name of the variable, and the type of its value.
+    Each result is a triple: the name of the changing function, the name of the variable, and the type of its value.
     """
     search = _Search()
     search.at(function)
@@ -70,7 +71,7 @@ def changes(function: Any) -> set[tuple[str, str, str]]:
 
 
 class _Search:
-    """A search through a function and all functions that it calls. It visits each of them once."""
+    """A search through a function and all functions that it calls. The search visits each function once."""
 
     def __init__(self) -> None:
         self.changes: set[tuple[str, str, str]] = set()
@@ -119,7 +120,7 @@ def _cells(function: FunctionType) -> dict[str, Place]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             cells[name] = place_of_cell(name, cell.cell_contents)
-        except ValueError:  # not yet bound
+        except ValueError:  # the variable is not yet bound
             continue
     return cells
 
@@ -133,7 +134,7 @@ def _helpers(function: FunctionType, cells: dict[str, Place]) -> Iterator[Functi
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a function's code, and that of its inner functions, lambdas and comprehensions."""
+    """Yield the code of a function, and the code of its inner functions, lambdas and comprehensions."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -141,7 +142,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _level_of_program() -> int:
-    """Return the `stacklevel` for `warnings.warn` in the caller that shows the first frame outside of Headgate."""
+    """Return the `stacklevel` with which the caller's `warnings.warn` shows the first frame outside of Headgate."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("headgate."):
         level, frame = level + 1, frame.f_back

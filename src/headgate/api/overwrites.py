@@ -1,4 +1,4 @@
-"""Check that a sink with mode="overwrite" does not remove files that the same job reads or writes."""
+"""Checks that a sink with mode="overwrite" does not remove files that the same job reads or writes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from headgate.plan.graph import Node, StreamGraph
 
 
 def check_overwrites(graph: StreamGraph, checkpoint_dir: str | None) -> None:
-    """Raise PlanError if a sink empties a folder that the job also needs: with its checkpoints, with files that it
-    reads, or with the results of another sink."""
+    """Raise PlanError if a sink empties a folder that the job also needs.
+
+    The job needs a folder with its checkpoints, with files that it reads, or with the results of another sink.
+    """
     sinks = [(node.name, node.sink) for node in graph.nodes if isinstance(node.sink, FileSink)]
     for name, sink in sinks:
         if sink.replaces:
@@ -32,8 +34,8 @@ def _check_checkpoints(name: str, sink: FileSink, checkpoint_dir: str | None) ->
         return
     if f"{absolute(checkpoint_dir).rstrip('/')}/".startswith(f"{sink.path.rstrip('/')}/"):
         raise PlanError(
-            f"sink {name!r} empties {sink.path} when the job starts, and its checkpoints are in {checkpoint_dir}; give "
-            "them a folder of their own"
+            f"sink {name!r} empties {sink.path} when the job starts, and the job's checkpoints are in "
+            f"{checkpoint_dir}; give the checkpoints a folder of their own"
         )
 
 
@@ -61,6 +63,7 @@ def _read_by(node: Node) -> Sequence[DataFile]:
         tables = [argument for argument in node.operator.args if isinstance(argument, TableFile)]
         return [DataFile(LocalFileSystem(), str(table.path), 0) for table in tables]
     if node.source is not None:
-        with suppress(SourceError):  # the source raises it again when it is prepared, with the operator's name
+        # The source raises this error again in `prepare`, and the runtime then adds the operator's name.
+        with suppress(SourceError):
             return node.source.files()
     return ()

@@ -1,4 +1,5 @@
-"""The rows at one place of a plan, and the operators that may follow. The classes for users are in `stream`."""
+"""`PlannedRows`: the rows at one place of a plan, and the operators that may follow. The users' classes are in
+`stream`."""
 
 from __future__ import annotations
 
@@ -27,14 +28,16 @@ from headgate.operators.rows import (
 from headgate.operators.sql.expressions import HIDDEN_COLUMN, column_expression
 from headgate.plan.graph import FORWARD, TO_ONE, EventTime, Partitioning, Side
 
-#: One subtask processes all rows of a global key; others would have nothing to do.
+#: The partitioning by one global key. One subtask then processes all rows; other subtasks would have no work.
 _GLOBAL_KEY = Partitioning("key_group")
 
 
 @dataclass(frozen=True, eq=False)
 class PlannedRows:
-    """The rows at one place of a plan: their inputs, which say how they are partitioned, their columns, and their event
-    time. `schema` also has the hidden column."""
+    """The rows at one place of a plan: their inputs, their columns, and their event time.
+
+    The inputs include the partitioning of the rows. `schema` includes the hidden column.
+    """
 
     graph: GraphBuilder
     inputs: tuple[Upstream, ...]
@@ -50,7 +53,7 @@ class PlannedRows:
         sides: Mapping[str, Side] | None = None,
         **attributes: Any,
     ) -> PlannedRows:
-        """Add an operator, and return its output."""
+        """Add an operator that reads these rows, and return its output."""
         node_id = self.graph.add(
             kind,
             self.inputs,
@@ -80,13 +83,14 @@ class PlannedRows:
         return self.then(kind, partial(operator, fn, output, schemas), output, event_time, sides)
 
     def filter(self, condition: Any, *, by_row: bool) -> PlannedRows:
-        """Keep the rows for which a condition of the user's is true. `by_row` says that it is a function of one row."""
+        """Keep the rows for which the user's condition is true. With `by_row`, the condition is a function of one
+        row."""
         predicate = filter_predicate(condition, self.schema, by_row)
         operator = partial(FilterRows if by_row else Filter, predicate, self.schema)
         return self.then("filter", operator, self.schema, self.event_time)
 
     def project(self, kind: str, columns: Columns) -> PlannedRows:
-        """Compute columns. If the event-time column is not among them, keep it as the hidden column."""
+        """Compute columns. If the event-time column is not one of them, keep it as the hidden column."""
         event_time = self.event_time
         if event_time is not None and event_time.column not in dict(columns):
             columns += ((HIDDEN_COLUMN, column_expression(event_time.column, self.schema)),)
@@ -96,7 +100,8 @@ class PlannedRows:
         return self.then(kind, partial(Project, columns, schema), schema, event_time)
 
     def side_output(self, tag: str) -> PlannedRows:
-        """Return the side output `tag` of the last operator. Raises PlanError if there is none."""
+        """Return the side output `tag` of the last operator. Raises PlanError if the operator has no such side
+        output."""
         node = self.graph[self.last("side_output")]
         if self.inputs[0].tag is not None:
             raise PlanError(
@@ -106,14 +111,14 @@ class PlannedRows:
         if check_label("side_output: the tag", tag) not in node.sides:
             known = f"it has {listed(node.sides)}" if node.sides else "it has none"
             raise PlanError(
-                f"side_output: {node.name!r} has no side output {tag!r}; {known}; functions declare theirs with "
+                f"side_output: {node.name!r} has no side output {tag!r}; {known}; functions declare side outputs with "
                 "side_outputs={tag: schema}, windows with late_output(tag)"
             )
         side = node.sides[tag]
         return PlannedRows(self.graph, (Upstream(node.id, tag=tag),), side.schema, side.event_time)
 
     def union(self, others: Sequence[PlannedRows]) -> PlannedRows:
-        """Return these rows and those of the others as one. Raises PlanError if their columns differ."""
+        """Return these rows and the rows of the others as one stream. Raises PlanError if the columns differ."""
         for other in others:
             self._check_union(other)
         parts = (self, *others)
@@ -135,14 +140,16 @@ class PlannedRows:
         return PlannedRows(self.graph, self._with_schema(schema, "project"), schema, None)
 
     def last(self, call: str) -> int:
-        """Return the node of the last operator. Raises PlanError for a union, which is no operator."""
+        """Return the node of the last operator. Raises PlanError for a union, which is not an operator."""
         if len(self.inputs) > 1:
-            raise PlanError(f"{call}: a union is no operator of its own; call it on the streams before union()")
+            raise PlanError(f"{call}: a union is not an operator; call {call} on the streams before union()")
         return self.inputs[0].source
 
     def parallelism_below(self) -> int:
-        """Return the default parallelism of the next operator: the environment's, unless the partitioning needs
-        another."""
+        """Return the default parallelism of the next operator.
+
+        The partitioning may need a certain number of subtasks. Otherwise it is the environment's parallelism.
+        """
         for part in self.inputs:
             if part.partitioning == FORWARD:
                 return self.graph[part.source].parallelism
@@ -151,7 +158,7 @@ class PlannedRows:
         return self.graph.parallelism
 
     def _with_schema(self, schema: pa.Schema, kind: str) -> tuple[Upstream, ...]:
-        """Return the inputs with only the columns of `schema`. Each gets a projection before the partitioning."""
+        """Return the inputs with only the columns of `schema`. Each input gets a projection before its partitioning."""
         if self.schema.equals(schema):
             return self.inputs
         operator = partial(Project, select_expressions(self.schema, *schema.names), schema)
@@ -178,7 +185,7 @@ class PlannedRows:
             if mine is None or its is None or (mine.name, mine.type) != (its.name, its.type):
                 raise PlanError(
                     f"union: columns must be the same, in the same order: here {_column(mine)}, there {_column(its)}; "
-                    "use select() to make them so"
+                    "use select() to make them equal"
                 )
 
 

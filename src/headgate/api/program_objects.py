@@ -1,6 +1,6 @@
-"""Find what a program can read after its job has ended: its variables, and attributes of the objects in them.
+"""Finds what a program can read after its job has ended: variables, and attributes of the objects in variables.
 
-The search runs none of the user's code: no property, and no `__getattr__`.
+The search never runs the user's code, such as a property or `__getattr__`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from types import FrameType, FunctionType, MemberDescriptorType, ModuleType, SimpleNamespace
 from typing import Any, Final
 
-#: Methods in which an object builds, in each process, what is not pickled with it.
+#: The methods in which an object builds, in each process, the attributes that are not pickled with it.
 _BUILDS: Final = ("open", "__setstate__")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Place:
-    """A variable of the program such as `seen`, or an attribute of an object in one such as `counter.rows`."""
+    """A variable of the program such as `seen`, or an attribute of an object in a variable, such as `counter.rows`."""
 
     name: str
     value: Any
-    #: Whether the program can read it after the job. It cannot read an object that only the job's function has.
+    #: Whether the program can read the value after the job. It cannot read an object that only the user's function has.
     is_readable: bool = True
 
     @property
@@ -33,23 +33,26 @@ class Place:
 
     @property
     def is_data(self) -> bool:
-        """Whether the value is data of the program. None is not: a function that finds None often builds what its
-        process needs."""
+        """Whether the value is data of the program.
+
+        None is not data: a function that finds None often builds an object for its own process.
+        """
         return self.value is not None and not callable(self.value) and not isinstance(self.value, ModuleType)
 
     def attribute(self, name: str, module: str) -> Place | None:
         """Return an attribute that the program can read, or None.
 
-        Names that begin with an underscore do not count, nor do attributes that the object builds in each process.
-        `module` is the module of the function that uses the attribute.
+        Returns None for a name that begins with an underscore, and for an attribute that the object builds in each
+        process. `module` is the module of the function that uses the attribute.
         """
         if not self.is_readable or name.startswith("_") or not self._is_of(module) or name in _built(self.value):
             return None
         value = inspect.getattr_static(self.value, name, None)
-        if isinstance(value, MemberDescriptorType):  # of __slots__; getattr() could call the user's __getattr__
+        # An attribute of __slots__: getattr() could call the user's __getattr__.
+        if isinstance(value, MemberDescriptorType):
             try:
                 value = value.__get__(self.value)
-            except AttributeError:  # not yet set
+            except AttributeError:  # the attribute is not yet set
                 return None
         return None if hasattr(type(value), "__get__") else Place(f"{self.name}.{name}", value)
 
@@ -61,7 +64,8 @@ class Place:
         return value if isinstance(value, FunctionType) else None
 
     def _is_of(self, module: str) -> bool:
-        """Tell whether the object is the program's and not a library's: a class of `module`, or an instance of one."""
+        """Return whether the value is a class of `module`, or an instance of such a class. Other objects belong to
+        libraries."""
         if isinstance(self.value, SimpleNamespace):
             return True
         kind = self.value if isinstance(self.value, type) else type(self.value)
@@ -76,7 +80,7 @@ def _built(thing: object) -> set[str]:
 
 
 def frames_of_program() -> Iterator[FrameType]:
-    """Yield the frames of the program that wait for Headgate, innermost first."""
+    """Yield the program's frames that wait for a call of Headgate, the innermost frame first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not frame.f_globals.get("__name__", "").startswith("headgate."):
@@ -85,13 +89,15 @@ def frames_of_program() -> Iterator[FrameType]:
 
 
 def place_of(thing: object) -> Place:
-    """Return the place of an object, named after a variable that holds it. Without such a variable it is not
-    readable."""
+    """Return the place of an object, named after a variable that holds the object.
+
+    Without such a variable, the place is not readable.
+    """
     module = sys.modules.get(type(thing).__module__)
     scopes = [scope for frame in frames_of_program() for scope in (frame.f_locals, frame.f_globals)]
     for scope in (*scopes, vars(module) if module else {}):
         for name, value in dict(scope).items():  # a copy: other threads may add names
-            if value is thing and name.isidentifier():  # other names are not the user's: .0, @py_assert1
+            if value is thing and name.isidentifier():  # names such as .0 and @py_assert1 are not the user's
                 return Place(name, thing)
     return Place(type(thing).__name__, thing, is_readable=False)
 
@@ -99,9 +105,10 @@ def place_of(thing: object) -> Place:
 def place_of_cell(name: str, value: object) -> Place:
     """Return the place of a variable of an outer function.
 
-    It is readable if the outer function runs, and so waits for the job, or if another variable holds the same object.
+    The place is readable if the outer function is running, because it then waits for the job. It is also readable if
+    another variable holds the same object.
     """
     runs = any(name in frame.f_code.co_cellvars and frame.f_locals.get(name) is value for frame in frames_of_program())
-    # Not for builtins: a 1 in another variable may be the same object by chance.
+    # Builtins do not count: a 1 in another variable may be the same object by chance.
     is_held = type(value).__module__ != "builtins" and place_of(value).is_readable
     return Place(name, value, is_readable=runs or is_held)

@@ -1,4 +1,4 @@
-"""Lines about the state of a job, for users who wait for it at a terminal."""
+"""Shows the state of a job as lines of text, for users who wait for the job at a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
     from headgate.runtime.master.job import JobHandle, JobResult
 
-#: The environment variable with which `headgate run` asks for such lines.
+#: The environment variable with which `headgate run` asks for these lines.
 SHOWN: Final = "HEADGATE_PROGRESS"
 #: The least time between two lines, in seconds.
 PERIOD: Final = 10.0
@@ -30,12 +30,13 @@ def state_of(status: str, restarts: int, checkpoints: Sequence[CheckpointRecord]
 
 
 def is_shown() -> bool:
-    """Tell whether to show lines: only if `headgate run` asks for them, and standard error is a terminal."""
+    """Return whether to show lines: `headgate run` asks for them, and standard error is a terminal."""
     return SHOWN in os.environ and sys.stderr.isatty()
 
 
 def wait_and_show(job: JobHandle, show: Callable[[str], None], period: float = PERIOD) -> JobResult:
-    """Wait for a job, as `job.wait` does. Every `period` seconds call `show` with the job's state if it has changed."""
+    """Wait for a job, as `job.wait` does. Every `period` seconds, call `show` with the job's state if the state has
+    changed."""
     shown = ""
     while True:
         try:

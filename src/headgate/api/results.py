@@ -1,4 +1,4 @@
-"""Wait for jobs and their rows, and check before a run that the wait will end."""
+"""Waits for jobs and their rows, and checks before a run that the wait will end."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from headgate.plan.graph import StreamGraph
 if TYPE_CHECKING:
     from headgate.runtime.master.job import JobHandle, JobResult
 
-#: How often `collect(limit=)` checks whether there are enough rows, in seconds.
+#: The time in seconds between two checks of `collect(limit=)` whether there are enough rows.
 _LOOK = 0.02
 
 
 def finish(job: JobHandle) -> JobResult:
-    """Wait for a job's end, and return its result. An interrupt (Ctrl-C) cancels the job, so that no task stays."""
+    """Wait for a job's end, and return its result. An interrupt (Ctrl-C) cancels the job, so that no task keeps
+    running."""
     try:
         return progress.wait_and_show(job, progress.to_terminal) if progress.is_shown() else job.wait()
     except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt):  # a second interrupt ends the wait: the tasks end with this process
+        with suppress(KeyboardInterrupt):  # a second interrupt only ends the wait; the tasks end with this process
             job.cancel()
         raise
 
@@ -44,35 +45,36 @@ def wait_for_rows(job: JobHandle, rows: CollectSink) -> pa.Table:
 
 
 def check_limit(limit: int | None) -> None:
-    """Raise PlanError unless `limit` is None or a number of rows."""
+    """Raise PlanError if `limit` is neither None nor a number of rows of at least 1."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
         raise PlanError(f"collect: limit={limit!r} must be a number of rows of at least 1, or None for all")
 
 
 def check_ends(call: str, graph: StreamGraph) -> None:
-    """Raise PlanError if a source has no end, since `call` waits for it."""
+    """Raise PlanError if a source has no end, because the user's `call` waits for the end."""
     endless = [node.name for node in graph.nodes if node.source is not None and not node.source.bounded]
     if endless:
         raise PlanError(
-            f"{call} waits for the last row, and source {endless[0]!r} has no end; give it one (rows=...), "
+            f"{call} waits for the last row, and source {endless[0]!r} has no end; give it an end (rows=...), "
             "or use collect(limit=...) or a sink"
         )
 
 
 def check_batch(graph: StreamGraph) -> None:
-    """Raise PlanError if a source has no end, since batch mode waits for it."""
+    """Raise PlanError if a source has no end, because batch mode waits for the end of each operator."""
     endless = [node.name for node in graph.nodes if node.source is not None and not node.source.bounded]
     if endless:
         raise PlanError(
-            f'execution_mode="batch" runs an operator after all before it have finished, and source {endless[0]!r} has '
-            'no end; give it one (rows=...), or run it with execution_mode="streaming"'
+            f'execution_mode="batch" runs an operator when all operators before it have finished, and source '
+            f'{endless[0]!r} has no end; give it an end (rows=...), or use execution_mode="streaming"'
         )
 
 
 def check_end_sinks(graph: StreamGraph) -> None:
-    """Raise PlanError if a job without checkpoints would never show the rows of a sink.
+    """Raise PlanError if a job without checkpoints would never make the rows of a sink visible.
 
-    Without checkpoints some sinks show their rows when the job ends, and below a source without end it never does.
+    Without checkpoints, some sinks make their rows visible when the job ends. A job with a source without end never
+    ends.
     """
     endless: dict[int, str] = {}
     for node in graph.nodes:
@@ -84,7 +86,7 @@ def check_end_sinks(graph: StreamGraph) -> None:
         endless[node.id] = sources[0]
         if node.sink is not None and node.sink.shows_at_commit:
             raise PlanError(
-                f"sink {node.name!r} shows its rows when the job ends, and source {sources[0]!r} has no end; "
-                "set checkpoint_dir, so that they show at each checkpoint, give the source an end (rows=...), "
+                f"sink {node.name!r} makes its rows visible when the job ends, and source {sources[0]!r} has no end; "
+                "set checkpoint_dir, so that each checkpoint makes them visible, give the source an end (rows=...), "
                 "or write with hg.sinks.for_each_batch"
             )

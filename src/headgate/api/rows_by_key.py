@@ -1,4 +1,5 @@
-"""Rows of a plan by key, and the operators that need keys: aggregates, windows, functions with state."""
+"""`RowsByKey`: the rows of a plan by key, and the operators that need keys: aggregates, windows, functions with
+state."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ Aggregates = tuple[tuple[str, Aggregate], ...]
 
 @dataclass(frozen=True, eq=False)
 class RowsByKey:
-    """Rows that are partitioned by the columns `keys`. Without columns all rows have one global key."""
+    """Rows that are partitioned by the columns `keys`. Without columns, all rows have one global key."""
 
     rows: PlannedRows
     keys: tuple[str, ...]
@@ -45,7 +46,8 @@ class RowsByKey:
         return cls(rows.partitioned(Partitioning("key_group", keys)), keys)
 
     def running(self, aggregates: Aggregates, final: bool) -> PlannedRows:
-        """Add aggregates of all rows so far, and return their output. With `final` it comes when the input ends."""
+        """Add aggregates of all rows so far, and return their output. With `final`, the output comes when the input
+        ends."""
         rows, time = self.rows, self.rows.event_time
         if any(aggregate.kind in ("first", "last") for _, aggregate in aggregates):
             time = self.required_time("first and last")
@@ -62,8 +64,10 @@ class RowsByKey:
         return rows.then("aggregate", operator, schema, None, **_sums(aggregates, rows.schema))
 
     def windowed(self, windows: Windows, aggregates: Aggregates, lateness: int, late_tag: str) -> PlannedRows:
-        """Add aggregates per window, and return their output. `lateness` is in microseconds. Unless `late_tag` is
-        empty, late rows are the side output of this name."""
+        """Add aggregates per window, and return their output.
+
+        `lateness` is in microseconds. If `late_tag` is not empty, late rows go to the side output of this name.
+        """
         rows, time = self.rows, self.required_time("window")
         schema = window_schema(self.keys, time.column, windows, aggregates, rows.schema)
         operator = partial(
@@ -104,23 +108,27 @@ class RowsByKey:
         return rows.then("process", operator, output, after_function(time, output), sides, **timed)
 
     def required_time(self, call: str) -> EventTime:
-        """Return the event time. Raises PlanError if there is none, and says at which operator it was lost."""
+        """Return the event time. Raises PlanError if there is no event time, and names the operator at which it was
+        lost."""
         return required(call, self.rows.event_time, self.rows.graph, self.rows.inputs)
 
     def checked(self, unnamed: Sequence[object], aggregates: dict[str, Aggregate]) -> Aggregates:
-        """Return the user's aggregates by name, if their columns exist. The function of the output's schema checks
-        their types."""
+        """Return the user's aggregates by name. Raises PlanError if a column does not exist.
+
+        The function that makes the output's schema checks the types of the columns.
+        """
         check_named("aggregate", unnamed, f"aggregate(total=hg.{unnamed[0] if unnamed else ''})")
         check_names("aggregate", aggregates)
         for name, spec in aggregates.items():
             if not isinstance(spec, Aggregate):
-                raise PlanError(f"aggregate: {name}={spec!r} is no aggregate; use hg.count(), hg.sum('column') ...")
+                raise PlanError(f"aggregate: {name}={spec!r} is not an aggregate; use hg.count(), hg.sum('column') ...")
             if spec.column is not None:
                 check_columns(f"aggregate: {name}", [spec.column], visible(self.rows.schema))
         return tuple(aggregates.items())
 
 
 def _sums(aggregates: Aggregates, schema: pa.Schema) -> dict[str, Any]:
-    """Return a node attribute with the columns that sum decimals. Checkpoints of version 1 have floats in them."""
+    """Return a node attribute with the columns that sum decimals. In checkpoints of version 1, these columns have
+    floats."""
     sums = decimal_sums(aggregates, schema)
     return {"decimal_sums": sums} if sums else {}

@@ -1,4 +1,4 @@
-"""`headgate run`: run a user's script. Its jobs may resume from a checkpoint."""
+"""`headgate run`: runs a user's script. The script's jobs may resume from a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DESCRIPTION = (
     "restarts of each job; with --json - the output of the script goes to stderr."
 )
 
-#: The options of this command, which stand before SCRIPT or right behind it: with a value, and without.
+#: The options of this command with a value, and without a value. They come before SCRIPT or directly after it.
 _OPTIONS = ("--from", "--json")
 _FLAGS = ("--allow-duplicates",)
 
@@ -32,8 +32,8 @@ _FLAGS = ("--allow-duplicates",)
 def main(argv: Sequence[str]) -> int:
     """Run the script as Python would, and return the exit code.
 
-    For a HeadgateError the command prints the error with its line of the script, and returns 1. It raises any other
-    error of the script.
+    If the script raises a HeadgateError, the command prints the error with the line of the script, and returns 1. Any
+    other error of the script is raised again.
     """
     own, parser = _own_words(argv), _parser()
     if unknown := _unknown(argv[:own]):
@@ -54,8 +54,10 @@ def main(argv: Sequence[str]) -> int:
 
 @contextmanager
 def _reporting(target: str | None) -> Iterator[None]:
-    """When the script ends or fails, write the report of its jobs. If the report goes to standard output, the script's
-    own output goes to standard error."""
+    """Write the report of the script's jobs when the script ends or fails.
+
+    If the report goes to standard output, the script's own output goes to standard error.
+    """
     if target is None:
         yield
         return
@@ -79,14 +81,14 @@ def _run(script: str) -> int:
 
 
 def _place(error: HeadgateError, script: str) -> str:
-    """Return `flights.py:12: `, with the line of the script that led to the error."""
+    """Return the line of the script that led to the error, such as `flights.py:12: `."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == script]
     return f"{script}:{lines[-1]}: " if lines else ""
 
 
 def _own_words(argv: Sequence[str]) -> int:
-    """Return how many words belong to this command: those up to SCRIPT, and its options right behind."""
+    """Return how many arguments belong to this command: all up to SCRIPT, and the options directly after SCRIPT."""
     at, has_script = 0, False
     while at < len(argv):
         name, has_value, _ = argv[at].partition("=")
@@ -103,7 +105,7 @@ def _own_words(argv: Sequence[str]) -> int:
 
 
 def _unknown(own: Sequence[str]) -> str | None:
-    """Return the first unknown option. Without this check, argparse would take the word behind it for SCRIPT."""
+    """Return the first unknown option. Without this check, argparse would take the next argument for SCRIPT."""
     is_value = False
     for word in own:
         name, has_value, _ = word.partition("=")
@@ -118,16 +120,16 @@ def _parser() -> argparse.ArgumentParser:
         prog="headgate run",
         usage="headgate run [OPTIONS] SCRIPT [OPTIONS] [--] [ARGUMENTS]",
         description=_DESCRIPTION,
-        epilog="Options may stand before SCRIPT or right behind it. The script gets all later arguments, and all "
-        "arguments behind --.",
+        epilog="Options may come before SCRIPT or directly after it. The script gets all later arguments, and all "
+        "arguments after --.",
         allow_abbrev=False,
     )
     checkpoint = (
-        'checkpoint to resume from: its path or URI, "latest" of those in the job\'s checkpoint_dir, or '
+        'checkpoint to resume from: its path or URI, "latest" for the newest one in the job\'s checkpoint_dir, or '
         '"latest-if-any", which starts without a checkpoint if there is none'
     )
     parser.add_argument("--from", dest="start", metavar="CHECKPOINT", help=checkpoint)
-    duplicates = "resume even if sinks have shown rows from after the checkpoint, which then appear twice"
+    duplicates = "resume even if sinks have made rows from after the checkpoint visible; these rows then appear twice"
     parser.add_argument("--allow-duplicates", action="store_true", help=duplicates)
     add_json_option(parser)
     parser.add_argument("script", type=_script, metavar="SCRIPT", help="the Python script")

@@ -14,27 +14,29 @@ __all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "par
 
 
 def foreach_dataframe(fn: Callable[[Any, int], object] | Callable[[Any, int, str], object]) -> Sink:
-    """Call a function with a Spark DataFrame of the rows of each checkpoint. It may write to Delta, Iceberg or JDBC.
+    """Call a function with a Spark DataFrame of the rows of each checkpoint, for example to write to Delta, Iceberg or
+    JDBC.
 
-    On the driver the job calls `fn(spark_df, checkpoint_id)` for each checkpoint, with the rows since the checkpoint
-    before. It makes no call for a checkpoint without rows. Without checkpoints it makes one call when the job ends,
-    with all rows and the number 0.
+    On the driver, the job calls `fn(spark_df, checkpoint_id)` for each checkpoint, with the rows since the previous
+    checkpoint. It makes no call for a checkpoint without rows. Without checkpoints, it makes one call when the job
+    ends, with all rows and the number 0.
 
     Rows never pass through the driver. The subtasks write them as Parquet files to a new folder in the option
-    `spill_dir`, a path or URI that all executors must reach, and `spark_df` reads these files. The job removes them
-    when `fn` returns, so use `spark_df` only within the call.
+    `spill_dir`. All executors must reach this path or URI. `spark_df` reads these files. The job removes the files when
+    `fn` returns, so use `spark_df` only within the call.
 
-    Each row is in one call. But if the job restarts or is resumed before it has stored that `fn` returned, it calls
-    `fn` again with the same run, number and rows. `fn` must then make them count once, as with `foreachBatch` of Spark.
-    To name the rows of a call, take a third argument: `fn(spark_df, checkpoint_id, run)`. `run` is a string that is
-    different for each program that starts or resumes the job ("" without checkpoints). If one program was paused and
-    replaced, both may give a checkpoint the same number, so only run and number together name the rows. The job gives
-    the run to a third parameter without a default, or to one named `run`.
+    Each row is in one call. There is one exception: the job may restart or be resumed before it has stored that `fn`
+    returned. It then calls `fn` again with the same run, number and rows. `fn` must make sure that these rows count
+    once, as with `foreachBatch` of Spark. To identify the rows of a call, take a third argument: `fn(spark_df,
+    checkpoint_id, run)`. `run` is a string that is different for each program that starts or resumes the job. Without
+    checkpoints it is "". If a program was paused and replaced, both programs may give a checkpoint the same number.
+    Only run and number together identify the rows. The job passes the run to a third parameter without a default, or to
+    a parameter with the name `run`.
 
-    The calls are one after the other. The tasks continue during a call, but the next checkpoint waits. If `fn` raises,
-    the job restarts or fails with UserFunctionError. Spark jobs of `fn` need a task slot beside those of the job's
-    tasks; without one the job fails with NotEnoughSlots. Raises PlanError in an environment without Spark, and for
-    columns that have no type in Spark.
+    The job makes one call after the other. The tasks continue during a call, but the next checkpoint waits. If `fn`
+    raises, the job restarts or fails with UserFunctionError. Spark jobs of `fn` need one task slot in addition to the
+    slots of the job's tasks. Without this slot the job fails with NotEnoughSlots. Raises PlanError in an environment
+    without Spark, and for columns that have no type in Spark.
 
     In this example `folder` is the path of a table that all executors reach:
 
@@ -56,7 +58,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-if not TYPE_CHECKING:  # so that type checkers report such names themselves
+if not TYPE_CHECKING:  # type checkers must report unknown names themselves
 
     def __getattr__(name: str) -> object:
         raise missing("headgate.sinks", name)

@@ -16,12 +16,13 @@ __all__ = [
 def dataframe(df: Any) -> Source:
     """Read the rows of a Spark DataFrame. They never pass through the driver.
 
-    When the job starts, a Spark job writes the rows as Parquet files to a new folder in the option `spill_dir`, a path
-    or URI that all executors must reach. The subtasks read these files, and the job removes the folder when it ends.
+    When the job starts, a Spark job writes the rows as Parquet files to a new folder in the option `spill_dir`. All
+    executors must reach this path or URI. The subtasks read these files, and the job removes the folder when it ends.
 
-    So a job that restarts by itself continues where it was. But no other job can resume from its checkpoints and
-    savepoints, after a stop or a loss of the program: `resume=` raises SourceError. For that, write the rows to files
-    and read these with `parquet`. Raises ConfigError for what is no DataFrame, and if the folder cannot be made.
+    A job that restarts by itself therefore continues at its last checkpoint. But after a stop or a loss of the program,
+    no other job can resume from its checkpoints and savepoints: `resume=` raises SourceError. To resume, write the rows
+    to files, and read the files with `hg.sources.parquet`. Raises ConfigError for an object that is not a DataFrame,
+    and if the folder cannot be made.
 
     >>> env = hg.StreamEnvironment(spark)
     >>> numbers = env.from_source(hg.sources.dataframe(spark.range(3)))
@@ -37,7 +38,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-if not TYPE_CHECKING:  # so that type checkers report such names themselves
+if not TYPE_CHECKING:  # type checkers must report unknown names themselves
 
     def __getattr__(name: str) -> object:
         raise missing("headgate.sources", name)

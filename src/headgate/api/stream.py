@@ -1,7 +1,7 @@
 """`DataStream`, `KeyedStream` and `WindowedStream`: the operations on rows.
 
-Every call adds to the plan; only `collect` and `to_dataframe` run a job. The three classes are in one file, since calls
-of each return another. The work of the calls is in `planned_rows` and `rows_by_key`.
+Every call adds to the plan; only `collect` and `to_dataframe` run a job. The three classes are in one file, because
+calls of each class return another class. The implementation of the calls is in `planned_rows` and `rows_by_key`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,14 @@ from headgate.other_names import OtherNames
 from headgate.plan.graph import BROADCAST, FORWARD, LOAD_AWARE, REBALANCE, RESCALE, SHUFFLE, TO_ONE, Partitioning
 from headgate.quantities import microseconds
 
-_NO_KEY = (
-    "{} is for each key, and there is no key; write key_by('column') right before it, or key_by() for one global key"
-)
+_NO_KEY = "{0} needs a key: write key_by('column') directly before {0}, or key_by() for one global key"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DataStream(LastOperator):
-    """A stream of rows in the plan. It is immutable, and a program may use it more than once: each use gets all rows.
+    """A stream of rows in the plan. It is immutable. A program may use it more than once: each use gets all rows.
 
-    A call raises PlanError for an unknown column, a wrong schema, and everything else that it can check. The examples
+    A call raises PlanError for an unknown column, a wrong schema, and any other mistake that it can find. The examples
     of the calls use this stream:
 
     >>> env = hg.StreamEnvironment()
@@ -64,7 +62,7 @@ class DataStream(LastOperator):
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the rows."""
+        """The schema of the rows."""
         return times.visible(self._rows.schema)
 
     def __repr__(self) -> str:
@@ -75,7 +73,7 @@ class DataStream(LastOperator):
 
         def __getitem__(self, what: object) -> object:
             raise TypeError(
-                f'a {type(self).__name__} is no frame: its rows flow once env.execute() runs. Write select("a") for '
+                f'a {type(self).__name__} is not a frame: its rows flow when env.execute() runs. Write select("a") for '
                 'columns, filter("a > 1") for rows, collect(limit=10) to get some of them here'
             )
 
@@ -90,10 +88,10 @@ class DataStream(LastOperator):
     ) -> DataStream:
         """Apply a Python function to each batch of rows. This is the fast way to use Python.
 
-        `fn` gets a RecordBatch and returns one, a list of them, or None. The batches that it returns have `schema`.
-        Their sizes may change from run to run, so `fn` must not depend on where batches end. For rows that it returns
-        as `hg.SideOutput(tag, batch)`, alone or in the list, `side_outputs` has the schema; `side_output(tag)` reads
-        them.
+        `fn` gets a RecordBatch, and returns a RecordBatch, a list of them, or None. The returned batches have `schema`.
+        Batch sizes may change from run to run, so `fn` must not depend on where batches end. `fn` may also return
+        `hg.SideOutput(tag, batch)`, alone or in the list. `side_outputs` maps each tag to the schema of its rows, and
+        `side_output(tag)` reads these rows.
 
         >>> def halve(batch):
         ...     return batch.set_column(1, "km", pc.divide(batch["km"], 2))
@@ -111,7 +109,7 @@ class DataStream(LastOperator):
     ) -> DataStream:
         """Apply a Python function to each row. This is convenient, but far slower than `map_batches`.
 
-        `fn` gets a row as a dict and returns one with `schema`, or `hg.SideOutput(tag, row)`.
+        `fn` gets a row as a dict, and returns a row with `schema`, or `hg.SideOutput(tag, row)`.
 
         >>> trips.map(lambda row: {"m": row["km"] * 1000}, schema=pa.schema({"m": pa.int64()})).collect().to_pylist()
         [{'m': 7000}, {'m': 3000}, {'m': 5000}]
@@ -127,7 +125,7 @@ class DataStream(LastOperator):
     ) -> DataStream:
         """Apply a Python function that returns any number of rows to each row. This is far slower than `map_batches`.
 
-        `fn` gets a row as a dict and returns rows with `schema`, and `hg.SideOutput(tag, row)`.
+        `fn` gets a row as a dict, and returns an iterable of rows with `schema` and of `hg.SideOutput(tag, row)`.
 
         >>> trips.flat_map(lambda row: [row] * (row["km"] // 3), schema=trips.schema).collect()["km"].to_pylist()
         [7, 7, 3, 5]
@@ -135,10 +133,10 @@ class DataStream(LastOperator):
         return self._stream(self._rows.function("flat_map", FlatMapRows, fn, schema, side_outputs))
 
     def side_output(self, tag: str) -> DataStream:
-        """Return the rows that the last operator puts aside under `tag`.
+        """Return the side output `tag` of the last operator, as a stream.
 
-        Functions do so with `side_outputs`, windows with `late_output`, and sources of lines with the tag "bad". A side
-        output without a reader drops its rows.
+        Functions have side outputs with `side_outputs`. Windows have one with `late_output`. Sources of lines have one
+        with the tag "bad". A side output without a reader drops its rows.
 
         >>> check = lambda row: row if row["km"] > 4 else hg.SideOutput("short", row)
         >>> checked = trips.map(check, schema=trips.schema, side_outputs={"short": trips.schema})
@@ -148,11 +146,11 @@ class DataStream(LastOperator):
         return self._stream(self._rows.side_output(tag))
 
     def filter(self, condition: Any, *more: Never, rows: bool = False) -> DataStream:
-        """Keep the rows for which `condition` is true (not false, not null).
+        """Keep the rows for which `condition` is true, not false or null.
 
         `condition` is a SQL string, a `pyarrow.compute.Expression`, or a function that gets a RecordBatch and returns a
-        boolean Arrow array. With `rows=True` it is a function that gets one row as a dict and returns True, False or
-        None. That is convenient, but far slower.
+        boolean Arrow array. With `rows=True`, it is a function that gets one row as a dict and returns True, False or
+        None. Such a function is convenient, but far slower.
 
         >>> trips.filter("km > 4 and city is not null").collect()["km"].to_pylist()
         [7, 5]
@@ -164,7 +162,7 @@ class DataStream(LastOperator):
         return self._stream(self._rows.filter(condition, by_row=rows))
 
     def select(self, /, *columns: str, **expressions: str) -> DataStream:
-        """Keep only these columns, and add the given SQL expressions.
+        """Keep only the given columns, and add columns that SQL expressions compute.
 
         >>> trips.select("city", m="km * 1000").collect(limit=1).to_pylist()
         [{'city': 'Rome', 'm': 7000}]
@@ -173,7 +171,7 @@ class DataStream(LastOperator):
         return self._stream(self._rows.project("select", select_expressions(self.schema, *columns, **expressions)))
 
     def with_columns(self, /, *unnamed: Never, **expressions: str) -> DataStream:
-        """Keep all columns, and add or replace columns by SQL expressions.
+        """Keep all columns, and add or replace columns that SQL expressions compute.
 
         >>> trips.with_columns(is_long="km > 6").collect(limit=1).to_pylist()
         [{'city': 'Rome', 'km': 7, 'is_long': True}]
@@ -191,13 +189,13 @@ class DataStream(LastOperator):
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
     ) -> DataStream:
-        """Add columns to each row, from the row of a table that has the same values in the columns `on`.
+        """Add columns of a table to each row, from the table row with the same values in the columns `on`.
 
         `table` is a pyarrow Table, a frame of pandas or polars, the path of a parquet or CSV file, or a Spark
-        DataFrame, which a Spark job writes to files at once. Each subtask loads the whole table. A row without a match
-        gets nulls, or is dropped with `how="inner"`; null matches nothing. `columns` are the columns to add (default:
-        all but `on`). `suffix` is added to names that the stream already has. A key that is twice in the table fails
-        the job.
+        DataFrame. A Spark job writes a Spark DataFrame to files during this call. Each subtask loads the whole table. A
+        row without a match gets nulls; with `how="inner"` it is dropped. Null matches nothing. `columns` are the
+        columns to add, by default all except `on`. `suffix` is added to names that the stream already has. If the table
+        has a key twice, the job fails.
 
         >>> countries = pa.table({"city": ["Rome"], "country": ["Italy"]})
         >>> trips.lookup(countries, on="city").collect()["country"].to_pylist()
@@ -215,9 +213,9 @@ class DataStream(LastOperator):
         return self._stream(rows.then("lookup", operator, schema, rows.event_time))
 
     def union(self, *others: DataStream) -> DataStream:
-        """Return the rows of all these streams as one stream. Their columns must be the same.
+        """Return the rows of all these streams as one stream. The streams must have the same columns.
 
-        There is no order between the streams. Event time stays if all streams have it in a column of the same name.
+        There is no order between rows of different streams. Event time stays if it is the same column in all streams.
 
         >>> trips.filter("km > 6").union(trips.filter("km < 4")).collect().num_rows
         2
@@ -227,10 +225,10 @@ class DataStream(LastOperator):
                 raise PlanError(f"union: {other!r} is not a stream of this environment")
         return self._stream(self._rows.union([other._rows for other in others]))
 
-    # Partitioning: which subtask of the next operator a row goes to
+    # Partitioning: the subtask of the next operator that gets a row
 
     def key_by(self, *columns: str) -> KeyedStream:
-        """Send rows with equal keys to the same subtask. Without columns all rows have one global key.
+        """Send rows with equal keys to the same subtask. Without columns, all rows have one global key.
 
         >>> trips.key_by("city").aggregate(final=True, km=hg.sum("km")).collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'km': 3}, {'city': 'Rome', 'km': 12}]
@@ -241,9 +239,9 @@ class DataStream(LastOperator):
     def rebalance(self, *, load_aware: bool = False) -> DataStream:
         """Send batches to all subtasks of the next operator in turn.
 
-        With `load_aware` each batch goes to the least loaded of the next four subtasks, so that a slow subtask gets
-        less. The load is the data in the channel's buffers, so it differs only once these fill. In batch mode it never
-        differs.
+        With `load_aware`, each batch goes to the least loaded of the next four subtasks, so that a slow subtask gets
+        fewer rows. The load is the data in a channel's buffers. Loads differ only after buffers begin to fill. In batch
+        mode they never differ.
 
         >>> long_trips = trips.rebalance().filter("km > 4").set_parallelism(4)
         """
@@ -252,33 +250,34 @@ class DataStream(LastOperator):
         return self._partitioned(LOAD_AWARE if load_aware else REBALANCE)
 
     def rescale(self) -> DataStream:
-        """Send batches in turn to neighbouring subtasks only.
+        """Send batches in turn to only some subtasks of the next operator, its neighbours.
 
-        With 2 subtasks here and 4 below, subtask 0 sends to 0 and 1, and subtask 1 to 2 and 3. This needs fewer
-        channels than `rebalance`, but an uneven load stays uneven.
+        With 2 subtasks here and 4 in the next operator, subtask 0 sends to 0 and 1. Subtask 1 sends to 2 and 3. This
+        needs fewer channels than `rebalance`, but an uneven load stays uneven.
 
         >>> long_trips = trips.set_parallelism(2).rescale().filter("km > 4").set_parallelism(4)
         """
         return self._partitioned(RESCALE)
 
     def shuffle(self) -> DataStream:
-        """Send each row to a random subtask of the next operator: the same in each run, if the batches are the same.
+        """Send each row to a random subtask of the next operator. If the batches are the same, so is the result in each
+        run.
 
         >>> long_trips = trips.shuffle().filter("km > 4").set_parallelism(4)
         """
         return self._partitioned(SHUFFLE)
 
     def to_one(self) -> DataStream:
-        """Send all rows to subtask 0 of the next operator. Its default parallelism is 1.
+        """Send all rows to subtask 0 of the next operator. The default parallelism of this operator is then 1.
 
         >>> in_one_file = trips.to_one().sink_to(hg.sinks.csv("trips/"))
         """
         return self._partitioned(TO_ONE)
 
     def partition_by(self, fn: Callable[[pa.RecordBatch, int], Any]) -> DataStream:
-        """Send each row to the subtask of the next operator that `fn(batch, subtasks)` returns for it.
+        """Send each row to the subtask of the next operator that `fn(batch, subtasks)` returns for the row.
 
-        `fn` gets a batch and the number of subtasks, and returns an integer array: for each row a subtask, from 0.
+        `fn` gets a batch and the number of subtasks. It returns an integer array with the subtask of each row, from 0.
 
         >>> def by_length(batch, subtasks):
         ...     return pc.if_else(pc.greater(batch["km"], 4), 0, subtasks - 1)
@@ -296,20 +295,20 @@ class DataStream(LastOperator):
         return self._partitioned(BROADCAST)
 
     def forward(self) -> DataStream:
-        """Send the rows of subtask i to subtask i of the next operator, which gets the same parallelism.
+        """Send the rows of subtask i to subtask i of the next operator. The next operator gets the same parallelism.
 
         >>> long_trips = trips.set_parallelism(2).forward().filter("km > 4")
         """
         return self._partitioned(FORWARD)
 
-    # What only a keyed stream can do
+    # Operations that only a keyed stream has
 
     def window(self, windows: Windows) -> WindowedStream:
-        """Raise PlanError: a window needs keys, see `KeyedStream.window`."""
+        """Raise PlanError, because a window needs keys; see `KeyedStream.window`."""
         raise PlanError(_NO_KEY.format("window"))
 
     def aggregate(self, /, *unnamed: Never, final: bool = False, **aggregates: Aggregate) -> DataStream:
-        """Raise PlanError: an aggregate needs keys, see `KeyedStream.aggregate`."""
+        """Raise PlanError, because an aggregate needs keys; see `KeyedStream.aggregate`."""
         raise PlanError(_NO_KEY.format("aggregate"))
 
     def process(
@@ -319,7 +318,7 @@ class DataStream(LastOperator):
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> DataStream:
-        """Raise PlanError: a process function needs keys, see `KeyedStream.process`."""
+        """Raise PlanError, because a process function needs keys; see `KeyedStream.process`."""
         raise PlanError(_NO_KEY.format("process"))
 
     # Results
@@ -338,8 +337,9 @@ class DataStream(LastOperator):
     def collect(self, limit: int | None = None) -> pa.Table:
         """Run the plan now, and return this stream's rows as a table on the driver.
 
-        Like `execute`, it also runs all sinks that were added since the last run. With `limit` it runs this stream
-        alone and returns at most that many rows; then it cancels the job. The sinks wait for the next run.
+        Like `execute`, `collect` also runs all sinks that were added since the last run. With `limit`, `collect` runs
+        only this stream, cancels the job when it has `limit` rows, and returns them. The sinks then wait for the next
+        run.
 
         >>> trips.collect(limit=1).to_pylist()
         [{'city': 'Rome', 'km': 7}]
@@ -350,8 +350,8 @@ class DataStream(LastOperator):
     def to_dataframe(self) -> Any:
         """Run the plan now, and return this stream's rows as a Spark DataFrame.
 
-        The job writes the rows to files in `spill_dir`, which stay until this process ends. So rows do not pass through
-        the driver, and the use of the DataFrame does not run the job again. Needs an environment with Spark.
+        The job writes the rows to files in `spill_dir`. The files stay until this process ends. Rows therefore do not
+        pass through the driver, and a use of the DataFrame does not run the job again. Needs an environment with Spark.
 
         >>> trips.to_dataframe().where("km > 6").count()
         1
@@ -388,16 +388,17 @@ class KeyedStream(DataStream):
         [3, 5, 7]
         """
         if not isinstance(windows, Windows):
-            raise PlanError(f"window: {windows!r} is no window; use hg.tumble(size) or hg.hop(size, every=...)")
+            raise PlanError(f"window: {windows!r} is not a window; use hg.tumble(size) or hg.hop(size, every=...)")
         self._by_key.required_time("window")
         return WindowedStream(self, windows)
 
     def aggregate(self, /, *unnamed: Never, final: bool = False, **aggregates: Aggregate) -> DataStream:
-        """Compute aggregates of all rows of a key so far. The output has the key columns and the named aggregates.
+        """Compute aggregates over all rows of each key so far. The output has the key columns and the named aggregates.
 
-        After each input batch it emits a row for each key in the batch. With `final=True` it emits only one row per
-        key, when a bounded input ends. An input without rows gives no row. Only with one global key (`key_by()`) it
-        gives one, as in SQL: counts are 0, `collect_list` is empty, and all other aggregates are null.
+        After each input batch, the operator emits one row for each key in the batch. With `final=True`, it emits only
+        one row per key, when a bounded input ends. An input without rows gives no row. The exception is one global key
+        (`key_by()`): it gives one row, as in SQL. Counts are then 0, `collect_list` is empty, and all other aggregates
+        are null.
 
         >>> by_city.aggregate(final=True, trips=hg.count(), km=hg.sum("km")).collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'trips': 1, 'km': 3}, {'city': 'Rome', 'trips': 2, 'km': 12}]
@@ -415,8 +416,8 @@ class KeyedStream(DataStream):
     ) -> DataStream:
         """Call your `hg.KeyedProcessFunction`, which keeps state for each key and sets timers.
 
-        Its rows have `schema`. Rows that it emits as `hg.SideOutput(tag, rows)` have the schema of that tag in
-        `side_outputs`. The key is not among the columns unless the function puts it there.
+        The rows that the function emits have `schema`. Rows in `hg.SideOutput(tag, rows)` have the schema that
+        `side_outputs` has for this tag. The output has the key columns only if the function adds them.
 
         >>> class Total(hg.KeyedProcessFunction):
         ...     km = hg.ValueState(pa.int64())
@@ -434,7 +435,7 @@ class KeyedStream(DataStream):
 class WindowedStream(OtherNames):
     """A keyed stream, grouped into windows. `aggregate` makes one row for each key and window.
 
-    >>> hours = by_city.window(hg.tumble("1 h"))  # `by_city` is that of `KeyedStream`
+    >>> hours = by_city.window(hg.tumble("1 h"))  # `by_city` is from `KeyedStream`
     """
 
     if not TYPE_CHECKING:
@@ -453,10 +454,10 @@ class WindowedStream(OtherNames):
     _late_tag: str = ""
 
     def allowed_lateness(self, lateness: float | str | timedelta) -> WindowedStream:
-        """Keep windows for this much event time after they have fired.
+        """Keep each window for this much event time after it has fired.
 
-        A row that arrives for such a window emits the output row of its key and window again, with the new values. So
-        the last output row counts. A window holds its memory until then.
+        If a row arrives for such a window, the operator emits the window's output row for its key again, with new
+        values. The last output row counts. A window uses memory until it is removed.
 
         >>> counts = hours.allowed_lateness("10 min").aggregate(trips=hg.count())
         """
@@ -469,10 +470,10 @@ class WindowedStream(OtherNames):
         return replace(self, _lateness=allowed)
 
     def late_output(self, tag: str) -> WindowedStream:
-        """Put late rows aside instead of dropping them. Read them with `side_output(tag)` of the result.
+        """Send late rows to a side output instead of dropping them. Read it with `side_output(tag)` of the result.
 
-        A row is late when all its windows are gone. With `on_null_time="late"`, so is a row without a time. Late rows
-        have all columns of the input.
+        A row is late if all its windows have been removed. With `on_null_time="late"`, a row without a time is late
+        too. Late rows have all columns of the input.
 
         >>> counts = hours.late_output("late").aggregate(trips=hg.count())
         >>> late_rows = counts.side_output("late")
@@ -483,9 +484,9 @@ class WindowedStream(OtherNames):
         """Emit one row per key and window when the watermark passes the end of the window.
 
         The output has the key columns, `window_start`, `window_end` and the named aggregates. `window_end` is
-        exclusive, and both have the type of the event-time column. The event time of a row is the last microsecond of
-        its window, so later windows count it there. A window without rows gives no row, also with one global key
-        (`key_by()`).
+        exclusive, and both have the type of the event-time column. The event time of an output row is the last
+        microsecond of its window; later windows use this time. A window without rows gives no row, even with one global
+        key (`key_by()`).
 
         >>> hours.aggregate(trips=hg.count(), km=hg.sum("km")).select("city", "trips", "km").collect(limit=1).num_rows
         1

@@ -11,16 +11,16 @@ from headgate.other_names import OtherNames
 
 
 class LastOperator(OtherNames, ABC):
-    """A stream or sink of a plan, whose calls change the operator that was written last."""
+    """A stream or sink of a plan. Its calls change the operator that was added last."""
 
     _jobs: JobBuilder
 
     @abstractmethod
     def _last(self, call: str) -> int:
-        """Return the id of that operator's node."""
+        """Return the id of the last operator's node."""
 
     def name(self, name: str) -> Self:
-        """Name the operator, for metrics, errors and `explain`. A second operator of this name becomes `name#2`.
+        """Name the operator, for metrics, errors and `explain`. A second operator with the same name becomes `name#2`.
 
         >>> long_trips = trips.filter("km > 4").name("long trips")
         """
@@ -28,7 +28,7 @@ class LastOperator(OtherNames, ABC):
         return self
 
     def uid(self, uid: str) -> Self:
-        """Give the operator an identity for checkpoints. It stays when the pipeline changes, and is unique in a job.
+        """Give the operator an identity for checkpoints. A uid stays when the pipeline changes, and is unique in a job.
 
         >>> long_trips = trips.filter("km > 4").uid("long-trips")
         """
@@ -36,7 +36,7 @@ class LastOperator(OtherNames, ABC):
         return self
 
     def set_parallelism(self, parallelism: int) -> Self:
-        """Set the number of the operator's subtasks. Without this call it is the environment's.
+        """Set the number of the operator's subtasks. The default is the environment's parallelism.
 
         >>> long_trips = trips.filter("km > 4").set_parallelism(4)
         """
@@ -47,7 +47,7 @@ class LastOperator(OtherNames, ABC):
         return self
 
     def disable_chaining(self) -> Self:
-        """Run the operator in a task of its own. Otherwise the operator before it may call it directly.
+        """Run the operator in its own task. Otherwise the previous operator may call it directly, in the same task.
 
         >>> long_trips = trips.filter("km > 4").disable_chaining()
         """

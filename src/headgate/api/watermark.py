@@ -1,4 +1,4 @@
-"""`hg.Watermark`: the column of event time, and how far out of order its values may be."""
+"""`hg.Watermark`: the column of event time, and how much its values may be out of order."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from headgate.quantities import microseconds, seconds
 class Watermark:
     """The rule for the watermarks of a source: the largest time in a split so far, minus `out_of_orderness`.
 
-    `column` is a timestamp column; without a zone it is UTC. A row is late if it arrives after the watermark has passed
-    the end of its window: the window does not count it, but `JobResult.late_rows` does. A source reads files one after
-    the other. If a later file goes back in time, `out_of_orderness` must cover that time, or its rows are late.
+    `column` is a timestamp column; a column without a zone is UTC. A row is late if it arrives after the watermark has
+    passed the end of its window. The window then does not count the row, but `JobResult.late_rows` does. A source reads
+    files one after the other. If a later file has earlier times, `out_of_orderness` must cover the difference, or the
+    rows of this file are late.
 
-    After `idle_timeout` without rows, a subtask no longer holds back the others. By default it always does, and a
-    bounded source ignores this setting. A null in the column fails the job; with `on_null_time="late"` its row counts
-    as late. Durations are seconds, strings such as "1 h" and "200 ms", or `timedelta`. Raises PlanError for impossible
-    values.
+    After `idle_timeout` without rows, a subtask no longer holds back the watermarks of others. By default, a subtask
+    without rows always holds them back. A bounded source ignores this setting. A null in the column fails the job. With
+    `on_null_time="late"`, a row with a null counts as late. Durations are seconds, strings such as "1 h" and "200 ms",
+    or `timedelta`. Raises PlanError for impossible values.
 
     >>> watermark = hg.Watermark("at", out_of_orderness="5 s")
     >>> rows = pa.record_batch({"at": pa.array([30, 90], pa.timestamp("s", tz="UTC"))})

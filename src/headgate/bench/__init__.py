@@ -1,1 +1,1 @@
-"""The measurements behind `headgate bench`: each case is one module with `run(options) -> CaseResult`."""
+"""The measurements of `headgate bench`. Each case is one module with `run(options) -> CaseResult`."""

@@ -16,9 +16,9 @@ _ARRIVAL = struct.Struct("<dq")
 
 
 class Arrivals(Sink):
-    """A sink that drops the rows and records their arrival, in a file in `folder` per attempt and subtask.
+    """A sink that drops rows and records when they arrive. `folder` gets a file for each attempt and subtask.
 
-    `column` is the name of an integer column, or None: then each record has 0.
+    `column` is the name of an integer column. If it is None, each record has the value 0.
     """
 
     def __init__(self, folder: Path, column: str | None = None) -> None:
@@ -31,7 +31,7 @@ class Arrivals(Sink):
 
 
 class _ArrivalWriter(SinkWriter):
-    """Appends a record per batch, unbuffered, so that readers see it at once and a kill loses none."""
+    """A writer that appends a record per batch, unbuffered. So readers see a record at once, and a kill loses none."""
 
     def __init__(self, path: Path, column: str | None) -> None:
         self._file = path.open("ab", buffering=0)
@@ -46,7 +46,10 @@ class _ArrivalWriter(SinkWriter):
 
 
 def arrivals(folder: Path, attempt: int | str = "*", subtask: int | str = "*") -> Iterator[list[tuple[float, int]]]:
-    """Yield the batches so far of each writer of this attempt and subtask, in order: arrival time, largest value."""
+    """Yield the records so far of each writer of this attempt and subtask, in order.
+
+    A record is the arrival time of a batch and the largest value in the batch.
+    """
     for path in sorted(folder.glob(f"{attempt}-{subtask}")):
         data = path.read_bytes()
         # A record that is being written may be incomplete; it is left out.

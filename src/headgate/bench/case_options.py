@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a case runs. With `quick` it takes seconds: enough to see that it works, not for figures to keep."""
+    """The options of a case. With `quick` a case takes seconds: it shows that the case works, but no useful figures."""
 
     quick: bool
-    #: Shows the user a line about the progress.
+    #: A function that shows the user a line about the progress.
     say: Callable[[str], None]

@@ -1,7 +1,7 @@
 """`checkpoint`: the cost of checkpoints, the gaps that they make in the output, and the recovery time after a kill.
 
-The cost is the difference between `keyed-sum` at full speed with a checkpoint each second and without. Both run in
-turn.
+The cost is the difference between two runs of `keyed-sum` at full speed: with a checkpoint each second, and without
+checkpoints. Both run in turn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.bench.keyed_sum import OURS, QUICK_OURS
 from headgate.bench.keys_job import KINDS
 from headgate.bench.report import CaseResult, Figure, ratios
 
-#: The share of its rate that `keyed-sum` may lose, and the seconds that the sink may be without output.
+#: The share of its rate that `keyed-sum` may lose, and for how many seconds the sink may get no rows.
 COST, GAP = 0.1, 0.1
 INTERVAL = "1 s"
 ROUNDS, CHECKPOINTS = 5, 8
@@ -33,8 +33,8 @@ def run(options: Options) -> CaseResult:
     prompt = all(figure.median <= kill.target for kill, figure in recovered.items())
     targets = ", ".join(f"{kill.victim} {kill.target:g} s" for kill in recovered)
     target = (
-        f"a checkpoint each second costs under {COST:.0%}; the sink is never without output for {GAP * 1000:g} ms "
-        f"during one of {KEYS:,} keys; from a kill to the first new row: {targets}"
+        f"a checkpoint each second costs under {COST:.0%}; during a checkpoint of {KEYS:,} keys the sink gets rows "
+        f"at least every {GAP * 1000:g} ms; from a kill to the first new row: {targets}"
     )
     settings = {**SETTINGS, "checkpoint_interval": INTERVAL, "rows/s while gaps are measured": RATE,
                 "rows/s while killed": recovery.RATE, "restart": "at once"}  # fmt: skip

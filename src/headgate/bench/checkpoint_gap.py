@@ -1,6 +1,7 @@
 """The longest time without output at the sink during a checkpoint of a million keys, and between two checkpoints.
 
-The job makes running sums of paced rows, so a moment after each batch that the source reads one arrives at the sink.
+The job makes running sums of paced rows. So for each batch that the source reads, a batch arrives at the sink a moment
+later.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from headgate.bench.keys_job import KeyKind
 from headgate.errors import HeadgateError
 
 KEYS = 1_000_000
-#: Rows/s. Keys are random: after 13 seconds at this rate 98 % of them have had a row.
+#: Rows/s. Keys are random: after 13 seconds at this rate, 98 % of the keys have had a row.
 RATE = 300_000.0
 #: The share of the keys that the state must hold before checkpoints count.
 _ENOUGH = 0.95
@@ -34,8 +35,8 @@ _POLL_INTERVAL = 0.1
 class Gaps:
     """The longest times, in seconds, in which a subtask of the sink got no rows, by checkpoint.
 
-    `during` is from a checkpoint's trigger to its completion, `between` from the completion of the one before to its
-    trigger. `durations` (s) and `sizes` (bytes) are those of the checkpoints.
+    `during` looks at the time from a checkpoint's trigger to its completion. `between` looks at the time from the
+    completion of the checkpoint before to the trigger. `durations` (s) and `sizes` (bytes) describe the checkpoints.
     """
 
     during: list[float] = field(default_factory=list)
@@ -45,9 +46,9 @@ class Gaps:
 
 
 def gaps(kind: KeyKind, checkpoints: int, keys: int = KEYS, rate: float = RATE) -> Gaps:
-    """Run until `checkpoints` of them were taken with nearly all keys in the state, and return their gaps.
+    """Run until `checkpoints` checkpoints were taken with nearly all keys in the state. Return their gaps.
 
-    Raises HeadgateError if that takes more than two minutes, or the job's error.
+    Raises the job's error, and HeadgateError if the run takes more than two minutes.
     """
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
         folder, checkpoint_dir = Path(name, "arrivals"), Path(name, "checkpoints")
@@ -87,7 +88,7 @@ def _keys_held(job: hg.JobHandle) -> int:
 
 
 def _gaps_of(taken: Sequence[Any], folder: Path) -> Gaps:
-    epoch = time.time() - time.monotonic()  # arrivals are on the monotonic clock, checkpoints on that of the epoch
+    epoch = time.time() - time.monotonic()  # arrivals are on the monotonic clock, checkpoints on the clock of the epoch
     times = [[epoch + at for at, _ in batches] for batches in arrivals(folder)]
     assert len(times) == PARALLELISM
     result = Gaps()
@@ -102,7 +103,7 @@ def _gaps_of(taken: Sequence[Any], folder: Path) -> Gaps:
 
 
 def longest_gap(times: Sequence[float], begin: float, end: float) -> float:
-    """Return the longest step between two neighbouring times, among those that overlap the span from begin to end."""
+    """Return the longest step between two neighbouring times. Only steps that overlap `begin` to `end` count."""
     return max(
         (after - before for before, after in pairwise(times) if after > begin and before < end), default=end - begin
     )

@@ -1,4 +1,4 @@
-"""The common part of the commands `bench` and `lab`: their arguments, the run of a case, the table of its result."""
+"""The common part of the commands `bench` and `lab`: arguments, the run of a case, and the table of its result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Result = TypeVar("Result", bound=CaseResult)
 
 
 def parser(prog: str, description: str, what: str, about: Mapping[str, str]) -> argparse.ArgumentParser:
-    """Return the parser of a command that runs cases; `what` is the word for one, `about` describes each by name."""
+    """Return the parser of a command that runs cases. `what` is the word for a case; `about` describes each case."""
     parser = argparse.ArgumentParser(
         prog=prog,
         description=description,
@@ -38,7 +38,7 @@ def parser(prog: str, description: str, what: str, about: Mapping[str, str]) -> 
 
 
 def chosen(parser: argparse.ArgumentParser, what: str, names: Iterable[str], known: Iterable[str]) -> list[str]:
-    """Return the given names, or all known ones if none is given; an unknown one ends the program as wrong usage."""
+    """Return the given names, or all known names if none is given. An unknown name ends the program as wrong usage."""
     known, names = list(known), list(names)
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -47,12 +47,12 @@ def chosen(parser: argparse.ArgumentParser, what: str, names: Iterable[str], kno
 
 
 def options(console: Console, quick: bool) -> Options:
-    """Return the options of a case, which shows its progress on `console`."""
+    """Return the options of a case that shows its progress on `console`."""
     return Options(quick, lambda text: console.print(text, style="dim"))
 
 
 def outcome(name: str, module: str, kind: type[Result], options: Options) -> Result:
-    """Return the result of the module's `run`. A case that fails has a result too, so that the others' are not lost."""
+    """Return the result of the module's `run`. A failed case has a result too, so that no other result is lost."""
     try:
         result: Result = importlib.import_module(module).run(options)
         return result
@@ -69,7 +69,7 @@ def outcome(name: str, module: str, kind: type[Result], options: Options) -> Res
 
 
 def table(result: CaseResult) -> Table:
-    """Return a result as a table for the terminal: each figure's median, lowest and highest value."""
+    """Return a result as a table for the terminal: the median, lowest and highest value of each figure."""
     verdict = ("met", "green") if result.met else ("missed", "red")
     title = Text.assemble(printable(f"{result.case}: {result.target}: "), verdict)
     table = Table(title=title, title_justify="left")
@@ -84,5 +84,5 @@ def table(result: CaseResult) -> Table:
 
 
 def number(value: float) -> str:
-    """Return the value with three significant digits, or from 1,000 on as a whole number with commas."""
+    """Return the value as text: with three significant digits, or from 1,000 on as a whole number with commas."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

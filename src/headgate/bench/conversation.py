@@ -1,4 +1,4 @@
-"""A conversation with a child process, another engine or an end of an exchange: requests and answers are JSON lines."""
+"""A conversation in JSON lines with a child process, which is another engine or an end of an exchange."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ GRACE = 10.0
 
 
 class ChildFailed(HeadgateError):
-    """The process could not be set up or did not answer; the message says why."""
+    """A child process could not be set up or did not answer. The message says why."""
 
 
 class ChildProcess:
     """A child process that runs `command`. Use it as a context manager.
 
-    It has a process group of its own, so that its JVM ends with it. `name` names it in errors.
+    The process has a process group of its own, so that its JVM ends with it. `name` is the name of the process in
+    errors.
     """
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
@@ -92,7 +93,8 @@ class ChildProcess:
 
 
 def serve(answer: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-    """Answer the requests on standard input until it ends. The child calls this; an exception becomes the answer."""
+    """Answer the requests on standard input until the input ends. The child calls this. An exception becomes the
+    answer."""
     for line in sys.stdin:
         try:
             response = answer(json.loads(line))

@@ -1,4 +1,4 @@
-"""Measurement of how late rows reach an operator: from the time in their due column to the arrival of their batch."""
+"""Measure how late rows reach an operator: from the time in their due column to the arrival of their batch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headgate.bench.idle_timer import LONGEST, new_histogram
 from headgate.operators.operator import Operator, OperatorContext, OperatorFactory
 from headgate.records.canonical import raw_values
 
-#: Latencies are counted in steps of 8 us up to four seconds; longer ones count as four seconds. With steps of 1 us the
-#: counting took as long as the measured operator.
+#: Latencies are counted in steps of 8 us up to four seconds. Longer latencies count as four seconds. With steps of 1 us
+#: the counting took as long as the measured operator.
 _STEP_BITS = 3
 _STEPS = 4_000_000 >> _STEP_BITS
 
 
 class DueTimes(Operator):
-    """An operator around the measured one, to which it passes everything. It counts the latencies of all rows.
+    """An operator around the measured operator. It counts the latencies of all rows, and passes on everything.
 
     `column` is the column with the due time. At the end of the input each subtask writes its counts to `folder`.
     """
@@ -67,7 +67,7 @@ class DueTimes(Operator):
 
 
 def read_histogram(folder: Path) -> HdrHistogram:
-    """Return the latencies of all subtasks, in microseconds, each rounded up to the end of its step."""
+    """Return the latencies of all subtasks in microseconds. Each latency is rounded up to the end of its step."""
     histogram = new_histogram()
     counts = sum(np.load(path) for path in sorted(folder.glob("*.npy")))
     for step in np.flatnonzero(counts):

@@ -13,20 +13,20 @@ from headgate.bench.raw_baseline import payload_rate
 from headgate.bench.report import CaseResult, Figure, ratios
 from headgate.runtime.master import certificates
 
-#: Shares of the raw rate to reach: over one channel, and over a hundred.
+#: The shares of the raw rate that are the targets: over one channel, and over a hundred channels.
 ONE_TARGET = 0.6
 HUNDRED_TARGET = 0.5
-#: Up to 64 buffers for the channel: enough that the round trip does not limit the rate. Then the defaults, 2 + 8.
+#: Up to 64 buffers for the channel: so many that the round trip does not limit the rate. `DEFAULT_BUFFERS` are 2 + 8.
 MANY_BUFFERS = {"buffers_per_channel": 2, "floating_buffers_per_gate": 62, "max_buffers_per_channel": 64}
 DEFAULT_BUFFERS: dict[str, int] = {}
-#: Fewer and larger buffers: the cost of a buffer in Python arises less often.
+#: Fewer and larger buffers, so that Python's cost per buffer arises less often.
 LARGE_BUFFERS = {
     "segment_size": 1 << 20,
     "buffers_per_channel": 2,
     "floating_buffers_per_gate": 2,
     "max_buffers_per_channel": 4,
 }
-#: For many channels: a message holds two batches of the case. An end has 8.5 MB of buffers for a hundred channels.
+#: Buffers for many channels. A message holds two batches of the case. An end has 8.5 MB of buffers for 100 channels.
 MIDDLE_BUFFERS = {
     "segment_size": 64 << 10,
     "message_size": 384 << 10,
@@ -92,7 +92,7 @@ def end(name: str, rank: int) -> ChildProcess:
 
 
 def identity() -> dict[str, list[str]]:
-    """Return the certificates and the key for both ends of a TLS link, as part of a request; made for this run only."""
+    """Make certificates and a key for both ends of a TLS link, for this run only. Return them as part of a request."""
     _, taskmanager = certificates.issue()
     return {"identity": [part.decode() for part in (taskmanager.authority, taskmanager.certificate, taskmanager.key)]}
 
@@ -107,7 +107,7 @@ def rate(
     row_function: bool = False,
     tls: bool = False,
 ) -> float:
-    """Return payload bytes/s from `emit` to the decoded batch, or to the result of a function on each row."""
+    """Return payload bytes/s from `emit` to the decoded batch, or to the result of a function of rows."""
     batches = volume // prebuilt_batch().nbytes
     shared = {"config": dict(config), "channels": channels, **(identity() if tls else {})}
     port = producer.ask({"do": "listen", "batches": batches, **shared}, _TIMEOUT)["port"]

@@ -1,6 +1,6 @@
-"""The ends of an exchange between two processes, each in a process of its own that `conversation` drives.
+"""The two ends of an exchange, each in its own process. `conversation` drives the processes.
 
-They use the runtime's own tasks, writers, partitions, network threads, credit and gates, and one real socket.
+The ends use the runtime's own tasks, writers, partitions, network threads, credit and gates, and one real socket.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ TIMEOUT = 60.0
 
 
 class WriterHead:
-    """The common part of heads that make batches for one writer, and never wait for input."""
+    """The base class of heads that make batches for one writer, and never wait for input.
+
+    A head is the first part of a task's chain.
+    """
 
     waits_for = Wait.INPUT
 
@@ -63,7 +66,10 @@ class WriterHead:
 
 
 class End:
-    """One end: a socket (with TLS if it has an identity), a network thread and segments. It sends or receives once."""
+    """One end of the exchange: a socket, a network thread and segments. It sends or receives once.
+
+    With an `identity` the socket uses TLS.
+    """
 
     def __init__(self, config: Config, sock: socket.socket, identity: Identity | None, server: str | None) -> None:
         tune(sock)
@@ -85,7 +91,10 @@ class End:
         channels: int,
         head: Callable[[RecordWriter], Head],
     ) -> None:
-        """Run a task with `channels` channels for each selector, until the receiver took all. Raises a task's error."""
+        """Run a task with `channels` channels for each selector, until the receiver has read all data.
+
+        Raises a task's error.
+        """
         self._mailboxes = [Mailbox() for _ in selectors]
         partitions = [
             self._parts.partition(f"output {number}", channels, mailbox.wake)
@@ -136,9 +145,9 @@ class End:
     def receive(
         self, schema: pa.Schema, gates: Sequence[Sequence[tuple[int, int, int]]], chain: Sequence[ToOperator]
     ) -> int:
-        """Run one task to the end of its input; return the number of buffers received. Raises the task's error.
+        """Run one task until its input ends. Return the number of buffers received. Raises the task's error.
 
-        `gates` has the addresses of each gate's channels; `chain` has the task's operators, the last one first.
+        `gates` has the addresses of each gate's channels. `chain` has the task's operators, the last one first.
         """
         mailbox = Mailbox()
         self._mailboxes = [mailbox]
@@ -186,7 +195,7 @@ class End:
 
     @contextmanager
     def _connected(self, link: ProducerEnd | ConsumerEnd, begin: Callable[[], None]) -> Iterator[None]:
-        """Run the network thread during the block; afterwards raise the first error of a task."""
+        """Run the network thread during the block. Then raise the first error of a task, if there is one."""
         self._network.start()
         self._network.post(begin)
         try:
@@ -221,7 +230,8 @@ Receive = Callable[[End, dict[str, Any]], dict[str, Any]]
 
 
 class _EndProcess:
-    """The requests of an end: the producer answers `listen` and then `result`, the consumer answers `consume`."""
+    """The process of an end. A producer answers the requests `listen` and then `result`. A consumer answers
+    `consume`."""
 
     def __init__(self, send: Send, receive: Receive) -> None:
         self._send = send
@@ -257,13 +267,13 @@ class _EndProcess:
 
 
 def _open_end(request: dict[str, Any], sock: socket.socket, server: str | None) -> End:
-    """Open the end that the request describes; for TLS the request has certificates and key as text."""
+    """Open the end that the request describes. For TLS the request has the certificates and the key as text."""
     identity = Identity(*(part.encode() for part in request["identity"])) if "identity" in request else None
     return End(Config(**request["config"]), sock, identity, server)
 
 
 def serve_end(send: Send, receive: Receive) -> None:
-    """Run the process of an end, whose rank is the program's argument: send or receive as requests ask."""
+    """Run the process of an end: send or receive as requests ask. The program's argument is the rank of the end."""
     sys.setswitchinterval(0.0005)
     pa.set_cpu_count(1)
     with own_cores(int(sys.argv[1]), 2):

@@ -1,6 +1,6 @@
-"""The two ends of an exchange; `exchange` runs this module with `python -m` in a process for each.
+"""The two ends of an exchange. `exchange` runs this module with `python -m` in one process for each end.
 
-A task emits one prebuilt batch again and again; a task in the other process counts the decoded batches.
+A task emits one prebuilt batch again and again. A task in the other process counts the decoded batches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def prebuilt_batch() -> pa.RecordBatch:
 
 
 class _PrebuiltHead(WriterHead):
-    """Emits the same batch a number of times."""
+    """A head that emits the same batch a number of times."""
 
     def __init__(self, batches: int, writer: RecordWriter) -> None:
         super().__init__(writer)
@@ -55,7 +55,8 @@ def send(end: End, request: dict[str, Any]) -> None:
 
 
 class _RowCounter(Operator):
-    """Counts the rows of decoded batches. Its clock starts at the first batch, whose rows are not counted."""
+    """An operator that counts the rows of decoded batches. Its clock starts at the first batch, whose rows do
+    not count."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,12 +75,12 @@ class _RowCounter(Operator):
 
 
 def _same_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row: the cheapest function on rows."""
+    """Return the row itself: the cheapest function of rows."""
     return row
 
 
 def _chain(count: _RowCounter, row_function: bool) -> list[ToOperator]:
-    """Return the consumer's operators, the last first: the counter, and with `row_function` a map before it."""
+    """Return the consumer's operators, the last one first: the counter, and with `row_function` a map before it."""
     count.output = fan_out([])
     chain = [ToOperator(count, OperatorContext("bench", "count", 0, 1))]
     if row_function:
@@ -90,7 +91,7 @@ def _chain(count: _RowCounter, row_function: bool) -> list[ToOperator]:
 
 
 def receive(end: End, request: dict[str, Any]) -> dict[str, Any]:
-    """Receive to the end; return the payload bytes, the seconds that they took and the number of buffers."""
+    """Receive until the end. Return the payload bytes, the seconds that they took, and the number of buffers."""
     count = _RowCounter()
     gate = [(0, 0, index) for index in range(request["channels"])]
     buffers = end.receive(SCHEMA, [gate], _chain(count, request["row_function"]))

@@ -27,7 +27,7 @@ print(time.perf_counter() - begin, time.process_time())
 
 
 def run(options: Options) -> CaseResult:
-    """Measure new programs one after the other; each runs a keyed sum of two rows in two processes."""
+    """Measure new programs one after the other. Each program runs a keyed sum of two rows in two processes."""
     rounds = [_measured() for _ in range(_QUICK_ROUNDS if options.quick else _ROUNDS)]
     seconds = Figure("import to first row", "s", tuple(elapsed for elapsed, _ in rounds))
     processor = Figure("processor time of the program", "s", tuple(used for _, used in rounds))

@@ -1,8 +1,8 @@
-"""The influence of a virtual machine's host on latencies, and how to avoid it.
+"""Keep a virtual machine's cores awake, and read how much time its host takes, because both change latencies.
 
-An idle virtual core returns to the host, which may take tens of milliseconds to give it back. Batches that arrive every
-few milliseconds then wait for a core, not for the engine. The cores of a low-latency machine never sleep (`idle=poll`).
-A process on each core that runs when nothing else does has the same effect.
+An idle virtual core returns to the host. The host may take tens of milliseconds to give the core back. Batches that
+arrive every few milliseconds then wait for a core, not for the engine. The cores of a low-latency machine never sleep
+(`idle=poll`). A process on each core has the same effect if it runs whenever nothing else runs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-#: Arguments: the core, and the parent process; it ends with its parent. It runs with the lowest of all priorities.
+#: A program that keeps a core busy, with the lowest of all priorities. Its arguments are the core and the parent
+#: process. It ends with its parent.
 _SPIN = """
 import os, sys
 core, parent = map(int, sys.argv[1:])
@@ -30,7 +31,7 @@ _STEAL = 8  # the column of /proc/stat
 
 @contextmanager
 def cores_awake() -> Iterator[bool]:
-    """Keep all cores of this process awake during the block; yield False on systems other than Linux."""
+    """Keep all cores of this process awake during the block. Yield False if the system cannot do this."""
     if not hasattr(os, "SCHED_IDLE"):
         yield False
         return
@@ -45,9 +46,9 @@ def cores_awake() -> Iterator[bool]:
 
 
 def stolen_seconds(stat: Path = Path("/proc/stat")) -> float:
-    """Return the seconds, over all cores, in which the host ran other machines though a core here had work.
+    """Return how many seconds, summed over all cores, the host ran other machines while a core here had work.
 
-    0 where the system does not count them.
+    Return 0 if the system does not count these seconds.
     """
     try:
         total = stat.read_text().splitlines()[0].split()

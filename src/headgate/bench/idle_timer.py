@@ -1,8 +1,8 @@
-"""The lateness of a paced timer on this machine: the noise below every latency figure.
+"""Measure how late a paced timer wakes on this machine: the noise in every latency figure.
 
-An idle machine does not show the delays that the host causes to a busy one. Beside a load the timer runs on each core
-with real-time priority, so only the host can delay it. With both cores of a calm machine busy its 99th percentile was
-0.05 ms.
+An idle machine does not show the delays that the host causes to a busy machine. So a timer also runs beside the load,
+on each core and with real-time priority: only the host can delay it. On a quiet host with both cores busy, the timer's
+99th percentile was 0.05 ms.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from hdrh.histogram import HdrHistogram
 
 PERIOD = 0.001
-#: The longest lateness that a histogram holds, microseconds; it has three significant digits.
+#: The longest lateness that a histogram holds, in microseconds. A histogram has three significant digits.
 LONGEST = 60_000_000
 
 
@@ -29,7 +29,7 @@ def new_histogram() -> HdrHistogram:
 
 
 def lateness(duration: float) -> HdrHistogram:
-    """Return how late, in microseconds, a thread that sleeps until each millisecond wakes, over `duration` seconds."""
+    """Sleep until each millisecond for `duration` seconds. Return how late the thread woke, in microseconds."""
     histogram = new_histogram()
     _record(histogram, range(round(duration / PERIOD)))
     return histogram
@@ -39,8 +39,8 @@ def lateness(duration: float) -> HdrHistogram:
 def lateness_beside() -> Iterator[HdrHistogram]:
     """Measure the lateness of a process with real-time priority on each core while the block runs.
 
-    The yielded histogram is filled when the block ends. It stays empty where real-time priority is not allowed; on
-    Linux it takes CAP_SYS_NICE.
+    The yielded histogram is filled when the block ends. It stays empty if the process may not use real-time priority,
+    which on Linux needs CAP_SYS_NICE.
     """
     histogram = new_histogram()
     with ExitStack() as stack:

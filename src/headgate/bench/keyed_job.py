@@ -1,6 +1,6 @@
 """The job of `keyed-sum` and `latency`: one-second sums and counts of 1,000 keys, over two processes.
 
-Both cases run it with the same configuration, so that neither figure is at the expense of the other.
+Both cases use the same configuration, so that neither figure is better at the cost of the other.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from headgate.bench.keyed_rows import keyed_rows
 from headgate.errors import HeadgateError
 
 PARALLELISM = 2
-#: Flush each batch. At full rate a batch nearly fills a message; in a paced job waiting for more gains nothing.
+#: Flush after each batch. At full rate a batch nearly fills a message. In a paced job, waiting for more gains nothing.
 BUFFER_TIMEOUT = "0 ms"
-#: The time that a batch of a paced source spans. Small batches cost as much as large ones, so few of them are better.
+#: The time that a batch of a paced source spans. A small batch costs as much as a large one, so take few.
 BATCH_TIME = "1.5 ms"
 #: Bytes of a row on the wire: key, value and time.
 ROW_BYTES = 24
@@ -30,8 +30,8 @@ SETTINGS = {"parallelism": PARALLELISM, "processes": PARALLELISM, "buffer_timeou
 def keyed_sum_seconds(rows: int, **options: Any) -> float:
     """Return the seconds that the job takes for `rows` rows at full speed, start-up included.
 
-    `options` are those of `hg.Config`. Raises the job's error, and HeadgateError unless half of the rows crossed a
-    socket.
+    `options` are options of `hg.Config`. Raises the job's error, and HeadgateError if less than half of the rows
+    crossed a socket.
     """
     environment = keyed_environment(**options)
     _sums(environment, rows, None)
@@ -45,7 +45,7 @@ def keyed_sum_seconds(rows: int, **options: Any) -> float:
 
 
 def source_seconds(rows: int) -> float:
-    """Return the seconds that the source alone takes for `rows` rows, into the null sink."""
+    """Return the seconds that the source alone takes for `rows` rows, with the null sink behind it."""
     environment = keyed_environment()
     _rows(environment, rows, None).sink_to(hg.sinks.null())
     began = time.perf_counter()
@@ -54,7 +54,7 @@ def source_seconds(rows: int) -> float:
 
 
 def run_paced(rows: int, rate: float, folder: Path, buffer_timeout: str = BUFFER_TIMEOUT) -> None:
-    """Run the job at `rate` rows/s, and write to `folder` how late rows reach the keyed operator; see `DueTimes`."""
+    """Run the job at `rate` rows/s. Write to `folder` how late rows reach the keyed operator; see `DueTimes`."""
     environment = keyed_environment(buffer_timeout)
     window = _sums(environment, rows, rate)
     graph = environment._jobs.graph
@@ -65,7 +65,7 @@ def run_paced(rows: int, rate: float, folder: Path, buffer_timeout: str = BUFFER
 
 
 def keyed_environment(buffer_timeout: str = BUFFER_TIMEOUT, **options: Any) -> hg.StreamEnvironment:
-    """Return an environment of two TaskManager processes with the configuration of these cases and `options`."""
+    """Return an environment of two TaskManager processes, with the configuration of these cases and `options`."""
     return hg.StreamEnvironment(
         parallelism=PARALLELISM,
         config=hg.Config(buffer_timeout=buffer_timeout, **options),

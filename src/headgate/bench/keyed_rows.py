@@ -1,4 +1,4 @@
-"""The rows of the keyed cases: row i depends on i alone, so any process can make any range of them."""
+"""The rows of the keyed cases. Row i depends on i alone, so any process can make any range of rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STRING = np.dtype([("prefix", f"S{len(_PREFIX)}"), ("digits", ">u8")])
 #: The number of values of the first column of a key of two columns.
 _AREAS = 32
 
-#: The steps that spread the eight half bytes of a 32-bit number over eight bytes: the shift, and the mask after it.
+#: The steps that spread the eight half bytes of a 32-bit number over eight bytes. A step is a shift and a mask.
 _SPREAD = (
     (np.uint64(16), np.uint64(0x0000FFFF0000FFFF)),
     (np.uint64(8), np.uint64(0x00FF00FF00FF00FF)),
@@ -46,7 +46,7 @@ def keyed_rows(start: int, n: int, keys: int = KEYS) -> pa.RecordBatch:
 
 
 def string_keyed_rows(start: int, n: int, keys: int = KEYS) -> pa.RecordBatch:
-    """Return the rows of `keyed_rows` with keys as strings of 12 characters. Their cost does not depend on `keys`."""
+    """Return the rows of `keyed_rows` with keys as strings of 12 characters. The cost does not depend on `keys`."""
     key, value = _keys_and_values(start, n, keys)
     return pa.RecordBatch.from_arrays([_strings(key), value], schema=STRING_SCHEMA)
 
@@ -77,7 +77,8 @@ def _strings(numbers: UInt64s) -> pa.Array:
 
 
 def _hexadecimal(numbers: UInt64s) -> UInt64s:
-    """Return the eight hexadecimal digits of each number below 2^32 as ASCII, the first in the highest byte."""
+    """Return the eight hexadecimal digits of each number below 2^32 as ASCII. The first digit is in the highest
+    byte."""
     digits = numbers
     for shift, mask in _SPREAD:
         digits = (digits | digits << shift) & mask
@@ -86,7 +87,8 @@ def _hexadecimal(numbers: UInt64s) -> UInt64s:
 
 
 def _random_words(start: int, n: int) -> UInt64s:
-    """Return SplitMix64's numbers `start` to `start + n`. Works in place: the measured job runs it for each batch."""
+    """Return SplitMix64's numbers `start` to `start + n`. It works in place, because the measured job calls it for each
+    batch."""
     word = np.arange(start, start + n, dtype=np.uint64)
     word *= _GAMMA
     scratch = np.empty_like(word)

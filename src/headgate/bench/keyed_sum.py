@@ -1,7 +1,7 @@
 """`keyed-sum`: rows/s of a keyed window aggregation that exchanges every row, compared with Flink SQL and Spark.
 
-A rate is the difference of two sizes over the difference of their times, which excludes start-up. Headgate and Flink
-run in turn, round by round, so that both see the same noise of the machine.
+A rate is the difference of two sizes divided by the difference of their times. This excludes start-up. Headgate and
+Flink run in turn, round by round, so that both see the same noise of the machine.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Rates:
 
 
 def run(options: Options) -> CaseResult:
-    """Measure Headgate and Flink in turn, then Spark. Without Flink one round of Headgate alone."""
+    """Measure Headgate and Flink in turn, then Spark. Without Flink, measure one round of Headgate alone."""
     rates, skipped = _Rates(), []
     try:
         with Flink(PARALLELISM, options.say) as flink:
@@ -108,5 +108,6 @@ def _figures(rates: _Rates) -> list[Figure]:
 
 
 def _net(whole: list[float], source: list[float]) -> float:
-    """Return the rate of the job without its source. It uses medians, since it is a small difference of noisy times."""
+    """Return the rate of the job without its source. It uses medians, because it is a small difference of noisy
+    times."""
     return 1 / (1 / median(whole) - 1 / median(source))

@@ -1,4 +1,4 @@
-"""The job of `keys`: that of `keyed-sum`, with keys of several kinds and any number of them."""
+"""The job of the case `keys`: the job of `keyed-sum`, with several kinds of keys and any number of keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.bench.keyed_job import keyed_environment
 from headgate.bench.keyed_rows import keyed_rows, pair_keyed_rows, string_keyed_rows
 from headgate.errors import HeadgateError
 
-#: Seconds between two looks at the job's state: TaskManagers report as often.
+#: Seconds between two looks at the job's state. TaskManagers report just as often.
 _POLL_INTERVAL = 0.25
 
 
@@ -37,7 +37,7 @@ KINDS = (
 
 @dataclass(slots=True)
 class KeyedRun:
-    """A run: its seconds, start-up included, and its state at its largest."""
+    """The outcome of a run: its seconds, start-up included, and the size of its state when it was largest."""
 
     seconds: float = 0.0
     state_bytes: int = 0

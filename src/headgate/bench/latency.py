@@ -1,8 +1,8 @@
 """`latency`: the time in `keyed-sum` from each row's due time to the keyed operator, at shares of the full rate.
 
-The load is open loop: a row's number fixes its due time, so a stall counts against every row that was due in it. The
-cores are kept awake, see `host`; the highest load also runs without that. A timer beside the load shows the machine's
-own part of a latency, see `idle_timer`.
+The load is open loop: a row's number fixes its due time, so a stall counts for every row that was due during the stall.
+The cores are kept awake (see `host`). The highest load also runs with cores that may sleep. A timer beside the load
+shows the machine's own part of a latency (see `idle_timer`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headgate.bench.keyed_job import BUFFER_TIMEOUT, SETTINGS, keyed_sum_seconds
 from headgate.bench.keyed_sum import OURS, QUICK_OURS
 from headgate.bench.report import CaseResult, Figure
 
-#: The 99th percentile may be this many times that of the timer, if that is more than the target.
+#: The limit is this many times the timer's 99th percentile, if that is more than the target.
 NOISE_FACTOR = 3.0
 ROUNDS = 3
 
@@ -63,7 +63,7 @@ class _LoadRounds:
         return _figure(f"timer p99 beside, {self.name}", self.noise, 99.0)
 
     def is_below(self, milliseconds: float) -> bool:
-        """Return whether the 99th percentile is below `milliseconds`, or below the timer's limit if that is more."""
+        """Return whether the 99th percentile is below `milliseconds`, or below the timer's limit if that is higher."""
         return self.percentile(99.0).median < max(milliseconds, NOISE_FACTOR * self.timer().median)
 
 
@@ -75,7 +75,7 @@ def run(options: Options) -> CaseResult:
 def measured(case: str, options: Options, buffer_timeout: str, loads: Sequence[float], target_ms: float) -> CaseResult:
     """Find the full rate, then measure rounds of the idle timer and of each load.
 
-    `loads` are shares of the full rate. The last one is also measured with cores that may sleep.
+    `loads` are shares of the full rate. The last load is also measured with cores that may sleep.
     """
     seconds, rounds = (3.0, 1) if options.quick else (20.0, ROUNDS)
     sizes = QUICK_OURS if options.quick else OURS
@@ -91,7 +91,7 @@ def measured(case: str, options: Options, buffer_timeout: str, loads: Sequence[f
             load.measure(rate.median, seconds, buffer_timeout)
     idle = Figure("timer p99 before", "ms", tuple(noise))
     met = all(load.is_below(max(target_ms, NOISE_FACTOR * idle.median)) for load in judged)
-    target = f"p99 below {target_ms:g} ms, or below {NOISE_FACTOR:g} x the timer's where that is more"
+    target = f"p99 below {target_ms:g} ms, or below {NOISE_FACTOR:g} x the timer's p99 if that is more"
     settings = {**SETTINGS, "buffer_timeout": buffer_timeout, "seconds": seconds}
     figures = (rate, idle, *(figure for load in (*judged, beside) for figure in load.figures()))
     return CaseResult(case=case, target=target, met=met, figures=figures, settings=settings)

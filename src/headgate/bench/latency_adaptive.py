@@ -1,4 +1,4 @@
-"""`latency-adaptive`: `latency` at half of the rate, with messages that leave as soon as their reader is idle."""
+"""`latency-adaptive`: the case `latency` at half of the rate, with messages that leave when their reader is idle."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""`keys`: the cost of a thousand times more keys in rate and memory, for keys of an integer, a string, and both.
+"""`keys`: what a thousand times more keys cost in rate and memory. A key is an integer, a string, or both.
 
-A rate is the difference of two sizes over the difference of their times. This excludes start-up, and also the first
-contact with each key, since the smaller size meets nearly all keys. Few and many keys run in turn, round by round.
+A rate is the difference of two sizes divided by the difference of their times. This excludes start-up. It also excludes
+the first row of nearly all keys, because the smaller size has such rows too. Few and many keys run in turn, round by
+round.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ROUNDS = 3
 
 @dataclass(slots=True)
 class _KeyMeasurement:
-    """The measurements of one kind and number of keys: a rate per round, and all runs."""
+    """The measurements of one kind of key with one number of keys: a rate per round, and all runs."""
 
     rates: list[float] = field(default_factory=list)
     runs: list[KeyedRun] = field(default_factory=list)

@@ -1,7 +1,8 @@
 """The rate of loopback TCP between a bare sender and receiver on this machine: the baseline of `exchange`.
 
-Two processes use one connection and preallocated buffers: `sendmsg` of a frame's header and 32 KiB, `recv_into` of the
-same. The sockets are blocking, without Nagle delay, with explicit socket buffers. No data is copied or decoded.
+Two processes use one connection and preallocated buffers. One process calls `sendmsg` with a frame's header and 32 KiB,
+and the other calls `recv_into` for the same bytes. The sockets are blocking, without Nagle delay, with explicit socket
+buffers. No data is copied or decoded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 from headgate.runtime.launch.cores import own_cores
 
 SEGMENT = 32 << 10
-#: As many buffers as `exchange` may use for one channel; both ends use them in turn.
+#: How many buffers each end uses in turn: as many as `exchange` may use for one channel.
 BUFFERS = 64
 SOCKET_BUFFER = 1 << 20
 HEADER = struct.Struct(">IIBxxxI")
@@ -23,7 +24,7 @@ CONNECT_TIMEOUT = 30.0
 
 
 def payload_rate(volume: int) -> float:
-    """Return payload bytes/s from the first to the last of about `volume` bytes."""
+    """Send about `volume` bytes. Return the payload bytes/s from the first to the last byte."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(CONNECT_TIMEOUT)
         command = [sys.executable, "-P", "-m", __name__, str(listener.getsockname()[1]), str(volume)]
@@ -38,7 +39,7 @@ def payload_rate(volume: int) -> float:
 
 
 def _receive(connection: socket.socket) -> tuple[int, float]:
-    """Receive to the end; return the payload bytes after the first frame, and the seconds that they took."""
+    """Receive until the end. Return the payload bytes after the first frame, and the seconds that they took."""
     _tune(connection)
     frame = HEADER.size + SEGMENT
     buffers = [memoryview(bytearray(frame)) for _ in range(BUFFERS)]
@@ -69,5 +70,5 @@ def _tune(connection: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    with own_cores(1, 2):  # as the two TaskManagers of `exchange`
+    with own_cores(1, 2):  # as the two ends of `exchange` do
         _send(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,8 +1,8 @@
 """The time from a kill to the first new row at the sink, for a TaskManager process, a Spark worker and an executor.
 
 The job has a paced source, a keyed exchange, running maxima of 1,000 keys, and a checkpoint each second. A row is new
-if no sink had it before the kill; rows that the job replays from its checkpoint are not. Spark runs as `local-cluster`
-with two executors.
+if no sink had it before the kill. Rows that the job replays from its checkpoint are not new. Spark runs as
+`local-cluster` with two executors.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ RATE = 50_000.0
 KEYS = 1_000
 CHECKPOINT_INTERVAL = "1 s"
 ROUNDS = 5
-#: Seconds that a step of a round may take.
+#: How many seconds a step of a round may take.
 _TIMEOUT = 180.0
 _POLL_INTERVAL = 0.005
 
 
 def taskmanager_of(worker: int) -> int:
-    """Return the TaskManager's own process as the one to kill."""
+    """Return the process to kill: the TaskManager's own process."""
     return worker
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A kind of kill: its victim, and the seconds until the first new row that it may cost.
+    """A kind of kill: the victim, and the target for the seconds from the kill to the first new row.
 
-    `process_of` returns the process to kill by that of a TaskManager.
+    `process_of` takes the process id of a TaskManager and returns the process id to kill.
     """
 
     victim: str
@@ -60,7 +60,7 @@ ON_SPARK = (Kill("Python worker, Spark", 4.0), Kill("executor, Spark", 12.0, exe
 
 
 def figures(options: Options) -> dict[Kill, Figure]:
-    """Measure each kind of kill, in several rounds of one job; return its seconds."""
+    """Measure each kind of kill, in several rounds of one job. Return the seconds of each kind."""
     rounds = 1 if options.quick else ROUNDS
     measured: dict[Kill, Figure] = {}
     for place, kills in ((_on_processes, ON_PROCESSES), (_on_spark, ON_SPARK)):
@@ -77,7 +77,7 @@ def recoveries(environment: Callable[..., hg.StreamEnvironment], process_of: Cal
                rounds: int) -> tuple[float, ...]:  # fmt: skip
     """Run the job, kill `rounds` times, and return the seconds from each kill to the first new row.
 
-    Raises HeadgateError if a step takes too long, or the job's error.
+    Raises the job's error, and HeadgateError if a step takes too long.
     """
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as name:
         folder, checkpoint_dir = Path(name, "arrivals"), Path(name, "checkpoints")
@@ -98,7 +98,7 @@ def _recovery(job: hg.JobHandle, folder: Path, attempt: int, process_of: Callabl
     completed = _completed(job)
     _wait_for(job, lambda: _completed(job) > completed, f"a checkpoint after {completed}")
     worker = job._master._attempt.members[attempt % PARALLELISM].pid
-    assert worker is not None  # it has registered, since rows have arrived
+    assert worker is not None  # rows have arrived, so the TaskManager has registered
     victim = process_of(worker)
     killed_at = time.monotonic()
     os.kill(victim, signal.SIGKILL)
@@ -115,7 +115,7 @@ def _completed(job: hg.JobHandle) -> int:
 
 
 def _first_new(folder: Path, attempt: int, killed_at: float) -> float | None:
-    """Return when the attempt's sinks got the first row that no sink had before the kill; None before that."""
+    """Return when the attempt's sinks got the first row that no sink had before the kill; None if there is none yet."""
     before = max(number for came in arrivals(folder) for at, number in came if at <= killed_at)
     new = (at for came in arrivals(folder, attempt) for at, number in came if number > before)
     return min(new, default=None)

@@ -16,7 +16,7 @@ from headgate.runtime.compiled import IS_COMPILED
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A quantity that one run measured several times: its median, and as its spread the lowest and highest value."""
+    """A quantity that one run measured several times: its median, and its lowest and highest value as the spread."""
 
     name: str
     unit: str
@@ -41,7 +41,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """The outcome of a case; `target` says in words what `met` means."""
+    """The outcome of a case. `target` says in words what `met` means."""
 
     case: str
     target: str
@@ -66,12 +66,12 @@ class CaseResult:
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, ...]:
-    """Return the quotients of values measured side by side: noise that both shared cancels out."""
+    """Return the quotients of values that were measured side by side, so that common noise cancels out."""
     return tuple(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 def run_description(command: str) -> dict[str, Any]:
-    """Return the machine, the versions, the command and the date of a run, as its JSON report has them."""
+    """Return the machine, the versions, the command and the date of a run, for its JSON report."""
     return {
         "command": command,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),

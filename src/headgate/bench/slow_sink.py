@@ -1,4 +1,4 @@
-"""`slow-sink`: a source at full speed and a sink of 1 MB/s; no process holds more than its pools and its budget."""
+"""`slow-sink`: a source at full speed and a sink of 1 MB/s. No process may hold more than its pools and its budget."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def big_rows(start: int, n: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A phase of the case: its rows, and the slow subtasks of the sink."""
+    """A phase of the case: the rows of the source, and the slow subtasks of the sink."""
 
     name: str
     slow: tuple[int, ...]
@@ -59,7 +59,7 @@ LOADS = (
 
 
 def run(options: Options) -> CaseResult:
-    """Run each load for its part of five minutes, and sample the memory all the time."""
+    """Run each load for its share of five minutes, and sample the memory all the time."""
     seconds = 6.0 if options.quick else 100.0
     figures, met = [], True
     for load in LOADS:
@@ -86,7 +86,7 @@ def run(options: Options) -> CaseResult:
 
 @dataclass(slots=True)
 class _Memory:
-    """Resident bytes over time: those of the largest worker, and those of this process, the driver."""
+    """Resident bytes over time: of the largest worker, and of this process, which is the driver."""
 
     workers: list[int] = field(default_factory=list)
     driver: list[int] = field(default_factory=list)
@@ -96,7 +96,7 @@ class _Memory:
 def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
     """Run the job for `seconds` from its start, cancel it, and return its memory.
 
-    At a `rate` of 1 row/s the job is nearly idle, which shows its start-up memory.
+    At a `rate` of 1 row/s the job is nearly idle: this shows its start-up memory.
     """
     environment = hg.StreamEnvironment(
         parallelism=PARALLELISM, deployment=hg.LocalDeployment(taskmanagers=PARALLELISM, processes=True)
@@ -125,7 +125,7 @@ def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
 
 
 def taskmanagers(driver: psutil.Process) -> list[psutil.Process]:
-    """Return the TaskManager processes of the driver; the process that forks them gives them their name."""
+    """Return the TaskManager processes of the driver. The process that forks them gives them the name."""
     processes = []
     for process in driver.children(recursive=True):
         with suppress(psutil.Error):

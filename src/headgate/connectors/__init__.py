@@ -1,1 +1,2 @@
-"""Sources and sinks: `connector.py` says what each is, `built_in_sources.py` and `built_in_sinks.py` make them."""
+"""Sources and sinks: `connector.py` defines the interfaces; `built_in_sources.py` and `built_in_sinks.py` have the
+functions that users call."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.errors import ConfigError
 
-#: A kind of argument: the types it may have, and how an error names it.
+#: A kind of argument: the types that are allowed, and the words that an error uses for them.
 WHOLE: Final = (Integral,), "a whole number"
 WHOLE_OR_NONE: Final = (Integral, type(None)), "a whole number, or None"
 NUMBER_OR_NONE: Final = (Real, type(None)), "a number, or None"
@@ -21,9 +21,9 @@ SCHEMA_OR_NONE: Final = (pa.Schema, type(None)), "a pyarrow.Schema, or None"
 
 
 def check(kind: tuple[tuple[type, ...], str], **arguments: object) -> None:
-    """Check that each argument is of the kind.
+    """Check that each argument is of the given kind.
 
-    Raises ConfigError, which names the argument and its value. True and False do not count as numbers.
+    Raises ConfigError, which names a wrong argument and its value. True and False do not count as numbers.
     """
     types, description = kind
     for name, value in arguments.items():
@@ -32,7 +32,7 @@ def check(kind: tuple[tuple[type, ...], str], **arguments: object) -> None:
 
 
 def check_texts(**arguments: object) -> None:
-    """Check that each argument is a list of strings. Raises ConfigError, which names the argument and its value."""
+    """Check that each argument is a list of strings. Raises ConfigError, which names a wrong argument and its value."""
     for name, value in arguments.items():
         is_text = isinstance(value, str)
         if is_text or not isinstance(value, Collection) or not all(isinstance(text, str) for text in value):

@@ -1,11 +1,11 @@
 """The functions of `hg.sinks`, except for `foreach_dataframe`.
 
 File sinks write into a folder that all machines of the job must share. A relative path starts at the driver's working
-folder. Files have hidden names, which begin with `_`, until the job has finished. A job that fails or is cancelled
-removes them. With checkpoints, each checkpoint shows the files of the rows before it; they stay even if the job fails
-later. `mode` acts when the job starts: "error" fails if the folder has files, "append" adds files, "overwrite" empties
-the folder first. With `partition_by`, rows go to subfolders `column=value`, as Hive and Spark name them, and the files
-lack those columns.
+folder. Until the job has finished, files have hidden names, which begin with `_`. A job that fails or is cancelled
+removes its hidden files. With checkpoints, each checkpoint makes the files with the rows before it visible. Visible
+files stay even if the job fails later. `mode` takes effect when the job starts: "error" fails if the folder has files,
+"append" adds files, "overwrite" empties the folder first. With `partition_by`, rows go to subfolders `column=value`, as
+in Hive and Spark. The files then lack these columns.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ __all__ = ["collect", "csv", "for_each_batch", "null", "parquet", "printer"]
 def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
     """Write Parquet files of about 128 MB into the folder `path`. A job without rows leaves one file with the schema.
 
-    Files have hidden names, which begin with `_`, until the job or a checkpoint shows them. `mode` is "error" (fail if
-    the folder has files), "append" or "overwrite" (empty the folder first). With `partition_by`, rows go to subfolders
-    `column=value`, and the files lack these columns.
+    Files have hidden names, which begin with `_`, until a checkpoint or the end of the job makes them visible. `mode`
+    is "error" (fail if the folder has files), "append" or "overwrite" (empty the folder first). With `partition_by`,
+    rows go to subfolders `column=value`, and the files lack these columns.
 
-    Raises SinkError for a path that cannot be written, ConfigError for an unknown mode.
+    Raises SinkError for a path that cannot be written, and ConfigError for an unknown mode.
 
     ```python
     import pyarrow.parquet as pq
@@ -48,10 +48,10 @@ def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: st
 
 
 def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
-    """Write CSV files of about 128 MB with a header into the folder `path`. Texts are quoted, nulls are empty.
+    """Write CSV files of about 128 MB with a header into the folder `path`. Texts are quoted; nulls are empty.
 
-    `hg.sources.csv` reads the files back, unless a text has line breaks. `mode`, `partition_by` and errors are those
-    of `parquet`.
+    `hg.sources.csv` can read these files if no text has line breaks. `mode`, `partition_by` and the errors are the same
+    as for `hg.sinks.parquet`.
 
     ```python
     env = hg.StreamEnvironment()
@@ -65,10 +65,10 @@ def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | 
 
 
 def collect(limit: int | None = None) -> CollectSink:
-    """Keep rows in the driver's memory, at most `limit`. `to_table()` returns those that have come so far.
+    """Keep at most `limit` rows in the driver's memory. `to_table()` returns the rows that have arrived so far.
 
-    When a job restarts from a checkpoint, the sink discards the rows after it, so it has each row once. A job that
-    another program resumes gets only the rows after the checkpoint.
+    When a job restarts from a checkpoint, the sink discards the rows after the checkpoint, so it has each row once. If
+    another program resumes the job, its sink gets only the rows after the checkpoint.
 
     ```python
     env = hg.StreamEnvironment()
@@ -82,9 +82,10 @@ def collect(limit: int | None = None) -> CollectSink:
 
 
 def printer(prefix: str = "", limit: int | None = None) -> Sink:
-    """Print a line per row on the driver, `a=1, b=x`, at most `limit` lines per run. Each line begins with `prefix`.
+    """Print each row on the driver as a line such as `a=1, b=x`. Each line begins with `prefix`.
 
-    When a job restarts from a checkpoint, the sink prints the rows after it again.
+    The sink prints at most `limit` lines per run. When a job restarts from a checkpoint, the sink prints the rows after
+    the checkpoint again.
 
     ```python
     env = hg.StreamEnvironment()
@@ -96,13 +97,14 @@ def printer(prefix: str = "", limit: int | None = None) -> Sink:
 
 
 def for_each_batch(fn: Callable[[pa.RecordBatch, BatchInfo], object]) -> Sink:
-    """Call `fn(batch, info)` in the task for each batch. `info` is an `hg.BatchInfo`: subtask, checkpoint and run.
+    """Call `fn(batch, info)` in the task for each batch. `info` is an `hg.BatchInfo`: its subtask, checkpoint and run.
 
-    `info.checkpoint_id` is the number of the checkpoint that the batch belongs to, 0 without checkpoints. A job that
-    restarts from checkpoint n sends the rows of later checkpoints again, in other batches, with numbers above n.
-    `info.run` is a text that is different for each program that starts or resumes the job.
+    `info.checkpoint_id` is the number of the checkpoint that the batch belongs to. Without checkpoints it is 0. A job
+    that restarts from checkpoint n sends the rows of later checkpoints again, in other batches, with numbers above n.
+    `info.run` is a string. It is different for each program that starts or resumes the job.
 
-    What `fn` raises fails the task as a UserFunctionError. Where tasks are threads, subtasks may call `fn` at once.
+    If `fn` raises, the task fails with a UserFunctionError. If tasks are threads, several subtasks may call `fn` at the
+    same time.
 
     ```python
     def show(batch, info):

@@ -1,13 +1,15 @@
 """The functions of `hg.sources`, except for `dataframe`. Each call checks its arguments before a job runs.
 
-The subtasks of a job together read every row once. Files are given as a path, a glob (`* ? [..] **`), a folder, a URI
-that `pyarrow.fs` knows, or a list of these. A relative path starts at the driver's working folder. Folders and globs
-skip files whose name begins with `_` or `.`. Files are cut into splits of about `split_size` bytes. Split i, in the
-order of names and offsets, goes to subtask i mod parallelism, and a subtask reads its splits one after the other.
+The subtasks of a job together read every row once. Give files as a path, a glob (`* ? [..] **`), a folder, a URI of
+`pyarrow.fs`, or a list of these. A relative path starts at the driver's working folder. Folders and globs skip files
+whose name begins with `_` or `.`. A file source cuts files into splits of about `split_size` bytes. It numbers the
+splits in the order of names and offsets. Split i goes to subtask i mod parallelism, and a subtask reads its splits one
+after the other.
 
-After a restart a source resumes at the position that the checkpoint holds. `socket_lines`, and an `iterable` that is
-not `replayable`, cannot: rows in flight are lost, and rows that they send again count twice. Files must not change
-while a job may still resume. Files that come into a folder after the job has started are read only if it is watched.
+After a restart, a source resumes at the position that the checkpoint holds. `socket_lines` cannot resume, nor can an
+`iterable` that is not `replayable`: rows in flight are lost, and rows that such a source sends again count twice. Files
+must not change while a job may still resume. A source reads files that come into a folder after the job has started
+only with `watch`.
 """
 
 from __future__ import annotations
@@ -42,19 +44,19 @@ def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", h
         null_values: Sequence[str] = ("",), split_size: int | str = "64 mb") -> Source:  # fmt: skip
     """Read the rows of CSV files in UTF-8.
 
-    With `schema` the source reads its columns, by name if there is a header, else by position, and skips the file's
-    other columns. Without it, types are guessed from the first 1 MiB of the first file. Values in `null_values` are
-    null unless they are quoted. Timestamps are ISO 8601; one without a zone is UTC if its column has a zone. Quoted
-    values may hold delimiters and doubled quotes, but no line breaks. Files whose name ends in .gz, .bz2, .zst or .lz4
-    are decompressed, each as one split.
+    With `schema`, the source reads the columns of the schema and skips the file's other columns. It finds columns by
+    name, or by position if there is no header. Without `schema`, the source guesses the types from the first 1 MiB of
+    the first file. A value in `null_values` is null if it is not quoted. Timestamps are ISO 8601. If a column has a
+    zone, its timestamps without a zone are UTC. Quoted values may hold delimiters and doubled quotes, but no line
+    breaks. Files whose name ends in .gz, .bz2, .zst or .lz4 are decompressed, each as one split.
 
-    Raises SourceError for files that cannot be read, lack a column, or have a bad line: with file, byte offset (in the
-    decompressed text), the line's text and what is wrong. Raises ConfigError for impossible arguments. Files of more
-    than 16,384 columns are refused.
+    Raises SourceError for a file that cannot be read, lacks a column, has more than 16,384 columns, or has a bad line.
+    The error about a bad line has the file, the byte offset in the decompressed text, the line, and the reason. Raises
+    ConfigError for impossible arguments.
 
-    If the job reads the stream's `side_output("bad")`, bad lines go there and do not fail the job. Its columns are
-    `file, offset, line, text, error`; lines are counted from 1. A line of more than 64 MiB is a bad line, of which the
-    first 1,000 bytes are kept.
+    If the job reads the stream's `side_output("bad")`, bad lines go to this side output and do not fail the job. Its
+    columns are `file, offset, line, text, error`. Lines count from 1. A line of more than 64 MiB is a bad line; only
+    its first 1,000 bytes are kept.
 
     ```python
     with open("flights.csv", "w") as file:
@@ -71,14 +73,14 @@ def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", h
 
 
 def json_lines(path: Paths, *, schema: pa.Schema | None = None, split_size: int | str = "64 mb") -> Source:
-    """Read the rows of files in UTF-8 that have a JSON object on each line. Blank lines are skipped.
+    """Read the rows of files in UTF-8 with one JSON object on each line. Blank lines are skipped.
 
-    With `schema` the source reads its members: it skips others, and missing ones are null. Without it, types are
-    guessed from the first 1 MiB of the first file, where a string with a date and time is a timestamp. Times are ISO
-    8601; a timestamp without a zone is UTC if its column has a zone. Compressed files and bad lines are treated as by
-    `csv`.
+    With `schema`, the source reads the object members that the schema names. It skips other members, and a missing
+    member is null. Without `schema`, the source guesses the types from the first 1 MiB of the first file. A string with
+    a date and a time is then a timestamp. Times are ISO 8601. If a column has a zone, its timestamps without a zone are
+    UTC. Compressed files and bad lines are handled as in `hg.sources.csv`.
 
-    Raises SourceError for files that cannot be read or have a bad line, ConfigError for impossible arguments.
+    Raises SourceError for a file that cannot be read or has a bad line, and ConfigError for impossible arguments.
 
     ```python
     with open("gauges.jsonl", "w") as file:
@@ -91,9 +93,10 @@ def json_lines(path: Paths, *, schema: pa.Schema | None = None, split_size: int 
 
 
 def text(path: Paths, *, split_size: int | str = "64 mb") -> Source:
-    """Read the lines of files in UTF-8, also blank ones, as a column `value`, without line ends.
+    """Read the lines of files in UTF-8 as a column `value`, without line ends. A blank line is a row too.
 
-    Compressed files and bad lines (those that are not UTF-8 or too long) are treated as by `csv`.
+    A bad line is a line that is not UTF-8 or is too long. Compressed files and bad lines are handled as in
+    `hg.sources.csv`.
 
     ```python
     with open("notes.txt", "w") as file:
@@ -107,17 +110,18 @@ def text(path: Paths, *, split_size: int | str = "64 mb") -> Source:
 
 def files(path: str | os.PathLike[str], *, format: Literal["csv", "json_lines", "parquet", "text"] = "text",
           watch: bool = False, interval: float | str = "1 s", **options: Any) -> Source:  # fmt: skip
-    """Read the files in a folder, or of a glob, in a format with its options; `watch` waits for more files.
+    """Read the files of a folder or a glob in the given format. With `watch`, wait for more files.
 
-    `files("in/", format="csv", schema=S)` is the same as `csv("in/", schema=S)`.
+    `options` are the options of the format's own function: `files("in/", format="csv", schema=S)` is the same as
+    `csv("in/", schema=S)`.
 
-    With `watch` the source has no end: every `interval` it looks for new files and reads each once, as a whole, in one
-    subtask. The name of the file decides which subtask that is. A subtask reads the files that it finds at the same
-    time in the order of their names. Rename finished files into the folder: the source reads a file as it is when first
-    seen, unless it is empty. Give a `schema` if the folder may be empty at first. A subtask without a file holds back
-    no watermark; see docs/concepts/time.md.
+    With `watch`, the source has no end. Every `interval` it looks for new files, and one subtask reads each file once,
+    as a whole. The name of the file decides which subtask reads it. A subtask reads the files that it finds at the same
+    time in the order of their names. Rename finished files into the folder: the source reads a file as it first sees
+    the file. It ignores an empty file. Give a `schema` if the folder may be empty at first. A subtask without a file
+    holds back no watermark; see docs/concepts/time.md.
 
-    Raises SourceError as the format's own function does, ConfigError for an unknown format or option.
+    Raises SourceError as the format's own function does, and ConfigError for an unknown format or option.
 
     ```python
     schema = pa.schema({"carrier": pa.string(), "delay": pa.int64()})
@@ -140,9 +144,9 @@ def socket_lines(host: str, port: int) -> Source:
     """Read lines of text in UTF-8 from a TCP server at `host:port`, as a column `value`.
 
     One subtask connects and reads. The stream ends when the server closes the connection. When the job restarts, the
-    lines read since the checkpoint are lost: the server does not send them again.
+    lines that it has read since the checkpoint are lost: the server does not send these lines again.
 
-    Raises SourceError if the connection fails or a line is not UTF-8, ConfigError for an impossible host or port.
+    Raises SourceError if the connection fails or a line is not UTF-8, and ConfigError for an impossible host or port.
 
     ```python
     import socket
@@ -165,11 +169,12 @@ def socket_lines(host: str, port: int) -> Source:
 
 def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: int = 16_384,
             split_size: int | str = "64 mb") -> Source:  # fmt: skip
-    """Read the rows of Parquet files: their `columns` in that order (None: all), at most `batch_rows` at a time.
+    """Read the rows of Parquet files, at most `batch_rows` rows at a time.
 
-    Splits are whole row groups, packed up to `split_size` bytes (uncompressed). The schema is that of the first file.
-    Raises SourceError for files that cannot be read, lack a column or differ in their columns, ConfigError for
-    impossible arguments.
+    The source reads the `columns` in the given order, or all columns if `columns` is None. A split is one or more whole
+    row groups, up to `split_size` bytes uncompressed. The schema is the schema of the first file. Raises SourceError
+    for files that cannot be read, lack a column or differ in their columns. Raises ConfigError for impossible
+    arguments.
 
     ```python
     import pyarrow.parquet as pq
@@ -182,23 +187,25 @@ def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: in
     return ParquetSource(path, columns, batch_rows=batch_rows, split_size=split_size)
 
 
-def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *, bounded: bool = True,
+def iterable(items: Item | Sequence[Item] | Factory, schema: pa.Schema | None = None, *, bounded: bool = True,
              replayable: bool = True) -> Source:  # fmt: skip
     """Read batches from a list, or from a function that each subtask calls as `factory(subtask, subtasks)`.
 
-    An item is a RecordBatch, a list of dicts, or a frame: a pandas or polars DataFrame or a pyarrow Table. Instead of a
-    list of items you can give one frame, one RecordBatch or rows as dicts (`[{"n": 1}, {"n": 2}]`); the source cuts
-    these into batches of 8192 rows. Give a `schema` for several pandas frames with missing integers: pandas turns them
-    into floats.
+    An item of the list is a RecordBatch, a list of dicts, or a frame: a pandas or polars DataFrame or a pyarrow Table.
+    Instead of a list of items you can give one frame, one RecordBatch or rows as dicts (`[{"n": 1}, {"n": 2}]`). The
+    source then cuts the rows into batches of 8192 rows. Give a `schema` for several pandas frames with missing
+    integers, because pandas turns such a column into floats.
 
-    A pandas index with a name becomes columns, as by `reset_index()`. An index of integers without a name numbers the
-    rows and is left out. Any other index without a name is a SourceError, unless a `schema` names the columns.
+    A pandas index with a name becomes columns, as with `reset_index()`. An index of integers without a name is left
+    out, because it only numbers the rows. Any other index without a name is a SourceError. With a `schema`, the source
+    takes only the columns of the schema.
 
-    Item i of a list goes to subtask i mod parallelism. A factory returns an iterator, which may block. It must return
-    the same batches whenever it is called with the same arguments. Say `replayable=False` if it cannot: after a restart
-    the source then reads from the iterator's beginning. Say `bounded=False` if the iterator has no end. Without
-    `schema` the source takes the schema of the first item; for that, this function also calls a factory with (0, 1).
-    Raises SourceError for an item of another schema, ConfigError if the schema cannot be known.
+    Item i of a list goes to subtask i mod parallelism. A factory returns an iterator, which may block. A factory must
+    return the same batches whenever it is called with the same arguments. Give `replayable=False` if the factory
+    cannot: after a restart, the source then reads from the iterator's beginning. Give `bounded=False` if the iterator
+    has no end. Without `schema`, the source takes the schema of the first item. To get the first item of a factory,
+    this function calls `factory(0, 1)`. Raises SourceError for an item of another schema, and ConfigError if the schema
+    is unknown.
 
     ```python
     def numbers(subtask, subtasks):
@@ -231,18 +238,20 @@ def iterable(items: Sequence[Item] | Factory, schema: pa.Schema | None = None, *
 def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None, schema: pa.Schema | None = None,
              time: str | None = None, *, batch_rows: int = 8192,
              batch_time: str | float = "1 ms") -> Source:  # fmt: skip
-    """Compute rows 0 to `rows` (None: without end) by `fn(start, n) -> RecordBatch`.
+    """Compute rows with a function: `fn(start, n)` returns rows `start` to `start + n - 1` as a RecordBatch.
 
-    `fn` must be pure, and row i must depend on i alone, however rows are cut into calls. Without `schema` the schema is
-    that of `fn(0, 0)`. Rows come in blocks, and block b goes to subtask b mod parallelism. A block has `batch_rows`
-    rows, or with `rate` the rows of `batch_time` if those are fewer (at least 1). A longer `batch_time` saves work, and
-    delays a row by up to that time.
+    The source has `rows` rows, which count from 0. With `rows=None` it has no end. `fn` must be pure: row i must depend
+    only on i, not on `start` and `n`. Without `schema`, the schema is the schema of `fn(0, 0)`. Rows come in blocks,
+    and block b goes to subtask b mod parallelism. A block has `batch_rows` rows. With `rate`, a block has at most as
+    many rows as are due in `batch_time`, but at least 1. A longer `batch_time` saves work, and delays a row by up to
+    this time.
 
-    With `rate` (rows per second of the whole source) row i is due at t0 + i / rate, where t0 is the start of the job. A
-    source that is held up catches up: due times do not move. `time` names a timestamp[us, UTC] column to add: each
-    row's due time, or without `rate` the time at which its batch was made.
+    `rate` is in rows per second of the whole source. Row i is due at t0 + i / rate, where t0 is the start of the job.
+    Due times do not move: after a delay the source catches up. `time` is the name of a timestamp[us, UTC] column that
+    the source adds. This column has the due time of each row. Without `rate`, it has the time at which the row's batch
+    was made.
 
-    Raises UserFunctionError if `fn` raises or returns something else, ConfigError for impossible arguments.
+    Raises UserFunctionError if `fn` raises or returns something else, and ConfigError for impossible arguments.
 
     ```python
     import numpy as np
@@ -259,7 +268,7 @@ def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None
 
 
 def _not_a_list(given: object) -> str:
-    """Return why `iterable` cannot take `given` as its items, and what to give instead."""
+    """Return a text that says why `iterable` cannot take `given` as its items, and what to give instead."""
     kind = type(given).__name__
     if is_of_spark(given):
         return SPARK_REMEDY

@@ -12,20 +12,21 @@ from headgate.errors import ConfigError, PlanError
 
 
 def check_limit(limit: int | None) -> None:
-    """Check that the limit is None or a number of rows. Raises ConfigError."""
+    """Check that the limit is None or a number of rows. Raises ConfigError for any other value."""
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
         raise ConfigError(f"limit={limit!r} must be a number of rows, or None for all")
 
 
 class DeliveringWriter(SinkWriter):
-    """A writer that sends its batches to the driver, and at most `limit` rows: the driver never needs more of them."""
+    """A writer that sends at most `limit` rows of its subtask to the driver. The driver never needs more of these
+    rows."""
 
     def __init__(self, context: WriterContext, limit: int | None) -> None:
         self._deliver = context.deliver
         self._remaining = limit
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Send the batch. Waits while the driver is slower than the task."""
+        """Send the batch to the driver. Waits while the driver is slower than the task."""
         if self._remaining is not None:
             batch = batch.slice(0, self._remaining)
             self._remaining -= batch.num_rows
@@ -34,7 +35,7 @@ class DeliveringWriter(SinkWriter):
 
 
 class CollectSink(Sink):
-    """A sink that keeps the rows of one run on the driver, at most `limit`; see `hg.sinks.collect`."""
+    """A sink that keeps at most `limit` rows of one run on the driver; see `hg.sinks.collect`."""
 
     exactly_once = True
 
@@ -56,7 +57,7 @@ class CollectSink(Sink):
         return DeliveringWriter(context, self.limit)
 
     def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
-        """Keep the rows that are within the limit."""
+        """Keep the rows of a batch, up to the limit."""
         if self.limit is not None:
             batch = batch.slice(0, self.limit - self.rows)
         if batch.num_rows:
@@ -65,18 +66,18 @@ class CollectSink(Sink):
             self._checkpoints.append(checkpoint)
 
     def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
-        """Discard the rows of later checkpoints."""
+        """Discard the rows that belong to checkpoints after `checkpoint`."""
         pairs = [pair for pair in zip(self.batches, self._checkpoints, strict=True) if pair[1] <= checkpoint]
         self.batches, self._checkpoints = [batch for batch, _ in pairs], [number for _, number in pairs]
         self.rows = sum(batch.num_rows for batch in self.batches)
 
     @property
     def full(self) -> bool:
-        """Whether the sink has `limit` rows and discards all others."""
+        """Whether the sink has `limit` rows. It then discards all further rows."""
         return self.limit is not None and self.rows >= self.limit
 
     def to_table(self) -> pa.Table:
-        """Return the rows so far, in no particular order. Raises PlanError before the first job."""
+        """Return the rows that have arrived so far, in no particular order. Raises PlanError before the first job."""
         if self._schema is None:
             raise PlanError(
                 "collect: no job has run with this sink; add it with stream.sink_to(...), then env.execute()"

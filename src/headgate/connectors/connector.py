@@ -1,7 +1,7 @@
 """The interfaces of sources and sinks.
 
-The driver makes and checks a `Source` or `Sink` and pickles it into its tasks. There each subtask makes a
-`SourceReader` or `SinkWriter` from it, and calls that on its task thread.
+The driver makes and checks a `Source` or `Sink`, and sends a pickled copy to each task. There each subtask makes a
+`SourceReader` from the source, or a `SinkWriter` from the sink. It calls the reader or writer on its task thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderContext:
-    """Where a reader runs, and what it may call there."""
+    """The place where a reader runs, and the functions that the reader may call there."""
 
     job: str
     operator: str
@@ -33,14 +33,16 @@ class ReaderContext:
     parallelism: int
     #: Makes the task thread call `read` again soon. Any thread may call it.
     wake: Callable[[], None]
-    #: When the whole job started, seconds since the epoch: t0 of paced sources that do not resume from a position.
+    #: The time at which the whole job started, in seconds since the epoch. It is t0 of a source with a rate that does
+    #: not resume from a position.
     started_at: float
-    #: The wall clock, seconds since the epoch.
+    #: Returns the wall-clock time in seconds since the epoch.
     clock: Callable[[], float]
-    #: When the job resumes from a checkpoint: what `position` of each reader returned, by subtask, also of readers that
-    #: had finished. Their number is the parallelism at that time.
+    #: If the job resumes from a checkpoint: the result of `position` of each former reader, by subtask. Readers that
+    #: had finished are included, so the number of positions is the former parallelism.
     positions: Sequence[Any] | None = None
-    #: By tag, takes the rows of those side outputs that the job reads. A reader calls it only within `read`.
+    #: For each side output that the job reads, by tag: the function that takes its rows. A reader calls it only within
+    #: `read`.
     sides: Mapping[str, Callable[[pa.RecordBatch], None]] = field(default_factory=dict)
 
 
@@ -48,279 +50,290 @@ class Source(ABC):
     """An input of a job. The driver knows its `schema` before the job runs."""
 
     schema: pa.Schema
-    #: The user's functions that run in its tasks.
+    #: The user's functions that run in the tasks of the source.
     task_functions: tuple[Callable[..., Any], ...] = ()
-    #: Schemas of its side outputs, by tag.
+    #: The schemas of the side outputs, by tag.
     sides: Mapping[str, pa.Schema] = MappingProxyType({})
     #: Whether the input has an end.
     bounded: bool = True
-    #: Whether a reader can resume from a position when the job restarts. Rows of a source that is not replayable may be
-    #: lost, or come twice.
+    #: Whether a reader can resume from a position when the job restarts. If not, rows may be lost, or come twice.
     replayable: bool = True
-    #: Whether another job can resume from a checkpoint of this one (`restore`).
+    #: Whether another program can resume from a checkpoint of this job, with `restore`.
     resumable: bool = True
 
     def prepare(self) -> None:
-        """On the driver, when a job starts: look for the input, for example list the files. Raises SourceError.
+        """Look for the input, for example list the files. The driver calls this when a job starts. Raises SourceError.
 
-        The source keeps what it finds, and is pickled into its tasks afterwards.
+        The source stores what it finds. The driver pickles the source for the tasks afterwards.
         """
 
     def prepared(self) -> Any:
-        """On the driver, after `prepare`: return what `restore` needs in another program, as JSON values.
+        """Return the JSON values that `restore` needs in another program. The driver calls this after `prepare`.
 
-        None if `restore` needs nothing.
+        Returns None if `restore` needs nothing.
         """
         return None
 
     def restore(self, prepared: Any) -> None:
-        """On the driver, in place of `prepare`: look for the input that another program had found.
+        """Look for the input that another program had found. The driver calls this instead of `prepare`.
 
-        The job resumes from a checkpoint of that program. `prepared` is what `prepared` returned there. Raises
-        SourceError if the input is gone or has changed.
+        The job resumes from a checkpoint of the other program. The argument is the result of `prepared` in that
+        program. Raises SourceError if the input is gone or has changed.
         """
         self.prepare()
 
     def check_position(self, position: Any) -> None:
-        """Check a position from a checkpoint, which may hold anything.
+        """Check a position from a checkpoint. A damaged or forged checkpoint may hold any value.
 
-        Raises ValueError for a value that no reader of this source returns from `position`.
+        Raises ValueError for a value that `position` of this source's readers never returns.
         """
         shapes.plain(position, "the position")
 
     def configure(self, config: Config) -> None:
-        """On the driver, when an environment takes the source: keep the options that the source needs."""
+        """Store the options that the source needs. The driver calls this when an environment takes the source."""
 
     def release(self) -> None:
-        """On the driver, when a job for which `prepare` was called has ended in any way: remove what `prepare` made."""
+        """Remove everything that `prepare` made. The driver calls this when the job has ended in any way."""
 
     def files(self) -> Sequence[DataFile]:
-        """On the driver: return the files that a job started now would read. Raises SourceError."""
+        """Return the files that a job would read if it started now. The driver calls this. Raises SourceError."""
         return ()
 
     @abstractmethod
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Return the reader of one subtask; called on its task thread.
+        """Return the reader of one subtask. The subtask's task thread calls this.
 
-        The reader itself takes its share of the splits: those whose number is its subtask, modulo the parallelism.
+        The reader takes its own share of the splits: split i if i mod parallelism is its subtask.
         """
 
 
 class SourceReader(ABC):
-    """One subtask's part of a source. It reads its splits one after the other."""
+    """The part of a source that runs in one subtask. A reader reads its splits one after the other."""
 
     #: Whether all splits are read. `read` then returns no more rows.
     finished: bool = False
-    #: The number of the split that the last batch came from; watermarks are kept per split. When it changes, the split
-    #: before has ended.
+    #: The number of the split that the last batch came from. Watermarks count per split. When the number changes,
+    #: the previous split has ended.
     split: int = 0
-    #: Whether a split is open or waits to be read. While there is none, the subtask's watermark does not hold back
-    #: others. A reader that has an end is `finished` instead.
+    #: Whether the reader has an open or a waiting split. Without a split, the subtask's watermark does not hold back
+    #: the watermarks of other subtasks. A reader of a bounded source sets `finished` instead.
     has_split: bool = True
-    #: The event time that it knows to have been reached, in microseconds; it never goes back. A stream with event time
-    #: takes it for what has been read so far, where `hg.Watermark` makes less of the rows.
+    #: The event time, in microseconds, that the reader knows the input has reached. It never goes back. A stream with
+    #: event time uses it as the watermark if the rows so far give a lower watermark.
     reached: int = MIN_TIME
 
     @abstractmethod
     def read(self) -> pa.RecordBatch | None:
-        """Return the next batch, or None if there is none now. Waits for a bounded time only.
+        """Return the next batch, or None if no batch is ready now. Waits for a bounded time only.
 
-        An empty batch means that the reader found no rows yet, and is to be called again. Raises SourceError.
+        An empty batch means that the reader has found no rows yet: the task then calls `read` again. Raises
+        SourceError.
         """
 
     @abstractmethod
     def position(self) -> Any:
-        """Return where the reader stands between two reads, as JSON values, also once it has finished.
+        """Return the position of the reader between two reads, as JSON values. A finished reader returns a position
+        too.
 
-        Another job, with any parallelism, can resume from the positions of all readers together. None if the source is
-        not replayable.
+        Another job, with any parallelism, can resume from the positions of all readers together. Returns None if the
+        source is not replayable.
         """
 
     def next_read(self) -> float | None:
-        """After `read` returned None: return the time of its next call, by the context's clock.
+        """Return the time, by the context's clock, at which the task calls `read` again after it returned None.
 
-        None if the reader calls `wake` instead.
+        Returns None if the reader calls `wake` instead.
         """
         return None
 
     def split_name(self) -> str:
-        """Return what the reader reads now, for messages. Any thread may call it."""
+        """Return the name of the split that the reader reads now, for messages. Any thread may call this method."""
         return f"split {self.split}"
 
     def close(self) -> None:
-        """Free files and threads. The task calls it once, also after a failure."""
+        """Free files and threads. The task calls this method once, also after a failure."""
 
     def is_stuck(self) -> bool:
-        """After `close`: return whether a function of the user still runs on one of the reader's threads."""
+        """Return, after `close`, whether a user's function still runs on one of the reader's threads."""
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a program presents when it claims the results of a job."""
+    """The data with which a program claims the results of a job."""
 
     program: Program
-    #: The program's epoch: a newer program of the job has a higher one.
+    #: The program's epoch. A newer program of the same job has a higher epoch.
     epoch: int
     #: Raises Superseded if another program has taken over the job.
     check: Callable[[], None]
-    #: The path or URI of the folder with the job's checkpoints; None without checkpoints.
+    #: The path or URI of the folder with the job's checkpoints, or None without checkpoints.
     home: str | None = None
-    #: What `prepared` of all sinks returned, in all programs whose checkpoints the job can resume from. None if that is
-    #: not known.
+    #: The results of `prepared` of all sinks, in all programs whose checkpoints the job can resume from. None if they
+    #: are not known.
     referenced: Sequence[Any] | None = None
-    #: The checkpoint that the job resumes from; 0 for none.
+    #: The checkpoint that the job resumes from, or 0 if it does not resume.
     resumed: int = 0
-    #: The run that took that checkpoint; "" if the checkpoint does not say.
+    #: The run that took the checkpoint `resumed`, or "" if the checkpoint does not name its run.
     resumed_run: str = ""
 
 
 class Sink(ABC):
     """An output of a job. The driver calls all methods except `writer`.
 
-    First it calls `prepare` (or `resume`), `claim` and `begin`. Then it calls `commit` for each complete checkpoint and
-    at the job's end, and last `finish`. After a restart it calls `rollback`, and `abort` when the job has failed or was
-    cancelled. A thread of its own calls `commit` and `finish`; `deliver` may be called at the same time.
+    First the driver calls `prepare` (or `resume`), `claim` and `begin`. It calls `commit` for each complete checkpoint
+    and at the job's end, and then `finish`. After a restart it calls `rollback`. When the job has failed or was
+    cancelled, it calls `abort`. A separate thread of the driver calls `commit` and `finish`. Another thread may call
+    `deliver` at the same time.
 
-    Several programs may resume one job, one after the other, and an older program may have been paused inside any of
-    these methods. So a sink whose rows count once records each `claim`, and raises Superseded when a newer program has
-    claimed its results; see `headgate.ownership`.
+    Several programs may resume one job, one after the other. An older program may be paused inside any of these
+    methods, and continue later. A sink with `exactly_once` therefore records each `claim`. It raises Superseded when a
+    newer program has claimed its results; see `headgate.ownership`.
     """
 
-    #: The user's functions that run in its tasks.
+    #: The user's functions that run in the tasks of the sink.
     task_functions: tuple[Callable[..., Any], ...] = ()
     #: Whether `begin` removes earlier results.
     replaces: bool = False
     #: Whether readers see rows only once they are committed.
     shows_at_commit: bool = False
-    #: Whether each row is there once after all restarts of a job with checkpoints. Other sinks may get rows again.
+    #: Whether the results have each row exactly once, whatever restarts a job with checkpoints has. Other sinks may get
+    #: rows again.
     exactly_once: bool = False
     #: Spark task slots that the sink's own Spark jobs need while the job runs, in addition to the slots of its tasks.
     slots: int = 0
 
     def configure(self, config: Config, spark: Any) -> None:
-        """When an environment takes the sink: keep the options that it needs, and the Spark session, None if there is
-        none. Raises PlanError if the sink needs a session and there is none."""
+        """Store the options that the sink needs, and the Spark session. The driver calls this when an environment takes
+        the sink.
+
+        `spark` is None if there is no session. Raises PlanError if the sink needs a session.
+        """
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Before the job starts: check that results can be written. Removes nothing. Raises SinkError.
+        """Check that results can be written. The driver calls this before the job starts. Removes nothing. Raises
+        SinkError.
 
         `job` is different for each run.
         """
 
     def prepared(self) -> Any:
-        """After `prepare`: return what `resume` needs in another program to add to the same results, as JSON values.
+        """Return the JSON values that `resume` needs in another program to add to the same results.
 
-        None if `resume` needs nothing.
+        The driver calls this after `prepare`. Returns None if `resume` needs nothing.
         """
         return None
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """In place of `prepare`: check that the results of another program can be continued. Raises SinkError.
+        """Check that the results of another program can be continued. The driver calls this instead of `prepare`.
 
-        The job resumes from a checkpoint of that program. `prepared` is what `prepared` returned there.
+        The job resumes from a checkpoint of the other program. The argument `prepared` is the result of `prepared` in
+        that program. Raises SinkError.
         """
         self.prepare(job, schema)
 
     def newest_owner(self) -> int:
-        """After `prepare` or `resume`: return the highest epoch with which a program has claimed the results.
+        """Return the highest epoch with which a program has claimed the results.
 
-        0 if none has, or if the sink records no claims. Raises SinkError.
+        The driver calls this after `prepare` or `resume`. Returns 0 if there is no claim, or if the sink records no
+        claims. Raises SinkError.
         """
         return 0
 
     def claim(self, claim: Claim) -> bool:
-        """Record that the results belong to this program, now that the job is certain to start.
+        """Record that the results belong to this program. The driver calls this when the job is certain to start.
 
-        Returns False if another program has claimed them with the same epoch; the driver then calls it again with
-        another epoch. Raises SinkError.
+        Returns False if another program has claimed the results with the same epoch. The driver then calls this method
+        again with another epoch. Raises SinkError.
         """
         return True
 
     def begin(self, claim: Claim) -> None:
-        """After the claim: remove results that are to be replaced, and files that lost programs of this job left.
+        """Remove results that the job replaces, and files that lost programs of this job left.
 
-        If the job resumes, `rollback` comes next. Raises SinkError.
+        The driver calls this after `claim`. If the job resumes, the driver calls `rollback` next. Raises SinkError.
         """
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """After `prepare` or `resume`: return the last checkpoint whose rows are visible and come after `checkpoint`.
+        """Return the last checkpoint after `checkpoint` whose rows are visible.
 
-        `run` is the run that took `checkpoint`, "" if the checkpoint does not say. Any program may have made the rows
-        visible. 0 if there is no such checkpoint, or if the sink does not record it. Raises SinkError.
+        The driver calls this after `prepare` or `resume`. `run` is the run that took `checkpoint`, or "" if the
+        checkpoint does not name its run. Any program may have made the rows visible. Returns 0 if there is no such
+        checkpoint, or if the sink does not record visible checkpoints. Raises SinkError.
         """
         return 0
 
     @abstractmethod
     def writer(self, context: WriterContext) -> SinkWriter:
-        """Return the writer of one subtask; called on its task thread."""
+        """Return the writer of one subtask. The subtask's task thread calls this."""
 
     def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
-        """Take a batch that a writer passed to `context.deliver`. One thread makes all calls.
+        """Take a batch that a writer passed to `context.deliver`. One thread makes all these calls.
 
-        `checkpoint` is the checkpoint that the batch belongs to: the one after the writer's last `flush`; 0 without
-        checkpoints.
+        `checkpoint` is the checkpoint that the batch belongs to: the first checkpoint after the writer's last `flush`.
+        It is 0 without checkpoints.
         """
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
-        """Make visible all that the writers returned from `flush` or `finish`, in `pending`.
+        """Make the rows in `pending` visible. `pending` has the results of the writers' `flush` and `finish`.
 
-        The checkpoint is complete, or (0) the job has finished without checkpoints. Repeated calls, also in another
-        process, change nothing.
+        The checkpoint is complete. If `checkpoint` is 0, the job has finished without checkpoints. Repeated calls
+        change nothing, even from another process.
         """
 
     def finish(self) -> None:
-        """Do what is needed once at the end: the job has finished and all is committed. May be repeated."""
+        """Do the work that is needed once at the end. The job has finished, and all rows are committed. Calls may be
+        repeated."""
 
     def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
-        """Commit `pending`, keep the rows up to the checkpoint (0: the job's start) and remove all rows after it.
+        """Commit `pending`, keep the rows up to the checkpoint, and remove all rows after it.
 
-        May be repeated.
+        If `checkpoint` is 0, remove all rows since the job's start. Calls may be repeated.
         """
 
     def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:
         """Clean up after a job that has failed, or was cancelled or stopped.
 
-        The rows up to its last checkpoint stay visible, as by `rollback` (0: there is none, so no rows stay). Nothing
-        else is left behind.
+        The rows up to the last checkpoint stay visible, as after `rollback`. Without a checkpoint (0), no rows stay.
+        The sink removes everything else that the job has made.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterContext:
-    """Where a sink writer runs, and what it may call there."""
+    """The place where a sink writer runs, and the functions that the writer may call there."""
 
     job: str
     operator: str
     subtask: int
     parallelism: int
     schema: pa.Schema
-    #: Sends a batch to `Sink.deliver` on the driver. Flow-controlled: it may wait for the driver.
+    #: Sends a batch to `Sink.deliver` on the driver. The call may wait for the driver (flow control).
     deliver: Callable[[pa.RecordBatch], None]
-    #: How often the job has restarted in this program. A writer of an earlier attempt may still run elsewhere.
+    #: How often the job has restarted in this program. A writer of an earlier attempt may still run on another machine.
     attempt: int = 0
-    #: The checkpoint that the first batches belong to; 0 without checkpoints.
+    #: The checkpoint that the first batches belong to, or 0 without checkpoints.
     checkpoint: int = 0
 
 
 class SinkWriter(ABC):
-    """One subtask's part of a sink."""
+    """The part of a sink that runs in one subtask."""
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
         """Take one batch. Raises SinkError."""
 
     def flush(self, checkpoint: int) -> Any:
-        """Make the rows before a checkpoint's barrier durable.
+        """Make durable all rows that came before the checkpoint's barrier.
 
-        Returns, as plain JSON values, what `Sink.commit` needs for the rows since the last `flush`; None for nothing.
-        If this checkpoint fails, the next one commits them: so they must stay.
+        Returns the JSON values that `Sink.commit` needs for the rows since the last `flush`. Returns None without rows.
+        If this checkpoint fails, the next checkpoint commits these rows, so the rows must stay.
         """
         return None
 
     def finish(self) -> Any:
-        """At the input's end: return what `Sink.commit` needs for the rows since the last `flush`."""
+        """Return the JSON values that `Sink.commit` needs for the rows since the last `flush`, at the input's end."""
         return None
 
     def close(self) -> None:
-        """Free everything. The task calls it once, also after a failure, and then without `finish`."""
+        """Free all resources. The task calls this method once. After a failure, the task calls it without `finish`."""

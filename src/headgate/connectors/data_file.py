@@ -9,11 +9,12 @@ from pyarrow import fs
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file as a source found it. The source does not read bytes that are added later."""
+    """A file as it was when a source found it. The source does not read bytes that are added to the file later."""
 
     filesystem: fs.FileSystem
     path: str
-    #: Bytes.
+    #: The size of the file in bytes.
     size: int
-    #: When the file was last written, in nanoseconds since the epoch; None where the filesystem does not say.
+    #: The time at which the file was last written, in nanoseconds since the epoch. None if the filesystem does not have
+    #: it.
     modified: int | None = None

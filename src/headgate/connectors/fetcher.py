@@ -1,4 +1,5 @@
-"""A thread that takes batches from an iterator. The iterator may block; the task that gets the batches does not."""
+"""`Fetcher`: a thread that takes batches from an iterator. The iterator may block; the task that gets the batches does
+not."""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ import pyarrow as pa
 
 from headgate.errors import HeadgateError, SourceError
 
-#: How many batches wait for the task at most. More would weaken the back-pressure on the iterator.
+#: The most batches that wait for the task. More batches would weaken the back-pressure on the iterator.
 _MOST_READY = 2
-#: How long `close` waits for the thread, seconds. The daemon thread of a stuck iterator stays behind.
+#: How long `close` waits for the thread, in seconds. If the iterator is stuck, its daemon thread keeps running.
 _CLOSE_WAIT = 1.0
 
 
 class Fetcher:
-    """A thread that runs `batches()` and calls `wake` when `take` has something new to return.
+    """A thread that iterates over `batches()`. It calls `wake` when `take` has something new to return.
 
-    It drops empty batches, and the first `skip` of the others.
+    It drops empty batches, and the first `skip` batches that are not empty.
 
-    `_changed` protects the ready batches, the error and both flags. The thread holds it to add a batch, the task to
-    take one. The thread calls `wake` without it.
+    The lock `_changed` protects the ready batches, the error and both flags. The thread holds the lock to add a batch.
+    The task holds it to take a batch. The thread does not hold it when it calls `wake`.
     """
 
     def __init__(
@@ -40,9 +41,9 @@ class Fetcher:
         self._thread.start()
 
     def take(self) -> pa.RecordBatch | None:
-        """Return the next batch, or None if none is ready.
+        """Return the next batch, or None if no batch is ready.
 
-        Raises the iterator's error, once the batches before it are taken.
+        Raises the iterator's error after the task has taken all batches before the error.
         """
         with self._changed:
             if self._ready:
@@ -54,12 +55,12 @@ class Fetcher:
 
     @property
     def finished(self) -> bool:
-        """Whether the iterator has ended without an error and all its batches are taken."""
+        """Whether the iterator has ended without an error, and the task has taken all batches."""
         with self._changed:
             return self._ended and not self._ready and self._error is None
 
     def close(self) -> None:
-        """Stop the thread. Waits for it, but only a second: the iterator may not return."""
+        """Stop the thread. Waits for the thread, but at most one second, because the iterator may never return."""
         with self._changed:
             self._closed = True
             self._ready.clear()
@@ -68,7 +69,7 @@ class Fetcher:
 
     @property
     def is_stuck(self) -> bool:
-        """After `close`: whether the iterator has still not returned."""
+        """Whether the iterator has still not returned after `close`."""
         return self._thread.is_alive()
 
     def _run(self) -> None:

@@ -14,17 +14,17 @@ from headgate.operators.operator import call_user, check_function
 
 @dataclass(frozen=True, slots=True)
 class BatchInfo:
-    """Where a batch comes from: subtask, checkpoint and run.
+    """The origin of a batch: its subtask, checkpoint and run.
 
-    A restart from a checkpoint sends the rows of later checkpoints again, cut into other batches. A program that was
-    paused and then replaced may send batches with the same checkpoint number as its successor. Their `run` differs.
+    A restart from a checkpoint sends the rows of later checkpoints again, in other batches. A paused program that was
+    replaced may send batches with the same checkpoint number as its successor. The `run` of such batches differs.
     """
 
     #: The sink's subtask, from 0.
     subtask: int
-    #: The checkpoint that the batch belongs to; 0 without checkpoints.
+    #: The checkpoint that the batch belongs to, or 0 without checkpoints.
     checkpoint_id: int
-    #: A text that is different for each program that starts or resumes the job.
+    #: A string that is different for each program that starts or resumes the job.
     run: str = ""
 
 
@@ -41,7 +41,7 @@ class ForEachBatchSink(Sink):
         self.task_functions = (fn,)
 
     def begin(self, claim: Claim) -> None:
-        """Take the run from the claim, for the writers to pass to the function."""
+        """Store the run of the claim. The writers pass the run to the function."""
         self._run = claim.program.run
 
     def writer(self, context: WriterContext) -> SinkWriter:
@@ -58,5 +58,5 @@ class _FunctionWriter(SinkWriter):
         call_user(self._fn, batch, self._info)
 
     def flush(self, checkpoint: int) -> Any:
-        """Count the batches from now on as those of the next checkpoint."""
+        """Assign all later batches to the next checkpoint."""
         self._info = replace(self._info, checkpoint_id=checkpoint + 1)

@@ -1,36 +1,50 @@
-"""Conversion of frames to Arrow: of pandas, polars, DuckDB, and of all libraries with Arrow's PyCapsule protocol."""
+"""Converts frames (tables) of pandas, polars, DuckDB, and all libraries with Arrow's PyCapsule protocol to Arrow."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from headgate.errors import SourceError
 from headgate.operators.conversion import CONVERSION_ERRORS, cast, converted
 
-#: The most rows that a batch of a frame has.
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class ArrowStream(Protocol):
+    """An object that gives its rows by Arrow's PyCapsule protocol, such as a Polars frame or a pyarrow Table."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+#: The frames that `is_frame` accepts. Before pandas 2.2 a DataFrame lacks the protocol.
+Frame: TypeAlias = "pd.DataFrame | ArrowStream"
+
+#: The most rows of one batch of a frame.
 _BATCH_ROWS = 8192
-#: What to do with a Spark DataFrame. It has Arrow's protocol too, but all its rows would pass through the driver.
-SPARK_REMEDY: Final = "a DataFrame of Spark is read with hg.sources.dataframe(df)"
+#: The advice for a Spark DataFrame. It has Arrow's protocol too, but all its rows would pass through the driver.
+SPARK_REMEDY: Final = "read a Spark DataFrame with hg.sources.dataframe(df)"
 
 
 def is_frame(given: object) -> bool:
-    """Return whether it is a table of some library in this process. A RecordBatch is not."""
+    """Return whether `given` is an in-memory table of some library. A RecordBatch is not a frame."""
     if isinstance(given, pa.RecordBatch) or is_of_spark(given):
         return False
     return hasattr(given, "__arrow_c_stream__") or _is_of_pandas(given)
 
 
 def is_of_spark(given: object) -> bool:
-    """Return whether it is a DataFrame of Spark, Spark Connect or pandas on Spark."""
+    """Return whether `given` is a DataFrame of Spark, Spark Connect or pandas on Spark."""
     return type(given).__module__.startswith("pyspark.") and hasattr(given, "columns")
 
 
 def batches(frame: object, schema: pa.Schema | None) -> list[pa.RecordBatch]:
-    """Split a frame into batches, for several subtasks. A frame without rows becomes one batch without rows."""
+    """Split a frame into batches, so that several subtasks can read it. A frame without rows becomes one empty
+    batch."""
     table = _table(frame, schema, "iterable: the frame")
     return table.to_batches(max_chunksize=_BATCH_ROWS) or [_no_rows(table.schema)]
 
@@ -50,7 +64,8 @@ def as_table(frame: object, name: str) -> pa.Table:
 
 
 def _table(frame: Any, schema: pa.Schema | None, name: str) -> pa.Table:
-    """Convert a frame, and cast its columns to the schema: so floats of pandas with NaN can become integers."""
+    """Convert a frame, and cast its columns to the schema. Integers that pandas stores as floats with NaN become
+    integers."""
     try:
         if _is_of_pandas(frame):
             frame = _with_index(frame, schema, name)
@@ -73,12 +88,12 @@ def _table(frame: Any, schema: pa.Schema | None, name: str) -> pa.Table:
 def _cast(values: pa.ChunkedArray, column: pa.Field) -> pa.ChunkedArray:
     with _naming(column):
         if values.null_count and not column.nullable:
-            raise ValueError(f"it is null in {values.null_count} of {len(values)} rows, but the schema says never")
+            raise ValueError(f"it is null in {values.null_count} of {len(values)} rows, but the schema allows none")
         return cast(values, column.type)
 
 
 def _series(frame: Any, schema: pa.Schema) -> list[tuple[Any, pa.Field]]:
-    """Return the columns of a pandas frame that the schema names, without the others."""
+    """Return the columns of a pandas frame that the schema names, each with its field in the schema."""
     names = [str(label) for label in frame.columns]
     for column in schema:
         if (count := names.count(column.name)) != 1:
@@ -87,7 +102,7 @@ def _series(frame: Any, schema: pa.Schema) -> list[tuple[Any, pa.Field]]:
 
 
 def _cast_pandas(series: Any, column: pa.Field) -> pa.ChunkedArray:
-    """Cast a pandas Series. If it holds Python objects, convert each by itself."""
+    """Cast a pandas Series. If the Series holds Python objects, convert each object separately."""
     if series.dtype != object:
         return _cast(pa.chunked_array([pa.Array.from_pandas(series)]), column)
     with _naming(column):
@@ -105,15 +120,15 @@ def _naming(column: pa.Field) -> Iterator[None]:
 
 
 def _is_of_pandas(given: object) -> bool:
-    """Return whether it is a pandas DataFrame. Before pandas 2.2 these lack the protocol."""
+    """Return whether `given` is a pandas DataFrame. Before pandas 2.2 a DataFrame lacks Arrow's protocol."""
     kinds = type(given).__mro__
     return any(kind.__name__ == "DataFrame" and kind.__module__.partition(".")[0] == "pandas" for kind in kinds)
 
 
 def _with_index(frame: Any, schema: pa.Schema | None, name: str) -> Any:
-    """Turn the levels of a pandas index that have names into columns.
+    """Turn the named levels of a pandas index into columns.
 
-    Without a schema, a level without a name must number the rows. Raises SourceError.
+    Without a schema, a level without a name must be integers, which number the rows. Raises SourceError otherwise.
     """
     if not hasattr(frame, "reset_index"):
         return frame

@@ -18,12 +18,12 @@ from headgate.quantities import microseconds
 from headgate.records.canonical import from_raw_values
 from headgate.state import shapes
 
-#: `fn(start, n)` makes rows `start` to `start + n`. It is pure, and row i depends on i alone.
+#: `fn(start, n)` makes rows `start` to `start + n - 1`. It is pure, and row i depends only on i.
 RowFunction = Callable[[int, int], pa.RecordBatch]
 
 _TIME_TYPE = pa.timestamp("us", tz="UTC")
 _US = 1_000_000
-#: Seconds from the epoch to about the end of the year 9999.
+#: About the end of the year 9999, in seconds since the epoch.
 _LATEST = 253_000_000_000.0
 _POSITION = shapes.fields(
     {**share_fields(shapes.nothing), "started_at": shapes.number(_LATEST), "block_rows": shapes.whole(1, 1 << 62)}
@@ -31,7 +31,7 @@ _POSITION = shapes.fields(
 
 
 class GenerateSource(Source):
-    """A source of rows 0, 1, 2 ... in blocks, block b for subtask b mod parallelism; see `hg.sources.generate`."""
+    """A source of rows 0, 1, 2 ... in blocks. Block b goes to subtask b mod parallelism; see `hg.sources.generate`."""
 
     def __init__(self, fn: RowFunction, *, rows: int | None, rate: float | None, schema: pa.Schema | None,
                  time: str | None, batch_rows: int, batch_time: str | float) -> None:  # fmt: skip
@@ -43,9 +43,9 @@ class GenerateSource(Source):
         check(TEXT_OR_NONE, time=time)
         check(WHOLE, batch_rows=batch_rows)
         if rows is not None and rows < 0:
-            raise ConfigError(f"rows={rows} must not be negative; None means without end")
+            raise ConfigError(f"rows={rows} must not be negative; None means no end")
         if rate is not None and not 0 < rate < float("inf"):
-            raise ConfigError(f"rate={rate} must be above 0 rows per second; None means as fast as it goes")
+            raise ConfigError(f"rate={rate} must be above 0 rows per second; None means as fast as possible")
         if batch_rows < 1:
             raise ConfigError(f"batch_rows={batch_rows} must be at least 1")
         try:
@@ -54,7 +54,7 @@ class GenerateSource(Source):
             raise ConfigError(f"batch_time: {error.message}") from None
         if batch_us < 1:
             raise ConfigError(f"batch_time is {batch_us} us; it must be at least 1 us")
-        # NumPy's number types may be less exact, and JSON does not have them.
+        # Python's numbers can be exact where NumPy's are not, and only Python's numbers can be written as JSON.
         rows, batch_rows = None if rows is None else int(rows), int(batch_rows)
         rate = None if rate is None else float(rate)
         self.fn, self.rows, self.rate = fn, rows, rate
@@ -72,7 +72,7 @@ class GenerateSource(Source):
         return _GenerateReader(self, context)
 
     def prepared(self) -> Any:
-        """Return the rows of a block, since positions count blocks."""
+        """Return the number of rows in a block, because positions count blocks."""
         return {"block_rows": self.block_rows}
 
     def restore(self, prepared: Any) -> None:
@@ -80,15 +80,15 @@ class GenerateSource(Source):
         if prepared["block_rows"] != self.block_rows:
             raise CheckpointError(
                 f"the checkpoint counts blocks of {prepared['block_rows']} rows, not {self.block_rows}; "
-                "resume with the same batch_rows=, rate= and batch_time= as then"
+                "resume with the batch_rows=, rate= and batch_time= of that job"
             )
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless a reader of numbered blocks can return `position`."""
+        """Raise ValueError if no reader of numbered blocks can return `position`."""
         _POSITION(position, "the position")
 
     def make(self, start: int, n: int) -> pa.RecordBatch:
-        """Return rows `start` to `start + n`, without the time column. Raises UserFunctionError."""
+        """Return rows `start` to `start + n - 1`, without the time column. Raises UserFunctionError."""
         batch = _called(self.fn, start, n)
         if not batch.schema.equals(self.made):
             differs_in_types = self._inferred and batch.schema.names == self.made.names
@@ -109,9 +109,9 @@ class GenerateSource(Source):
 class _GenerateReader(SourceReader):
     """The reader of one subtask's blocks.
 
-    It returns a block when the block's last row is due, so a row waits `batch_time` at most. A reader that is late
-    returns whole blocks at once until it has caught up. It never returns the part of a block that is already due: the
-    task reads again at once, and would so cut the block into single rows.
+    The reader returns a block when the block's last row is due, so a row waits at most `batch_time`. A reader that is
+    late returns whole blocks without waiting until it has caught up. It never returns only the part of a block that is
+    already due. The task would read again at once, and would cut the block into single rows.
     """
 
     def __init__(self, source: GenerateSource, context: ReaderContext) -> None:
@@ -135,20 +135,21 @@ class _GenerateReader(SourceReader):
         batch = self._source.make(first, n)
         self._share.advance()
         self._enter()
-        field = self._source.time_field  # appended to the batch: to take its columns apart costs microseconds each
+        field = self._source.time_field  # append_column is faster than a new batch from all columns
         return batch if field is None else batch.append_column(field, self._times(first, n, now))
 
     def next_read(self) -> float | None:
-        """Return when the last row of the current block is due."""
+        """Return the time at which the last row of the current block is due."""
         return None if self.finished or self._source.rate is None else self._due_time(self._end - 1)
 
     def position(self) -> Any:
-        """Return the current block, and the job's start: so paced rows stay due at the same time."""
+        """Return the current block, and the job's start, so that the due times of rows stay the same after a
+        restart."""
         position = self._share.position()
         return {**position, "started_at": self._started_at, "block_rows": self._source.block_rows}
 
     def _enter(self) -> None:
-        """Start the block that the share has come to."""
+        """Start the current block of the share."""
         block = self._share.number
         self._first = self._source.rows_before(block)
         self._end = self._source.rows_before(block + 1)
@@ -168,7 +169,7 @@ class _GenerateReader(SourceReader):
 
 
 def _schema_of(fn: RowFunction) -> pa.Schema:
-    """Return the columns that `fn` makes. Raises UserFunctionError."""
+    """Return the schema of the rows that `fn` makes. Raises UserFunctionError."""
     try:
         return _called(fn, 0, 0).schema
     except UserFunctionError as error:

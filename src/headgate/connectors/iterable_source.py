@@ -1,4 +1,4 @@
-"""Sources for batches from a list, or from the user's function that returns an iterator per subtask."""
+"""Sources of batches from a list, or from a user's function that returns an iterator for each subtask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
-from headgate.connectors.frames import SPARK_REMEDY, is_frame, is_of_spark, one_batch
+from headgate.connectors.frames import SPARK_REMEDY, Frame, is_frame, is_of_spark, one_batch
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_shape
 from headgate.errors import ConfigError, SourceError, UnusableState, UserFunctionError
@@ -19,9 +19,9 @@ from headgate.operators.conversion import CONVERSION_ERRORS, converted
 from headgate.operators.operator import call_user
 from headgate.state import shapes
 
-#: A record batch, rows as dicts, or a frame (`frames.is_frame`).
-Item: TypeAlias = Any
-#: Called with (subtask, subtasks). It must return the same items each time.
+#: Rows as dicts, or a frame. To type checkers a RecordBatch is a frame: it has the protocol.
+Item: TypeAlias = "Frame | Sequence[dict[str, Any]]"
+#: A function that is called with (subtask, subtasks). It must return the same items each time.
 Factory: TypeAlias = Callable[[int, int], Iterable[Item]]
 
 _END = object()
@@ -30,7 +30,7 @@ _POSITION = shapes.fields({"of": shapes.whole(1, 1 << 31), "taken": _TAKEN})
 
 
 class ListSource(Source):
-    """A source of a list of batches, batch i for subtask i mod parallelism; see `hg.sources.iterable`."""
+    """A source of a list of batches. Batch i goes to subtask i mod parallelism; see `hg.sources.iterable`."""
 
     def __init__(self, items: Sequence[Item], schema: pa.Schema | None) -> None:
         if schema is None and not items:
@@ -44,7 +44,7 @@ class ListSource(Source):
         return _ListReader(self._batches, context)
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless a reader of numbered batches can return `position`."""
+        """Raise ValueError if no reader of numbered batches can return `position`."""
         share_shape(shapes.nothing)(position, "the position")
 
 
@@ -67,7 +67,7 @@ class _ListReader(SourceReader):
 
 
 class FactorySource(Source):
-    """A source of one iterator per subtask, which may block; see `hg.sources.iterable`."""
+    """A source of one iterator per subtask. The iterator may block; see `hg.sources.iterable`."""
 
     def __init__(self, factory: Factory, schema: pa.Schema | None, *, bounded: bool, replayable: bool) -> None:
         self._factory = factory
@@ -77,28 +77,29 @@ class FactorySource(Source):
         self.schema = (_first_schema(factory) if schema is None else schema).remove_metadata()
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader of this subtask's iterator, which runs on a thread of its own."""
+        """Return a reader of this subtask's iterator. The iterator runs on its own thread."""
         return _FactoryReader(self._factory, self, context)
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless `position` counts the batches taken of each iterator."""
+        """Raise ValueError if `position` does not count the batches that were taken from each iterator."""
         (_POSITION if self.replayable else shapes.nothing)(position, "the position")
 
 
 class _FactoryReader(SourceReader):
     """The reader of one subtask's iterator.
 
-    If it resumes from the positions of another number of readers, it takes its share of their iterators: several, which
-    it reads one after the other, or none.
+    If the parallelism has changed since the checkpoint, the reader takes its share of the former readers' iterators.
+    This share may be several iterators, which the reader reads one after the other, or none.
     """
 
     def __init__(self, factory: Factory, source: FactorySource, context: ReaderContext) -> None:
         self._factory = factory
         self._source = source
         self._context = context
-        #: The number of iterators of all readers.
+        #: The total number of iterators of all readers.
         self._iterators = context.parallelism
-        #: How many batches are taken of each of this reader's iterators, by number; None: all.
+        #: How many batches the reader has taken from each of its iterators, by the iterator's number. None means all
+        #: batches.
         self._taken: dict[int, int | None] = {context.subtask: 0}
         if context.positions and source.replayable:
             self._iterators = count = context.positions[0]["of"]
@@ -129,7 +130,7 @@ class _FactoryReader(SourceReader):
         return None
 
     def position(self) -> Any:
-        """Return how many batches are taken of each iterator."""
+        """Return how many batches the reader has taken from each iterator."""
         return {"of": self._iterators, "taken": list(self._taken.items())} if self._source.replayable else None
 
     def close(self) -> None:
@@ -140,7 +141,8 @@ class _FactoryReader(SourceReader):
         return self._fetcher is not None and self._fetcher.is_stuck
 
     def _fetch_next(self) -> Fetcher | None:
-        """Start a thread for the next iterator, which skips the batches that were taken of it."""
+        """Start a thread for the next iterator. The thread skips the batches that were already taken from this
+        iterator."""
         if not self._unfinished:
             return None
         self.split = number = self._unfinished.pop(0)
@@ -154,7 +156,10 @@ class _FactoryReader(SourceReader):
 
 
 def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBatch:
-    """Convert an item to a record batch of the schema (None: of its own). Raises SourceError, which names the item."""
+    """Convert an item to a record batch of the schema. Raises SourceError, which names the item.
+
+    If `schema` is None, the batch has the schema of the item.
+    """
     if isinstance(item, pa.RecordBatch):
         if schema is None:
             return item
@@ -176,7 +181,7 @@ def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBa
 
 
 def batch_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema | None, what: str) -> pa.RecordBatch:
-    """Convert rows to a record batch of the schema (None: of the first row's columns).
+    """Convert rows to a record batch of the schema. If `schema` is None, the batch has the columns of the first row.
 
     `what` names the rows in errors. Raises SourceError.
     """
@@ -195,13 +200,13 @@ def batch_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema | None, wha
 
 
 def _column(field: pa.Field, values: list[object], what: str) -> pa.Array:
-    """Convert values without loss: Arrow alone would cut off what the type cannot hold. Raises SourceError."""
+    """Convert values without loss. Raises SourceError for a value that Arrow alone would change to fit the type."""
     try:
         return converted(values, field.type)
     except CONVERSION_ERRORS as error:
         raise SourceError(
             f"iterable: {what}: does not fit the schema: column {field.name!r} is {field.type}: {error}; without "
-            "schema= the types are those of the first item"
+            "schema= the types come from the first item"
         ) from error
 
 
@@ -216,7 +221,7 @@ def _first_schema(factory: Factory) -> pa.Schema:
 
 def _batches(factory: Factory, subtask: int, subtasks: int,
              schema: pa.Schema | None) -> Generator[pa.RecordBatch, None, None]:  # fmt: skip
-    """Call the factory, and convert its items to batches of the schema. Closes its iterator at the end."""
+    """Call the factory, and yield its items as batches of the schema. Closes the factory's iterator at the end."""
     items = call_user(factory, subtask, subtasks)
     if not isinstance(items, Iterable):
         raise UserFunctionError(f"iterable: the factory returned a {type(items).__name__}, not an iterator of batches")

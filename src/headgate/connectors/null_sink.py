@@ -1,4 +1,4 @@
-"""A sink that drops its rows: for benchmarks, and for pipelines that are run for their side effects."""
+"""A sink that drops its rows, for benchmarks, and for jobs that only have side effects."""
 
 from __future__ import annotations
 

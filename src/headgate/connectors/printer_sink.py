@@ -12,9 +12,9 @@ from headgate.operators.conversion import python_rows
 
 
 class PrinterSink(Sink):
-    """A sink that prints a line per row on the driver; see `hg.sinks.printer`.
+    """A sink that prints each row as a line on the driver; see `hg.sinks.printer`.
 
-    A restart cannot take back what was printed. So the sink prints rows after the checkpoint again.
+    A restart cannot remove printed lines. After a restart, the sink therefore prints rows after the checkpoint again.
     """
 
     def __init__(self, prefix: str = "", limit: int | None = None) -> None:
@@ -25,7 +25,7 @@ class PrinterSink(Sink):
         self._remaining = limit
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Start a new count: the limit is per run."""
+        """Start to count lines from 0, because the limit is per run."""
         self._remaining = self._limit
 
     def writer(self, context: WriterContext) -> SinkWriter:
@@ -33,7 +33,7 @@ class PrinterSink(Sink):
         return DeliveringWriter(context, self._limit)
 
     def deliver(self, batch: pa.RecordBatch, checkpoint: int = 0) -> None:
-        """Print the rows that are within the limit."""
+        """Print the rows of a batch, up to the limit."""
         if self._remaining is not None:
             batch = batch.slice(0, self._remaining)
             self._remaining -= batch.num_rows

@@ -1,4 +1,4 @@
-"""How error messages show a schema."""
+"""The form in which error messages show a schema."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import pyarrow as pa
 
 
 def shown(schema: pa.Schema) -> str:
-    """Return the columns on one line: `carrier string, delay double`."""
+    """Return the columns as one line, such as `carrier string, delay double`."""
     return ", ".join(f"{field.name} {field.type}{'' if field.nullable else ' not null'}" for field in schema)

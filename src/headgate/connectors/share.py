@@ -1,4 +1,4 @@
-"""Partitioning of a source's numbered pieces (splits, blocks or batches) among its readers, also after a restart."""
+"""Divides a source's numbered pieces (splits, blocks or batches) among the source's readers, also after a restart."""
 
 from __future__ import annotations
 
@@ -8,41 +8,42 @@ from headgate.connectors.connector import ReaderContext
 from headgate.errors import UnusableState
 from headgate.state import shapes
 
-#: How many pieces a reader skips at most to find its next one. That takes it seconds.
+#: The most pieces that a reader skips to find its next piece. To skip this number of pieces takes seconds.
 _MOST_SKIPPED: Final = 1 << 22
 
 
 def share_shape(place: shapes.Shape) -> shapes.Shape:
-    """Return the shape of `Share.position`, for places of the given shape."""
+    """Return the shape of `Share.position`. `place` is the shape of a place within a piece."""
     return shapes.fields(share_fields(place))
 
 
 def share_fields(place: shapes.Shape) -> dict[str, shapes.Shape]:
-    """Return the shapes of its fields, for a position that has more fields."""
+    """Return the shapes of the fields of `Share.position`, for a source whose position has more fields."""
     piece = shapes.row(shapes.count, shapes.optional(place))
     return {"at": piece, "before": shapes.items(shapes.items(piece, least=1))}
 
 
-#: For each earlier reader, by subtask: the piece that it had come to, and its place in that piece.
+#: For each earlier reader, by subtask: the piece that this reader had reached, and its place in this piece.
 _Reached = list[tuple[int, Any]]
 
 
 class Share:
-    """The pieces of one reader, in order: every `parallelism`-th, beginning with the subtask's own number.
+    """The pieces of one reader, in order: the piece whose number is the subtask, then every `parallelism`-th piece
+    after it.
 
-    With an unchanged parallelism a reader resumes from its own position. With another one it resumes from the positions
-    of all earlier readers: it skips the pieces of its share that one of them has read. The share keeps what earlier
-    readers had reached in its own position, until it is past all of that.
+    If the parallelism is unchanged, a reader resumes from its own position. If the parallelism has changed, the reader
+    resumes from the positions of all earlier readers. It skips the pieces of its share that an earlier reader has read.
+    The share's own position includes the earlier readers' positions until the reader has passed all of them.
     """
 
-    #: The current piece. The source may have no piece of that number any more.
+    #: The number of the current piece. At the end, the source has no piece of this number.
     number: int
-    #: How far that piece is read: the source's own JSON values, None if reading has not started.
+    #: The place up to which the current piece is read, as JSON values of the source. None if reading has not started.
     place: Any
 
     def __init__(self, context: ReaderContext) -> None:
         self._step = context.parallelism
-        #: What was reached at each earlier change of the parallelism, the latest last.
+        #: The positions of the earlier readers at each change of the parallelism. The latest change comes last.
         self._before: list[_Reached] = []
         self.number, self.place = context.subtask, None
         positions = context.positions
@@ -56,12 +57,12 @@ class Share:
         if self.number % context.parallelism != context.subtask:
             raise UnusableState(f"piece {self.number} is not of subtask {context.subtask} of {context.parallelism}")
         if positions is not None and len(positions) != context.parallelism:
-            least = min(number for number, _ in self._before[-1])  # all pieces before it are read
+            least = min(number for number, _ in self._before[-1])  # all pieces before this one are read
             self.number += max(0, -(-(least - self.number) // self._step)) * self._step
             self._skip_read()
 
     def advance(self) -> None:
-        """Move from the current piece, which is read, to the next one that is not."""
+        """Move to the next piece that is not read. The current piece has been read."""
         self.number += self._step
         self.place = None
         self._skip_read()
@@ -82,12 +83,12 @@ class Share:
             self.number += self._step
         parallelism = len(self._before[-1])
         raise UnusableState(
-            f"piece {self.number} is too far behind piece {self._last}, which another reader had come to; "
+            f"piece {self.number} is too far behind piece {self._last}, which another reader had reached; "
             f"resume with a parallelism of {parallelism}"
         )
 
     def _latest(self) -> tuple[int, Any]:
-        """Return the piece that the last reader of the current piece had come to, and its place in that piece."""
+        """Return the piece that the last owner of the current piece had reached, and its place in this piece."""
         for reached in reversed(self._before):
             number, place = reached[self.number % len(reached)]
             if self.number <= number:

@@ -16,16 +16,16 @@ from headgate.connectors.file_sources.text_source import TEXT, TextParser
 from headgate.errors import ConfigError, SourceError
 from headgate.state import shapes
 
-#: How long connecting to the server may take, seconds.
+#: How long connecting to the server may take, in seconds.
 _CONNECT_TIMEOUT = 10.0
 #: The most bytes of one read.
 _READ_BYTES = 1 << 18
-#: A line of more bytes is an error: the server does not send text, and memory must stay bounded.
+#: A longer line, in bytes, is an error: the server does not send text, and memory must stay bounded.
 _LONGEST_LINE = 64 << 20
 
 
 class SocketLinesSource(Source):
-    """A source that one subtask reads from a socket; see `hg.sources.socket_lines`."""
+    """A source of text lines that one subtask reads from a socket; see `hg.sources.socket_lines`."""
 
     bounded = False
     replayable = False
@@ -39,7 +39,7 @@ class SocketLinesSource(Source):
         self._address = host, port
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless `position` is None: the source has no positions."""
+        """Raise ValueError if `position` is not None, because the source has no positions."""
         shapes.nothing(position, "the position")
 
     def reader(self, context: ReaderContext) -> SourceReader:
@@ -48,7 +48,7 @@ class SocketLinesSource(Source):
 
 
 class _NothingToRead(SourceReader):
-    """The reader of all subtasks but the first."""
+    """The reader of all subtasks except the first. It has no rows."""
 
     finished = True
 
@@ -56,11 +56,11 @@ class _NothingToRead(SourceReader):
         return None
 
     def position(self) -> None:
-        """It is not replayable."""
+        """Return None, because the source is not replayable."""
 
 
 class _SocketReader(SourceReader):
-    """The reader of the first subtask. It connects and reads on a thread of its own."""
+    """The reader of the first subtask. It connects and reads on its own thread."""
 
     def __init__(self, address: tuple[str, int], context: ReaderContext) -> None:
         self._server = f"{address[0]}:{address[1]}"
@@ -76,10 +76,10 @@ class _SocketReader(SourceReader):
         return batch
 
     def position(self) -> None:
-        """It is not replayable."""
+        """Return None, because the source is not replayable."""
 
     def close(self) -> None:
-        """Shut the socket down, so that the thread's connect or read returns, and end the thread."""
+        """Shut the socket down, which ends the thread's connect or read, and stop the thread."""
         self._closed = True
         if self._socket is not None:
             with suppress(OSError):
@@ -96,13 +96,13 @@ class _SocketReader(SourceReader):
                 raise SourceError(f"{self._server}: {error}; check that the server runs and is reachable") from None
 
     def _connect(self) -> socket.socket:
-        """Connect as `socket.create_connection` does, but so that `close` can end it. Raises OSError."""
+        """Connect as `socket.create_connection` does, but let `close` interrupt the attempt. Raises OSError."""
         error = OSError("the host has no address")
         for family, kind, protocol, _, address in socket.getaddrinfo(*self._address, type=socket.SOCK_STREAM):
             connection = self._socket = socket.socket(family, kind, protocol)
             try:
-                # This thread sets `_socket` before it reads `_closed`, and `close` does the opposite. So either this
-                # thread sees that it is closed, or `close` finds the socket.
+                # This thread sets `_socket` before it reads `_closed`. `close` sets `_closed` before it reads
+                # `_socket`. Therefore either this thread sees `_closed`, or `close` finds the socket.
                 if self._closed:
                     raise OSError("closed")
                 connection.settimeout(_CONNECT_TIMEOUT)
@@ -114,7 +114,7 @@ class _SocketReader(SourceReader):
         raise error
 
     def _lines(self, connection: socket.socket) -> Iterator[pa.RecordBatch]:
-        """Yield a batch of the whole lines of each read, and at the end of the rest."""
+        """Yield one batch with the whole lines of each read, and at the end a batch with the remaining text."""
         parser, held, number = TextParser(), bytearray(), 0
         while not self._closed:
             data = connection.recv(_READ_BYTES)

@@ -1,4 +1,4 @@
-"""Watermarks of one source subtask, and its idleness. The caller gives the time; nothing here waits."""
+"""The watermarks and the idleness of one source subtask. The caller passes the time; nothing here waits."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headgate.errors import DataError, PlanError
 from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.records.canonical import raw_values
 
-#: By unit, a factor and a divisor that turn times into microseconds.
+#: By timestamp unit: the factor and the divisor that turn times of this unit into microseconds.
 _TO_US = {"s": (1_000_000, 1), "ms": (1_000, 1), "us": (1, 1), "ns": (1, 1_000)}
-#: An `out_of_orderness` without a bound: the only watermark is that of the end, and no row is late.
+#: An `out_of_orderness` without a bound: the only watermark comes at the end of the input, and no row is late.
 UNBOUNDED = MAX_TIME - MIN_TIME
 
 
@@ -24,8 +24,8 @@ class WatermarkGenerator:
     """The watermark of one source subtask: the largest event time of its split, minus `out_of_orderness`.
 
     The watermark never goes back. A subtask reads its splits one after the other, so only the current split counts.
-    Times are microseconds since the epoch; a column without a zone is UTC. `idle_timeout` (seconds of `clock`) is None
-    for bounded sources, which are never idle. Raises PlanError unless `column` is a timestamp.
+    Times are microseconds since the epoch; a column without a zone is UTC. `idle_timeout` is in seconds of `clock`. It
+    is None for bounded sources, which are never idle. Raises PlanError if `column` is not a timestamp.
     """
 
     def __init__(self, column: str, schema: pa.Schema, *, out_of_orderness: int = 0,
@@ -49,9 +49,9 @@ class WatermarkGenerator:
         self._clock = clock
 
     def observe(self, batch: pa.RecordBatch, split: int) -> int:
-        """Return the watermark after a batch of the split.
+        """Return the watermark after a batch of the given split.
 
-        Raises DataError for a null time, unless `on_null_time` says that such rows are late.
+        Raises DataError for a null time if `on_null_time` is "error".
         """
         self._idle.restart(self._clock())
         times = batch.column(self._index)
@@ -63,44 +63,46 @@ class WatermarkGenerator:
         if split != self._split:
             self._split, self._largest = split, MIN_TIME
         if len(times) > times.null_count:
-            # A call of NumPy's maximum takes a tenth of the time of a call of Arrow's.
+            # NumPy's `max` takes a tenth of the time of Arrow's `max`.
             largest = pc.max(times).value if times.null_count else int(raw_values(times).max())
             self._largest = max(self._largest, largest * self._times // self._by)
             self.watermark = max(self.watermark, min(self._largest - self._out_of_orderness, MAX_TIME - 1))
         return self.watermark
 
     def reach(self, time: int) -> int:
-        """The watermark, once the reader says that event time has come to `time`."""
+        """Return the watermark after the reader has reported that event time has reached `time`."""
         self.watermark = max(self.watermark, min(time, MAX_TIME - 1))
         return self.watermark
 
     def position(self) -> int:
-        """Return what must survive a restart, as a JSON value: the watermark. The idle clock starts again."""
+        """Return the watermark, which must survive a restart, as a JSON value. After a restart the idle clock starts
+        again."""
         return self.watermark
 
     def restore(self, positions: Sequence[int], subtask: int, parallelism: int) -> None:
         """Resume from the positions of all earlier subtasks, by number.
 
-        With an unchanged parallelism this is the subtask's own position. With another one it is the least of all, since
-        the subtask may continue a split of any earlier one.
+        If the parallelism is unchanged, the watermark is the subtask's own position. If the parallelism has changed,
+        the watermark is the least of all positions: the subtask may continue a split of any earlier subtask.
         """
         self.watermark = positions[subtask] if len(positions) == parallelism else min(positions)
 
     def is_idle(self, now: float) -> bool:
-        """Return whether the reader has had no rows for `idle_timeout`, although it was not paused."""
+        """Return whether the reader has had no rows for `idle_timeout`, not counting pauses."""
         return self._idle.is_over(now)
 
     def pause(self, now: float) -> None:
-        """Stop the idle clock: back-pressure holds the reader back. Repeated calls change nothing."""
+        """Stop the idle clock, because back-pressure holds the reader back. Repeated calls change nothing."""
         self._idle.pause(now)
 
     def resume(self, now: float) -> None:
-        """Let the idle clock run again: the reader may read."""
+        """Let the idle clock run again, because the reader may read."""
         self._idle.resume(now)
 
 
 class IdleTimer:
-    """A timer that is over `timeout` seconds after the last `restart`, not counting pauses; None = never."""
+    """A timer that is over `timeout` seconds after the last `restart`, not counting pauses. With None it is never
+    over."""
 
     def __init__(self, timeout: float | None, now: float) -> None:
         self._timeout = timeout

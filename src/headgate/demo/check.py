@@ -1,4 +1,4 @@
-"""Compare the demo's answer with that of Spark SQL to the same question, over the files as published."""
+"""Compare the demo's answers with the answers of Spark SQL to the same questions, over the published files."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ _KEYS = {CARRIER_HOURS: ("carrier", "window_start"), ROUTE_DAYS: ("origin", "des
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The result of comparing one answer with that of Spark SQL."""
+    """The result of comparing one answer with Spark SQL's answer."""
 
     rows: int
     expected_rows: int
-    #: How many windows one side lacks, or differ in a value.
+    #: How many windows differ: one side lacks the window, or has another value.
     wrong: int
     #: The first such window as text, or "".
     example: str
@@ -66,7 +66,7 @@ class Totals:
 
 
 def compare(spark: SparkSession, data: FlightData, output: Path) -> dict[str, Comparison]:
-    """Compare both answers in `output` with those of Spark SQL: integers exactly, floats within TOLERANCE."""
+    """Compare both answers in `output` with Spark SQL's answers: integers exactly, floats within TOLERANCE."""
     _make_views(spark, data)
     return {name: _compare(spark.read.parquet(str(output / name)), spark.sql(_QUESTIONS[name]), _KEYS[name])
             for name in _QUESTIONS}  # fmt: skip
@@ -80,7 +80,7 @@ def totals(spark: SparkSession, output: Path) -> Totals:
 
 
 def _make_views(spark: SparkSession, data: FlightData) -> None:
-    """Make views of the files as published, and of the flights that departed."""
+    """Make views of the published files, and of the flights that departed."""
     for name, path in {"flights": data.flights, "planes": data.planes}.items():
         spark.read.csv(str(path), header=True, nullValue=NULL).createOrReplaceTempView(name)
     spark.sql(_DEPARTED).createOrReplaceTempView("departed")
@@ -110,7 +110,7 @@ def _same(name: str, kind: str) -> Column:
     ours, theirs = F.col(f"a.{name}"), F.col(f"e.{name}")
     if kind != "double":
         return ours.eqNullSafe(theirs)
-    # Spark takes NaN as the largest number, so without the second condition NaN would be near every number.
+    # Spark treats NaN as the largest number, so without the second condition NaN would be near every number.
     near = (F.abs(ours - theirs) <= TOLERANCE * F.greatest(F.abs(ours), F.abs(theirs))) & ~F.isnan(ours - theirs)
     return ours.eqNullSafe(theirs) | F.coalesce(near, F.lit(False))
 

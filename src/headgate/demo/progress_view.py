@@ -36,7 +36,7 @@ class Progress:
             self._live.stop()
 
     def update(self, operators: Counters, state: str) -> None:
-        """Show the current counters and the job's state. Rates are those since the last call."""
+        """Show the current counters and the job's state. Rates are over the time since the last call."""
         now = self._clock()
         then, before = self._before
         self._before = (now, {name: dict(counters) for name, counters in operators.items()})
@@ -59,5 +59,5 @@ def table(operators: Counters, before: Counters, seconds: float) -> Table:
 
 
 def _moved(counters: Mapping[str, Any]) -> int:
-    """Return the rows through an operator. A source has no rows in, and a sink no rows out."""
+    """Return how many rows went through an operator. A source has no rows in, and a sink has no rows out."""
     return max(int(counters.get("rows_in", 0)), int(counters.get("rows_out", 0)))

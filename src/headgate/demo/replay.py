@@ -19,8 +19,8 @@ _POSITION = shapes.fields({"inner": shapes.plain, "given": _GIVEN, "started_at":
 
 
 class Replay(Source):
-    """A source that gives the rows of `inner` at their times. Each split is sorted by `column`; `first` is the earliest
-    time of all rows."""
+    """A source that gives the rows of `inner` when they are due. Each split is sorted by `column`. `first` is the
+    earliest time of all rows."""
 
     def __init__(self, inner: Source, column: str, first: datetime, speedup: float) -> None:
         self.schema = inner.schema
@@ -57,14 +57,15 @@ class Replay(Source):
 class _ReplayReader(SourceReader):
     """A reader that holds back a batch of the inner reader, and returns its rows when they are due.
 
-    A position has the inner reader's position before that batch, and how many rows of each split were given since then.
+    A position has two parts: the inner reader's position before the batch, and how many rows of each split the reader
+    has given since that position.
     """
 
     def __init__(self, inner: Source, replay: Replay, context: ReaderContext) -> None:
         self._replay = replay
         self._context = context
         self._started_at = context.started_at
-        #: By split, how many rows were given before a restart, so that they are skipped when read again.
+        #: By split, how many rows were given before a restart. The reader skips these rows when it reads them again.
         self._skip: dict[int, int] = {}
         if context.positions:
             self._started_at = context.positions[0]["started_at"]

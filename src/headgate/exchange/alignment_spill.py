@@ -1,4 +1,4 @@
-"""Spill the data that a channel receives while a barrier blocks it, without credit."""
+"""Keep on disk the data that arrive on a blocked channel of an exchange without credit."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from headgate.records.events import Event, blocks
 
 
 class AlignmentSpill:
-    """The queue of buffers and events that arrived behind the barrier that blocks a channel. Task thread only.
+    """A queue on disk of the buffers and events that arrive on a channel while a barrier blocks the channel.
 
-    With `folder` None the file is in the system's temporary folder.
+    Only the task thread uses it. If `folder` is None, the file is in the system's temporary folder.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -22,17 +22,17 @@ class AlignmentSpill:
         return len(self._file)
 
     def given(self, polled: list[Buffer] | Event | None) -> None:
-        """Note what the task has polled. A blocking barrier sets `is_blocked`; the channel resets it."""
+        """Set `is_blocked` to whether the task has polled a blocking barrier. The channel resets it to resume."""
         self.is_blocked = isinstance(polled, Event) and blocks(polled)
 
     def append(self, item: Buffer | Event) -> None:
-        """Append a buffer, which is then recycled, or an event. Raises SpillError when the disk refuses it."""
+        """Append an event, or append and recycle a buffer. Raises SpillError when the disk refuses the data."""
         if isinstance(item, Buffer):
             self.bytes_spilled += item.size
         self._file.append(item)
 
     def popleft(self) -> list[Buffer] | Event:
-        """Return the first item, in the form that a channel's `poll` returns. Raises SpillError if reading fails."""
+        """Remove the first item and return it in the form of a channel's `poll`. Raises SpillError if reading fails."""
         item = self._file.popleft()
         return item if isinstance(item, Event) else [item]
 

@@ -1,14 +1,16 @@
-"""Decide from the barriers on its channels when a task takes its part of a checkpoint. No I/O, no clock.
+"""Decide when a task takes its part of a checkpoint. No I/O, no clock.
 
-*Aligned*: a barrier blocks its channel (the producer sends nothing behind it) until all open channels have delivered
-theirs. Then the checkpoint is triggered and all channels resume. *Overtaking*: a priority barrier or a timeout triggers
-the checkpoint at once. Data that a channel delivers before its own barrier belong to the checkpoint, and blocked
-channels resume with the last barrier. *Counted*: no channel is blocked, and the last barrier triggers the checkpoint.
-Data behind the earlier barriers are in it too. A newer checkpoint or a cancel marker ends the current one. Flink's
-class is SingleCheckpointBarrierHandler (FLIP-76).
+*Aligned*: a barrier blocks its channel, and the producer sends nothing behind the barrier. When all open channels have
+delivered their barriers, the checkpoint is triggered and all channels resume.
 
-`_RULES` lists the steps for each input in each state, by whether the input's checkpoint is older than the current one,
-the same or newer.
+*Overtaking*: a priority barrier or a timeout triggers the checkpoint at once. Data that a channel delivers before its
+own barrier belong to the checkpoint. Blocked channels resume when the last barrier arrives.
+
+*Counted*: no channel is blocked, and the last barrier triggers the checkpoint. The checkpoint therefore also contains
+data from behind the earlier barriers.
+
+A newer checkpoint or a cancel marker ends the current checkpoint. Flink's class is SingleCheckpointBarrierHandler
+(FLIP-76).
 """
 
 from __future__ import annotations
@@ -24,49 +26,55 @@ from headgate.records.events import CheckpointBarrier
 
 @dataclass(frozen=True, slots=True)
 class BeginAlignment:
-    """Begin a checkpoint at its first barrier or announcement. Call `timed_out` when the barrier's timeout passes."""
+    """The action to begin a checkpoint, at its first barrier or announcement.
+
+    The caller calls `timed_out` when the barrier's timeout has passed.
+    """
 
     barrier: CheckpointBarrier
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerTask:
-    """Take the task's part of the checkpoint and send the barrier on; a priority barrier overtakes queued data."""
+    """The action to take the task's part of the checkpoint and to send the barrier on.
+
+    A priority barrier overtakes queued data.
+    """
 
     barrier: CheckpointBarrier
 
 
 @dataclass(frozen=True, slots=True)
 class Prioritise:
-    """Treat these channels' announced barriers as delivered; their `poll` then skips them."""
+    """The action to treat the announced barriers of these channels as delivered. `poll` then skips these barriers."""
 
     channels: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierArrived:
-    """A channel's barrier has arrived: data behind it do not belong to the checkpoint."""
+    """The notice that a channel's barrier has arrived. Data behind the barrier do not belong to the checkpoint."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Ask the producers of these channels to resume."""
+    """The action to ask the producers of these channels to resume."""
 
     channels: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AllBarriersIn:
-    """All channels have delivered their barriers."""
+    """The notice that all channels have delivered their barriers."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class AbortAlignment:
-    """Give up the checkpoint and send a cancel marker on."""
+    """The action to give up the checkpoint and to send a cancel marker on."""
 
     checkpoint: int
 
@@ -95,7 +103,7 @@ class Input(enum.Enum):
 
 
 class CheckpointOrder(enum.Enum):
-    """The order of an input's checkpoint relative to the current one, or to the last one while idle."""
+    """The order of an input's checkpoint relative to the current checkpoint, or while idle to the last checkpoint."""
 
     OLD = -1
     SAME = 0
@@ -103,7 +111,10 @@ class CheckpointOrder(enum.Enum):
 
 
 class BarrierHandler:
-    """The state machine over the barriers of a task's channels. Each input returns the actions to take, in order."""
+    """The state machine over the barriers of a task's channels.
+
+    Each input method returns the actions to take, in order.
+    """
 
     def __init__(self, channels: int) -> None:
         self.state = HandlerState.IDLE
@@ -122,20 +133,20 @@ class BarrierHandler:
         return self._apply(Input.ANNOUNCED, barrier.id, channel, barrier)
 
     def delivered(self, channel: int, barrier: CheckpointBarrier) -> list[Action]:
-        """Handle a barrier. Raises ExchangeError for a channel's second barrier of a checkpoint."""
+        """Handle the arrival of a barrier. Raises ExchangeError for a channel's second barrier of a checkpoint."""
         kind = Input.PRIORITY if barrier.is_priority else Input.BLOCKING if barrier.blocks else Input.COUNTED
         return self._apply(kind, barrier.id, channel, barrier)
 
     def timed_out(self, checkpoint: int) -> list[Action]:
-        """Handle the timeout of a checkpoint's alignment."""
+        """Handle the end of the time that a checkpoint's alignment may take."""
         return self._apply(Input.TIMEOUT, checkpoint, -1, self._barrier)
 
     def cancelled(self, channel: int, checkpoint: int) -> list[Action]:
-        """Handle a cancel marker."""
+        """Handle a cancel marker, which arrives in place of a checkpoint's barrier."""
         return self._apply(Input.CANCELLED, checkpoint, channel, CheckpointBarrier(checkpoint, 0))
 
     def ended(self, channel: int) -> list[Action]:
-        """Handle the end of a channel, which delivers no more barriers."""
+        """Handle the end of a channel. The channel delivers no more barriers."""
         return self._apply(Input.ENDED, self._barrier.id, channel, self._barrier)
 
     def _apply(self, kind: Input, checkpoint: int, channel: int, barrier: CheckpointBarrier) -> list[Action]:
@@ -178,7 +189,7 @@ class BarrierHandler:
         self._prioritise(channel, barrier)
 
     def _prioritise(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Treat announced barriers as delivered: their producers have sent them and wait behind them."""
+        """Treat announced barriers as delivered. Each producer has sent its barrier and waits behind the barrier."""
         if self._announced:
             announced = sorted(self._announced)
             self._actions.append(Prioritise(tuple(announced)))
@@ -233,7 +244,7 @@ _Step = Callable[[BarrierHandler, int, CheckpointBarrier], None]
 _H = BarrierHandler
 _BEGIN, _ABORT, _IN, _CHECK = _H._begin, _H._abort, _H._arrive, _H._finish_if_all_in
 
-#: An input that is not listed has no effect.
+#: The steps for each state, each input and each order of the input's checkpoint. An unlisted combination has no effect.
 _RULES: Final[dict[tuple[HandlerState, Input, CheckpointOrder], tuple[_Step, ...]]] = {
     (HandlerState.IDLE, Input.ANNOUNCED, CheckpointOrder.NEW): (_BEGIN, _H._announce),
     (HandlerState.IDLE, Input.BLOCKING, CheckpointOrder.OLD): (_H._resume,),

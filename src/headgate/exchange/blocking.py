@@ -1,9 +1,10 @@
 """BlockingSubpartition: the output of one subtask for one consumer in batch mode, in a file.
 
-It accepts buffers like a pipelined subpartition, and writes each full buffer to the file that all subpartitions of the
+It accepts buffers like a pipelined subpartition. It writes each full buffer to a file that all subpartitions of the
 partition share. The segment is recycled at once, so only the disk limits the task. The consumer reads after the end of
-the partition. `poll` then returns buffers that lie in the file: the kernel sends remote ones from it, and local ones
-are read in place. Flink's classes are BoundedBlockingSubpartition and, with one file for all, SortMergeResultPartition.
+the partition. `poll` then returns buffers that refer to bytes of the file. The kernel sends these bytes to a remote
+consumer, and a local consumer reads them in place. Flink's classes are BoundedBlockingSubpartition and, with one file
+for all subpartitions, SortMergeResultPartition.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ def _ignore() -> None: ...
 
 
 class BlockingSubpartition:
-    """A subpartition in a file, with one writer (the task) until `finish` and then one reader.
+    """A subpartition in a file. It has one writer (the task) until `finish`, and then one reader.
 
-    The reader is the network thread, or a task of the same TaskManager. The lock protects the position of the reader
-    and the release.
+    The reader is the network thread, or a task of the same TaskManager. The lock protects the reader's position and
+    the flag for the release.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class BlockingSubpartition:
         self._on_settled = on_settled
         self._compress = compress
         self._current: BufferConsumer | None = None
-        # In order, the offset of each buffer and its size; for an event its index in `_events`, and `_EVENT`.
+        # One entry per item, in order: a buffer's offset and size, or an event's index in `_events` and `_EVENT`.
         self._places = array("Q")
         self._sizes = array("I")
         self._events: list[bytes] = []
@@ -64,15 +65,15 @@ class BlockingSubpartition:
         self._released = False
         self.finished = False
         self.queued_bytes = 0
-        self.buffer_size: int | None = None  # without effect here: data on disk delay no barrier
+        self.buffer_size: int | None = None  # has no effect here: data on disk do not delay barriers
         self.on_starved: Callable[[], None] = _ignore
 
     # --- the writer's side
 
     def add(self, consumer: BufferConsumer | EventConsumer) -> None:
-        """Append a buffer that the writer will fill, or an event. The previous buffer, now finished, goes to disk.
+        """Append an event, or a buffer that the writer will fill. The previous buffer is finished and goes to disk.
 
-        Raises SpillError when the disk has no room for it.
+        Raises SpillError when the disk has no room for the previous buffer.
         """
         self.announce()
         if self._released or self.finished:
@@ -83,7 +84,7 @@ class BlockingSubpartition:
             self._current = consumer
 
     def add_filled(self, buffer: Buffer) -> None:
-        """Append a filled buffer. Its segments are written one by one."""
+        """Append a filled buffer. Each of its segments becomes a buffer of its own in the file."""
         self.announce()
         try:
             if not self._released and not self.finished:
@@ -92,7 +93,7 @@ class BlockingSubpartition:
             buffer.recycle()
 
     def announce(self) -> None:
-        """Write the current buffer to disk if it is full."""
+        """Write the current buffer to disk if the writer has finished it."""
         consumer = self._current
         if consumer is None or not consumer.is_finished:
             return
@@ -125,22 +126,24 @@ class BlockingSubpartition:
         self._events.append(body)
 
     def finish(self) -> None:
-        """End the partition, so that the reader may attach."""
+        """Append the end of the partition. The reader may attach from now on."""
         self.announce()
         if not self._released and not self.finished:
             self._add_event(encode_event(EndOfPartition()))
             self.finished = True
 
     def flush(self) -> None:
-        """Do nothing: no reader sees the data before the end."""
+        """Do nothing: a reader sees the data only after the end of the partition."""
 
     def ask_whether_starved(self, *, notify: bool) -> bool:
-        """Return False: the reader attaches later."""
+        """Return False: no reader waits for data, because the reader attaches after the end."""
         return False
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Buffer]:
         """Raise ExchangeError: batch mode has no barriers."""
-        raise ExchangeError(f"the barrier of checkpoint {barrier.id} came to a blocking partition, which is in files")
+        raise ExchangeError(
+            f"subpartition {self.index} got the barrier of checkpoint {barrier.id}, but batch mode has no barriers"
+        )
 
     def prioritise(self, checkpoint: int) -> list[Buffer] | None:
         """Return None: batch mode has no barriers."""
@@ -152,7 +155,7 @@ class BlockingSubpartition:
 
     @property
     def is_settled(self) -> bool:
-        """True: the task does not wait for the reader, which attaches after the task has ended."""
+        """True: the task does not wait for the reader. The reader attaches after the task has ended."""
         return True
 
     # --- the reader's side
@@ -160,9 +163,9 @@ class BlockingSubpartition:
     def attach(
         self, listener: Callable[[], None], on_priority: Callable[[], None] | None = None, *, sends_empty: bool = False
     ) -> None:
-        """Attach the only reader. `listener` is called at once, because all data are there.
+        """Attach the only reader. `listener` is called at once, because all data are in the file.
 
-        Raises ExchangeError before the partition is finished, for a second reader, or once released.
+        Raises ExchangeError before the partition is finished, for a second reader, or after the release.
         """
         with self._lock:
             if self._has_reader or self._released or not self.finished:
@@ -172,12 +175,12 @@ class BlockingSubpartition:
         listener()
 
     def is_available(self, has_credit: bool) -> bool:
-        """Return whether `poll` has something that may be sent. Without credit only an event may be sent."""
+        """Return whether `poll` has an item that may be sent. Without credit, only an event may be sent."""
         with self._lock:
             return self._next < len(self._sizes) and (has_credit or self._sizes[self._next] == _EVENT)
 
     def poll(self, limit: int = 1) -> list[PolledBuffer]:
-        """Return the next data buffers, at most `limit`, or a single event."""
+        """Return at most `limit` of the next data buffers, or a single event."""
         polled: list[PolledBuffer] = []
         with self._lock:
             while len(polled) < limit and self._next < len(self._sizes):
@@ -213,7 +216,7 @@ class BlockingSubpartition:
         """Do nothing: the task does not wait for the reader."""
 
     def release(self) -> None:
-        """Drop all data, when the reader or the task has left."""
+        """Drop all data, because the reader or the task has ended."""
         with self._lock:
             if self._released:
                 return
@@ -236,7 +239,7 @@ class BlockingSubpartition:
 
     @property
     def backlog(self) -> int:
-        """The number of data buffers that were not polled yet."""
+        """The number of data buffers that the reader has not polled yet."""
         return self._backlog
 
     @property

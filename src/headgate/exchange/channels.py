@@ -1,8 +1,8 @@
 """Input channels: one queue per producer subtask.
 
-A local channel reads the subpartition directly, without copy or credit. A remote channel receives from the network,
-into buffers that its flow control provides. A channel gives the task some buffers or an event. The task copies the
-bytes and recycles the buffers at once, which returns credit.
+A local channel reads the subpartition directly, without copy or credit. A remote channel receives data from the
+network, into buffers that its flow control provides. A channel gives the task some buffers or an event. The task copies
+the bytes and recycles the buffers at once. Recycling returns credit to the producer.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from headgate.records.events import (
     is_priority,
 )
 
-#: The most events that wait for the task. Memory bounds buffers, but events need no credit. A correct producer waits
-#: behind a barrier until its consumer resumes it, and so never sends this many.
+#: The most events of one channel that may wait for the task. Events need no credit, so credit does not limit them. A
+#: correct producer never sends this many: it waits behind each barrier until its consumer asks it to resume.
 _MAX_WAITING: Final = 1 << 16
 
-#: A channel remembers the positions of this many barriers. A checkpoint begins when the previous one has ended, so
-#: older barriers belong to checkpoints that were given up.
+#: A channel remembers the positions of this many barriers. A checkpoint begins when the previous checkpoint has ended.
+#: Older barriers therefore belong to checkpoints that were given up.
 _REMEMBERED: Final = 64
 
-#: Called with a channel's index, on any thread, when a channel without data receives some.
+#: A callback that takes a channel's index. It runs, on any thread, when an empty channel receives data.
 NotifyGate = Callable[[int], None]
 
 
 class InputChannel:
-    """The interface of local and remote channels for their gate."""
+    """The interface through which a gate uses its channels, local and remote."""
 
     index: int
-    #: Data bytes handed to the task.
+    #: The number of data bytes that the task has polled.
     bytes_polled = 0
 
     def start(self) -> None:
-        """Begin to read, when the gate is ready for notifications."""
+        """Start to read. The gate must be ready for notifications."""
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
-        """Return the next buffers, of about `limit` segments, or the next event, or None, and whether more follows.
+        """Return (item, whether more items follow). The item is the next buffers, the next event or None.
 
-        Raises the error of a failed channel.
+        The buffers have about `limit` segments together. Raises the error of a failed channel.
         """
         raise AssertionError("an input channel is local or remote")
 
@@ -73,7 +73,7 @@ class InputChannel:
         """Ask the producer to resume behind the aligned barrier that blocks this channel."""
 
     def prioritise(self, checkpoint: int) -> None:
-        """Let `poll` skip the barrier of a checkpoint, whose announcement the task has acted upon."""
+        """Let `poll` skip a checkpoint's barrier, because the task has already acted on its announcement."""
 
     def acknowledge(self) -> None:
         """Tell the producer that all its records have been processed."""
@@ -82,7 +82,10 @@ class InputChannel:
         """Ask the producer for buffers of `size` bytes at most."""
 
     def bytes_before(self, checkpoint: int) -> int:
-        """Return the data bytes that arrived before a checkpoint's barrier, or until now if it has not arrived."""
+        """Return the number of data bytes that arrived before a checkpoint's barrier.
+
+        If the barrier has not arrived, return the number of all data bytes until now.
+        """
         return self.bytes_polled
 
     def peek(self, size: int) -> list[memoryview]:
@@ -98,7 +101,7 @@ class InputChannel:
 
     @property
     def buffers_in_use(self) -> int:
-        """The data buffers for the task that wait here or at the producer."""
+        """The number of data buffers for the task that wait in this channel or at its producer."""
         return 0
 
     @property
@@ -118,12 +121,15 @@ class InputChannel:
 
     @property
     def queued_bytes(self) -> int:
-        """The bytes received and not yet polled; 0 for a local channel, whose producer counts them."""
+        """The number of received bytes that the task has not polled yet.
+
+        It is 0 for a local channel: the producer counts these bytes.
+        """
         return 0
 
     @property
     def bytes_spilled(self) -> int:
-        """The total of data bytes spilled to disk while a barrier blocked the channel; only without credit."""
+        """The total of data bytes spilled to disk while a barrier blocked the channel. It is 0 with credit."""
         return 0
 
 
@@ -187,7 +193,7 @@ class Connection(Protocol):
     """The methods of the consumer's end of a data link that a channel calls, on any thread."""
 
     def credit_available(self, receiver: int) -> None:
-        """Note that a channel has new credit or, in plain TCP, the buffer that its frame waits for."""
+        """Note that a channel has new credit. In plain TCP: note that its waiting frame can have a buffer."""
 
     def send(self, message: OfChannel) -> None: ...
 
@@ -219,16 +225,16 @@ class ChannelBuffers(Protocol):
     def release(self) -> None: ...
 
 
-#: Makes a channel's buffers. Its argument is called when the connection has to look at the buffers again.
+#: A function that makes a channel's buffers. The buffers call its argument when they have new credit or a free buffer.
 BuffersOf = Callable[[Callable[[], None]], ChannelBuffers]
 
 
 class RemoteInputChannel(InputChannel):
     """A channel that receives the subpartition at `address` (edge, producer, subpartition) of another TaskManager.
 
-    The `on_*` methods run on the network thread, `poll` and the methods below it on the task thread. Priority barriers
-    and announcements wait in a queue of their own. `poll` returns a priority barrier before any data: the task must
-    take its part of the checkpoint before it processes the data that the barrier has overtaken.
+    The network thread calls the `on_*` methods. The task thread calls `poll` and the methods below `poll`. Priority
+    barriers and announcements wait in a queue of their own. `poll` returns a priority barrier before any data: the task
+    must take its part of the checkpoint before it processes the data that the barrier has overtaken.
     """
 
     def __init__(
@@ -251,7 +257,7 @@ class RemoteInputChannel(InputChannel):
         self._receiver: int | None = None
         self._received: deque[Buffer | Event] = deque()
         self._priority: deque[Event] = deque()
-        self._barriers_at: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # checkpoints and the bytes before them
+        self._barriers_at: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)  # (checkpoint, bytes before it)
         self._prioritised = 0
         self._sequence = 0
         self._released = False
@@ -293,7 +299,7 @@ class RemoteInputChannel(InputChannel):
     def on_event(self, response: BufferResponse, body: bytes) -> None:
         if len(self._received) + len(self._priority) >= _MAX_WAITING <= self._events_waiting:
             raise ExchangeError(
-                f"channel {self.index}: the producer sent events without end: {_MAX_WAITING} wait for the task"
+                f"channel {self.index}: the producer sent too many events: {_MAX_WAITING} already wait for the task"
             )
         event = decode_event(body)
         if isinstance(event, CheckpointBarrier):
@@ -319,8 +325,8 @@ class RemoteInputChannel(InputChannel):
     def _on_barrier(self, barrier: CheckpointBarrier, response: BufferResponse) -> None:
         if barrier.blocks and response.backlog:
             raise ExchangeError(
-                f"channel {self.index}: a backlog of {response.backlog} came with the barrier of checkpoint "
-                f"{barrier.id}, which blocks the channel"
+                f"channel {self.index}: the producer announced a backlog of {response.backlog} behind the barrier of "
+                f"checkpoint {barrier.id}, but this barrier blocks the channel"
             )
         self._barriers_at.append((barrier.id, self.bytes_in))
         if barrier.is_announced:
@@ -333,7 +339,7 @@ class RemoteInputChannel(InputChannel):
 
     def _push(self, sequence: int, item: Buffer | Event, count: int = 1) -> None:
         self._received.append(item)
-        if self._released:  # perhaps just now, by the task thread: the thread that sees both recycles the buffer
+        if self._released:  # perhaps just now, by the task thread: the thread that finds the item recycles it
             self._drop_received()
         self._check_sequence(sequence, count)
 
@@ -361,7 +367,7 @@ class RemoteInputChannel(InputChannel):
         buffers: list[Buffer] = []
         while received and limit > 0:
             item = received[0]
-            if self._priority and self._is_overtaken:  # check after reading the item: it may be behind the barrier
+            if self._priority and self._is_overtaken:  # check after reading the item: a barrier may overtake it
                 break
             if isinstance(item, Buffer):
                 self.bytes_polled += item.size
@@ -383,7 +389,7 @@ class RemoteInputChannel(InputChannel):
         return any(isinstance(event, CheckpointBarrier) for event in tuple(self._priority))
 
     def _is_passed(self, event: Event) -> bool:
-        """Return whether `poll` skips an event: a barrier that `prioritise` named, or an older one."""
+        """Return whether `poll` skips an event. It skips the barrier that `prioritise` named and older barriers."""
         return isinstance(event, CheckpointBarrier) and event.id <= self._prioritised
 
     def poll_priority(self) -> Event | None:

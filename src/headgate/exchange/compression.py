@@ -1,4 +1,4 @@
-"""Compress single buffers of blocking partitions with LZ4: `raw size u32 | block`."""
+"""Compress single buffers of blocking partitions with LZ4. A compressed buffer is `raw size u32 | block`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.errors import ExchangeError
 from headgate.memory.buffer import Buffer, recycle_all
 
 _RAW_SIZE: Final = struct.Struct(">I")
-#: The largest segment, in bytes. A block that claims more is damaged.
+#: The largest segment, in bytes. A block with a larger raw size is damaged.
 _MAX_RAW_SIZE: Final = 1 << 20
 _CODEC: Final = pa.Codec("lz4_raw")
 
@@ -39,7 +39,10 @@ def decompressed(buffer: Buffer) -> Buffer:
 
 
 def all_decompressed(buffers: list[Buffer]) -> list[Buffer]:
-    """Replace the compressed buffers of a list by their data. After an ExchangeError all buffers are recycled."""
+    """Decompress the compressed buffers of a list in place, and return the list.
+
+    Raises ExchangeError for damaged data, and then recycles all buffers.
+    """
     for at, buffer in enumerate(buffers):
         if buffer.is_compressed:
             try:

@@ -1,8 +1,8 @@
-"""Buffer debloating: compute the buffer size with which the data in flight take about `target` seconds to consume.
+"""Buffer debloating: choose a buffer size, so that a consumer needs about `target` seconds for the data in flight.
 
-The rule, the defaults and the test vectors are Flink's (BufferDebloater, FLIP-183). The calculation is pure: from the
-throughput and the number of buffers in use it computes the size to announce to the producers. The number of buffers and
-their memory do not change; a producer fills each buffer only up to that size.
+The rule, the defaults and the test vectors are Flink's (BufferDebloater, FLIP-183). The calculation is pure: it uses
+only the throughput and the number of buffers in use. The consumer announces the size to its producers, and a producer
+fills each buffer only up to this size. The number of buffers and their memory do not change.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 
 class BufferDebloater:
-    """One input gate's buffer size, in bytes; it starts at `largest`."""
+    """The calculation of one input gate's buffer size, in bytes. The size starts at `largest`."""
 
     def __init__(self, *, target: float, samples: int, threshold_percentages: int, smallest: int, largest: int) -> None:
         self._target = target
@@ -21,13 +21,13 @@ class BufferDebloater:
         self._largest = largest
         self._announced = largest
         self.size = largest
-        #: The time that the data in flight would take to consume, seconds.
+        #: The time, in seconds, that the task needs to consume the data in flight.
         self.time_to_consume = 0.0
 
     def recalculate(self, throughput: float, buffers: int) -> int | None:
-        """Update the size, and return it when it should be announced to the producers, else None.
+        """Update the size. Return the size if the gate must announce it to the producers, else None.
 
-        The gate consumed `throughput` bytes/s while it had data, and `buffers` are in use.
+        `throughput` is the bytes/s that the gate consumed while it had data. `buffers` is the number in use.
         """
         buffers = max(1, buffers)
         self.size = self._average(throughput * self._target / buffers)
@@ -38,7 +38,10 @@ class BufferDebloater:
         return self.size
 
     def _average(self, instant: float) -> int:
-        """Return the exponential moving average. Growth is limited, so that it takes as many steps as shrinking."""
+        """Return the exponential moving average of the size.
+
+        Each step at most doubles the input value, so that growing takes as many steps as shrinking.
+        """
         moved = self.size + self._alpha * (min(instant, 2 * self.size) - self.size)
         return max(self._smallest, min(int(moved), self._largest))
 
@@ -48,7 +51,7 @@ class BufferDebloater:
         return abs(self.size - self._announced) >= self._announced * self._threshold
 
 
-#: The smallest message, in bytes: below it the fixed costs of a message exceed the cost of its rows.
+#: The smallest message size, in bytes. In a smaller message, the fixed costs exceed the cost of the rows.
 MESSAGE_FLOOR: Final = 4 << 10
 
 

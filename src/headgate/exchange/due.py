@@ -1,4 +1,4 @@
-"""DueOutput: the messages and events that a writer has cut and that are not in segments yet, in order per channel."""
+"""DueOutput: the messages and events of a writer that are complete but not in segments yet, in order per channel."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from headgate.records.spanning import SpanningSerializer
 
 
 class DueOutput:
-    """The queues of messages and events that wait for segments of a partition. The writer's task thread only.
+    """The queues of messages and events that wait for segments of a partition: the *due* items of a writer.
 
-    `count` counts the bytes of messages that are in no segment. `channels` are the channels with anything due.
+    Only the writer's task thread uses them. `count` counts the bytes of messages that are in no segment. `channels`
+    holds the channels that have due items.
     """
 
     def __init__(self, partition: ResultPartition, count: PendingCount) -> None:
@@ -40,7 +41,7 @@ class DueOutput:
         return not self.channels
 
     def flush(self, channel: int) -> None:
-        """Make all items of a channel visible to the reader, due ones as soon as they are in segments."""
+        """Make all items of a channel visible to the reader. A due item becomes visible when it is in segments."""
         if self._items[channel]:
             self._flush_when_drained.add(channel)
         else:
@@ -49,33 +50,33 @@ class DueOutput:
     def overtake(self, barrier: CheckpointBarrier) -> list[list[memoryview]]:
         """Send a barrier ahead of all items here and in the partition.
 
-        Returns, per channel, a copy of the bytes that it overtakes; the bytes stay queued.
+        Returns, per channel, a copy of the bytes that the barrier overtakes. The bytes stay queued.
         """
         partition = self._partition
         return [[*partition.overtake(channel, barrier), *_bytes_of(due)] for channel, due in enumerate(self._items)]
 
     def holds_barrier(self, checkpoint: int) -> bool:
-        """Return whether a checkpoint's barrier with a timeout is still here, in at least one channel."""
+        """Return whether the barrier of this checkpoint has a timeout and is still queued here, for any channel."""
         return any(_is_timed(item, checkpoint) for due in self._items for item in due)
 
     def prioritise(self, channel: int, checkpoint: int) -> list[memoryview] | None:
-        """Let a checkpoint's barrier overtake the items before it, here or in the partition.
+        """Let a checkpoint's barrier overtake the items before it, in this queue or in the partition.
 
-        Returns the bytes that it overtakes, or None when the barrier has left.
+        Returns the bytes that the barrier overtakes, or None when the barrier is no longer queued.
         """
         due = self._items[channel]
         for position, item in enumerate(due):
             if isinstance(item, CheckpointBarrier) and _is_timed(item, checkpoint):
                 before = _bytes_of(islice(due, position))
                 del due[position]
-                self._flush_when_drained.add(channel)  # the barrier in order would have flushed the items before it
+                self._flush_when_drained.add(channel)  # in its place, the barrier would have flushed them
                 overtaken = [*self._partition.overtake(channel, item.as_priority()), *before]
                 self._write(channel)
                 return overtaken
         return self._partition.prioritise(channel, checkpoint)
 
     def has(self, channel: int) -> bool:
-        """Return whether anything is due for a channel."""
+        """Return whether a channel has due items."""
         return bool(self._items[channel])
 
     def clear(self) -> None:
@@ -85,7 +86,10 @@ class DueOutput:
             due.clear()
 
     def validate(self) -> int:
-        """Raise AssertionError unless `channels` is right. Returns the bytes of messages that are in no segment."""
+        """Return the number of message bytes that are in no segment.
+
+        Raises AssertionError when `channels` does not match the queues.
+        """
         waiting = {channel for channel, items in enumerate(self._items) if items}
         assert waiting == self.channels, f"items are due for channels {waiting}, but noted for {self.channels}"
         return sum(item.remaining for due in self._items for item in due if not isinstance(item, Event))
@@ -111,7 +115,7 @@ class DueOutput:
 
 
 def _is_timed(item: SpanningSerializer | Event, checkpoint: int) -> bool:
-    """Return whether an item is a checkpoint's barrier with a timeout, which may still overtake."""
+    """Return whether an item is the barrier of this checkpoint and may still overtake, because it has a timeout."""
     return isinstance(item, CheckpointBarrier) and item.id == checkpoint and item.is_announced
 
 

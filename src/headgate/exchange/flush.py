@@ -2,20 +2,21 @@
 
 The writer flushes a channel when its consumer is *starved*: no buffer is queued for it, and its credit shows that it
 has consumed all buffers sent. Rows for a busy consumer accumulate. Each channel therefore has at most one small message
-in flight, and a thousand channels share the capacity of their consumer. A flush costs time, also at the reader, and
-many small ones cost more than a few large ones. A writer therefore spends a bounded share of its time on flushing. The
-share is large while the writer is idle. It is small while the writer has rows or is back-pressured: a consumer is then
-behind, and each further small message delays it more.
+in flight, and a thousand channels share the capacity of their consumer.
+
+A flush costs time at the writer and at the reader. Many small flushes cost more than a few large ones. A writer
+therefore spends a limited share of its time on flushing. The share is large while the writer is idle. The share is
+small while the writer has rows or is back-pressured. A consumer is then slow, and each small message delays it more.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The largest share of time for flushing, while the writer's task is busy and while it waits only for input.
+#: The largest share of its time that a writer spends on flushing: while its task is busy, and while it waits for input.
 BUSY_SHARE: Final = 0.005
 IDLE_SHARE: Final = 0.75
-#: The longest wait after a flush, seconds, so that one slow flush does not delay the next ones.
+#: The longest wait after a flush, in seconds. It limits how long one slow flush delays the next flush.
 MAX_INTERVAL: Final = 0.3
 
 
@@ -31,17 +32,17 @@ class AdaptiveFlush:
     def earliest(self, *, is_idle: bool) -> float:
         """Return the earliest time of the next flush.
 
-        It is t x (1 / share - 1) after a flush that took t, but at most `MAX_INTERVAL`.
+        After a flush of t seconds the writer waits t x (1 / share - 1), but at most `MAX_INTERVAL`.
         """
         share = IDLE_SHARE if is_idle else BUSY_SHARE
         return self._ended + min(MAX_INTERVAL, self._cost * (1 / share - 1))
 
     @property
     def latest(self) -> float:
-        """The time by which the writer must check again the channels that were not starved."""
+        """The latest time of the next check of the channels that were not starved."""
         return self._ended + MAX_INTERVAL
 
     def flushed(self, began: float, ended: float) -> None:
-        """Note the times of a check of the channels, together with the flush of the starved ones."""
+        """Note when a check of the channels began and ended. The check includes the flush of the starved channels."""
         self._cost = ended - began
         self._ended = ended

@@ -17,13 +17,13 @@ def _ignore() -> None: ...
 class InputGate:
     """The channels of one input, polled in turn so that no channel starves (Flink: SingleInputGate).
 
-    Each channel with data stands in one queue once. A poll takes a turn of the first channel and puts it at the end if
-    it has more. A turn is `TURN` segments, or all buffers of one frame. The only channel in the queue gets a longer
-    turn.
+    Each channel with data stands in one queue once. A poll gives the first channel a turn. If the channel then has more
+    data, the poll puts it at the end of the queue. A turn is `TURN` segments, or all buffers of one frame. The only
+    channel in the queue gets a longer turn.
 
     `on_data` is called, on any thread, when a channel joins the queue. There is no lock: `poll` removes a channel from
-    the queue *before* it looks at the channel's data, so later data put it back. When two threads queue a channel at
-    once, one poll of it returns nothing, which does no harm.
+    the queue *before* it looks at the channel's data. Data that arrive later therefore queue the channel again. Two
+    threads may queue a channel at once. One poll of the channel then returns nothing, which does no harm.
 
     Priority events have a queue of their own, which the task polls even while it takes no data.
     """
@@ -38,7 +38,7 @@ class InputGate:
         self.channels: Sequence[InputChannel] = ()
 
     def notify_first(self, callback: Callable[[], None]) -> None:
-        """Call `callback` before each `on_data`. Set it before any channel starts."""
+        """Call `callback` before each `on_data`. Call this method before any channel starts."""
         on_data = self._on_data
 
         def both() -> None:
@@ -74,7 +74,7 @@ class InputGate:
         return bool(self._ready)
 
     def poll(self, limit: int = 1) -> tuple[int, list[Buffer] | Event] | None:
-        """Return the index of a channel and its next buffers or its next event, or None without any.
+        """Return (channel index, its next buffers or its next event), or None when no channel has data.
 
         The buffers have about `limit` segments, but at most `TURN` while other channels have data.
         """
@@ -91,7 +91,7 @@ class InputGate:
         return None
 
     def validate(self) -> None:
-        """Raise AssertionError unless each queued channel stands in the queue once, while no thread notifies."""
+        """Raise AssertionError unless each queued channel is in the queue once. Call it while no thread notifies."""
         assert sorted(self._ready) == sorted(self._queued), f"queue {list(self._ready)}, but noted {self._queued}"
 
     def release(self) -> None:

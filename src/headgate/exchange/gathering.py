@@ -1,4 +1,4 @@
-"""Memory for incoming messages, counted against a budget; large messages and those beyond the budget go to disk."""
+"""Memory for incoming messages. A large message, or a message beyond the memory budget, goes to disk."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import pyarrow as pa
 from headgate.exchange.nameless_files import local_folder, mapped_file
 from headgate.exchange.pending import PendingBudget
 
-#: A message of more bytes than this is gathered in a file.
+#: A message of more bytes than this goes to a file.
 SPILL_THRESHOLD: Final = 5 << 20
 
 
 class Gathering:
-    """The memory for the incoming messages of one task: the `memory` of its deserialisers. Task thread only.
+    """The memory in which one task collects its incoming messages. Task thread only.
 
-    The messages share a budget with the pending output of this TaskManager's writers. A message beyond the budget goes
-    to a nameless file in `spill_dir`, which is mapped into memory, and is decoded there in place.
+    The task's deserialisers use it as their `memory`. The messages share a budget with the pending output of this
+    TaskManager's writers. A message beyond the budget goes to a nameless file in `spill_dir`. The file is mapped into
+    memory, and the message is decoded there in place.
     """
 
     def __init__(self, budget: PendingBudget, spill_dir: str | None) -> None:
@@ -30,16 +31,16 @@ class Gathering:
 
     @property
     def memory_bytes(self) -> int:
-        """The bytes of incoming messages in memory."""
+        """The number of bytes of incoming messages in memory."""
         return self._count.bytes
 
     def validate(self) -> None:
-        """Raise AssertionError when the counts of bytes contradict the messages; on the task thread."""
+        """Raise AssertionError when the byte counts contradict the messages. Call it on the task thread."""
         assert self._count.bytes >= 0, f"{self._count.bytes} bytes of messages in memory"
         assert bool(self._mapped) == (self.file_bytes > 0), f"{self.file_bytes} bytes in {len(self._mapped)} files"
 
     def allocate(self, size: int) -> pa.Buffer:
-        """Return `size` bytes of writable memory, aligned to 64 bytes. Raises SpillError when no file can be made."""
+        """Return `size` bytes of writable memory, aligned to 64 bytes. Raises SpillError when a file cannot be made."""
         if size <= SPILL_THRESHOLD and self._budget.has_room(size):
             self._count.bytes += size
             return pa.allocate_buffer(size)

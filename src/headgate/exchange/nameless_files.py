@@ -1,4 +1,4 @@
-"""Create files without a name for the exchange: the kernel removes them however the process ends."""
+"""Create files without a name for the exchange. The kernel removes such a file when the process ends in any way."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _NEEDS_NAME = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
 
 
 def local_folder(spill_dir: str | None) -> str:
-    """Return the folder for this process's files: `spill_dir`, or the temporary folder if it is None or a URI.
+    """Return the folder for this process's files.
 
-    Only Spark can write to a URI.
+    It is `spill_dir`, or the system's temporary folder if `spill_dir` is None or a URI. Only Spark can write to a URI.
     """
     return tempfile.gettempdir() if spill_dir is None or "://" in spill_dir else spill_dir
 
 
 def check_folder(spill_dir: str | None) -> None:
-    """Raise SpillError when no file can be created in a chosen folder.
+    """Raise SpillError if the job sets `spill_dir` and no file can be created in that folder.
 
-    A job with such a folder fails before it starts, instead of at its first long record.
+    With this check, a job with such a folder fails before it starts, and not at its first long record.
     """
     if spill_dir is not None:
         os.close(nameless_file(local_folder(spill_dir)))
 
 
 def nameless_file(folder: str) -> int:
-    """Create a file and return its descriptor, open to read and write. Raises SpillError.
+    """Create a nameless file and return its descriptor, open to read and write. Raises SpillError.
 
-    The file disappears with its last descriptor and mapping.
+    The file disappears when its last descriptor and its last mapping are closed.
     """
     try:
         return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
@@ -53,7 +53,8 @@ def nameless_file(folder: str) -> int:
 def mapped_file(size: int, folder: str) -> pa.Buffer:
     """Return `size` bytes of writable memory in a nameless file that lives as long as the buffer. Raises SpillError.
 
-    All blocks are allocated here. A full disk therefore raises now, instead of a fault when the memory is written.
+    The file gets all its disk blocks here, so that a full disk raises SpillError now. Otherwise a full disk would crash
+    the process later, when it writes to the memory.
     """
     descriptor = nameless_file(folder)
     try:

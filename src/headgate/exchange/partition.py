@@ -19,10 +19,11 @@ from headgate.records.spanning import SpanningSerializer
 class ResultPartition:
     """The output of one subtask on one edge. It copies bytes into segments and never waits.
 
-    `wake` is called, on any thread, when a segment comes back after a `write` was incomplete, and when a reader starves
-    that the writer watches. `on_settled` is called when a consumer has processed all records or has left.
+    The partition calls `wake`, on any thread, when a segment comes back after an incomplete `write`. It also calls
+    `wake` when a reader starves and the writer watches this reader. It calls `on_settled` when a consumer has processed
+    all records or has left.
 
-    With a `file` the partition is a blocking one: all data go to the file and are read from it after the end.
+    With a `file` the partition is blocking: all data go to the file, and consumers read them after the end.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class ResultPartition:
                 subpartition.on_barrier_left = callback
 
     def write(self, index: int, record: SpanningSerializer, *, overdraft: bool = False) -> bool:
-        """Copy the remaining bytes of an element into segments of a subpartition. Returns whether none remain.
+        """Copy the remaining bytes of an element into segments of a subpartition. Returns whether all are copied.
 
         Bytes remain when no segment is free or the subpartition is at its cap. With `overdraft` the pool may exceed its
         share.
@@ -110,9 +111,9 @@ class ResultPartition:
     def _run_length(self, subpartition: Subpartition, record: SpanningSerializer) -> int:
         """Return the number of segments that the rest of an element does not share with the next element.
 
-        These are the segments that it fills, and one for its end unless this wastes more than half of the segment or
-        more than a third of the element's size. Such an end can be sent at once, and the element stays in one piece. A
-        smaller end shares its segment with the next element.
+        These are the segments that the rest fills. The end of the element may also get a segment of its own, so that
+        the whole element can be sent at once. A small end shares its segment with the next element. An end is small if
+        its own segment would waste more than half of the segment, or more than a third of the element's size.
         """
         size = self._segment_size
         if (subpartition.buffer_size or size) < size:
@@ -122,9 +123,9 @@ class ResultPartition:
         return (record.remaining + unused) // size if has_own_end else record.remaining // size
 
     def _write_run(self, index: int, record: SpanningSerializer, overdraft: bool) -> int:
-        """Fill segments with an element, as many as `_run_length` and the pool allow, and queue them as one buffer.
+        """Fill segments with an element and queue them as one buffer. Returns the number of segments.
 
-        Returns the number of segments. Readers see only the filled buffer.
+        `_run_length` and the pool limit that number. Readers see only the filled buffer.
         """
         segments = self._request(index, self._run_length(self.subpartitions[index], record), overdraft)
         if segments:
@@ -133,14 +134,17 @@ class ResultPartition:
         return len(segments)
 
     def _request(self, index: int, count: int, overdraft: bool) -> list[MemorySegment]:
-        """Return up to `count` segments within the subpartition's cap. After none, a segment that comes back wakes."""
+        """Return up to `count` segments within the subpartition's cap.
+
+        If it returns none, the next segment that comes back wakes the task.
+        """
         pool = self._pool
         segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
         if not segments:
-            # Set the flag before the second request, or a segment that comes back in between would wake no task.
+            # Set the flag before the second request. Otherwise a segment that comes back in between wakes no task.
             self._wanting = True
             segments = pool.request_many(min(count, self._cap - pool.outstanding(index)), index, overdraft=overdraft)
-            # The flag stays set even with enough segments, perhaps for another subpartition: an extra wake is harmless.
+            # The flag stays set even with enough segments: another subpartition may need it, and a wake does no harm.
         return segments
 
     def _new_builder(self, index: int, overdraft: bool) -> BufferBuilder | None:
@@ -152,7 +156,7 @@ class ResultPartition:
         return builder
 
     def write_event(self, index: int, event: Event) -> None:
-        """Queue an event behind all data written. It takes no segment."""
+        """Queue an event behind all data written. An event takes no segment."""
         self._finish_builder(index)
         if isinstance(event, EndOfPartition):
             self.subpartitions[index].finish()
@@ -161,7 +165,7 @@ class ResultPartition:
             self.subpartitions[index].announce()
 
     def overtake(self, index: int, barrier: CheckpointBarrier) -> list[memoryview]:
-        """Queue a barrier ahead of all queued data, and return a copy of the bytes that it overtakes."""
+        """Queue a barrier ahead of all queued data, and return a copy of the bytes that the barrier overtakes."""
         return _copied(self.subpartitions[index].overtake(barrier))
 
     def prioritise(self, index: int, checkpoint: int) -> list[memoryview] | None:
@@ -198,7 +202,7 @@ class ResultPartition:
     def want_segments(self) -> None:
         """Let the next segment that comes back call `wake`.
 
-        Check for free segments once more afterwards, before waiting: a segment that came back earlier wakes no task.
+        Before it waits, the caller must check for free segments again: a segment that came back earlier wakes no task.
         """
         self._wanting = True
 
@@ -213,7 +217,7 @@ class ResultPartition:
         return all(subpartition.is_released for subpartition in self.subpartitions)
 
     def validate(self) -> None:
-        """Raise AssertionError unless each queue is valid and the pool charges it for each of its data buffers.
+        """Raise AssertionError when a queue is invalid, or has more data buffers than the pool has lent to it.
 
         Call it while no thread writes or reads.
         """

@@ -1,4 +1,4 @@
-"""The nameless file of one blocking result partition, which holds all its buffers one after the other."""
+"""The nameless file of one blocking result partition. It holds all buffers of the partition, one after the other."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.memory.segment import MemorySegment
 
 
 class FileBuffer(Buffer):
-    """A buffer that lies in a file. The kernel sends it from there; local readers use a mapping."""
+    """A buffer whose bytes are in a file. The kernel sends them from the file; local readers use a mapping of it."""
 
     __slots__ = ("_descriptor",)
 
@@ -30,10 +30,10 @@ class FileBuffer(Buffer):
 
 
 class PartitionFile:
-    """A counted file that one thread writes, and that any thread reads afterwards.
+    """A reference-counted file. One thread writes it; afterwards any thread may read it.
 
-    A new one has one reference; the last `release` closes it. The first `append` creates the file. The lock protects
-    the references and the mapping.
+    A new instance has one reference, and the last `release` closes the file. The first `append` creates the file. The
+    lock protects the references and the mapping.
     """
 
     def __init__(self, folder: str, lock_factory: LockFactory) -> None:
@@ -51,7 +51,10 @@ class PartitionFile:
         return self._descriptor
 
     def append(self, pieces: Sequence[memoryview | bytes]) -> int:
-        """Write pieces at the end and return their offset. Raises SpillError when the folder has no room."""
+        """Write pieces at the end of the file and return the offset of the first one.
+
+        Raises SpillError when the folder has no room.
+        """
         if self._descriptor is None:
             self._descriptor = nameless_file(self._folder)
         start = self.size
@@ -93,7 +96,7 @@ class PartitionFile:
             self._references += 1
 
     def recycle(self, *segments: MemorySegment) -> None:
-        """Give up one reference per segment. It is the recycler of the file's buffers."""
+        """Give up one reference per segment. The file's buffers use this method as their recycler."""
         self.release(len(segments))
 
     def release(self, count: int = 1) -> None:
@@ -105,7 +108,7 @@ class PartitionFile:
             segment, self.segment = self.segment, MemorySegment(-1, memoryview(b""))
         if self._descriptor is not None:
             os.close(self._descriptor)
-        with contextlib.suppress(BufferError):  # a view is still alive: the mapping goes with the view
+        with contextlib.suppress(BufferError):  # a view is still alive: the last view closes the mapping
             mapping = segment.view.obj
             segment.view.release()
             if isinstance(mapping, mmap.mmap):

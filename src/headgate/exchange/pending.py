@@ -1,4 +1,4 @@
-"""Slices of batches that wait in a writer to become one Arrow message, and the memory budget for them."""
+"""Slices of batches that wait in a writer to become Arrow messages, and their memory budget."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ PENDING_BUDGET: Final = 64 << 20
 
 
 class HeldBatch:
-    """A batch whose memory its slices keep alive.
+    """The size and age of a batch whose memory stays alive because slices of it are pending.
 
-    All its bytes count, once, until the last of its slices is cut. An older batch has a smaller number.
+    All bytes of the batch count once, until its last slice is in a message. `holders` is the number of channels that
+    still have slices. An older batch has a smaller `number`.
     """
 
     __slots__ = ("bytes", "holders", "number")
@@ -28,10 +29,10 @@ class HeldBatch:
 
 
 class PendingBudget:
-    """The bytes outside segments that all tasks of a TaskManager may hold together.
+    """The limit for the bytes outside segments that all tasks of a TaskManager hold together.
 
-    They are the pending and due output of writers and the incoming messages of readers. Each writer and reader changes
-    only its own count, and a check adds all counts up, so no lock is needed.
+    These bytes are the pending and due output of writers and the incoming messages of readers. Each writer and reader
+    changes only its own count, and a check adds all counts up. No lock is therefore needed.
     """
 
     def __init__(self, limit: int = PENDING_BUDGET) -> None:
@@ -47,7 +48,7 @@ class PendingBudget:
     def used(self) -> int:
         """The bytes held by all writers and readers."""
         used = 0
-        for count in self._counts:  # read for each batch: a generator would cost more than the additions
+        for count in self._counts:  # runs for each batch: a generator would cost more than the additions
             used += count.bytes
         return used
 
@@ -58,8 +59,8 @@ class PendingBudget:
     def is_exceeded_by(self, count: PendingCount) -> bool:
         """Return whether the budget is exceeded and this count is above an equal share.
 
-        A holder below its equal share is not limited, even when others use the whole budget. All together therefore
-        stay below twice the limit.
+        A writer or reader below its equal share is not limited, even when others use the whole budget. The total
+        therefore stays below twice the limit.
         """
         return count.bytes * len(self._counts) > self.limit and self.used > self.limit
 
@@ -80,7 +81,7 @@ class PendingCount:
 class PendingSlices:
     """The pending output of one channel, or of all channels of a broadcast.
 
-    It is a list of slices, the newest watermark behind them, and then latency markers, each with its channel.
+    It consists of slices of batches, then the newest watermark, and then latency markers, each with its channel.
     """
 
     __slots__ = ("_held", "_slices", "bytes", "channels", "markers", "rows", "watermark", "watermark_sent_at")
@@ -112,10 +113,10 @@ class PendingSlices:
         self.bytes += rows.num_rows * row_bytes
 
     def cut(self, message_size: int) -> tuple[list[pa.RecordBatch], int]:
-        """Cut all slices into even batches, and return these and the bytes of source batches no longer held.
+        """Remove all slices and return (batches of even size, bytes of the source batches that are free now).
 
-        Each batch has one to two times `message_size` bytes, rounded to whole rows, and at least one row. A single
-        batch may be smaller.
+        Each returned batch has one to two times `message_size` bytes, rounded to whole rows, and at least one row. If
+        there is only one batch, it may be smaller.
         """
         whole = self._slices[0] if len(self._slices) == 1 else concat_batches(self._slices)
         messages = max(1, min(self.rows, int(self.bytes // message_size)))

@@ -1,7 +1,7 @@
 """The channels of an exchange without credit. They align barriers at the consumer, like Flink before 1.5.
 
-Data of a blocked channel must not stay in the gate's buffers or in the socket: there they would stop the channels whose
-barriers have not arrived. The producer must not wait behind its barrier either, because the data of its own input would
+Data of a blocked channel must not stay in the gate's buffers or in the socket. There they would also stop the channels
+whose barriers have not arrived. The producer must not wait behind its barrier either. The data of its own input would
 then stay in a socket, and a pipeline could deadlock. The producer therefore resumes at once. The channel spills the
 data behind the barrier to disk until the task resumes the channel (Flink: BarrierBuffer and BufferSpiller).
 """
@@ -26,7 +26,7 @@ from headgate.records.events import Event, blocks, decode_event
 class PlainInputChannel(RemoteInputChannel):
     """A remote channel that spills the data behind an aligned barrier to disk.
 
-    With `spill_folder` None the file is in the system's temporary folder.
+    If `spill_folder` is None, the file is in the system's temporary folder.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PlainInputChannel(RemoteInputChannel):
 class PlainLocalChannel(LocalInputChannel):
     """A local channel that spills the data behind an aligned barrier to disk.
 
-    With `spill_folder` None the file is in the system's temporary folder.
+    If `spill_folder` is None, the file is in the system's temporary folder.
     """
 
     def __init__(
@@ -119,14 +119,14 @@ class PlainLocalChannel(LocalInputChannel):
         return polled, more
 
     def _take(self, limit: int) -> tuple[list[Buffer] | Event | None, bool]:
-        """Take from the subpartition. After a blocking barrier, let the producer resume at once."""
+        """Take the next item from the subpartition. After a blocking barrier, let the producer resume at once."""
         polled, more = super()._take(limit)
         if isinstance(polled, Event) and blocks(polled):
             self._subpartition.resume()
         return polled, more
 
     def _spill(self) -> bool:
-        """Spill one buffer or event, so that other channels have their turn. Returns whether more follows."""
+        """Spill only one buffer or event, so that other channels get their turn. Returns whether more items follow."""
         polled, more = self._take(1)
         if polled is not None:
             self._alignment.append(polled[0] if isinstance(polled, list) else polled)

@@ -16,7 +16,7 @@ from headgate.memory.local_pool import LocalBufferPool
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The number of buffers that hold data, and of all buffers."""
+    """Two numbers of buffers: `used` buffers hold data, and `size` buffers exist."""
 
     used: int = 0
     size: int = 0
@@ -26,7 +26,7 @@ class Usage:
 
     @property
     def ratio(self) -> float:
-        """`used` divided by `size`; 0 without buffers. It exceeds 1 with overdraft or after the share has shrunk."""
+        """`used` divided by `size`; 0 without buffers. It exceeds 1 with overdraft, or after a share has shrunk."""
         return self.used / self.size if self.size else 0.0
 
 
@@ -36,7 +36,7 @@ def output_usage(pools: Iterable[LocalBufferPool]) -> Usage:
 
 
 def floating_usage(pools: Iterable[LocalBufferPool], channels: Sequence[InputChannel]) -> Usage:
-    """Return the usage of the pools of a task's gates: floating buffers, or all buffers without credit."""
+    """Return the usage of the pools of a task's gates. They hold the floating buffers; without credit, all buffers."""
     lent = _lent(pools)
     return Usage(max(0, lent.used - sum(channel.free_floating_buffers for channel in channels)), lent.size)
 

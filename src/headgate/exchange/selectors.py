@@ -14,30 +14,33 @@ import pyarrow.compute as pc
 from headgate.records.canonical import as_arrow
 from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
 
-#: `RecordBatch.take` checks the bounds of every row, which takes as long as the copy itself.
+#: This function can skip the check of each row's bounds. `RecordBatch.take` cannot, and the check costs as much as the
+#: copy itself.
 _TAKE: Final = pc.get_function("take")
 _UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
-#: `take` costs at least 4 us per column. A slice of one row costs 0.2 us per column, and the same again when it is
-#: concatenated with others.
+#: Up to this many rows, slices are cheaper than `take`. `take` costs at least 4 us per column. A slice of one row costs
+#: 0.2 us per column. To concatenate it with other slices costs the same again.
 _FEW_ROWS: Final = 8
 
 
 class ChannelSelector(Protocol):
     """The rule that assigns rows to channels.
 
-    `splits` says that the rows of a batch go to different channels. The writer then collects small batches first, so
+    `splits` is True if the rows of one batch go to different channels. The writer then first collects small batches, so
     that the slices do not become too small.
     """
 
     splits: bool
 
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
-        """Return (channel, rows) pairs, in order for each channel. Each row appears once, or once per channel in a
-        broadcast."""
+        """Return (channel, rows) pairs. The pairs of one channel keep the order of the rows.
+
+        Each row appears once. In a broadcast each row appears once per channel.
+        """
 
 
 class Forward:
-    """Send all rows to the first channel, the only one of a forward edge."""
+    """The selector that sends all rows to the first channel, the only channel of a forward edge."""
 
     splits = False
 
@@ -46,7 +49,10 @@ class Forward:
 
 
 class Rebalance:
-    """Send whole batches to the channels in turn. Each writer starts at another channel, so small jobs use all."""
+    """The selector that sends whole batches to the channels in turn.
+
+    Each writer starts at another channel, so that small jobs use all channels.
+    """
 
     splits = False
 
@@ -61,9 +67,10 @@ class Rebalance:
 
 
 class LoadAwareRebalance:
-    """Send each batch to the least loaded of the next few channels, so that a slow consumer gets fewer batches.
+    """The selector that sends each batch to the least loaded of the next `examined` channels.
 
-    This is Flink's adaptive partitioner (FLIP-339). `load` returns the amount of data that waits for a channel.
+    A slow consumer therefore gets fewer batches. This is Flink's adaptive partitioner (FLIP-339). `load` returns the
+    amount of data that waits for a channel.
     """
 
     splits = False
@@ -76,13 +83,16 @@ class LoadAwareRebalance:
 
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         candidates = [(self._next + ahead) % self._channels for ahead in range(self._examined)]
-        channel = min(candidates, key=self._load)  # the first of equals: without load it is plain rebalance
+        channel = min(candidates, key=self._load)  # the first of equal ones: without load, plain rebalance
         self._next = (channel + 1) % self._channels
         return [(channel, batch)]
 
 
 class Shuffle:
-    """Send each row to a random channel, each with equal probability. The seed determines the choice."""
+    """The selector that sends each row to a random channel. All channels are equally probable.
+
+    The seed determines the choices.
+    """
 
     splits = True
 
@@ -97,7 +107,7 @@ class Shuffle:
 
 
 class Broadcast:
-    """Send all rows to every channel."""
+    """The selector that sends all rows to every channel."""
 
     splits = False
 
@@ -109,7 +119,10 @@ class Broadcast:
 
 
 class KeyGroups:
-    """Send all rows of a key to the same channel: hash -> key group -> channel (Flink: KeyGroupRangeAssignment)."""
+    """The selector that sends all rows of a key to the same channel.
+
+    A hash selects the key group, and the key group selects the channel (Flink: KeyGroupRangeAssignment).
+    """
 
     def __init__(self, keys: Sequence[str], channels: int, max_parallelism: int) -> None:
         self._keys = tuple(keys)
@@ -133,13 +146,13 @@ class KeyGroups:
 def small_integers(channels: int) -> type[np.uint8] | type[np.uint16]:
     """Return the smallest type for channel numbers.
 
-    NumPy's stable argsort of small integers is a radix sort, several times faster than that of int64.
+    NumPy's stable argsort of small integers is a radix sort. It is several times faster than the argsort of int64.
     """
     return np.uint8 if channels <= 256 else np.uint16
 
 
 def split_by_channel(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: int) -> list[tuple[int, pa.RecordBatch]]:
-    """Split the rows of a batch by their channel numbers, 0 to `count` - 1, each share in the batch's order."""
+    """Split the rows of a batch by their channel numbers, 0 to `count` - 1. The rows of a channel keep their order."""
     order = np.argsort(channels, kind="stable")
     ends = channels.searchsorted(np.arange(count, dtype=channels.dtype), side="right", sorter=order).tolist()
     first = int(channels[order[0]])

@@ -13,8 +13,8 @@ from headgate.records.events import Event
 class SpillFile:
     """A queue of buffers and events. One thread only.
 
-    The bytes of buffers are in a file, events and sizes in memory. The first buffer creates the file; the file is
-    emptied when no buffer remains.
+    The bytes of buffers are in a file; events and sizes are in memory. The first buffer creates the file. The file is
+    truncated when no buffer remains.
     """
 
     def __init__(self, folder: str | None) -> None:
@@ -28,7 +28,7 @@ class SpillFile:
         return len(self._queue)
 
     def append(self, item: Buffer | Event) -> None:
-        """Append a buffer, which is then recycled, or an event. Raises SpillError when the folder has no room."""
+        """Append an event, or append and recycle a buffer. Raises SpillError when the folder has no room."""
         if not isinstance(item, Buffer):
             self._queue.append(item)
             return
@@ -51,7 +51,7 @@ class SpillFile:
         self._written_to += buffer.size
 
     def popleft(self) -> Buffer | Event:
-        """Remove and return the first item; a buffer is in new memory.
+        """Remove and return the first item. The bytes of a buffer are in new memory.
 
         Raises IndexError when the queue is empty, SpillError when the file cannot be read.
         """
@@ -65,7 +65,7 @@ class SpillFile:
             raise spill_error(self._folder, error) from error
 
     def _read(self, file: FileIO, size: int) -> bytes:
-        """Return the next bytes. When no bytes remain, the file is truncated."""
+        """Return the next `size` bytes. When no bytes remain, truncate the file."""
         file.seek(self._read_at)
         data = bytearray()
         while len(data) < size:

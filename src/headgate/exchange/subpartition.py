@@ -1,11 +1,11 @@
 """PipelinedSubpartition: the queue of buffers from one subtask to one consumer.
 
-The task adds empty buffers and fills them in place. The reader takes slices of the written bytes once a buffer is
-finished or a flush was requested. Rules and names are Flink's. The reader is notified only when new data arrive after
-it has polled all available data; until then it polls again by itself.
+The task adds empty buffers and fills them in place. The reader takes slices of the written bytes when a buffer is
+finished or a flush was requested. Rules and names are Flink's. The reader polls until no data are available. Only then
+do new data notify the reader.
 
-Barriers: behind an aligned barrier nothing can be polled until the reader resumes. A priority barrier goes ahead of all
-queued data, and the data that it overtakes are returned for the checkpoint.
+Barriers: the reader cannot poll beyond an aligned barrier until it resumes. A priority barrier goes ahead of all queued
+data. The method that queues it returns the data that it overtakes, for the checkpoint.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def _ignore() -> None: ...
 class PipelinedSubpartition:
     """A queue with one writer (the task) and one reader (the network thread, or a task of the same TaskManager).
 
-    The lock protects the queue and all flags. It is taken before the pool's lock, because `poll` closes and recycles
-    empty buffers under it. This class's own callbacks run without it.
+    The lock protects the queue and all flags. It is taken before the pool's lock, because `poll` holds it while it
+    closes and recycles empty buffers. The callbacks of this class run without the lock.
 
     `on_settled` is called, on any thread, when the reader has acknowledged the end of data or has left. `buffer_size`
     is the most bytes that the reader wants in one buffer; None means a full segment.
@@ -90,10 +90,10 @@ class PipelinedSubpartition:
         self._flush_requested = False
         self._sequence = 0
         self._listener: Callable[[], None] | None = None
-        self._reader_waits = True  # the last poll left nothing available, and the reader was not notified since
+        self._reader_waits = True  # the reader has polled all available data, and was not notified since then
         self._released = False
         self._is_whole = True
-        self._writer_waits = False  # until the reader starves
+        self._writer_waits = False  # the writer waits until the reader starves
         #: Called once, on any thread, when the reader starves after `ask_whether_starved` returned False.
         self.on_starved: Callable[[], None] = _ignore
         #: Called, on any thread, when the reader has polled a barrier that blocks it.
@@ -103,9 +103,9 @@ class PipelinedSubpartition:
     # --- the writer's side
 
     def add(self, consumer: BufferConsumer | EventConsumer) -> None:
-        """Queue a buffer or an event. All buffers before it must be finished. `announce` then notifies the reader.
+        """Queue a buffer or an event. All buffers before it must be finished.
 
-        A released or finished subpartition closes the buffer at once.
+        The reader is notified only by a later `announce`. A released or finished subpartition closes the item at once.
         """
         with self._lock:
             if not self._released and not self.finished:
@@ -116,7 +116,7 @@ class PipelinedSubpartition:
         consumer.close()
 
     def add_filled(self, buffer: Buffer) -> None:
-        """Queue a buffer that is already full; otherwise like `add`."""
+        """Queue a buffer that is already filled. A released or finished subpartition recycles it at once."""
         with self._lock:
             if not self._released and not self.finished:
                 self._queue.append(buffer)
@@ -125,7 +125,7 @@ class PipelinedSubpartition:
         buffer.recycle()
 
     def finish(self) -> None:
-        """Queue the end of the partition, which is the last event."""
+        """Queue the end of the partition as the last event, and notify the reader."""
         with self._lock:
             if self._released or self.finished:
                 return
@@ -138,7 +138,7 @@ class PipelinedSubpartition:
     def overtake(self, barrier: CheckpointBarrier) -> list[Buffer]:
         """Queue a priority barrier ahead of all items except earlier priority barriers.
 
-        Returns the data buffers that it overtakes, in order, each with a reference for the caller.
+        Returns the data buffers that the barrier overtakes, in order, each with a reference for the caller.
         """
         with self._lock:
             if self._released or self.finished:
@@ -165,12 +165,12 @@ class PipelinedSubpartition:
         return overtaken
 
     def holds_barrier(self, checkpoint: int) -> bool:
-        """Return whether a checkpoint's barrier waits in order and may still overtake."""
+        """Return whether a checkpoint's barrier is queued in order and may still overtake the items before it."""
         with self._lock:
             return any(_timed_barrier(queued, checkpoint) is not None for queued in self._queue)
 
     def _data_before(self, position: int) -> list[Buffer]:
-        """Return the data before a position of the queue, each buffer with a new reference."""
+        """Return the data buffers before a position of the queue, each with a new reference."""
         data = [queued for queued in islice(self._queue, position) if not isinstance(queued, EventConsumer)]
         buffers = [queued.retain() if isinstance(queued, Buffer) else queued.peek() for queued in data]
         for empty in (buffer for buffer in buffers if not buffer.size):
@@ -178,9 +178,9 @@ class PipelinedSubpartition:
         return [buffer for buffer in buffers if buffer.size]
 
     def _insert_priority(self, barrier: CheckpointBarrier) -> Callable[[], None]:
-        """Insert a priority barrier. The caller holds the lock and calls the returned callback without it.
+        """Insert a priority barrier, and return the callback that notifies the reader. The caller holds the lock.
 
-        The callback runs even if the reader was already notified of other data.
+        The caller releases the lock and then runs the callback, even if the reader was already notified of other data.
         """
         queued = takewhile(lambda item: isinstance(item, EventConsumer) and is_priority(item.event), self._queue)
         self._queue.insert(sum(1 for _ in queued), EventConsumer(barrier))
@@ -203,7 +203,7 @@ class PipelinedSubpartition:
             notify()
 
     def announce(self) -> None:
-        """Notify the reader of added or finished buffers, if it waits."""
+        """Notify the reader of added or finished buffers, if the reader waits."""
         with self._lock:
             notify = self._take_listener()
         if notify is not None:
@@ -212,7 +212,8 @@ class PipelinedSubpartition:
     def ask_whether_starved(self, *, notify: bool) -> bool:
         """Return whether the consumer is starved: nothing is available to poll, and it has consumed all buffers sent.
 
-        If not, `notify` lets `on_starved` be called once when it starves. Without `notify` an earlier request ends.
+        If it is not starved and `notify` is True, `on_starved` is called once when the consumer starves. If `notify` is
+        False, an earlier request for that call ends.
         """
         with self._lock:
             starved = self._is_starved()
@@ -224,9 +225,9 @@ class PipelinedSubpartition:
         return reads and not self._is_available()
 
     def _end_wait(self) -> bool:
-        """End the writer's wait if the reader is starved.
+        """End the writer's wait if the reader is starved, and return whether the wait has ended.
 
-        After True, the caller calls `on_starved` without the lock.
+        If it has ended, the caller releases the lock and then calls `on_starved`.
         """
         if not self._writer_waits or not self._is_starved():
             return False
@@ -234,9 +235,9 @@ class PipelinedSubpartition:
         return True
 
     def _take_listener(self) -> Callable[[], None] | None:
-        """Return the listener to call without the lock, if the reader waits and data are available.
+        """Return the listener if the reader waits and data are available, else None. The reader counts as notified.
 
-        The reader then counts as notified. While it is still polling, the result is None.
+        The caller releases the lock and then calls the listener.
         """
         if self._listener is None or not self._reader_waits or not self._is_available():
             return None
@@ -244,7 +245,7 @@ class PipelinedSubpartition:
         return self._listener
 
     def _finished_buffers(self) -> int:
-        """Return the number of finished buffers. Only the last one may be unfinished."""
+        """Return the number of finished buffers. Only the last buffer of the queue may be unfinished."""
         queue = self._queue
         if not queue:
             return 0
@@ -259,11 +260,11 @@ class PipelinedSubpartition:
         *,
         sends_empty: bool = False,
     ) -> None:
-        """Attach the only reader. Raises ExchangeError for a second reader, or once released.
+        """Attach the only reader. Raises ExchangeError for a second reader, or after the release.
 
-        `listener` is called, without the lock, when data become available; `on_priority`, if given, for a barrier that
-        overtakes. With `sends_empty` an empty finished buffer is sent too: it uses up the credit that the consumer
-        granted for it as part of the backlog.
+        `listener` is called, without the lock, when data become available. `on_priority`, if given, is called in its
+        place for a priority barrier. With `sends_empty` the reader also polls empty finished buffers. The consumer has
+        granted a credit for such a buffer, as a part of the backlog. Sending the buffer uses up this credit.
         """
         with self._lock:
             if self._listener is not None:
@@ -288,7 +289,7 @@ class PipelinedSubpartition:
             self.on_starved()
 
     def is_available(self, has_credit: bool) -> bool:
-        """Return whether `poll` has something that may be sent now. Without credit only an event may be sent."""
+        """Return whether `poll` has an item that may be sent now. Without credit, only an event may be sent."""
         with self._lock:
             if has_credit:
                 return self._is_available()
@@ -298,7 +299,7 @@ class PipelinedSubpartition:
         return not self._blocked and (self._flush_requested or self._finished_buffers() > 0)
 
     def resume(self) -> None:
-        """Resume behind the barrier that was polled last. Raises ExchangeError if none blocks."""
+        """Let the reader poll beyond the barrier that blocks it. Raises ExchangeError if no barrier blocks it."""
         with self._lock:
             if not self._blocked and not self._released:
                 raise ExchangeError(f"subpartition {self.index} was asked to resume, but no barrier blocks it")
@@ -331,7 +332,7 @@ class PipelinedSubpartition:
         return head.event
 
     def poll(self, limit: int = 1) -> list[PolledBuffer]:
-        """Return the next data buffers, of at most `limit` segments together, or a single event. Empty without any."""
+        """Return the next data buffers, of at most `limit` segments together, or a single event, or an empty list."""
         polled: list[PolledBuffer] = []
         with self._lock:
             while limit > 0 and not self._blocked and not (polled and self._would_split(limit)):
@@ -355,12 +356,15 @@ class PipelinedSubpartition:
         return polled
 
     def _would_split(self, limit: int) -> bool:
-        """Return whether the first buffer has more segments than `limit`. It is split only when it comes first."""
+        """Return whether the first buffer has more segments than `limit`. One `poll` splits only its first buffer."""
         head = self._queue[0]
         return isinstance(head, Buffer) and len(head.segments) > limit
 
     def _take(self, limit: int) -> tuple[Buffer, bool] | None:
-        """Remove the first non-empty buffer, or its first `limit` segments. Returns it and whether it is an event."""
+        """Remove the first non-empty buffer, or its first `limit` segments. Returns (buffer, whether it is an event).
+
+        Returns None when nothing is available.
+        """
         queue = self._queue
         while queue:
             head = queue[0]
@@ -373,7 +377,7 @@ class PipelinedSubpartition:
                     queue.popleft()
                 self._backlog -= len(head.segments)
                 return head, False
-            # Read `is_finished` first: only then does `build` return all remaining bytes.
+            # Read `is_finished` before `build`: if it is already True, `build` returns all remaining bytes.
             head_finished = head.is_finished
             buffer = head.build()
             is_event = isinstance(head, EventConsumer)
@@ -410,7 +414,7 @@ class PipelinedSubpartition:
         return isinstance(self._queue[0], EventConsumer)
 
     def release(self) -> None:
-        """Drop all queued items, when the reader or the task has left."""
+        """Drop all queued items, because the reader or the task has left."""
         with self._lock:
             if self._released:
                 return

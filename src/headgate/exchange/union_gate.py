@@ -15,8 +15,8 @@ from headgate.records.events import Event
 class UnionGate:
     """The gates of a task as one input.
 
-    Each gate with data stands in a queue once, like a channel in its gate, so gates without data cost nothing. Channels
-    are numbered consecutively over all gates.
+    Each gate with data stands in a queue once, like a channel in its gate. Gates without data therefore cost nothing.
+    Channels are numbered consecutively over all gates.
     """
 
     def __init__(self, gates: Sequence[InputGate]) -> None:
@@ -42,7 +42,7 @@ class UnionGate:
         return bool(self._ready)
 
     def poll(self, limit: int = 1) -> tuple[int, list[Buffer] | Event] | None:
-        """Return the number of a channel and its next buffers or its next event, or None without any.
+        """Return (channel number, its next buffers or its next event), or None when no channel has data.
 
         The buffers have about `limit` segments, but at most `TURN` while other gates have data.
         """
@@ -53,7 +53,7 @@ class UnionGate:
             gate = self._gates[number]
             try:
                 polled = gate.poll(min(limit, TURN) if ready else limit)
-            finally:  # also when one of its channels has failed
+            finally:  # also when a channel of the gate has failed
                 if gate.has_data:
                     self._notify(number)
             if polled is not None:

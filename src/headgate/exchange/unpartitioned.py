@@ -15,7 +15,10 @@ MAX_UNPARTITIONED: Final = 8 << 20
 
 
 class UnpartitionedBatches:
-    """The batches that a writer has accepted and not yet split. With a `limit` of 0 bytes every batch is enough."""
+    """The batches that a writer has accepted but not yet split over channels.
+
+    The writer splits them at `limit` bytes. With a `limit` of 0 it splits each batch at once.
+    """
 
     __slots__ = ("_batches", "_limit", "bytes")
 
@@ -34,7 +37,7 @@ class UnpartitionedBatches:
         return self.bytes >= self._limit
 
     def take(self) -> tuple[pa.RecordBatch, int]:
-        """Remove all batches and return them as one, with its bytes. There must be a batch."""
+        """Remove all batches and return (one batch with all rows, its bytes). There must be a batch."""
         batches, size = self._batches, self.bytes
         self.clear()
         return batches[0] if len(batches) == 1 else concat_batches(batches), size

@@ -1,4 +1,4 @@
-"""WatermarkValve: an operator's event time is the minimum over its channels, except idle and ended ones."""
+"""WatermarkValve: compute a task's event time, the minimum over the channels that are neither idle nor ended."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from headgate.records.elements import MAX_TIME, MIN_TIME
 class WatermarkValve:
     """The merged watermark and status of a task's channels (Flink's StatusWatermarkValve).
 
-    A channel that becomes active again counts once it has reached the task's watermark, so the watermark never
-    decreases. A channel at MAX_TIME has ended and does not count until all channels have ended. Otherwise the task
-    would reach MAX_TIME as soon as its remaining channels are idle, and their later rows would all be late (as in
-    Flink). Methods return the task's new values, or None without a change.
+    A channel that becomes active again counts only after it has reached the task's watermark. The task's watermark
+    therefore never decreases. A channel at MAX_TIME has ended, and it does not count until all channels have ended.
+    Otherwise the task would reach MAX_TIME as soon as its remaining channels are idle, as in Flink. All later rows of
+    these channels would then be late. Each method returns the task's new value, or None if it has not changed.
     """
 
     def __init__(self, channels: int) -> None:
@@ -19,7 +19,7 @@ class WatermarkValve:
         self._active = [True] * channels
         self._aligned = [True] * channels
         self.output = MIN_TIME
-        self._holding = channels  # channels that count and are at `output`, which hold it back
+        self._holding = channels  # the number of counting channels that are at `output`: they hold it back
         self._output_active = True
 
     def on_watermark(self, channel: int, time: int) -> int | None:
@@ -30,20 +30,20 @@ class WatermarkValve:
         self._times[channel] = time
         if self._aligned[channel] and before < MAX_TIME:
             self._holding -= before == self.output
-            if self._holding > 0:  # the usual case with many channels; the scan over all of them is not needed
+            if self._holding > 0:  # the usual case with many channels: no scan over all of them is needed
                 return None
         if self._active[channel] and time >= self.output:
             self._aligned[channel] = True
         return self._advance()
 
     def on_status(self, channel: int, active: bool) -> tuple[int | None, bool | None]:
-        """Handle a channel's change to idle or active. Returns the task's new watermark and status, or None each."""
+        """Handle a channel's change to idle or active. Returns the task's new watermark and its new status."""
         self._active[channel] = active
         self._aligned[channel] = active and self._times[channel] >= self.output
         return self._advance(), self._update_status()
 
     def end(self, channel: int) -> tuple[int | None, bool | None]:
-        """Handle the end of a channel, which no longer holds back the watermark. Returns like `on_status`."""
+        """Handle the end of a channel, which no longer holds back the watermark. Returns the values of `on_status`."""
         return self.on_watermark(channel, MAX_TIME), self._update_status()
 
     def _update_status(self) -> bool | None:

@@ -1,9 +1,9 @@
 """RecordWriter: it turns batches into bytes in subpartitions, and never waits for a buffer.
 
-The slices of batches wait per channel until they make one Arrow message of `message_size`. Splitting a batch over many
-channels therefore produces no tiny messages. The buffer timeout or an event sends a message earlier. Messages that are
-cut but do not fit into free segments are *due*. While anything is due, the writer is not available and its task takes
-no new batch. That is back-pressure.
+Slices of batches are *pending* per channel until they make one Arrow message of `message_size` bytes. Splitting a batch
+over many channels therefore produces no tiny messages. The writer then *cuts* the pending slices: it turns them into a
+message. The buffer timeout or an event makes it cut earlier. A message that does not fit into free segments is *due*.
+While a message is due, the writer is not available and its task takes no new batch. That is back-pressure.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from headgate.records.spanning import Element, SpanningSerializer, serialize
 
 
 class RecordWriter:
-    """The writer of one output edge of a subtask, an operator `Output`. Task thread only.
+    """The writer of one output edge of a subtask. It is the `Output` of an operator. Task thread only.
 
-    Sizes are bytes, times seconds. `wait_within_record` is called when one input batch produces more output than the
-    budget allows. It must return once `drain` succeeds, or raise.
+    Sizes are in bytes, times in seconds. `wait_within_record` is called when one input batch produces more output than
+    the budget allows. It must wait until `drain` succeeds, or raise an error.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RecordWriter:
         self._segment_size = partition.pool.segment_size
         self._buffer_timeout = -1.0 if buffer_timeout == "adaptive" else buffer_timeout
         self._adaptive = AdaptiveFlush() if buffer_timeout == "adaptive" else None
-        self._unflushed: set[int] = set()  # channels with data that their reader cannot see, if adaptive
+        self._unflushed: set[int] = set()  # if adaptive: channels with data that the reader cannot see
         self._watermark_interval = watermark_interval
         self._clock = clock
         self._wait_hard = wait_within_record
@@ -76,7 +76,7 @@ class RecordWriter:
     # --- what operators call
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        """Accept a batch. Its rows leave when a message is full, or after `buffer_timeout`."""
+        """Accept a batch. The writer sends its rows when a message is full, or after `buffer_timeout`."""
         if not batch.num_rows:
             return
         if self._due.channels:  # an earlier batch from the same input is still due
@@ -93,7 +93,10 @@ class RecordWriter:
             self._cut_oldest()
 
     def emit_watermark(self, time: int) -> None:
-        """Send a watermark behind each channel's pending rows; without pending rows, at most once per interval."""
+        """Send a watermark behind the pending rows of each channel.
+
+        A channel without pending rows gets at most one watermark per interval.
+        """
         if self._unpartitioned:
             self._watermark_behind = time
             return
@@ -104,14 +107,14 @@ class RecordWriter:
                 self._watermark_alone(pending, now)
 
     def emit_status(self, active: bool) -> None:
-        """Send a status to all channels at once, behind all pending rows."""
+        """Send all pending rows, and then a status, to every channel at once."""
         for pending in self._pending:
             self._cut(pending)
             self._write(pending, WatermarkStatus(active))
         self.flush()
 
     def emit_marker(self, marker: LatencyMarker) -> None:
-        """Send a latency marker to a random channel, behind its pending rows and by the same rules as rows."""
+        """Send a latency marker to a random channel. It waits behind the pending rows like a row."""
         self._partition_pending()
         channel = random.randrange(len(self._channels))
         pending = self._pending[0 if self._is_broadcast else channel]
@@ -137,7 +140,7 @@ class RecordWriter:
             self._due.put(channel, event)
 
     def write_barrier(self, barrier: CheckpointBarrier) -> None:
-        """Send a barrier in order, behind all pending rows, which leave with it."""
+        """Send all pending rows, and then a barrier, to every channel."""
         self._flush_at = None
         for pending in self._pending:
             self._cut(pending)
@@ -145,23 +148,24 @@ class RecordWriter:
         self.write_event(barrier)
 
     def overtake(self, barrier: CheckpointBarrier) -> list[list[memoryview]]:
-        """Send a barrier ahead of all data here.
+        """Send a barrier ahead of all data of this writer.
 
-        Returns, per channel, a copy of the bytes that it overtakes: in segments, due and pending. They stay queued.
+        Returns, per channel, a copy of the bytes that the barrier overtakes: in segments, due and pending. The bytes
+        themselves stay queued.
         """
         self.flush()
         return self._due.overtake(barrier)
 
     def holds_barrier(self, checkpoint: int) -> bool:
-        """Return whether a checkpoint's barrier with a timeout is still here, in at least one channel."""
+        """Return whether the barrier of this checkpoint has a timeout and is still queued, for any channel."""
         if self._due.holds_barrier(checkpoint):
             return True
         return any(subpartition.holds_barrier(checkpoint) for subpartition in self.partition.subpartitions)
 
     def prioritise(self, checkpoint: int) -> list[list[memoryview] | None]:
-        """Let a checkpoint's barrier overtake the data before it, in each channel where it is still here.
+        """Let a checkpoint's barrier overtake the data before it, in each channel where the barrier is still queued.
 
-        Returns, per channel, the bytes that it overtakes, like `overtake`; None for a channel that it has left.
+        Returns, per channel, a copy of the bytes that the barrier overtakes, or None if the barrier is not queued.
         """
         return [self._due.prioritise(channel, checkpoint) for channel in self._channels]
 
@@ -175,7 +179,7 @@ class RecordWriter:
     def drain(self, *, overdraft: bool = False) -> bool:
         """Move due items into free segments, or into overdraft, and return whether all of them fitted.
 
-        If the writer is still not available, its task is woken when this may have changed.
+        If the writer is still not available, the next segment that comes back wakes its task.
         """
         is_drained = self._due.drain(overdraft)
         self.partition.want_segments()
@@ -183,7 +187,7 @@ class RecordWriter:
 
     @property
     def deadline(self) -> float | None:
-        """The time of the next `on_time`, in the clock's seconds, or None."""
+        """The time, in the clock's seconds, at which `on_time` is next to be called, or None."""
         if self._flush_at is None or self._watermark_at is None:
             return self._watermark_at if self._flush_at is None else self._flush_at
         return min(self._flush_at, self._watermark_at)
@@ -218,11 +222,11 @@ class RecordWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """The bytes outside segments: pending slices and due messages."""
+        """The number of bytes outside segments, in pending slices and due messages."""
         return self._count.bytes
 
     def validate(self) -> None:
-        """Raise AssertionError unless every byte outside segments is counted once; on the task thread."""
+        """Raise AssertionError unless every byte outside segments is counted once. Call it on the task thread."""
         held = {id(batch): batch.bytes for pending in self._pending for batch in pending.held()}
         counted = self._unpartitioned.bytes + sum(held.values()) + self._due.validate()
         assert counted == self._count.bytes, (
@@ -270,8 +274,8 @@ class RecordWriter:
     def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
         """Flush the channels whose readers are starved.
 
-        When `waiting`, each other reader wakes the task once it starves. A deadline is set while unflushed data remain,
-        because a busy task may neither emit nor wait.
+        If the task is `waiting`, each other reader wakes it when that reader starves. While unflushed data remain, the
+        method also sets a deadline, because a busy task may neither emit nor wait.
         """
         if not self._unflushed and not self._unpartitioned:
             self._flush_at = None
@@ -309,7 +313,7 @@ class RecordWriter:
             self._write(pending, WatermarkElement(time))
 
     def _message_size_for(self, pending: PendingSlices) -> int:
-        """Return the message size for a channel: smaller when its reader, or any reader of a broadcast, wants it."""
+        """Return the message size for a channel. A reader, or any reader of a broadcast, may ask for a smaller one."""
         subpartitions, most = self.partition.subpartitions, self._segment_size
         size = subpartitions[pending.channels.start].buffer_size or most
         if self._is_broadcast:
@@ -327,10 +331,10 @@ class RecordWriter:
         self._write_markers(pending)
 
     def _cut_oldest(self) -> None:
-        """Cut channels until the budget is kept or nothing is pending.
+        """Cut the slices of channels until the writer is within the budget or nothing is pending.
 
-        A batch counts until the last of its slices is cut. Cutting the channels with the oldest batches first frees
-        these batches.
+        A batch counts until its last slice is cut. The channels with the oldest batches come first, so that these
+        batches become free.
         """
         self._partition_pending()
         with_rows = [pending for pending in self._pending if pending.rows]

@@ -1,1 +1,1 @@
-"""Experiments on the real runtime that show what the exchange claims to do: `headgate lab`."""
+"""Experiments that test on the real runtime what the documents say about the exchange: `headgate lab`."""

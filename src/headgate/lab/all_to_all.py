@@ -1,7 +1,8 @@
-"""All to all: both A partition their rows over both B. B.4 reads nothing; in the end every writer stands still.
+"""A part of `isolation`: A.1 and A.2 both send rows to both B.3 and B.4. B.4 reads nothing, so both writers must stop.
 
-B.3 then gets no rows either. No flow control can help here: a writer serves both in turn and has no room for its rows
-for B.4. The buffers only decide when a writer stops. The rows show this, since they carry the time they were made.
+B.3 then gets no rows either. No flow control can help here: a writer serves both readers in turn, and has no room for
+its rows to B.4. The buffers only decide when a writer stops. Each row has the time when it was made, so the rows show
+when that was.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place
 from headgate.lab.probe import Probe, Seen, Stall
 
-#: Seconds that sources run on after the stall: a stop shows only when rows follow it.
+#: For how many seconds sources run on after the stall. A stop can be seen only if rows follow it.
 _AFTER = 1.5
 
 
@@ -26,14 +27,14 @@ class Standstill:
 
     #: Seconds from the start of B.4's stall until the last writer stopped; None if a writer did not stop.
     seconds: float | None
-    #: Bytes that were made for B.4 before that and that it had not read.
+    #: Bytes that the writers made for B.4 before they stopped, and that B.4 had not read then.
     bytes_made: int
     #: Rows that arrived at B.3, over time.
     arrived: Series
 
 
 def one_round(place: Place, mode: str, flow: float, stall: float) -> Standstill:
-    """Let rows flow at full speed for `flow` seconds, then stall B.4. Raises HeadgateError if it did not stall."""
+    """Let rows flow at full speed for `flow` seconds, then stall B.4. Raises HeadgateError if B.4 did not stall."""
     environment = place(MODES[mode])
     probe = Probe({B4: Stall(after=flow, seconds=stall)})
     source = Flows({writer: Flow((B3, B4)) for writer in (A1, A2)}, flow + stall + _AFTER)
@@ -43,7 +44,7 @@ def one_round(place: Place, mode: str, flow: float, stall: float) -> Standstill:
 
 
 def standing(mode: str, b3: Seen, b4: Seen, end: float) -> Standstill:
-    """Return the outcome that the records of both readers show. Curves end at `end` seconds."""
+    """Return the outcome from the records of both readers. Curves end at `end` seconds."""
     if b4.stalled is None:
         raise HeadgateError("isolation, all to all: B.4 did not stall, so the round does not count; run it again")
     begin, over = (b4.start - b3.start + moment for moment in b4.stalled)  # on B.3's clock
@@ -59,7 +60,7 @@ def is_met(outcomes: Mapping[str, Sequence[Standstill]]) -> bool:
 
 
 def figures(outcomes: Mapping[str, Sequence[Standstill]]) -> list[Figure]:
-    """Return the figures of all rounds, by mode. Rounds in which a writer did not stop are counted, not timed."""
+    """Return the figures of all rounds, by mode. A round in which a writer did not stop is counted, but has no time."""
     result: list[Figure] = []
     for mode, rounds in outcomes.items():
         name, stood = f"{mode}, all to all", tuple(1000 * each.seconds for each in rounds if each.seconds is not None)

@@ -1,7 +1,10 @@
 """`barrier`: how long a checkpoint's barrier takes while one of two streams of a connection is held back.
 
-The streams are A.1 -> B.3 and A.2 -> B.4, as in `isolation`. (a) B.4 reads nothing: when does B.3 have its barriers?
-(b) B.4 is slow: when does it have its own, which wait behind all queued rows? (c) The same with barriers that overtake.
+The streams are A.1 -> B.3 and A.2 -> B.4, as in `isolation`. The experiment has three parts:
+
+- (a) B.4 reads nothing. When has B.3 received its barriers?
+- (b) B.4 is slow, and its barriers wait behind all queued rows. When has B.4 received its barriers?
+- (c) As (b), but the barriers overtake the queued rows.
 """
 
 from __future__ import annotations
@@ -22,29 +25,33 @@ from headgate.lab.waiting import PATIENCE, held_back_s, queued_bytes, wait_for
 from headgate.records.events import Alignment
 from headgate.runtime.control_messages import Part
 
-#: Seconds that a barrier may take with credit, on the healthy sibling and when it overtakes.
+#: Seconds that a barrier may take with credit: to B.3 in (a), and to B.4 in (c).
 PROMPT = 0.1
-#: Rows/s of A.1 and, in (a), of A.2: far below what they could send.
+#: Rows/s of A.1 and, in (a), of A.2: far below their full speed.
 RATE = 100_000.0
-#: Bytes/s that B.4 reads in (b) and (c), in small batches, so that it is never busy with one for long.
+#: Bytes/s that B.4 reads in (b) and (c). Batches are small, so that B.4 is never busy with one batch for long.
 DRAIN = 2e6
 _SMALL = {"message_size": 16 << 10}
-#: Seconds that A.2 has waited for its output before a barrier is sent.
+#: For how many seconds A.2 must have waited for its output before a barrier is sent.
 _HELD_BACK = 0.5
 ROUNDS = 3
 
 
 @dataclass(slots=True)
 class BarrierRounds:
-    """The seconds in one mode, round by round, from a barrier's injection until a task has all of its barriers."""
+    """The measurements in one mode, round by round.
+
+    `sibling` (a), `slow` (b) and `overtaking` (c) are the seconds from the injection of barriers until a task has all
+    of its barriers.
+    """
 
     sibling: list[float] = field(default_factory=list)
-    #: The rest of B.4's stall when the barrier was sent, seconds.
+    #: For how many seconds B.4 still stalled when the barrier was sent.
     rest_of_stall: list[float] = field(default_factory=list)
     slow: list[float] = field(default_factory=list)
-    #: The bytes in flight then, divided by the rate at which B.4 reads them.
+    #: The bytes in flight when the barrier was sent, divided by B.4's rate: in seconds.
     queued: list[float] = field(default_factory=list)
-    #: Only measured with credit.
+    #: Measured with credit only.
     overtaking: list[float] = field(default_factory=list)
 
 
@@ -79,7 +86,7 @@ def beside_a_stall(place: Place, mode: str, stall: float, outcome: BarrierRounds
 
 
 def on_a_slow_channel(place: Place, mode: str, outcome: BarrierRounds) -> None:
-    """Measure (b), and with credit also (c): the time of the barriers of B.4 itself, which is slow."""
+    """Measure (b), and with credit also (c): the time of the barriers of the slow B.4."""
     flows = Flows({A1: Flow((B3,), RATE), A2: Flow((B4,))}, PATIENCE)
     job = _start(place({**MODES[mode], **_SMALL}), flows, Probe(drains={B4: DRAIN}))
     try:

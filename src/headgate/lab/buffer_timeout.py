@@ -1,7 +1,8 @@
-"""`buffer-timeout`: the cost in latency and the gain in throughput of waiting for fuller buffers, by channels.
+"""`buffer-timeout`: what it costs in latency, and gains in throughput, to wait for fuller buffers.
 
-The experiment is an exchange between two processes: up to four writers shuffle rows over n gates, which one union
-reads. Each timeout runs at full speed. Then all of them run at a tenth of the rate of the best fixed timeout.
+The experiment is an exchange between two processes, with several numbers of channels. Up to four writers shuffle rows
+over n gates, and one union reads all gates. Each timeout runs at full speed. Then each timeout runs at a tenth of the
+rate of the best fixed timeout.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ CARRIED = 0.95
 #: Adaptive must have at least this share of the best throughput, and at most this multiple of the best p50 and p99.
 THROUGHPUT, LATENCY = 0.9, 2.0
 
-#: Enough for the exclusive buffers of 1,000 channels and all their gates' floating ones.
+#: Enough for the exclusive buffers of 1,000 channels and the floating buffers of all gates.
 _CONFIG = {"network_memory": 256 << 20}
 _WARM_UP = 0.3
 _TIMEOUT = 180.0
@@ -42,7 +43,7 @@ class Outcome:
     """The measurements of one timeout on one number of channels, round by round."""
 
     rows_per_s: list[float] = field(default_factory=list)
-    #: The share of the rows due at a tenth of the rate that arrived.
+    #: At a tenth of the rate: the share of the rows that arrived in time.
     carried: list[float] = field(default_factory=list)
     p50: list[float] = field(default_factory=list)
     p99: list[float] = field(default_factory=list)
@@ -53,7 +54,7 @@ class Outcome:
         return float(np.median(self.carried)) >= CARRIED
 
 
-#: By number of channels and name of the timeout.
+#: The outcomes by number of channels and name of the timeout.
 Outcomes = dict[tuple[int, str], Outcome]
 
 
@@ -73,7 +74,7 @@ class Fan:
     def run(
         self, channels: int, timeout: float | str, rate: float | None, seconds: float, warm_up: float = _WARM_UP
     ) -> dict[str, Any]:
-        """Run for `seconds` after the warm-up at `rate` rows/s (None: at full speed); return what the union counted."""
+        """Run at `rate` rows/s (None: full speed), for `seconds` after the warm-up. Return what the union counted."""
         writers, gates = FANS[channels]
         same = {"config": {**_CONFIG, "buffer_timeout": timeout}, "writers": writers, "gates": gates}
         seconds += warm_up
@@ -100,9 +101,9 @@ def run(options: Options) -> Experiment:
 
 
 def one_round(fan: Fan, channels: int, seconds: float, outcomes: Outcomes, first: int = 0) -> None:
-    """Measure all timeouts at full speed, then all at a tenth of the best fixed one's rate.
+    """Measure all timeouts at full speed, then all at a tenth of the rate of the best fixed timeout.
 
-    `first` is the number of the timeout that starts; it changes each round, so that no timeout always runs last.
+    `first` is the number of the timeout that runs first. It changes each round, so that no timeout always runs last.
     """
     by_name = {name: outcomes.setdefault((channels, name), Outcome()) for name in TIMEOUTS}
     order = deque(TIMEOUTS)
@@ -122,7 +123,7 @@ def one_round(fan: Fan, channels: int, seconds: float, outcomes: Outcomes, first
 
 
 def report(outcomes: Outcomes, channels: Sequence[int]) -> Experiment:
-    """Return the figures and the verdict: adaptive must meet its numbers with every number of channels."""
+    """Return the figures and the verdict: adaptive must reach its targets with every number of channels."""
     figures: list[Figure] = []
     met = True
     for (count, name), outcome in outcomes.items():
@@ -151,7 +152,10 @@ def report(outcomes: Outcomes, channels: Sequence[int]) -> Experiment:
 
 
 def _against_best(outcomes: Outcomes, channels: int) -> tuple[Figure, Figure, Figure]:
-    """Return the ratios of adaptive's throughput, p50 and p99 to the best fixed timeout at each, round by round."""
+    """Return three ratios, round by round: adaptive's throughput, p50 and p99 to those of the best fixed timeout.
+
+    Each ratio takes the fixed timeout that is best in this figure.
+    """
     ours = outcomes[channels, ADAPTIVE]
     fixed = [outcome for (count, name), outcome in outcomes.items() if count == channels and name != ADAPTIVE]
     carried = [outcome for outcome in fixed if outcome.is_carried] or fixed

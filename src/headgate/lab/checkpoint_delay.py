@@ -1,8 +1,8 @@
 """`checkpoint`: how long checkpoints take under back-pressure, with barriers of each kind.
 
-A.1 and A.2 partition rows at full speed over B.3 and B.4, which read a tenth of what they could. Checkpoints count once
-both sources are held back for more than half of their time. An aligned barrier waits for the rows queued before it. A
-barrier that overtakes stores them in the checkpoint instead.
+A.1 and A.2 partition rows at full speed over B.3 and B.4. B.3 and B.4 read only a tenth of what they could. Checkpoints
+count when both sources are held back for more than half of their time. An aligned barrier waits for the rows that are
+queued before it. An unaligned barrier overtakes these rows, and the checkpoint stores them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
 }
 PROMPT_CASE = "unaligned"
 ROUNDS, CHECKPOINTS = 3, 5
-#: The pause between checkpoints: an aligned one drains the queues, and they need this time to fill again.
+#: The pause between checkpoints. An aligned checkpoint drains the queues, and the queues need this time to fill again.
 _PAUSE = "300 ms"
 _UNTHROTTLED_SECONDS = 3.0
 _WATCH_SECONDS = 1.0
@@ -52,8 +52,9 @@ _WATCH_SECONDS = 1.0
 class Case:
     """The measurements of one kind of barrier.
 
-    By checkpoint: `durations` (s), `queued` (bytes queued at the trigger over B's rate, s), and `sizes` (bytes stored).
-    By round: `held_back`, the share of its time that the less held back source was held back.
+    By checkpoint: `durations` (s), `queued` (bytes queued at the trigger divided by B's rate, s), and `sizes` (bytes
+    stored). By round: `held_back`, the share of its time for which a source was held back. The source with the smaller
+    share counts.
     """
 
     durations: list[float] = field(default_factory=list)
@@ -82,7 +83,7 @@ def unthrottled(place: Place, seconds: float) -> float:
 
 
 def under_pressure(place: Place, options: Mapping[str, Any], drain: float, checkpoints: int, case: Case) -> None:
-    """Take `checkpoints` checkpoints while B.3 and B.4 read `drain` bytes/s together, and add them to `case`.
+    """Take `checkpoints` checkpoints while B.3 and B.4 read `drain` bytes/s together. Add the figures to `case`.
 
     Raises HeadgateError if a source is not held back for half of its time.
     """
@@ -121,7 +122,7 @@ def _held_back(job: hg.JobHandle) -> dict[str, float]:
 
 
 def _least_held_back(job: hg.JobHandle) -> tuple[str, float]:
-    """Watch for a second; return the source that is held back for the smaller share of its time, and that share."""
+    """Watch for a second. Return the source that is held back for the smaller share of its time, and this share."""
     began, before = time.monotonic(), _held_back(job)
     time.sleep(_WATCH_SECONDS)
     after, seconds = _held_back(job), time.monotonic() - began
@@ -131,7 +132,7 @@ def _least_held_back(job: hg.JobHandle) -> tuple[str, float]:
 
 
 def _watch(job: hg.JobHandle, checkpoints: int) -> tuple[list[Any], list[int]]:
-    """Wait for the next checkpoints; return them, and the bytes that were queued when each began."""
+    """Wait for the next checkpoints. Return them, and the bytes that were queued when each checkpoint began."""
     begin = time.time()
     samples = [(begin, queued_bytes(job))]
 
@@ -163,7 +164,7 @@ def report(cases: Mapping[str, Case], drain: float) -> Experiment:
     ]
     return Experiment(
         case="checkpoint",
-        target=f"with sinks that take a tenth of what they could, a checkpoint whose barriers overtake takes less than "
+        target=f"with sinks that read a tenth of what they could, an unaligned checkpoint takes less than "
         f"{PROMPT * 1000:g} ms",
         met=median(cases[PROMPT_CASE].durations) < PROMPT,
         figures=tuple(figures),

@@ -1,9 +1,9 @@
 """`cost`: the cost of credit. One channel runs at full speed over loopback, with credit and with plain TCP.
 
-The two processes have the runtime's own parts at both ends, and the same number of buffers in both modes. The right
-number depends on the machine, since two threads share a core at either end: too few starve credit, and too many exceed
-the cache. Therefore several numbers run, and the one with which credit carries most counts. The default is measured
-too, but does not count. The mode that runs first changes each round.
+Two processes hold the two ends, made of the runtime's own parts. Both modes have the same number of buffers. The right
+number depends on the machine, because two threads share a core at each end: with too few buffers credit runs out, and
+too many buffers exceed the cache. So several numbers are measured, and the number with which credit carries most
+counts. The default number is measured too, but does not count. The mode that runs first changes each round.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.bench.report import Figure, ratios
 from headgate.config import Config
 from headgate.lab.experiment import Experiment, Plot, Series
 
-#: With enough buffers credit must carry this share of what plain TCP does.
+#: With enough buffers, credit must carry this share of the rate of plain TCP.
 TARGET = 0.95
 CREDIT, TCP = "credit", "tcp"
 DEFAULT = f"{Config().buffers_per_channel} + {Config().floating_buffers_per_gate} buffers"
@@ -57,8 +57,8 @@ def report(rates: Rates, volume: int) -> Experiment:
     curves = tuple(Series(f"{mode}, {size}", numbers, tuple(values)) for (size, mode), values in rates.items())
     return Experiment(
         case="cost",
-        target=f"with the buffers with which credit carries most, it carries {TARGET:.0%} of what plain TCP does "
-        "with as many",
+        target=f"with the number of buffers with which credit carries most, credit carries {TARGET:.0%} of what plain "
+        "TCP carries with the same number",
         met=shares[best].median >= TARGET,
         figures=(*figures.values(), *shares.values()),
         settings={"volume": volume, "credit carries most with": best},

@@ -1,4 +1,4 @@
-"""A line between two ends on loopback with a limited rate in one direction and a delay in both."""
+"""A line between two ends on loopback, with a limited rate in one direction and a delay in both directions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import time
 from types import TracebackType
 
 _TIMEOUT = 60.0
-#: Small compared with the bytes in flight, so that the time of a single chunk on the line hardly counts.
+#: Bytes of a chunk: few compared with the bytes in flight, so that the time of one chunk on the line hardly counts.
 _CHUNK = 8 << 10
 
 
 class DelayLine:
-    """A line from a client at `port` to a server at `target`. Use it as a context manager; it carries one connection.
+    """A line from a client at `port` to a server at `target`, for one connection. Use it as a context manager.
 
     Bytes from `target` pass at `rate` bytes/s. Each direction takes half of `round_trip` seconds. The line itself does
     not bound the bytes in flight; the credit of the ends does.
@@ -81,7 +81,7 @@ class DelayLine:
 
 
 def _send_delayed(line: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
-    """Send each chunk to `target` when it is due; an empty chunk ends the direction."""
+    """Send each chunk to `target` when it is due. An empty chunk ends the direction."""
     while True:
         at, chunk = line.get()
         time.sleep(max(0.0, at - time.monotonic()))

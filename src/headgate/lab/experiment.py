@@ -19,7 +19,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
-    """Curves over one pair of axes, whose labels have the units. `marks` are values of x with a labelled line."""
+    """Curves over one pair of axes. `x` and `y` are labels with units. `marks` are labelled vertical lines, by x."""
 
     title: str
     x: str
@@ -32,7 +32,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment(CaseResult):
-    """The outcome of an experiment; `met` says whether it showed what it has to prove."""
+    """The outcome of an experiment. `met` says whether the experiment reached its target."""
 
     plots: tuple[Plot, ...] = ()
 

@@ -1,6 +1,6 @@
-"""The two ends of an exchange with many channels; `buffer_timeout` runs this module with `python -m` in two processes.
+"""The two ends of an exchange with many channels. `buffer_timeout` runs this module with `python -m` in two processes.
 
-Writers in the one process shuffle rows over several gates; a union in the other process reads all of them.
+Writers in one process shuffle rows over several gates. A union in the other process reads all gates.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from headgate.operators.operator import Operator, OperatorContext
 from headgate.runtime.task.chain import ToOperator, fan_out
 from headgate.runtime.task.heads import END, MORE
 
-#: `due` is when the row should leave, in microseconds since the epoch; at full speed, when it was made.
+#: `due` is when the row should leave, in microseconds since the epoch. At full speed it is when the row was made.
 SCHEMA = pa.schema([("due", pa.int64()), ("number", pa.int64()), ("value", pa.float64())])
 BATCH_ROWS = 8192
 _US = 1_000_000
 
 
 class _PacedHead(WriterHead):
-    """Emits rows at `rate` per second (None: at full speed) from `start` to `end`.
+    """A head that emits rows at `rate` per second (None: at full speed) from `start` to `end`.
 
-    At `end` it drops overdue rows, so that a load which the exchange cannot carry ends too.
+    At `end` it drops overdue rows, so that a load that is too high for the exchange ends too.
     """
 
     def __init__(self, rate: float | None, start: float, end: float, writer: RecordWriter) -> None:
@@ -64,7 +64,7 @@ class _PacedHead(WriterHead):
 
 
 def send(end: End, request: dict[str, Any]) -> None:
-    """Send for the requested seconds, at `rate` rows/s over all writers, or at full speed."""
+    """Send rows for the requested seconds: at `rate` rows/s for all writers together, or at full speed."""
     writers, gates, rate = request["writers"], request["gates"], request["rate"]
     share = None if rate is None else rate / writers
     selectors = [Shuffle(gates, seed=number) for number in range(writers)]
@@ -73,7 +73,7 @@ def send(end: End, request: dict[str, Any]) -> None:
 
 
 class _Latencies(Operator):
-    """Counts rows and their latencies, except for rows that are due within `warm_up` seconds of the first one."""
+    """An operator that counts rows and their latencies. Rows due in the first `warm_up` seconds do not count."""
 
     def __init__(self, warm_up: float) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class _Latencies(Operator):
 
 
 def receive(end: End, request: dict[str, Any]) -> dict[str, Any]:
-    """Receive to the end over writers x gates channels; return what `_Latencies` counted."""
+    """Receive over writers x gates channels until all channels end. Return what `_Latencies` counted."""
     counter = _Latencies(request["warm_up"])
     counter.output = fan_out([])
     gates = [[(0, writer, gate) for writer in range(request["writers"])] for gate in range(request["gates"])]

@@ -1,6 +1,7 @@
 """The lab's source: chosen subtasks make flows of rows for subtasks of the next operator, paced or at full speed.
 
-The load is open loop: with a rate, row i is due at t0 + i / rate even if its source was held back: lost time counts.
+The load is open loop: with a rate, row i is due at t0 + i / rate, also if its source was held back. So the time that a
+source loses counts in the latency of its rows.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 
-#: `due` is when the row should leave, microseconds since the epoch (at full speed: when it was made). `source` is the
-#: subtask that made it, `to` the one that gets it. The payload gives rows a typical size.
+#: `due` is when the row should leave, in microseconds since the epoch (at full speed: when the row was made). `source`
+#: is the subtask that made the row, `to` the subtask that gets the row. The payload gives rows a typical size.
 PAYLOAD = 104
 SCHEMA = pa.schema([("due", pa.int64()), ("source", pa.int64()), ("to", pa.int64()), ("payload", pa.binary(PAYLOAD))])
 ROW_BYTES = 3 * 8 + PAYLOAD
@@ -66,7 +67,7 @@ class _EmptyReader(SourceReader):
 
 
 class _FlowReader(SourceReader):
-    """Reads the rows that are due, up to a batch. A reader that is late reads full batches until it has caught up."""
+    """A reader of the rows that are due, up to a batch. If it is late, it reads full batches until it has caught up."""
 
     def __init__(self, flow: Flow, seconds: float, context: ReaderContext) -> None:
         self._rate = flow.rate
@@ -75,7 +76,7 @@ class _FlowReader(SourceReader):
         self._end = context.started_at + seconds
         self._row = 0
         self._rows = None if flow.rate is None else int(flow.rate * seconds)
-        #: A paced batch spans a millisecond, as those of `generate` do.
+        #: A paced batch spans a millisecond, like the batches of `generate`.
         self._step = BATCH_ROWS if flow.rate is None else min(BATCH_ROWS, max(1, int(flow.rate / 1000)))
         self._source: Any = pa.array(np.full(BATCH_ROWS, context.subtask))
         self._to: Any = pa.array(np.resize(np.array(flow.to), BATCH_ROWS))

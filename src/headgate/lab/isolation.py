@@ -1,12 +1,12 @@
-"""`isolation`: two independent streams share one connection; when one stalls, the other must not notice.
+"""`isolation`: two independent streams share one connection. When one stream stalls, the other must keep its rate.
 
-The streams are A.1 -> B.3 and A.2 -> B.4, both A in one TaskManager and both B in the other. Both run at half of the
-rate that they reach together at full speed. Then B.4 reads nothing for some seconds; measuring starts a second later.
-The cores are kept awake, see `bench/host.py`: with a single flow they are idle more often, and p99 would show how long
-the host takes to give them back.
+The streams are A.1 -> B.3 and A.2 -> B.4: both A in one TaskManager, and both B in the other. Each stream runs at half
+of the rate that B.3 had at full speed. Then B.4 reads nothing for some seconds. Measuring starts a second later. The
+cores are kept awake (see `bench/host.py`): with a single flow they are idle more often, and p99 would show how long the
+host takes to give them back.
 
-The experiment also measures two things that no flow control can promise. A stall of B.4 that burns Python takes the
-interpreter away from B.3, since both share it. In an all-to-all exchange every writer must stop in the end
+The experiment also measures two things that no flow control can promise. If B.4 does not sleep but runs a Python loop,
+B.3 gets less of the interpreter that both share. In an all-to-all exchange every writer must stop in the end
 (`all_to_all.py`).
 """
 
@@ -27,8 +27,8 @@ from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes, spark
 from headgate.lab.probe import Probe, Seen, Stall
 
-#: With credit B.3 must keep this share of its rate, and its p99 may grow by this factor. Over plain TCP its rate must
-#: fall below the share `FALLS`.
+#: With credit, B.3 must keep this share of its rate, and its p99 may grow by this factor. With plain TCP, B.3's rate
+#: must fall below the share `FALLS`.
 KEEPS, GROWS = 0.95, 2.0
 FALLS = 0.1
 SHARE = 0.5
@@ -38,7 +38,11 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The phases of a round, seconds: the capacity run, warm-up, before the stall, its start, its part that counts."""
+    """The phases of a round, in seconds.
+
+    `capacity` is a job of its own. A second job has a warm-up, the time before the stall, the start of the stall, which
+    does not count (`settling`), and the part of the stall that counts (`stalled`).
+    """
 
     capacity: float
     warm_up: float
@@ -104,7 +108,7 @@ class Rounds:
 def run(options: Options) -> Experiment:
     """Measure every mode in every place in turn, round by round.
 
-    A quick run, the stall that burns Python and the all-to-all exchange use local processes only.
+    Three parts use local processes only: a quick run, the stall in a Python loop, and the all-to-all exchange.
     """
     times, rounds = (QUICK, 1) if options.quick else (FULL, ROUNDS)
     outcomes: dict[tuple[str, str], Rounds] = {}
@@ -134,9 +138,9 @@ def run(options: Options) -> Experiment:
 
 
 def one_round(place: Place, mode: str, times: Times, *, burns: bool = False) -> Seen:
-    """Find the capacity, then stall B.4 beside paced flows, and return the record of B.3.
+    """Measure the full rate, then stall B.4 while both flows are paced. Return the record of B.3.
 
-    Raises HeadgateError if B.4 did not stall, or rows did not cross the connection.
+    Raises HeadgateError if B.4 did not stall, or if rows did not cross the connection.
     """
     full = observe(place, mode, None, times.capacity, {})
     rate = SHARE * full[B3].rate(times.capacity / 3, times.capacity)
@@ -152,7 +156,7 @@ def one_round(place: Place, mode: str, times: Times, *, burns: bool = False) -> 
 def observe(
     place: Place, mode: str, rate: float | None, seconds: float, stalls: Mapping[int, Stall]
 ) -> dict[int, Seen]:
-    """Run both flows for `seconds` at `rate` rows/s each (None: at full speed); return the records of B.3 and B.4."""
+    """Run each flow for `seconds` at `rate` rows/s (None: at full speed). Return the records of B.3 and B.4."""
     environment = place(MODES[mode])
     probe = Probe(stalls)
     flows = Flows({A1: Flow((B3,), rate), A2: Flow((B4,), rate)}, seconds)
@@ -173,7 +177,7 @@ def report(
     times: Times,
     skipped: tuple[Skipped, ...],
 ) -> Experiment:
-    """Return the figures and the verdict of all places and modes. The stall that burns Python has no verdict."""
+    """Return the figures and the verdict of all places and modes. The stall in a Python loop has no verdict."""
     figures = [
         figure for (place_name, mode), rounds in outcomes.items() for figure in rounds.figures(f"{mode}, {place_name}")
     ]
@@ -183,8 +187,8 @@ def report(
     plot = Plot(title="B.3, last round", x="time, s", y="rows/s", series=curves, marks=marks)
     return Experiment(
         case="isolation",
-        target=f"while B.4 stalls B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x; over plain "
-        f"TCP it falls under {FALLS:.0%}; in an all-to-all exchange every writer stands in the end",
+        target=f"while B.4 stalls, B.3 keeps {KEEPS:.0%} of its rate and its p99 stays within {GROWS:g} x; over plain "
+        f"TCP B.3's rate falls under {FALLS:.0%}; in an all-to-all exchange every writer stops in the end",
         met=all(_met(mode, rounds) for (_, mode), rounds in outcomes.items()) and all_to_all.is_met(shared),
         figures=tuple(figures),
         settings={"paced at": SHARE, "bytes per row": ROW_BYTES, "seconds stalled": times.settling + times.stalled},

@@ -1,6 +1,6 @@
-"""`headgate lab [EXPERIMENT...]`: run experiments on the real runtime; a table, JSON, plots and a page of results.
+"""`headgate lab [EXPERIMENT...]`: run experiments on the real runtime. Show a table; write JSON, plots and a page.
 
-Exit 1 when a proof misses its number or a part of it could not run.
+Exit with code 1 when an experiment misses its target, or when a part of it could not run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.lab.page import page
 from headgate.lab.plots import draw
 from headgate.terminal import PlainConsole
 
-#: Experiments by name, in the order they run; each module has `run(options) -> Experiment`.
+#: Experiments by name, in the order in which they run. Each module has `run(options) -> Experiment`.
 EXPERIMENTS = {
     "cost": "headgate.lab.cost",
     "isolation": "headgate.lab.isolation",
@@ -31,19 +31,21 @@ EXPERIMENTS = {
 ABOUT = {
     "cost": "what credit costs beside plain TCP, on one channel",
     "isolation": "whether a stalled consumer holds back others of its connection; on Spark too",
-    "barrier": "when a checkpoint's barriers arrive behind and beside a stalled consumer",
-    "checkpoint": "how long checkpoints take under back-pressure, aligned and not",
-    "reach": "how soon a stalled sink stops its source, and what is in flight then",
+    "barrier": "how long barriers take to a slow consumer, and to one beside a stalled consumer",
+    "checkpoint": "how long checkpoints take under back-pressure, aligned and unaligned",
+    "reach": "how soon a stalled sink stops its source, and how many bytes are in flight then",
     "sizing": "how many buffers fill a line of known rate and delay",
     "buffer-timeout": "latency and throughput of flush timeouts, on 1 to 1,000 channels",
 }
-_DESCRIPTION = "Show what the exchange claims to do. All of it takes 20 minutes; docs/evidence/lab.md says more."
+_DESCRIPTION = (
+    "Test what the documents say about the exchange. All experiments take 20 minutes; docs/evidence/lab.md says more."
+)
 
 _FOLDER = Path("headgate-lab")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command and return its exit code: 0 all proofs are met, 1 not; argparse exits with 2 on wrong usage."""
+    """Run the command and return its exit code: 0 if all targets are met, otherwise 1. Wrong usage exits with 2."""
     argument_parser = parser("headgate lab", _DESCRIPTION, "experiment", ABOUT)
     folder_help = f"folder for JSON, plots and the page of results, {_FOLDER} by default"
     argument_parser.add_argument("--out", metavar="DIR", type=Path, default=_FOLDER, help=folder_help)

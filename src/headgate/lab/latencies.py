@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-#: The bucket of a latency is log2 of its microseconds times this. The last one is at 2^27 us, two minutes.
+#: The bucket of a latency is this number times log2 of its microseconds. The last bucket is at 2^27 us, two minutes.
 STEPS = 32
 BUCKETS = 27 * STEPS
 
@@ -15,13 +15,13 @@ Counts = npt.NDArray[np.int64]
 
 
 def buckets(late_us: npt.NDArray[Any]) -> Counts:
-    """Return the bucket of each latency in microseconds; less than one microsecond counts as one."""
+    """Return the bucket of each latency. Latencies are in microseconds; less than one microsecond counts as one."""
     steps: Counts = (np.log2(np.maximum(late_us, 1)) * STEPS).astype(np.int64)
     return np.minimum(steps, BUCKETS - 1)
 
 
 def percentile(counts: Counts, percent: float) -> float:
-    """Return the milliseconds within which `percent` % of the latencies stay; nan if there are none."""
+    """Return the milliseconds within which `percent` % of the latencies stay; nan if there are no latencies."""
     total = int(counts.sum())
     if not total:
         return float("nan")

@@ -21,7 +21,7 @@ img { max-width: 100%; background: white; margin-top: 1rem }
 
 
 def page(run: Mapping[str, Any], experiments: Sequence[Experiment], plotted: Mapping[str, str]) -> str:
-    """Return the whole page. `plotted` has the file of each experiment's plots by its name, if it has one."""
+    """Return the whole page. `plotted` maps the name of an experiment to the file with its plots, if there is one."""
     facts = ", ".join(f"{name} {value}" for name, value in run.items() if name != "command")
     sections = "\n".join(_section(result, plotted.get(result.case)) for result in experiments)
     return f"""<!doctype html>

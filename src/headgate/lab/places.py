@@ -13,10 +13,10 @@ MASTER = "local-cluster[2,2,1024]"
 TASKMANAGERS, SLOTS = 2, 2
 PARALLELISM = TASKMANAGERS * SLOTS
 
-#: Subtask i is in TaskManager i mod 2: so A.1 and A.2 share the first TaskManager, B.3 and B.4 the second.
+#: Subtask i is in TaskManager i mod 2. So A.1 and A.2 share the first TaskManager, and B.3 and B.4 share the second.
 A1, B3, A2, B4 = 0, 1, 2, 3
 
-#: Makes an environment with the given options of `hg.Config`.
+#: A function that makes an environment with the given options of `hg.Config`.
 Place = Callable[[dict[str, Any]], hg.StreamEnvironment]
 
 #: The options of each mode of flow control.

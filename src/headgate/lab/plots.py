@@ -7,12 +7,12 @@ from pathlib import Path
 
 from headgate.lab.experiment import Plot
 
-#: Inches of one plot.
+#: The size of one plot in inches.
 _WIDTH, _HEIGHT = 7.0, 3.6
 
 
 def draw(plots: Sequence[Plot], target: Path) -> bool:
-    """Write an SVG file with the plots one below the other; return False if matplotlib is not installed."""
+    """Write an SVG file with the plots one below the other. Return False if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

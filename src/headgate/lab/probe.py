@@ -1,7 +1,7 @@
-"""The lab's sink: records when rows arrive, how late each one is, and when the sources stop during a stall.
+"""The lab's sink. It records when rows arrive, how late each row is, and when the sources stop during a stall.
 
-It counts the latencies of all rows by the time at which they were due. The records of the subtasks reach the driver
-when the job ends.
+The sink counts the latencies of all rows by the time at which the rows were due. The records of the subtasks reach the
+driver when the job ends.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 from headgate.lab.experiment import Series
 from headgate.lab.latencies import BUCKETS, Counts, buckets, percentile
 
-#: Rows are counted by windows of so many seconds.
+#: Rows are counted in windows of this length, in seconds.
 WINDOW = 0.1
 
 _US = 1_000_000
@@ -27,7 +27,10 @@ _WINDOW_US = round(WINDOW * _US)
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A stall of a subtask: from `after` seconds on it reads nothing for `seconds`. It sleeps, or it burns Python."""
+    """A stall of a subtask: from `after` seconds on it reads nothing for `seconds`.
+
+    The subtask sleeps. With `burns` it runs a Python loop instead.
+    """
 
     after: float
     seconds: float
@@ -40,7 +43,7 @@ class Gap:
 
     begin: float
     end: float
-    #: Rows in flight when the source stopped: made before the gap, and read after the start of this subtask's stall.
+    #: Rows in flight when the source stopped: made before the gap, and read after this subtask's stall.
     in_flight: int
 
     @property
@@ -50,7 +53,7 @@ class Gap:
 
 @dataclass(slots=True)
 class Seen:
-    """The record of one subtask of the sink. Times are seconds since `start`; windows are of 0.1 s."""
+    """The record of one subtask of the sink. Times are seconds since `start`. Windows are 0.1 s long."""
 
     #: When the first row was due, seconds since the epoch.
     start: float
@@ -59,7 +62,7 @@ class Seen:
     arrived: Counts
     #: Rows by the window in which they were due and by the bucket of their latency.
     late: Counts
-    #: The start and the end of its stall; None without a stall.
+    #: The start and the end of the subtask's stall; None without a stall.
     stalled: tuple[float, float] | None
     #: The longest gap of each source, by its subtask.
     gaps: Mapping[int, Gap]
@@ -79,9 +82,9 @@ class Seen:
 
 
 class Probe(Sink):
-    """A sink for rows of `flows.SCHEMA`; after the job `seen` holds the record of each subtask that got rows.
+    """A sink for rows of `flows.SCHEMA`. After the job, `seen` holds the record of each subtask that got rows.
 
-    `stalls` and `drains` are by subtask: a stalled subtask stops once, a drained one reads so many bytes/s.
+    `stalls` gives the stall of a subtask, and `drains` gives how many bytes/s a subtask reads, both by subtask.
     """
 
     def __init__(self, stalls: Mapping[int, Stall] | None = None, drains: Mapping[int, float] | None = None) -> None:
@@ -109,7 +112,7 @@ class _CountTable:
         self.counts = np.zeros((64, self.buckets), dtype=np.int64)
 
     def add(self, window: int, rows: Counts) -> None:
-        """Add the counts of successive windows, the first of which is `window`."""
+        """Add the counts of successive windows. The first of them is `window`."""
         while window + len(rows) > len(self.counts):
             self.counts = np.concatenate([self.counts, np.zeros_like(self.counts)])
         self.counts[window : window + len(rows)] += rows
@@ -117,7 +120,7 @@ class _CountTable:
 
 @dataclass(slots=True)
 class _SourceGap:
-    """The search for the longest gap of one source: it makes rows in order, so a gap is a step between two batches."""
+    """The search for the longest gap of one source. A source makes rows in order, so a gap is between two batches."""
 
     last_due: int
     gap: tuple[int, int] = (0, 0)
@@ -135,7 +138,7 @@ class _SourceGap:
 
 
 class _ProbeWriter(SinkWriter):
-    """Records the rows of one subtask, and stalls or slows it."""
+    """A writer that records the rows of one subtask, and stalls or slows the subtask."""
 
     def __init__(self, subtask: int, stall: Stall | None, drain: float | None) -> None:
         self._subtask = subtask
@@ -165,7 +168,7 @@ class _ProbeWriter(SinkWriter):
     def _count_latencies(self, now: int, due: Counts) -> None:
         assert self._start is not None
         bucket = buckets(now - self._start - due)
-        window = np.maximum(due, 0) // _WINDOW_US  # a row that was due earlier may arrive after the first one
+        window = np.maximum(due, 0) // _WINDOW_US  # a row that was due before the first one may arrive after it
         first, last = int(window.min()), int(window.max())
         counts = np.bincount((window - first) * BUCKETS + bucket, minlength=(last - first + 1) * BUCKETS)
         self._late.add(first, counts.reshape(-1, BUCKETS))

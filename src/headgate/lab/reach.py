@@ -1,7 +1,7 @@
-"""`reach`: how soon a sink's stall stops its source, and how many bytes are then in flight between them, by place.
+"""`reach`: how soon a stalled sink stops its source, and how many bytes are then in flight between them, by place.
 
-A source at full speed sends over one connection or two to a sink that reads nothing for some seconds. The rows show
-when the source stopped, since they carry the time they were made.
+A source at full speed sends over one or two connections to a sink that reads nothing for some seconds. Each row has the
+time when it was made, so the rows show when the source stopped.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from headgate.lab.probe import Probe, Seen, Stall
 from headgate.plan.network_memory import shared_pool
 
 PLACES = ("segments", "pending", "gathering", "sockets")
-#: Seconds between two looks at the job's counters, which TaskManagers report four times a second.
+#: Seconds between two looks at the job's counters. TaskManagers report the counters four times a second.
 _POLL_INTERVAL = 0.05
-#: A job has stopped if its counters did not change for so many seconds.
+#: A job has stopped if its counters did not change for this many seconds.
 _STANDS = 0.6
 ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The path from a source in one TaskManager to a sink `connections` connections away."""
+    """The path from a source in one TaskManager over `connections` connections to a sink."""
 
     name: str
     connections: int
@@ -76,18 +76,19 @@ def _to_a2(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The outcome of one round: seconds until the source stopped, the bytes then in flight, and their places."""
+    """The outcome of one round: seconds until the source stopped, the bytes in flight at that time, and their
+    places."""
 
     seconds: float
     bytes_made: int
     places: Mapping[str, int]
-    #: The most bytes of segments at any time of the round.
+    #: The most bytes in segments at any time of the round.
     most_segments: int
 
 
 @dataclass(slots=True)
 class _Samples:
-    """The job's counters over time. `stood` are the fullest ones at which nothing had moved for `_STANDS` seconds."""
+    """The job's counters over time. `stood` is the fullest sample in which no row had moved for `_STANDS` seconds."""
 
     most_segments: int = 0
     stood: dict[str, int] | None = None
@@ -122,7 +123,7 @@ def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) ->
     probe = Probe({path.sink: Stall(after=flow, seconds=stall)})
     source = Flows(
         {A1: Flow((B3,))}, flow + stall + 1.5
-    )  # runs on after the stall: a stop shows only when rows follow it
+    )  # it runs on after the stall: a stop can be seen only if rows follow it
     path.build(environment.from_source(source)).sink_to(probe)
     job, samples = environment.execute_async("reach"), _Samples()
     try:
@@ -146,7 +147,7 @@ def _standing(seen: Seen, samples: _Samples) -> Standing:
 
 
 def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:
-    """Return the figures and the verdict: segments must stay within what the path's channels may hold."""
+    """Return the figures and the verdict: segments must never hold more than the path's channels may hold."""
     figures: list[Figure] = []
     met = True
     for (mode, path), rounds in outcomes.items():
@@ -161,7 +162,7 @@ def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:
         figures.append(Figure(f"{name}: segments may be", "B", (float(bound),)))
     return Experiment(
         case="reach",
-        target="a stalled sink stops its source, and segments never exceed what their channels' pools may hold",
+        target="a stalled sink stops its source, and segments never hold more than their channels' pools may hold",
         met=met,
         figures=tuple(figures),
         settings={"bytes per row": ROW_BYTES, "segment": Config().segment_size},
@@ -177,4 +178,4 @@ def _plot(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Plot:
         for place in PLACES:
             amounts = tuple(float(np.median([s.places[place] for s in outcomes[mode, path]])) for path in paths)
             series.append(Series(f"{mode}, {place}", tuple(float(path.connections) for path in paths), amounts))
-    return Plot(title="Under way when the source stands", x="connections", y="bytes", series=tuple(series))
+    return Plot(title="In flight when the source has stopped", x="connections", y="bytes", series=tuple(series))

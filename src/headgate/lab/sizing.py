@@ -1,6 +1,7 @@
-"""`sizing`: 2 + 8 buffers saturate a channel if round trip x rate fits into them, and do not if it does not fit.
+"""`sizing`: whether 2 + 8 buffers saturate a channel exactly if round trip x rate fits into these buffers.
 
-The channel runs between two processes, with the runtime's own parts at both ends, over a line of known rate and delay.
+The channel runs between two processes over a line of known rate and delay. Both ends are made of the runtime's own
+parts.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ SEGMENT = Config().segment_size
 DEFAULT = Config().buffers_per_channel + Config().floating_buffers_per_gate
 SIZES: dict[str, Mapping[str, int]] = {f"{DEFAULT} buffers": DEFAULT_BUFFERS, "64 buffers": MANY_BUFFERS}
 
-#: Buffers that fill the line for one round trip: one number fits, with room for the ends' needs, one does not.
+#: How many buffers fill the line for one round trip. `FITS` fits into 2 + 8 buffers and leaves room for the work of the
+#: ends. `EXCEEDS` does not fit.
 FITS, EXCEEDS = 5.0, 20.0
 POINTS = (2.5, FITS, 10.0, EXCEEDS, 40.0)
-#: From this share of the line's rate a channel is saturated; up to the other one it is starved.
+#: A channel is saturated from the share `SATURATED` of the line's rate on. It is starved up to the share `STARVED`.
 SATURATED, STARVED = 0.9, 0.7
 
 _TIMEOUT = 120.0
@@ -78,8 +80,8 @@ def report(shares: Shares) -> Experiment:
                 marks=((DEFAULT, f"{DEFAULT} buffers"),))  # fmt: skip
     return Experiment(
         case="sizing",
-        target=f"{few} carry {SATURATED:.0%} of a line that {FITS:g} of them fill for a round trip, and at most "
-        f"{STARVED:.0%} of one that takes {EXCEEDS:g}, of which {many} carry {SATURATED:.0%}",
+        target=f"{few} carry {SATURATED:.0%} of a line that {FITS:g} buffers fill for a round trip, and at most "
+        f"{STARVED:.0%} of a line that {EXCEEDS:g} buffers fill; {many} carry {SATURATED:.0%} of the second line",
         met=met,
         figures=figures,
         settings={"line, bytes/s": RATE, "segment": SEGMENT},

@@ -15,7 +15,8 @@ _POLL_INTERVAL = 0.02
 def wait_for(job: hg.JobHandle, condition: Callable[[], bool], experiment: str) -> None:
     """Wait until the condition holds.
 
-    Raises the job's error, or HeadgateError if the job ends before or it takes more than `PATIENCE` seconds.
+    Raises the job's error. Raises HeadgateError if the job ends before the condition holds, or if the condition does
+    not hold within `PATIENCE` seconds.
     """
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -41,5 +42,5 @@ def held_back_s(job: hg.JobHandle, task: str) -> float:
 
 
 def queued_bytes(job: hg.JobHandle) -> int:
-    """Return the bytes in flight between tasks, in all places."""
+    """Return the bytes in flight between tasks, summed over all places."""
     return sum(sum(places.values()) for places in job.metrics()["in_flight"])

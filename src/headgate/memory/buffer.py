@@ -1,12 +1,12 @@
 """A counted reference to bytes in a segment, or in a run of segments.
 
 Segments that are filled together travel as one buffer from the writer to the reader and back to the pool. Python then
-pays the cost of a buffer once for all of them. Every count of buffers counts their segments.
+pays the cost of a buffer once for all of them. A "number of buffers" is always a number of segments.
 
 References are counted across threads without a lock. The references are a list with `True` at the bottom and one
 `False` above it for each `retain`. `list.append` and `list.pop` are atomic in CPython (one bytecode under the
 interpreter lock, a lock per list without it). When two threads recycle at once, exactly one pops the `True`, and only
-that thread returns the segment. A recycle too many finds the list empty and raises.
+that thread returns the segment. One `recycle` too many finds the list empty and raises.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from headgate.memory.segment import MemorySegment
 
 
 class Recycler(Protocol):
-    """Takes back segments whose last reference is gone. Several in one call cost little more than one."""
+    """The function that takes back segments whose last reference is gone.
+
+    One call with several segments costs little more than a call with one segment.
+    """
 
     def __call__(self, *segments: MemorySegment) -> None: ...
 
@@ -51,8 +54,8 @@ MAX_PIECES: Final = 1024
 class Buffer:
     """A counted reference to `size` bytes that start at `offset` in one segment, or that fill a run of segments.
 
-    In a run all segments but the last are full. A new buffer has one reference. The last `recycle` calls
-    `recycler(*segments)` on its own thread; until then the buffer owns the segments.
+    In a run all segments but the last are full. A new buffer has one reference, and it owns the segments. The last
+    `recycle` calls `recycler(*segments)`, on the thread of that `recycle`.
     """
 
     __slots__ = ("_recycler", "_references", "is_compressed", "offset", "segments", "size")
@@ -90,7 +93,7 @@ class Buffer:
 
     @property
     def view(self) -> memoryview:
-        """The bytes of a buffer of one segment as a read-only view. See `views`."""
+        """The bytes of the buffer as a read-only view, if it has one segment. See `views`."""
         view = self.segments[0].view
         if self.size == len(view):
             return view.toreadonly()
@@ -103,13 +106,16 @@ class Buffer:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all its segments are full and belong to a pool, so that another buffer can follow in one frame."""
+        """Whether the buffer consists of full, uncompressed segments of a pool.
+
+        The next buffer can then follow in the same frame.
+        """
         segments = self.segments
         is_full = self.size == len(segments) * len(segments[0].view)
         return is_full and segments[0].index >= 0 and not self.is_compressed
 
     def split(self, count: int) -> tuple[Buffer, Buffer]:
-        """Split a run into its first `count` segments and the rest. The two buffers replace this reference."""
+        """Split a run into its first `count` segments and the rest. The two new buffers replace this reference."""
         segments = self.segments
         recycler = self._recycler if len(self._references) == 1 else _Parts(self)
         at = count * len(segments[0].view)
@@ -158,7 +164,7 @@ class _Parts:
 
 
 def recycle_all(buffers: Iterable[Buffer]) -> None:
-    """Recycle each buffer in turn; neighbours with the same recycler return to it in one call."""
+    """Recycle the buffers in order. Neighbours with the same recycler return their segments in one call."""
     recycler: Recycler = _forget
     run: list[MemorySegment] = []
     for buffer in buffers:

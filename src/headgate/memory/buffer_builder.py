@@ -1,12 +1,12 @@
 """A segment that one thread fills while another thread already sends its bytes (Flink's BufferBuilder).
 
 The writer publishes its progress in one attribute, the marker. The marker is the number of bytes written, or the
-bitwise complement of that number once the writer has finished. CPython stores and reads an attribute atomically, and
-the writer stores the bytes before the marker, so no lock is needed. One thread appends and finishes; each consumer
-belongs to one thread.
+bitwise complement of that number when the writer has finished. No lock is needed: CPython stores and reads an attribute
+atomically, and the writer stores the bytes before the marker. One thread appends and finishes; each consumer belongs to
+one thread.
 
 The segment returns to its recycler when the builder is finished, every consumer is closed and every slice is recycled.
-References are counted as in `buffer`.
+The module `buffer` explains how references are counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _SharedSegment:
         self.references = [True]  # the builder's
 
     def release(self, *segments: MemorySegment) -> None:
-        """Give up one reference per argument. Slices call it as their recycler, hence the arguments."""
+        """Give up one reference per argument. Slices use this method as their recycler, so it takes segments."""
         for segment in segments:
             if self.references.pop():
                 self.recycler(segment)
@@ -37,8 +37,8 @@ class _SharedSegment:
 class BufferBuilder:
     """The writing end of a segment.
 
-    It owns `segment` and passes it to `recycler` after the last reference. It is full at `capacity` bytes, or at the
-    segment's end.
+    It owns `segment`. The segment goes to `recycler` when its last reference is gone. The builder is full at `capacity`
+    bytes, or at the segment's end.
     """
 
     __slots__ = ("_finished", "_position", "_shared", "_view", "capacity")
@@ -53,7 +53,7 @@ class BufferBuilder:
 
     @property
     def size(self) -> int:
-        """Bytes written so far."""
+        """The number of bytes written so far."""
         return self._position
 
     @property
@@ -65,14 +65,14 @@ class BufferBuilder:
         return self._finished
 
     def create_consumer(self) -> BufferConsumer:
-        """Return a reading end that starts at the first byte. Raises ExchangeError once the builder is finished."""
+        """Return a reading end that starts at the first byte. Raises ExchangeError when the builder is finished."""
         if self._finished:
             raise ExchangeError(f"{self._shared.segment!r}: a consumer was created after the builder had finished")
         self._shared.references.append(False)
         return BufferConsumer(self._shared)
 
     def append(self, data: memoryview) -> int:
-        """Copy as much of `data` (contiguous, format "B") as fits, publish it, and return how many bytes that was."""
+        """Copy the bytes of `data` (contiguous, format "B") that fit, publish them, and return their number."""
         if self._finished:
             raise ExchangeError(f"{self._shared.segment!r}: {len(data)} bytes were appended to a finished builder")
         start = self._position
@@ -83,7 +83,7 @@ class BufferBuilder:
         return count
 
     def finish(self) -> int:
-        """Declare that no more bytes follow, and return the number written. A second call changes nothing."""
+        """Declare that no more bytes follow, and return the number of bytes written. A second call changes nothing."""
         if not self._finished:
             self._finished = True
             shared = self._shared
@@ -106,7 +106,7 @@ class BufferConsumer:
     def is_finished(self) -> bool:
         """Whether the writer has finished.
 
-        Read it before `build`, not after: only then does `build` return all remaining bytes.
+        Read it before `build`, not after. If it is already True before, `build` returns all remaining bytes.
         """
         return self._shared.marker < 0
 
@@ -121,7 +121,7 @@ class BufferConsumer:
         return self.unread > 0
 
     def build(self) -> Buffer:
-        """Return the bytes published since the last `build`, perhaps none, with a reference of their own."""
+        """Return a buffer, perhaps empty, with the bytes published since the last `build`. It has its own reference."""
         if self._closed:
             raise ExchangeError(f"{self._shared.segment!r}: build() was called on a closed buffer consumer")
         shared = self._shared
@@ -132,7 +132,7 @@ class BufferConsumer:
         return Buffer((shared.segment,), start, end - start, shared.release)
 
     def peek(self) -> Buffer:
-        """Return the bytes that `build` would return, without consuming them."""
+        """Return the buffer that `build` would return, without consuming its bytes."""
         position = self._position
         buffer = self.build()
         self._position = position

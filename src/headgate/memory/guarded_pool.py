@@ -8,7 +8,7 @@ from headgate.memory.segment import MemorySegment
 
 
 class GuardedPool(LocalBufferPool):
-    """A `LocalBufferPool` whose request raises when no segment is free, so the job fails before memory runs out."""
+    """A `LocalBufferPool` whose requests raise when no segment is free. The job then fails before memory runs out."""
 
     __slots__ = ()
 

@@ -3,8 +3,8 @@
 Any thread may call any method. No method waits: an empty pool returns no segment and calls back later. Callbacks
 (`on_available`, listeners) run without a lock, on the thread that freed the segment, and must be short.
 
-Locks are taken in the order factory lock, local lock, queue lock. Only `destroy` takes the factory lock. The local lock
-protects the counts, the free segments and the listeners.
+Locks are taken in the order factory lock, local lock, queue lock (see `network_pool`). Only `destroy` takes the factory
+lock. The local lock is this pool's own: it protects the counts, the free segments and the listeners.
 The rules are those of Flink's LocalBufferPool, except one: a segment from the global pool also goes to a waiting
 listener first. A listener therefore never waits while the pool has a segment for it.
 """
@@ -20,8 +20,8 @@ from headgate.memory.lock import Lock
 from headgate.memory.redistribution import PoolClaim
 from headgate.memory.segment import MemorySegment
 
-#: The pool calls a listener at most once: with a segment, which it may decline by returning False, or with None when
-#: the pool is destroyed.
+#: A callback that waits for a segment. The pool calls it at most once: with a segment, or with None when the pool is
+#: destroyed. The listener returns False to decline the segment.
 Listener = Callable[[MemorySegment | None], bool]
 
 
@@ -31,7 +31,7 @@ class GlobalPool(Protocol):
     segment_size: int
 
     def take(self, waiter: LocalBufferPool | None) -> MemorySegment | None:
-        """Return a free segment, or None. With None, `waiter` receives one `offer` when a segment comes back."""
+        """Return a free segment, or None. After None, the pool calls `waiter.offer` once when a segment comes back."""
 
     def give_back(self, segment: MemorySegment) -> None: ...
 
@@ -73,7 +73,7 @@ class LocalBufferPool:
         self.on_refill: Callable[[], None] = _ignore
         self._global = source
         self._lock = lock
-        self._free: list[MemorySegment] = []  # last in, first out: its bytes are still in the processor's cache
+        self._free: list[MemorySegment] = []  # last in, first out: the last is still in the processor's cache
         self._counts = [0] * subpartitions  # in use, per subpartition
         self._cap = max_per_subpartition
         self._capped = 0  # subpartitions that are at their cap or beyond
@@ -89,7 +89,7 @@ class LocalBufferPool:
 
     @property
     def segment_size(self) -> int:
-        """Bytes of each segment."""
+        """The number of bytes of each segment."""
         return self._global.segment_size
 
     @property
@@ -107,7 +107,7 @@ class LocalBufferPool:
         return self._counts[subpartition]
 
     def request_many(self, count: int, subpartition: int = 0, *, overdraft: bool = False) -> list[MemorySegment]:
-        """Return up to `count` segments, without waiting. Raises ExchangeError once the pool is destroyed.
+        """Return up to `count` segments, without waiting. Raises ExchangeError when the pool is destroyed.
 
         With `overdraft`, up to `max_overdraft` more segments come from the global pool when the whole share is in use.
         """
@@ -165,10 +165,10 @@ class LocalBufferPool:
             self._place(segment)
 
     def add_listener(self, listener: Listener) -> bool:
-        """Queue a listener for one segment; register it again for the next one.
+        """Queue a listener for one segment. Queue it again for the next segment.
 
-        Returns False, without queueing, when a segment is free or the pool is destroyed. A segment that the listener
-        accepts counts for subpartition 0.
+        Returns False, and does not queue it, when a segment is free or the pool is destroyed. A segment that the
+        listener accepts counts for subpartition 0.
         """
         with self._lock:
             if self._free or self._destroyed:
@@ -177,7 +177,7 @@ class LocalBufferPool:
             return True
 
     def destroy(self) -> None:
-        """Return all free segments to the global pool; those in use follow when they are recycled.
+        """Return all free segments to the global pool. Segments in use follow when they are recycled.
 
         A second call changes nothing. Listeners are called with None. `available` stays True from now on, so that a
         waiting task resumes and gets the error.
@@ -199,9 +199,9 @@ class LocalBufferPool:
     # ---- for the global pool only
 
     def resize(self, size: int) -> list[MemorySegment]:
-        """Set the share and return the free segments beyond it; those in use follow when they are recycled.
+        """Set the share and return the free segments beyond it. Segments in use follow when they are recycled.
 
-        It runs under the factory lock and therefore makes no callback; `refill` makes them afterwards.
+        It runs under the factory lock and therefore makes no callback. `refill` makes the callbacks afterwards.
         """
         surplus: list[MemorySegment] = []
         with self._lock:
@@ -215,13 +215,13 @@ class LocalBufferPool:
         return surplus
 
     def refill(self) -> None:
-        """Fetch one segment when the share has grown, so that one is ready."""
+        """Fetch one segment if the share has grown and no segment is free."""
         with self._lock:
             segment = self._fetch()
         self._place(segment)
 
     def offer(self, segment: MemorySegment) -> bool:
-        """Accept the segment that this pool waited for. Returns False when the pool needs it no more."""
+        """Accept the segment that this pool waited for. Returns False when the pool no longer needs it."""
         with self._lock:
             self._waiting = False
             if self._free or self.requested >= self.size:
@@ -231,7 +231,7 @@ class LocalBufferPool:
         return True
 
     def idle(self) -> list[int]:
-        """Return the indices of the segments that are free here."""
+        """Return the indices of the free segments of this pool."""
         return [segment.index for segment in self._free]
 
     # ---- inside
@@ -247,7 +247,10 @@ class LocalBufferPool:
         return segment
 
     def _fetch(self) -> MemorySegment | None:
-        """Take one segment ahead of need, if none is free here and the share allows it. The caller holds the lock."""
+        """Take one segment in advance from the global pool, if none is free here and the share allows it.
+
+        The caller holds the lock.
+        """
         if self._free or self._waiting or self.requested >= self.size:
             return None
         segment = self._global.take(self)
@@ -258,8 +261,11 @@ class LocalBufferPool:
         return segment
 
     def _place(self, segment: MemorySegment | None) -> None:
-        """Pass on a segment that the pool owns: beyond its share to the global pool, else to a listener or the free
-        list."""
+        """Pass on a segment that the pool owns.
+
+        If the pool owns more than its share, the segment goes to the global pool. Otherwise it goes to a listener, or
+        to the free list when no listener waits.
+        """
         while segment is not None:
             listener: Listener | None = None
             turned = False
@@ -306,7 +312,7 @@ class LocalBufferPool:
             self._capped -= 1
 
     def validate(self) -> None:
-        """Check the invariants that hold while no call is in progress. Raises AssertionError."""
+        """Raise AssertionError when an invariant does not hold. Call it while no other call is in progress."""
         with self._lock:
             free, in_use = len(self._free), self.in_use
             facts = f"{self.owner}: size {self.size}, requested {self.requested}, free {free}, in use {self._counts}"
@@ -320,7 +326,7 @@ class LocalBufferPool:
             assert not (self._free and self.requested > self.size), f"{facts}: retains free segments beyond its share"
             assert not (self._free and self._listeners), f"{facts}: a listener waits though a segment is free"
             starved = not self._free and self.requested < self.size
-            assert self._waiting or not starved, f"{facts}: may take a segment, but does not wait for one"
+            assert self._waiting or not starved, f"{facts}: the pool may take a segment, but does not wait for one"
 
 
 def _ignore() -> None:

@@ -1,9 +1,9 @@
 """The TaskManager's pool of all segments. It lends them to local pools and, as exclusive buffers, to input channels.
 
 Two locks prevent deadlock, by Flink's rule. The queue lock protects the free segments; every request that a local pool
-cannot serve alone takes it. The factory lock protects the claims and shares. The creation and the release of a pool or
-of exclusive buffers take it, and so do the reports. The order is factory lock, local pool's lock, queue lock. A local
-pool that holds its own lock may take the queue lock, never the factory lock.
+cannot serve alone takes it. The factory lock protects the claims and shares. Creating or releasing a pool or exclusive
+buffers takes it, and so do the reports. Locks are taken in the order factory lock, local pool's lock, queue lock. A
+local pool that holds its own lock may take the queue lock, never the factory lock.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from headgate.memory.segment import MemorySegment, SegmentArena
 
 
 class NetworkBufferPool:
-    """The pool of `total_segments` segments of `segment_size` bytes; it lends the segment that came back first.
+    """The pool of `total_segments` segments of `segment_size` bytes. It lends first the segment that came back first.
 
-    The pool checks each claim when it grants it, so the owner of a local pool or of exclusive buffers always gets the
-    segments promised. Segments that are not promised are lent to the local pools and taken back when recycled.
+    The pool checks each claim when it grants the claim. The owner of a local pool or of exclusive buffers therefore
+    always gets the promised segments. The pool lends the other segments to the local pools, and takes them back when
+    they are recycled.
     """
 
     def __init__(self, total_segments: int, segment_size: int, lock_factory: LockFactory) -> None:
@@ -50,9 +51,9 @@ class NetworkBufferPool:
 
     @property
     def requested_usage(self) -> float:
-        """The segments that all owners could use, as a fraction of all segments.
+        """The segments that all owners together could use, as a fraction of all segments.
 
-        Above 1 the owners compete for the segments beyond their claims.
+        If the fraction is above 1, the owners compete for the segments beyond their claims.
         """
         with self._factory_lock:
             most = sum(min(pool.claim.maximum, self.total_segments) for pool in self._pools)
@@ -70,10 +71,11 @@ class NetworkBufferPool:
         max_overdraft: int = 0,
         guarded: bool = False,
     ) -> LocalBufferPool:
-        """Create a pool with a right to `required` (at least 1) segments, and up to `maximum` while others need fewer.
+        """Create a pool with a right to `required` (at least 1) segments.
 
-        `expected` (default: `required`) is its weight when the excess is shared. Raises InsufficientBuffers when
-        fewer than `required` segments are unpromised. A `guarded` pool also raises it later: see `GuardedPool`.
+        The pool gets up to `maximum` segments while others need fewer. `expected` (default: `required`) is its weight
+        when spare segments are shared. Raises InsufficientBuffers when fewer than `required` segments are unpromised. A
+        `guarded` pool also raises it later: see `GuardedPool`.
         """
         if not 1 <= required <= maximum:
             raise ExchangeError(f"{owner}: a pool needs 1 <= required <= maximum, not {required} and {maximum}")
@@ -96,10 +98,11 @@ class NetworkBufferPool:
         return pool
 
     def request_exclusive(self, count: int, owner: str) -> list[MemorySegment]:
-        """Return `count` segments for `owner` alone, until `recycle_exclusive`. Raises InsufficientBuffers.
+        """Return `count` segments for `owner` alone, until `recycle_exclusive`.
 
-        Local pools may still use segments beyond their share. The error then names them, and a later call succeeds
-        once they are recycled. This cannot happen while no task of this TaskManager runs.
+        Raises InsufficientBuffers when fewer than `count` segments are unpromised. It also raises when local pools
+        still use segments beyond their share. The error then names these pools, and a later call succeeds after they
+        have recycled the segments. This second case needs a running task of this TaskManager.
         """
         with self._factory_lock:
             self._reserve(count, owner)
@@ -161,7 +164,7 @@ class NetworkBufferPool:
     # ---- for local pools only
 
     def take(self, waiter: LocalBufferPool | None) -> MemorySegment | None:
-        """Return a free segment, or None. With None, `waiter` receives one `offer` when a segment comes back."""
+        """Return a free segment, or None. After None, the pool calls `waiter.offer` once when a segment comes back."""
         with self._lock:
             if self._free:
                 return self._free.popleft()
@@ -186,7 +189,7 @@ class NetworkBufferPool:
             self._redistribute()
         self._settle()
 
-    # ---- inside; the first three are called with the factory lock, the next two without any
+    # ---- inside; the callers of the first three methods hold the factory lock, those of the next two hold no lock
 
     def _reserve(self, count: int, owner: str) -> None:
         unpromised = self.total_segments - self._required
@@ -205,7 +208,7 @@ class NetworkBufferPool:
             del self._exclusive[owner]
 
     def _redistribute(self) -> None:
-        """Share out the unpromised segments. It makes no callback: call `_settle` afterwards, without the lock."""
+        """Share out the unpromised segments. It makes no callback: call `_settle` after releasing the lock."""
         self._leaving = [pool for pool in self._leaving if pool.requested]
         sizes = shares(self.total_segments - self._required, [pool.claim for pool in self._pools])
         surplus = [segment for pool, size in zip(self._pools, sizes, strict=True) for segment in pool.resize(size)]
@@ -213,7 +216,7 @@ class NetworkBufferPool:
             self._free.extend(surplus)
 
     def _settle(self) -> None:
-        """Give the segments that a redistribution has freed to the pools that wait or have grown."""
+        """Give the segments that a redistribution has freed to pools that wait for one or whose share has grown."""
         self._serve_waiters()
         with self._factory_lock:
             pools = list(self._pools)
@@ -238,9 +241,9 @@ class NetworkBufferPool:
         return {owner: lent[owner] for owner in sorted(lent) if lent[owner]}
 
     def validate(self) -> None:
-        """Check that no segment is lost or doubled and no claim is broken, while no call is in progress.
+        """Raise AssertionError when a segment is lost or counted twice, or when a claim is broken.
 
-        Raises AssertionError, which names each owner and its segments.
+        Call it while no other call is in progress. The error names each owner and its number of segments.
         """
         with self._factory_lock:
             holders = self._holders()

@@ -1,7 +1,7 @@
-"""Flink's weighted rule that shares spare segments among local pools, as a pure function.
+"""Share spare segments among local pools by Flink's weighted rule, as a pure function.
 
 Every pool has a right to its `required` segments. The remaining segments are lent in proportion to each pool's
-`expected`, never beyond its `maximum`. Segments that one pool cannot take go to the others.
+`weight`, never beyond its `maximum`. Segments that one pool cannot take go to the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PoolClaim:
-    """The limits of one pool, in segments: 0 < required <= maximum. `weight` > 0 is its part of the excess."""
+    """The limits of one pool, in segments: 0 < required <= maximum.
+
+    The pool gets spare segments in proportion to `weight`, which is above 0.
+    """
 
     required: int
     maximum: int
@@ -20,7 +23,7 @@ class PoolClaim:
 
 
 def shares(spare: int, claims: Sequence[PoolClaim]) -> list[int]:
-    """Return the size of each pool when `spare` segments remain beyond the `required` of all pools."""
+    """Return the size of each pool. `spare` segments remain after all pools have got their `required` segments."""
     sizes = [claim.required for claim in claims]
     elastic = [i for i, claim in enumerate(claims) if claim.required < claim.maximum]
     pot = spare + sum(claims[i].required for i in elastic)
@@ -33,7 +36,10 @@ def shares(spare: int, claims: Sequence[PoolClaim]) -> list[int]:
 
 
 def _pass_on(excess: int, sizes: list[int], claims: Sequence[PoolClaim]) -> bool:
-    """Give (`excess` > 0) or take back (`excess` < 0) segments by weight, one round. Returns False without a change."""
+    """Give (`excess` > 0) or take back (`excess` < 0) segments by weight, in one round.
+
+    Returns whether any size has changed.
+    """
     sign = 1 if excess > 0 else -1
     amount = abs(excess)
     limits = [claim.maximum if excess > 0 else claim.required for claim in claims]

@@ -21,7 +21,8 @@ CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
 #: The exceptions that Arrow raises for a value that Python cannot represent.
 _NOT_IN_PYTHON = (pa.ArrowException, OverflowError, ValueError, KeyError)
 
-#: Types for which Arrow itself refuses every value that it would change, once fractions are excluded.
+#: Types for which Arrow raises an error instead of changing a value. Fractions are the exception: `converted` refuses
+#: them.
 _STRICT: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_integer,
     pa.types.is_float64,
@@ -35,7 +36,8 @@ _STRICT: tuple[Callable[[pa.DataType], bool], ...] = (
 
 
 def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
-    """Return the values as an array of this type. Raises one of CONVERSION_ERRORS for a value of another type."""
+    """Return the values as an Arrow array of `data_type`. Raises one of CONVERSION_ERRORS for a value of another
+    type."""
     if pa.types.is_integer(data_type) or pa.types.is_temporal(data_type):
         # pa.array would cut 1.5 to 1 silently.
         for kind in set(map(type, values)):
@@ -50,10 +52,10 @@ def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
-    """Return the column cast to this type. Floats may be rounded to shorter ones.
+    """Return the column cast to `data_type`. A cast to a shorter float type may round.
 
-    Raises one of CONVERSION_ERRORS for a value that the type cannot hold. Arrow's own casts would make 1e300 infinite,
-    drop the time of a timestamp that becomes a date, and round decimals.
+    Raises one of CONVERSION_ERRORS for a value that the type cannot hold. Arrow's own casts do not raise: they make
+    1e300 infinite, drop the time when a timestamp becomes a date, and round decimals.
     """
     result = column.cast(data_type)
     if pa.types.is_floating(data_type) and pa.types.is_floating(column.type):
@@ -80,10 +82,10 @@ def _may_lose(given: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return the rows as dicts of Python values.
+    """Return the rows of a batch, each as a dict of Python values.
 
-    Raises DataError, which names the column, for a value that Python cannot represent: a time after the year 9999, or
-    a time in a zone that this machine does not know.
+    Raises DataError for a value that Python cannot represent: a time after the year 9999, or a time in a zone that this
+    machine does not know. The error names the column.
     """
     try:
         rows: list[dict[str, Any]] = batch.to_pylist()
@@ -95,7 +97,8 @@ def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def python_values(column: pa.Array, name: str) -> list[Any]:
-    """Return the values of one column as `python_rows` does. Errors call the column `name`."""
+    """Return the values of one column as Python values. Raises DataError as `python_rows` does, with `name` for the
+    column."""
     try:
         values: list[Any] = column.to_pylist()
         return values
@@ -107,15 +110,16 @@ def python_values(column: pa.Array, name: str) -> list[Any]:
 
 
 def shown(value: object) -> str:
-    """Return a user's value for an error: at most 200 characters of it, and its type."""
+    """Return a user's value as text for an error: at most 200 characters of its `repr`, and its type."""
     text = repr(value)
     return f"{text if len(text) <= 200 else text[:200] + '...'} ({type(value).__name__})"
 
 
 def is_kept(given: Any, stored: Any) -> bool:
-    """Return whether Arrow stored a given value unchanged.
+    """Return whether Arrow stored the value `given` unchanged, as `stored`.
 
-    Floats may be rounded. Where Arrow reads a value as another kind, such as a number as a time, its reading counts.
+    A rounded float counts as unchanged. A value that Arrow converts to another kind, such as a number to a time, does
+    too.
     """
     if isinstance(given, np.generic | np.ndarray | pa.Scalar):
         given = given.as_py() if isinstance(given, pa.Scalar) else given.tolist()

@@ -1,8 +1,8 @@
-"""Computes the result types of arithmetic on decimals. They are those of Spark SQL.
+"""Computes the result types of arithmetic on decimals, by the rules of Spark SQL.
 
 Source: org.apache.spark.sql.catalyst.expressions, BinaryArithmetic and aggregate.Sum and Average, with the default of
-`spark.sql.decimalOperations.allowPrecisionLoss`. Spark has no decimal256; for it the same rules hold, with 76 digits
-in place of 38.
+`spark.sql.decimalOperations.allowPrecisionLoss`. Spark has no decimal256. Here decimal256 follows the same rules, with
+76 digits instead of 38.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import pyarrow as pa
 
 _MORE_DIGITS_OF_SUM: Final = 10
 _MORE_DIGITS_OF_MEAN: Final = 4
-#: A result with too many digits keeps this many digits behind the point, if it has so many.
+#: A result with too many digits loses digits behind the point, but keeps at least this many of them.
 _LEAST_SCALE: Final = 6
 _MOST_OF_128: Final = 38
 _MOST_OF_256: Final = 76
-#: The most decimal digits of an integer, by its bits.
+#: The most decimal digits that an integer can have, by its width in bits.
 _DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 20}
 
 
 def sum_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a sum of decimals of this type: ten more digits before the point."""
+    """Return the type of a sum of decimals of type `kind`: it has ten more digits before the point."""
     make, most = family(kind)
     return make(min(most, kind.precision + _MORE_DIGITS_OF_SUM), kind.scale)
 
 
 def mean_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a mean of decimals of this type: four more digits behind the point."""
+    """Return the type of a mean of decimals of type `kind`: it has four more digits behind the point."""
     make, most = family(kind)
     more = _MORE_DIGITS_OF_MEAN
     return make(min(most, kind.precision + more), min(most, kind.scale + more))
@@ -39,7 +39,7 @@ def mean_type(kind: pa.DataType) -> pa.DataType:
 def arithmetic_type(kernel: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
     """Return the result type of `add`, `subtract`, `multiply`, `divide` or `remainder` of two decimals.
 
-    A result with too many digits loses digits behind the point, but keeps the first six of them.
+    A result with too many digits loses digits behind the point, but keeps the first six of these digits.
     """
     make, most = family(left, right)
     before, behind = _digits(kernel, left, right)
@@ -50,7 +50,8 @@ def arithmetic_type(kernel: str, left: pa.DataType, right: pa.DataType) -> pa.Da
 
 
 def _digits(kernel: str, left: pa.DataType, right: pa.DataType) -> tuple[int, int]:
-    """Return how many digits an exact result has before and behind the point; for a quotient, how many SQL gives it."""
+    """Return how many digits the result has before and behind the point. For a quotient, this is the number that Spark
+    SQL gives it; for the other operators, the result is exact."""
     left_whole, right_whole = left.precision - left.scale, right.precision - right.scale
     match kernel:
         case "multiply":
@@ -65,8 +66,10 @@ def _digits(kernel: str, left: pa.DataType, right: pa.DataType) -> tuple[int, in
 
 
 def common_decimal(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
-    """Return the decimal type that holds all values of these decimals and integers, to compare them exactly; None if 76
-    digits are too few."""
+    """Return the decimal type in which values of all these decimal and integer types can be compared exactly.
+
+    Returns None if 76 digits are too few.
+    """
     decimals = [as_decimal(kind) for kind in kinds]
     scale = max(kind.scale for kind in decimals)
     precision = scale + max(kind.precision - kind.scale for kind in decimals)
@@ -76,12 +79,12 @@ def common_decimal(kinds: Sequence[pa.DataType]) -> pa.DataType | None:
 
 
 def as_decimal(kind: pa.DataType) -> pa.DataType:
-    """Return the decimal type that Spark uses for an integer type; a decimal type itself."""
+    """Return the decimal type that Spark uses for an integer type. Return a decimal type unchanged."""
     return pa.decimal128(_DIGITS[kind.bit_width], 0) if pa.types.is_integer(kind) else kind
 
 
 def literal_type(value: Decimal) -> pa.DataType:
-    """Return the type of a number as it is written: 1.50 is decimal(3, 2), 0.05 is decimal(2, 2)."""
+    """Return the decimal type of a number as the user wrote it: 1.50 is decimal(3, 2), 0.05 is decimal(2, 2)."""
     _, digits, exponent = value.as_tuple()
     scale = max(0, -int(exponent))
     precision = max(len(digits), scale)
@@ -89,6 +92,7 @@ def literal_type(value: Decimal) -> pa.DataType:
 
 
 def family(*kinds: pa.DataType) -> tuple[Any, int]:
-    """Return the constructor of the decimal type for results of these types, and the most digits of that type."""
+    """Return the constructor of the decimal type for results of operands of these types, and the most digits of this
+    type."""
     wide = any(map(pa.types.is_decimal256, kinds))
     return (pa.decimal256, _MOST_OF_256) if wide else (pa.decimal128, _MOST_OF_128)

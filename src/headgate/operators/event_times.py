@@ -1,4 +1,4 @@
-"""Converts a timestamp column to event times, int64 microseconds since the epoch, and back to the column's type."""
+"""Converts a timestamp column to event times (int64 microseconds since the epoch), and back to the column's type."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from headgate.errors import DataError, PlanError
 from headgate.operators.operator import MAX_TIME, MIN_TIME
 from headgate.records.canonical import Int64s, from_raw_values, raw_values
 
-#: How many microseconds a unit takes; and how many of a unit a microsecond takes.
+#: How many microseconds one unit has (first table), and how many units one microsecond has (second table).
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _PER_MICROSECOND = {"us": 1, "ns": 1_000}
 
 
 def check_time_column(column: str, schema: pa.Schema) -> pa.DataType:
-    """Return the type of the event-time column. Raises PlanError unless the column exists once and is a timestamp."""
+    """Return the type of the event-time column. Raises PlanError if it does not exist once, or is not a timestamp."""
     if schema.get_field_index(column) < 0:
-        raise PlanError(f"event-time column {column!r} is not there once; there are: {', '.join(schema.names)}")
+        raise PlanError(f"there must be one event-time column {column!r}; the columns are: {', '.join(schema.names)}")
     kind = schema.field(column).type
     if not pa.types.is_timestamp(kind):
         raise PlanError(f"event-time column {column!r} is {kind}, and event time must be a timestamp; cast it first")
@@ -25,7 +25,8 @@ def check_time_column(column: str, schema: pa.Schema) -> pa.DataType:
 
 
 def event_times(column: pa.Array, name: str, offset: int) -> Int64s:
-    """Return the event time of each row: microseconds, rounded down, plus `offset`. The values at nulls are arbitrary.
+    """Return the event time of each row in microseconds, rounded down, plus `offset`. A null row gets an arbitrary
+    value.
 
     Raises DataError for a time that does not fit into int64.
     """
@@ -40,7 +41,7 @@ def event_times(column: pa.Array, name: str, offset: int) -> Int64s:
         for extreme in (int(times.min()), int(times.max())):
             if not MIN_TIME < extreme * factor + offset < MAX_TIME:
                 raise DataError(
-                    f"event time {extreme} {unit} in column {name!r} is beyond what 64 bits of microseconds hold; "
+                    f"event time {extreme} {unit} in column {name!r} is too far from 1970 for 64-bit microseconds; "
                     "filter such rows out"
                 )
         times = times * factor + offset
@@ -48,17 +49,18 @@ def event_times(column: pa.Array, name: str, offset: int) -> Int64s:
 
 
 def unit_of(kind: pa.DataType) -> int:
-    """Return how many microseconds one step of this timestamp type takes; 1 for nanoseconds, too."""
+    """Return how many microseconds one unit of the timestamp type `kind` has. For nanoseconds, return 1."""
     return _MICROSECONDS.get(kind.unit, 1)
 
 
 def time_range(kind: pa.DataType) -> tuple[int, int]:
-    """Return the least and the greatest microsecond that this timestamp type can hold."""
+    """Return the least and the greatest time, in microseconds, that the timestamp type `kind` can hold."""
     per = _PER_MICROSECOND.get(kind.unit, 1)
     return MIN_TIME // per + 1, MAX_TIME // per
 
 
 def as_timestamps(times: Int64s, kind: pa.DataType) -> pa.Array:
-    """Return microseconds as a column of this type. They must be within `time_range`, and whole steps of the type."""
+    """Return times in microseconds as a column of type `kind`. Each time must be in `time_range` and a multiple of
+    `unit_of`."""
     times = times // unit_of(kind) * _PER_MICROSECOND.get(kind.unit, 1)
     return from_raw_values(times, None, kind)

@@ -1,6 +1,7 @@
-"""`Lookup`: an operator that adds columns of a dimension table's row with the same key to each row.
+"""`Lookup`: an operator that finds each row's key in a dimension table, and adds columns of the matching table row.
 
-The operator indexes the table's keys once, when it opens. A batch then costs one probe, and one `take` per column.
+The operator indexes the table's keys once, when it opens. Each batch then costs one lookup in this index, and one Arrow
+`take` per added column.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headgate.state.keys import KeyTable
 
 @dataclass(frozen=True, slots=True)
 class _Join:
-    """A checked join: the key columns, the table's columns to add, and the result's schema."""
+    """A checked join: the key columns, the table's columns that the join adds, and the result's schema."""
 
     on: tuple[str, ...]
     added: tuple[str, ...]
@@ -39,18 +40,21 @@ def lookup_schema(
     suffix: str | None,
     input_schema: pa.Schema,
 ) -> pa.Schema:
-    """Return the result schema of a `Lookup` with these arguments: the input's columns, then the table's.
+    """Return the result schema of a `Lookup` with these arguments: the input's columns, then the table's columns.
 
-    Raises PlanError for unknown, clashing or incomparable columns, and SourceError for an unreadable file.
+    Raises PlanError for a column that is unknown, has a name that exists already, or cannot be compared with the
+    stream's. Raises SourceError for an unreadable file.
     """
     return _checked(lookup_source(table), on, how=how, columns=columns, suffix=suffix, stream=input_schema).schema
 
 
 class Lookup(Operator):
-    """The operator of an equi-join of the stream with a table whose keys are unique. A null key matches nothing.
+    """The operator that joins the stream with a table by equal keys. The table's keys are unique; a null key matches
+    nothing.
 
-    `how="left"` keeps rows without a match, with nulls in the table's columns; `how="inner"` drops them. The arguments
-    are those of `lookup_schema`. `table` should be what `lookup_source` returned on the driver.
+    `how="left"` keeps rows without a match, with nulls in the table's columns. `how="inner"` drops rows without a
+    match. The arguments are the same as in `lookup_schema`. `table` should be the result of `lookup_source` on the
+    driver.
     """
 
     def __init__(
@@ -88,7 +92,7 @@ class Lookup(Operator):
         columns = [_array(table, name) for name in self._join.added]
         if matchable is not None:
             columns = [column.filter(matchable) for column in columns]
-        # The columns are sorted by slot, so a row's slot is also the row to take.
+        # This sorts the columns by slot: the number of a slot is then also the number of its table row.
         self._columns = [column.take(as_arrow(order)) for column in columns]
         self._index = index
 
@@ -161,7 +165,8 @@ def _check_comparable(name: str, stream: pa.DataType, table: pa.DataType) -> Non
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Return whether equal values of these types have equal key words. A difference in width does not matter."""
+    """Return whether equal values of both types are equal as keys. A difference in width, such as int32 and int64, is
+    no problem."""
     kinds = {kind_of(left), kind_of(right)}
     if kinds == {"integer"}:
         pair = (left, right)
@@ -210,7 +215,7 @@ def _array(table: pa.Table, name: str) -> pa.Array:
 
 
 def _without_nulls(keys: Sequence[pa.Array]) -> pa.BooleanArray | None:
-    """Return which rows have no null in their key, or None if no key has a null."""
+    """Return a mask of the rows whose key has no null, or None if no key has a null."""
     masks = [mask for mask in map(null_mask, keys) if mask is not None]
     if not masks:
         return None
@@ -222,4 +227,4 @@ def _duplicate(source: str, on: tuple[str, ...], keys: list[pa.Array], slots: In
     """Return the error message for the first key that occurs twice."""
     row = int(np.flatnonzero(np.bincount(slots)[slots] > 1)[0])
     shown = ", ".join(f"{name}={key[row].as_py()!r}" for name, key in zip(on, keys, strict=True))
-    return f"{source}: the key {shown} is there more than once; keys of a lookup table must be unique"
+    return f"{source}: the key {shown} occurs more than once; keys of a lookup table must be unique"

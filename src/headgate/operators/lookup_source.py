@@ -1,6 +1,6 @@
 """Loads dimension tables from a pyarrow Table, a file, or any other `TableSource`.
 
-The driver knows the schema before the job runs. Each subtask loads the rows.
+The driver reads the table's schema before the job runs. Each subtask loads the table's rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.errors import PlanError, SourceError
 
 @runtime_checkable
 class TableSource(Protocol):
-    """A picklable source of a dimension table, with its schema. `str()` of it names the table in errors."""
+    """A picklable source of a dimension table, with the table's schema. `str(source)` names the table in errors."""
 
     @property
     def schema(self) -> pa.Schema: ...
@@ -28,7 +28,7 @@ class TableSource(Protocol):
 
 @dataclass(frozen=True)
 class InMemoryTable:
-    """A table in memory, which travels with the job."""
+    """A table in memory, which the driver sends to the tasks with the job."""
 
     table: pa.Table
 
@@ -45,13 +45,14 @@ class InMemoryTable:
 
 @dataclass(frozen=True)
 class TableFile:
-    """A parquet or CSV file (with a header; types are inferred), at an absolute path that every subtask can read."""
+    """A parquet or CSV file at an absolute path that every subtask can read. A CSV file has a header; its types are
+    inferred."""
 
     path: Path
     schema: pa.Schema
 
     def __call__(self) -> pa.Table:
-        """Read the file. Raises SourceError when it is missing, or its columns have changed since the job was
+        """Read the file. Raises SourceError if the file is missing, or if its columns changed after the job was
         planned."""
         table = _read(self.path)
         if not table.schema.equals(self.schema):
@@ -68,7 +69,7 @@ def lookup_source(table: object) -> TableSource:
     """Return a picklable source for the dimension table that a user passed. Relative paths start at the driver's
     working directory.
 
-    Raises SourceError for a file that is missing or unreadable, and PlanError for an object that is no table.
+    Raises SourceError for a file that is missing or unreadable, and PlanError for an object that is not a table.
     """
     if isinstance(table, pa.Table):
         return InMemoryTable(table)

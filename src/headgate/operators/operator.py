@@ -1,7 +1,9 @@
-"""`Operator`: the base of all operators. An instance belongs to one subtask; its task thread passes it batches.
+"""`Operator`: the base class of all operators. An instance belongs to one subtask, whose task thread calls it with
+batches.
 
-An operator does no I/O, starts no thread, and runs on one thread only. It emits its results to `self.output`. This is
-the next operator of the chain (a direct call), or a RecordWriter; the operator does not know which.
+An operator does no I/O, starts no thread, and runs on one thread only. It emits its results to `self.output`. This
+output is the next operator of the chain (a direct call), or a RecordWriter. The operator does not know which of the two
+it is.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class Output(Protocol):
         """Announce that no row before `time` (microseconds since the epoch) follows, except late ones."""
 
     def emit_status(self, active: bool) -> None:
-        """Announce whether the stream is active. An idle stream does not hold back its readers' watermarks."""
+        """Announce whether the stream is active. An idle stream does not hold back the watermarks of the operators that
+        read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +58,19 @@ class OperatorContext:
     operator: str
     subtask: int
     parallelism: int
-    #: How many key groups the operator has. A key's group is `key_groups(key_hash(columns), max_parallelism)`.
+    #: How many key groups the operator has. The group of a key is `key_groups(key_hash(columns), max_parallelism)`.
     max_parallelism: int = 128
 
 
 class Operator:
-    """The base of all operators, which passes everything on. A subclass overrides at least `process`.
+    """The base class of all operators. It forwards watermarks and status changes. A subclass overrides at least
+    `process`.
 
-    The counters are plain integers, which other threads read.
+    The counters are plain integers. Other threads read them.
     """
 
     output: Output
-    #: Side outputs by tag: those that are read. Rows for others are dropped.
+    #: The side outputs that the job reads, by tag. Rows for any other tag are dropped.
     sides: Mapping[str, Output] = MappingProxyType({})
     context: OperatorContext
 
@@ -84,45 +88,48 @@ class Operator:
         self.emit(batch)
 
     def process_watermark(self, time: int) -> None:
-        """Process a watermark: event time has reached `time`. The default passes it on."""
+        """Process a watermark: event time has reached `time`. The default sends the watermark to the output."""
         self.output.emit_watermark(time)
 
     def process_status(self, active: bool) -> None:
-        """Process a change of the input's status. The default passes it on."""
+        """Process a change of the input's status, active or idle. The default sends the status to the output."""
         self.output.emit_status(active)
 
     def end_input(self) -> None:
-        """Emit the last results: the bounded input has ended. The watermark MAX_TIME came before."""
+        """Emit the last results, because the bounded input has ended. The task has already sent the watermark
+        MAX_TIME."""
 
     def next_time(self) -> int | None:
-        """Return when `on_processing_time` has work to do, in microseconds of the clock; None for never."""
+        """Return the time, in microseconds of the clock, at which `on_processing_time` has work to do. None means
+        never."""
         return None
 
     def on_processing_time(self) -> None:
-        """Do the work that is due by the clock. The task calls this between two batches, at `next_time` or soon
+        """Do the work that is due by the clock. The task calls this method between two batches, at `next_time` or soon
         after."""
 
     def snapshot(self) -> Snapshot | None:
-        """Return a copy of the state; None for an operator without state. The task calls this between two batches."""
+        """Return a copy of the state, or None for an operator without state. The task calls this method between two
+        batches."""
         return None
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Note that the former subtasks with these key groups had ended before the checkpoint.
+        """Note that the subtasks that held these key groups had already ended at the checkpoint.
 
-        They had emitted their results, and left no snapshot. The task calls this before `restore`; if all former
-        subtasks had ended, it does not call `restore`.
+        These subtasks had emitted their results, and left no snapshot. The task calls this method before `restore`. If
+        all subtasks had ended, the task does not call `restore`.
         """
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
-        """Resume from the snapshots of the former subtasks, whose tables have the rows of this subtask's key groups
-        only.
+        """Resume from the snapshots that the subtasks took at the checkpoint.
 
-        The task calls this after `open` and before the first batch. Raises CheckpointError for another operator's
-        state.
+        The tables of the snapshots hold only rows of this subtask's key groups. The task calls this method after `open`
+        and before the first batch. Raises CheckpointError for another operator's state.
         """
 
     def close(self) -> None:
-        """Free what `open` took. The task also calls this after a failure or a cancel, perhaps without `open`."""
+        """Free what `open` allocated. The task calls this method after a failure or a cancel too, even if it never
+        called `open`."""
 
     def state_keys(self) -> int:
         """Return the number of keys in the state."""
@@ -133,36 +140,37 @@ class Operator:
         return 0
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        """Count a batch and send it to the output. Empty batches stop here, so no receiver has to expect them."""
+        """Count a batch and send it to the output. An empty batch is dropped, so receivers never see one."""
         if batch.num_rows:
             self.rows_out += batch.num_rows
             self.output.emit(batch)
 
     def emit_side(self, tag: str, batch: pa.RecordBatch) -> None:
-        """Send a batch to a side output, if it is read."""
+        """Send a batch to a side output. If the job does not read this side output, drop the batch."""
         if tag in self.sides and batch.num_rows:
             self.sides[tag].emit(batch)
 
 
-#: A function that makes one subtask's operator. It is picklable, since it travels to the task: a `functools.partial`
-#: of a class.
+#: A function that makes the operator of one subtask, such as a `functools.partial` of a class. The function is
+#: picklable, because the driver sends it to the task.
 OperatorFactory = Callable[[], Operator]
 
 
 def check_function(call: str, function: object) -> None:
-    """Raise PlanError, which names the user's call, unless `function` is callable."""
+    """Raise PlanError if `function` is not callable. The error names the user's call."""
     if not callable(function):
         raise PlanError(f"{call}: the first argument must be a function, not {function!r}")
 
 
 def call_user(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a user's function. Its exception becomes a UserFunctionError, which holds the traceback as text."""
+    """Call a user's function. If it raises, raise a UserFunctionError that holds the traceback as text."""
     with UserCode(function):
         return function(*arguments)
 
 
 class UserCode:
-    """A context manager around a user's function: an exception becomes a UserFunctionError, except Headgate's own."""
+    """A context manager around a user's function. It turns an exception into a UserFunctionError, except Headgate's own
+    errors."""
 
     __slots__ = ("_function", "_process")
 
@@ -175,8 +183,9 @@ class UserCode:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if os.getpid() != self._process:
             _end_child(self._function)
-        # BaseExceptions count, too: sys.exit() in the function, and asyncio's CancelledError. Two kinds pass: an
-        # interrupt, and a HeadgateError. A JobCancelled in the function is of another job, so it does not pass.
+        # A BaseException also becomes a UserFunctionError: a sys.exit() in the function, or asyncio's CancelledError.
+        # Two kinds stay as they are: a KeyboardInterrupt, and a HeadgateError. A JobCancelled that the function raises
+        # belongs to another job, so it becomes a UserFunctionError too.
         is_ours = isinstance(error, HeadgateError) and not isinstance(error, JobCancelled)
         if error is not None and not is_ours and not isinstance(error, KeyboardInterrupt):
             text = "".join(traceback.format_exception(type(error), error, _user_traceback(error))).rstrip()
@@ -185,15 +194,15 @@ class UserCode:
 
 
 def _end_child(function: Callable[..., Any]) -> Never:
-    """End this process, the child of a fork in a user's function. Else it would run on as a second task with the same
-    connections."""
+    """End this process, which is the child of a fork in a user's function. Otherwise the child would continue as a
+    second task with the same connections."""
     text = f"headgate: {function_name(function)} forked this process, and the child returned from it; it ends here\n"
     os.write(2, text.encode(errors="replace"))
     os._exit(1)
 
 
 def _message(error: BaseException) -> str:
-    """Return the message of a user's exception. Its `__str__` is the user's code, too, and may fail."""
+    """Return the message of a user's exception. The exception's `__str__` is user code too, and may fail."""
     try:
         return str(error)
     except Exception as failure:
@@ -201,7 +210,7 @@ def _message(error: BaseException) -> str:
 
 
 def function_name(function: Callable[..., Any]) -> str:
-    """Return the name of a user's function for errors."""
+    """Return the name of a user's function, as errors show it."""
     return str(getattr(function, "__qualname__", None) or repr(function))
 
 
@@ -209,7 +218,7 @@ _PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
 def _user_traceback(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the user's first frame on. Headgate's own frames before it would only distract."""
+    """Return the traceback without Headgate's own frames at its beginning, which do not help the user."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE):
         trace = trace.tb_next

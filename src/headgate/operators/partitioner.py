@@ -1,4 +1,4 @@
-"""`UserPartitioner`: distributes rows to channels by a user's function of a batch, and checks what it returns."""
+"""`UserPartitioner`: distributes rows to channels by a user's function, and checks the function's result."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from headgate.operators.rows import visible
 
 
 class UserPartitioner:
-    """A channel selector that calls a user's function.
+    """A channel selector that calls a user's function to choose the channel of each row.
 
     `function(batch, channels)` returns the channel of each row, 0 to `channels` - 1: a NumPy array of integers, or an
-    Arrow array without nulls. Errors of the function are UserFunctionErrors, which name the operator that sends.
+    Arrow array without nulls. If the function fails, `select` raises a UserFunctionError, which names the sending
+    operator.
     """
 
     splits = True
@@ -38,8 +39,10 @@ class UserPartitioner:
             raise
 
     def _checked(self, result: object, rows: int) -> np.ndarray[Any, Any]:
-        """Return the function's result in the smallest type for channel numbers. Raises UserFunctionError for a wrong
-        result."""
+        """Return the function's result as an array of the smallest integer type for channel numbers.
+
+        Raises UserFunctionError for a wrong result.
+        """
         name = f"partition_by: {function_name(self._function)}"
         if isinstance(result, (pa.Array, pa.ChunkedArray)) and pa.types.is_integer(result.type):
             if result.null_count:

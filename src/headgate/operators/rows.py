@@ -1,7 +1,8 @@
-"""Operators without state: filter, select and with_columns, and users' functions on batches or, far slower, on rows.
+"""Operators without state: filter, select, with_columns, and users' functions on batches or on rows.
 
-A batch may have a hidden column with the rows' event time, which users' functions never see. Here are also the
-functions that prepare a plan on the driver: they compile predicates and columns, and compute the result's schema.
+Functions on rows are far slower than functions on batches. A batch may have a hidden column with the event time of each
+row; users' functions never see this column. This file also has functions that the driver calls to prepare a plan: they
+compile predicates and columns, and compute the result's schema.
 """
 
 from __future__ import annotations
@@ -21,24 +22,25 @@ from headgate.operators.side_output import SideOutput, side_schema
 from headgate.operators.sql.expressions import HIDDEN_COLUMN, Expression, column_expression, compile_expression
 from headgate.operators.sql.sql_parser import unknown_column
 
-#: How many rows FlatMapRows collects, about, before it emits them as a batch.
+#: About how many rows FlatMapRows collects before it emits them as a batch.
 ROWS_PER_BATCH = 8192
 #: A compiled SQL string, an Arrow expression, or a function from a batch to a boolean array.
 Predicate: TypeAlias = Union[Expression, pc.Expression, Callable[[pa.RecordBatch], Any]]  # noqa: UP007 - untyped pc
-#: The columns of a result, their names and how to compute them.
+#: The columns of a result: the name of each column, and the expression that computes it.
 Columns = tuple[tuple[str, Expression], ...]
 
 
 def visible(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch without the hidden column, as users see it."""
+    """Return the batch as users see it, without the hidden column."""
     index = batch.schema.get_field_index(HIDDEN_COLUMN)
     return batch if index < 0 else batch.remove_column(index)
 
 
 def filter_predicate(condition: object, schema: pa.Schema, rows: bool = False) -> Predicate:
-    """Return the checked predicate for the condition that a user passed to `filter`; a SQL string is compiled.
+    """Check the condition that a user passed to `filter`, and return it as a predicate. A SQL string is compiled.
 
-    With `rows` it must be a function. The driver calls this. Raises PlanError.
+    If `rows` is true, the condition must be a function. The driver calls this function. Raises PlanError for a wrong
+    condition.
     """
     if rows and not callable(condition):
         raise PlanError(f"filter: rows=True is for a function of a row, not for {condition!r}; leave it out")
@@ -72,24 +74,25 @@ def select_expressions(schema: pa.Schema, /, *columns: str, **named: str) -> Col
         if not isinstance(name, str):
             raise PlanError(f"select: columns are named by strings, not by {name!r}")
         if name in chosen:
-            raise PlanError(f"select: column {name!r} is there twice")
+            raise PlanError(f"select: column {name!r} occurs twice")
         if name not in schema.names:
             if name == "*":
-                raise PlanError('select: "*" is no column; with_columns(total="a + b") keeps all of them')
+                raise PlanError('select: "*" is not a column; with_columns(total="a + b") keeps all of them')
             shown = unknown_column(name, [column for column in schema.names if column != HIDDEN_COLUMN])
             raise PlanError(f'select: {shown}; an expression needs a name: select(total="a + b")')
         chosen[name] = column_expression(name, schema)
     for name, text in named.items():
         if name in chosen:
-            raise PlanError(f"select: column {name!r} is there twice")
+            raise PlanError(f"select: column {name!r} occurs twice")
         chosen[name] = _compiled(f"select: {name}", text, schema)
     return tuple(chosen.items())
 
 
 def with_columns_expressions(schema: pa.Schema, /, **named: str) -> Columns:
-    """Return the result columns of `with_columns`: those of `schema`, replaced where named again, then the new ones.
+    """Return the result columns of `with_columns`: the columns of `schema`, then the new columns.
 
-    Every expression reads the input's columns, not the replaced ones. Raises PlanError.
+    A new column that has the name of an input column replaces it, in its place. Every expression reads the input's
+    columns, not their replacements. Raises PlanError for a wrong expression.
     """
     chosen = {name: column_expression(name, schema) for name in schema.names}
     new = {name: _compiled(f"with_columns: {name}", text, schema) for name, text in named.items()}
@@ -109,7 +112,7 @@ def result_schema(columns: Columns) -> pa.Schema:
 
 
 class Filter(Operator):
-    """The operator that keeps the rows for which a predicate is true; null is not true."""
+    """The operator that keeps the rows for which a predicate is true. Null counts as false."""
 
     def __init__(self, predicate: Predicate, schema: pa.Schema) -> None:
         super().__init__()
@@ -141,8 +144,10 @@ class Filter(Operator):
 
 
 class FilterRows(Filter):
-    """A filter whose predicate takes one row as a dict and returns True, False or None. It makes a Python call per
-    row."""
+    """A filter whose predicate takes one row as a dict and returns True, False or None.
+
+    The filter makes one Python call per row, so it is far slower than a filter on batches.
+    """
 
     def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         function = self._predicate
@@ -151,7 +156,7 @@ class FilterRows(Filter):
 
 
 class Project(Operator):
-    """The operator that computes each column of the result by an expression."""
+    """The operator that computes each column of its result with an expression."""
 
     def __init__(self, columns: Columns, schema: pa.Schema) -> None:
         super().__init__()
@@ -164,8 +169,10 @@ class Project(Operator):
 
 
 class FunctionOperator(Operator):
-    """The base of operators that call a user's function. What it returns may be, or contain, SideOutputs with declared
-    tags."""
+    """The base class of operators that call a user's function.
+
+    The function may return SideOutputs with declared tags, alone or among its other results.
+    """
 
     def __init__(
         self, function: Callable[..., Any], schema: pa.Schema, sides: Mapping[str, pa.Schema] | None = None
@@ -177,7 +184,8 @@ class FunctionOperator(Operator):
 
 
 class MapBatches(FunctionOperator):
-    """The operator of a function that takes a RecordBatch, and returns one, a list of them, or None for no rows."""
+    """The operator of a function that takes a RecordBatch, and returns a RecordBatch, a list of RecordBatches, or
+    None."""
 
     def process(self, batch: pa.RecordBatch) -> None:
         result = call_user(self._function, visible(batch))
@@ -192,8 +200,10 @@ class MapBatches(FunctionOperator):
 
 
 class MapRows(FunctionOperator):
-    """The operator of a function that takes a row as a dict and returns one. It makes a Python call per row: use
-    MapBatches where speed counts."""
+    """The operator of a function that takes one row as a dict, and returns one row as a dict.
+
+    It makes one Python call per row: use MapBatches where speed counts.
+    """
 
     def process(self, batch: pa.RecordBatch) -> None:
         self._emit_rows([call_user(self._function, row) for row in python_rows(visible(batch))])
@@ -213,8 +223,10 @@ class MapRows(FunctionOperator):
 
 
 class FlatMapRows(MapRows):
-    """The operator of a function that takes a row as a dict and returns an iterable of rows. It makes a Python call per
-    row, as MapRows does."""
+    """The operator of a function that takes one row as a dict, and returns an iterable of rows.
+
+    It makes one Python call per row, as MapRows does.
+    """
 
     def process(self, batch: pa.RecordBatch) -> None:
         rows: list[object] = []
@@ -226,7 +238,7 @@ class FlatMapRows(MapRows):
         self._emit_rows(rows)
 
     def _expand(self, row: Row) -> list[object]:
-        with UserCode(self._function):  # a generator runs while the list is made
+        with UserCode(self._function):  # a generator's code runs in list()
             result: object = self._function(row)
             if isinstance(result, Iterable) and not isinstance(result, dict | str):
                 return list(result)

@@ -1,7 +1,7 @@
-"""Checks what users' functions return. Nothing is cast or filled in silently.
+"""Checks the results of users' functions. No value is cast or filled in silently.
 
-The one exception: dictionary columns become plain columns of their values, as everywhere in a stream. All errors are
-UserFunctionErrors.
+There is one exception: a dictionary column becomes a plain column of its values, as everywhere in a stream. All errors
+are UserFunctionErrors.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Function = Callable[..., Any]
 Row = dict[str, Any]
 
 
-#: The hint for a user whose predicate takes the batch for a row.
+#: The hint for a user who wrote a predicate on rows where a predicate on batches is needed.
 ONE_ROW = "filter gives its function a RecordBatch; for a function of one row, as a dict, write filter(fn, rows=True)"
 
 
 def row_mask(function: Function, results: Sequence[object]) -> pa.BooleanArray:
-    """Return the mask of a batch, from the results of a predicate on its rows."""
+    """Return the mask of a batch, made from the predicate's result for each row."""
     for result in results:
         if result is not None and not isinstance(result, (bool, np.bool_)):
             must = "must return True, False or None for a row"
@@ -35,7 +35,7 @@ def row_mask(function: Function, results: Sequence[object]) -> pa.BooleanArray:
 
 
 def checked_mask(function: Function, result: object, rows: int) -> pa.BooleanArray:
-    """Return the mask that a predicate returned for a batch of `rows` rows, if it is one."""
+    """Check that `result`, which a predicate returned for a batch of `rows` rows, is a mask, and return it."""
     name = function_name(function)
     if isinstance(result, np.ndarray) and result.dtype == np.bool_ and result.ndim == 1:
         result = pa.array(result)
@@ -52,7 +52,7 @@ def checked_mask(function: Function, result: object, rows: int) -> pa.BooleanArr
 
 
 def checked_batch(function: Function, result: object, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch that a function on batches returned, with the fields of the declared schema."""
+    """Check the batch that a function on batches returned, and return it with the fields of the declared schema."""
     name = function_name(function)
     if not isinstance(result, pa.RecordBatch):
         must = "a pyarrow RecordBatch, a list of them or None"
@@ -73,11 +73,11 @@ def checked_batch(function: Function, result: object, schema: pa.Schema) -> pa.R
 def _difference(expected: pa.Schema, got: pa.Schema) -> str:
     names = got.names
     twice = next((name for name in names if names.count(name) > 1), None)
-    return describe_difference(expected, got) if twice is None else f"column {twice} is there twice"
+    return describe_difference(expected, got) if twice is None else f"column {twice} occurs twice"
 
 
 def batch_of_rows(function: Function, rows: Sequence[object], schema: pa.Schema) -> pa.RecordBatch:
-    """Return the rows that a function on rows returned, as a batch of the declared schema."""
+    """Check the rows that a function on rows returned, and return them as one batch of the declared schema."""
     name = function_name(function)
     names = set(schema.names)
     checked = [_checked_row(name, row, names) for row in rows]
@@ -117,5 +117,5 @@ def _fits(value: object, data_type: pa.DataType) -> bool:
 def _declared(name: str, columns: list[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     for field, column in zip(schema, columns, strict=True):
         if not field.nullable and column.null_count:
-            raise UserFunctionError(f"{name} returned nulls in column {field.name}, which schema= declares not null")
+            raise UserFunctionError(f"{name} returned nulls in column {field.name}, which schema= declares as not null")
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,4 +1,4 @@
-"""Side outputs: a user's function sends rows to a tag instead of its result. Each tag is declared with a schema."""
+"""Side outputs: extra outputs of a user's function, each with a tag. The user declares a schema for each tag."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headgate.operators.operator import function_name
 class SideOutput:
     """Rows that a function returns for `stream.side_output(tag)` instead of the stream itself.
 
-    `rows` is a RecordBatch in `map_batches`, and one row as a dict in `map` and `flat_map`. They have the schema that
-    `side_outputs={tag: schema}` declares.
+    `rows` is a RecordBatch in `map_batches`, and one row as a dict in `map` and `flat_map`. `side_outputs={tag:
+    schema}` declares the schema of `rows`.
 
     >>> import headgate as hg
     >>> hg.SideOutput("refused", {"order": 7})
@@ -29,7 +29,7 @@ class SideOutput:
 
 
 def side_schema(function: Callable[..., Any], part: SideOutput, declared: Mapping[str, pa.Schema]) -> pa.Schema:
-    """Return the schema that is declared for the tag of `part`. Raises UserFunctionError for an undeclared tag."""
+    """Return the declared schema of the tag of `part`. Raises UserFunctionError for an undeclared tag."""
     if part.tag not in declared:
         known = f"; declared are {', '.join(map(repr, declared))}" if declared else ""
         raise UserFunctionError(

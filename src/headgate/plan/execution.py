@@ -1,6 +1,6 @@
-"""The execution graph: which subtask runs in which TaskManager, and which channels join subtasks.
+"""The execution graph: the TaskManager of each subtask, and the channels between subtasks.
 
-It is pure arithmetic on the job graph, so each TaskManager computes its own part from the same plan.
+It follows from the job graph by pure arithmetic. Each TaskManager therefore computes its own part from the same plan.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """A channel from a producer subtask to a consumer subtask, which reads `subpartition` of the producer's result."""
+    """A channel from a producer subtask to a consumer subtask. The consumer reads `subpartition` of the producer's
+    result."""
 
     producer: int
     subpartition: int
@@ -21,17 +22,17 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionPlan:
-    """A job graph on a number of TaskManagers.
+    """The execution of a job graph on a number of TaskManagers.
 
-    Subtasks i of all vertices share slot i. The TaskManagers get slots in turn, so that a vertex with few subtasks also
-    runs in several TaskManagers.
+    The subtasks with number i of all vertices share slot i. The TaskManagers get the slots in turn. Even a vertex with
+    few subtasks therefore runs in several TaskManagers.
     """
 
     job: JobGraph
     taskmanagers: int
 
     def place(self, subtask: int) -> int:
-        """Return the TaskManager of a subtask. Both are numbers from 0."""
+        """Return the number of the TaskManager in which a subtask runs. Subtasks and TaskManagers count from 0."""
         return subtask % self.taskmanagers
 
     def subtasks(self, taskmanager: int) -> Iterator[tuple[JobVertex, int]]:
@@ -41,8 +42,10 @@ class ExecutionPlan:
                 yield vertex, subtask
 
     def consumers(self, edge: JobEdge, producer: int) -> range:
-        """Return the consumer subtasks to which one producer subtask of an edge has a channel, in the order of its
-        subpartitions."""
+        """Return the consumer subtasks to which one producer subtask of an edge has a channel.
+
+        They are in the order of the producer's subpartitions.
+        """
         producers, consumers = self._ends(edge)
         return neighbours(producer, producers, consumers) if _is_pointwise(edge) else range(consumers)
 
@@ -57,10 +60,11 @@ class ExecutionPlan:
 
 
 def neighbours(subtask: int, subtasks: int, others: int) -> range:
-    """Return the subtasks at the other end of a pointwise edge that are joined with one subtask at this end.
+    """Return the subtasks at the other end of a pointwise edge that have a channel with one subtask at this end.
 
-    This end has `subtasks`, the other `others`. If the other end has more, each subtask here gets an even share of
-    them; if it has fewer, each gets one. Both ends compute the same pairs (Flink: EdgeManagerBuildUtil).
+    This end has `subtasks` subtasks, and the other end has `others`. If the other end has more, each subtask at this
+    end gets an even share of them. If the other end has fewer, each subtask at this end gets one. Both ends compute the
+    same pairs (Flink: EdgeManagerBuildUtil).
 
     >>> [list(neighbours(subtask, 2, 4)) for subtask in range(2)]
     [[0, 1], [2, 3]]

@@ -1,4 +1,4 @@
-"""The stream graph: the user's pipeline as plain, frozen data."""
+"""The stream graph: the user's pipeline as plain, immutable data."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from headgate.operators.operator import OperatorFactory
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """The column of the rows' event time, and what to add to its values, in microseconds.
+    """The event-time column of rows, and the offset to add to its values, in microseconds.
 
-    After a window the column is `window_end` and the offset -1, since the event time of a row is the last microsecond
-    of its window.
+    After a window, the column is `window_end` and the offset is -1: the event time of a row is the last microsecond of
+    its window.
     """
 
     column: str
@@ -28,7 +28,7 @@ class EventTime:
 class WatermarkSpec:
     """The rule for a source's watermarks: the largest time in a split so far, minus `out_of_orderness`.
 
-    `out_of_orderness` is in microseconds, `idle_timeout` in seconds.
+    `out_of_orderness` is in microseconds; `idle_timeout` is in seconds.
     """
 
     column: str
@@ -39,12 +39,12 @@ class WatermarkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """How an edge distributes rows to the subtasks below it."""
+    """The rule by which an edge distributes rows to the subtasks below it."""
 
     kind: Literal[
         "forward", "rebalance", "load_aware", "rescale", "shuffle", "broadcast", "to_one", "key_group", "custom"
     ]
-    #: The key columns of a key-group exchange. Without columns there is one global key.
+    #: The key columns of a key-group exchange. Without columns, there is one global key.
     keys: tuple[str, ...] = ()
     #: The user's function of a custom exchange. It gets a batch and the number of channels, and returns the channel of
     #: each row.
@@ -62,7 +62,7 @@ TO_ONE = Partitioning("to_one")
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An input of the node that holds the edge: the rows of node `source`, or of its side output `tag`."""
+    """An input of the node that holds the edge: the rows of node `source`, or the rows of its side output `tag`."""
 
     source: int
     partitioning: Partitioning
@@ -71,7 +71,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A side output of a node: rows beside its main output."""
+    """A side output of a node: an additional output beside the main output."""
 
     schema: pa.Schema
     event_time: EventTime | None = None
@@ -95,25 +95,25 @@ class Node:
     sides: Mapping[str, Side] = field(default_factory=dict)
     chaining: bool = True
     uid: str | None = None
-    #: Facts for reports, for example {"kind": "window", "bound": "out_of_orderness=5 s, allowed_lateness=0 s"}. Under
-    #: "decimal_sums" are the columns that are sums or means of decimals.
+    #: Facts for reports, for example {"kind": "window", "bound": "out_of_orderness=5 s, allowed_lateness=0 s"}.
+    #: "decimal_sums" has the names of the columns that are sums or means of decimals.
     attributes: dict[str, Any] = field(default_factory=dict)
 
     def output_schema(self, tag: str | None) -> pa.Schema:
-        """Return the schema of the main output (None) or of a side output."""
+        """Return the schema of the side output `tag`, or of the main output if `tag` is None."""
         return self.schema if tag is None else self.sides[tag].schema
 
 
 @dataclass(frozen=True, slots=True)
 class StreamGraph:
-    """Nodes in topological order. Their ids are unique, but not their positions."""
+    """The nodes in topological order. The id of a node is unique, but it is not the node's position in this order."""
 
     nodes: tuple[Node, ...]
 
     def node(self, node_id: int) -> Node:
-        """Return the node with an id."""
+        """Return the node with the id `node_id`."""
         return next(node for node in self.nodes if node.id == node_id)
 
     def consumers(self, node_id: int) -> list[tuple[Node, Edge]]:
-        """Return the nodes that read from a node, each with its edge."""
+        """Return the nodes that read from the node `node_id`, each with the edge by which it reads."""
         return [(node, edge) for node in self.nodes for edge in node.inputs if edge.source == node_id]

@@ -1,7 +1,7 @@
-"""The job graph: vertices, which are chains of stream nodes, and the exchanges between them.
+"""The job graph: vertices, and the exchanges between them. A vertex is a chain of stream nodes.
 
-Nodes that need no exchange between them run in one task and call each other directly. A vertex is a tree of nodes: its
-head reads the inputs or is a source, and each node may have several chained consumers.
+Nodes that need no exchange between them run in one task and call each other directly. The nodes of a vertex form a
+tree. The head of the tree reads the inputs or is a source. Each node may have several chained consumers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from headgate.plan.graph import Edge, Node, Partitioning, StreamGraph
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEdge:
-    """An exchange: the rows of `source_node` in vertex `source` go to input `target_input` of vertex `target`."""
+    """An exchange. The rows of node `source_node` in vertex `source` go to input `target_input` of vertex `target`."""
 
     id: int
     source: int
@@ -26,7 +26,8 @@ class JobEdge:
 
 @dataclass(frozen=True, slots=True)
 class JobVertex:
-    """A chain of nodes that run in one task. `nodes[0]` is its head; each other node has one input, in the vertex."""
+    """A chain of nodes that run in one task. `nodes[0]` is the head. Each other node has one input, which is in the
+    vertex."""
 
     id: int
     name: str
@@ -39,14 +40,14 @@ class JobVertex:
         return self.nodes[0]
 
     def chained_consumers(self, node_id: int, tag: str | None) -> list[Node]:
-        """Return the nodes of the vertex that read a node's main output (None) or its side output `tag`."""
+        """Return the nodes of the vertex that read the side output `tag` of a node. None means the main output."""
         inputs = [(node, node.inputs[0]) for node in self.nodes[1:]]
         return [node for node, edge in inputs if (edge.source, edge.tag) == (node_id, tag)]
 
 
 @dataclass(frozen=True, slots=True)
 class JobGraph:
-    """Vertices in topological order, and the edges between them. A vertex's id is its position."""
+    """The vertices in topological order, and the edges between them. The id of a vertex is its position."""
 
     vertices: tuple[JobVertex, ...]
     edges: tuple[JobEdge, ...]
@@ -57,22 +58,22 @@ class JobGraph:
         return sorted(edges, key=lambda edge: edge.target_input)
 
     def outputs(self, vertex: JobVertex, node: Node, tag: str | None) -> list[JobEdge]:
-        """Return the edges that read the main output (None) or a side output of a node of the vertex."""
+        """Return the edges that read the side output `tag` of a node of the vertex. None means the main output."""
         output = (vertex.id, node.id, tag)
         return [edge for edge in self.edges if (edge.source, edge.source_node, edge.tag) == output]
 
     def vertex(self, vertex_id: int) -> JobVertex:
-        """Return the vertex with an id."""
+        """Return the vertex with the id `vertex_id`."""
         return self.vertices[vertex_id]
 
     @property
     def parallelism(self) -> int:
-        """The largest parallelism of a vertex, which is the number of slots that the job needs."""
+        """The largest parallelism of all vertices. This is the number of slots that the job needs."""
         return max(vertex.parallelism for vertex in self.vertices)
 
 
 def build_job_graph(graph: StreamGraph) -> JobGraph:
-    """Build the job graph: chain nodes where possible, and make all other edges exchanges."""
+    """Build the job graph: chain nodes where possible, and turn all other edges into exchanges."""
     by_id = {node.id: node for node in graph.nodes}
     heads = [node for node in graph.nodes if not _is_chained(node, by_id)]
     members: dict[int, list[Node]] = {node.id: [node] for node in heads}

@@ -1,6 +1,6 @@
-"""Compute how many network buffers a plan needs: the sizes of its pools, and their sum for each TaskManager.
+"""Computes how many network buffers a plan needs: the sizes of the pools, and the sum of these sizes per TaskManager.
 
-The rules are those of NettyShuffleUtils and GateBuffersSpec in Flink.
+The rules are the same as in Flink's NettyShuffleUtils and GateBuffersSpec.
 """
 
 from __future__ import annotations
@@ -14,20 +14,22 @@ from headgate.errors import InsufficientBuffers
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.stages import at_once
 
-#: The maximum of a pool that may use all network memory.
+#: The maximum size of a pool that may use all network memory.
 _ALL = sys.maxsize
 
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """The size of a local pool, in buffers: what it always has, and what it may have while others do not need it."""
+    """The size of a local pool, in buffers. The pool always has `required` buffers. It may have up to `maximum` buffers
+    while other pools do not need them."""
 
     required: int
     maximum: int
 
 
 def output_pool(subpartitions: int, config: Config) -> PoolSize:
-    """Return the size of a result partition's pool. It needs a buffer for each subpartition, and one that it fills."""
+    """Return the size of the pool of a result partition. It needs one buffer for each subpartition, and one buffer to
+    fill."""
     required = subpartitions + 1
     if config.flow_control is FlowControl.UNBOUNDED:
         return PoolSize(required, _ALL)
@@ -41,8 +43,10 @@ def floating_pool(config: Config) -> PoolSize:
 
 
 def shared_pool(channels: int, config: Config) -> PoolSize:
-    """Return the size of the pool of an input without credit, whose channels have no buffers of their own. Its maximum
-    is the number of buffers of such an input with credit."""
+    """Return the size of the pool of an input without credit. Its channels have no buffers of their own.
+
+    The maximum is the number of buffers that the same input would have with credit.
+    """
     if config.flow_control is FlowControl.UNBOUNDED:
         return PoolSize(channels, _ALL)
     most = channels * config.buffers_per_channel + config.floating_buffers_per_gate
@@ -51,7 +55,7 @@ def shared_pool(channels: int, config: Config) -> PoolSize:
 
 @dataclass(slots=True)
 class NetworkNeed:
-    """The number of buffers that one TaskManager needs at least."""
+    """The least number of buffers that one TaskManager needs."""
 
     outputs: int = 0
     exclusive: int = 0
@@ -66,7 +70,7 @@ class NetworkNeed:
 
 
 def network_need(plan: ExecutionPlan, taskmanager: int, vertices: Container[int], config: Config) -> NetworkNeed:
-    """Return what one TaskManager's tasks of these vertices need together."""
+    """Return the number of buffers that the tasks of these vertices in one TaskManager need together."""
     need = NetworkNeed()
     for vertex, subtask in plan.subtasks(taskmanager):
         if vertex.id not in vertices:
@@ -88,8 +92,8 @@ def network_need(plan: ExecutionPlan, taskmanager: int, vertices: Container[int]
 def check_network_memory(plan: ExecutionPlan, config: Config) -> None:
     """Raise InsufficientBuffers if a TaskManager needs more buffers than it has.
 
-    The error names the need, the buffers that there are, and the options to change. In batch mode only stages that may
-    run at the same time need room together.
+    The error names the needed buffers, the available buffers, and the options to change. In batch mode, only stages
+    that may run at the same time need buffers at the same time.
     """
     needs = [
         (network_need(plan, taskmanager, vertices, config), taskmanager)

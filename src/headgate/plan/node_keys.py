@@ -13,24 +13,24 @@ from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
 from headgate.state.checkpoint_metadata import CheckpointMetadata, ExchangeDescription, NodeDescription
 
-#: Kinds of partitioning whose rows in flight cannot go to another number of subtasks, and why.
+#: The kinds of partitioning whose rows in flight cannot go to another number of subtasks, each with the reason.
 _FIXED_SUBTASKS: Final = {
-    "broadcast": "each of {} subtasks is to get each row once",
-    "custom": "partition_by has distributed rows to {} subtasks, and its function may give another answer now",
+    "broadcast": "each of {} subtasks must get each row once",
+    "custom": "partition_by has distributed rows to {} subtasks, and its function may return other subtasks now",
 }
-#: Partitionings by which any subtask may get any row. The parallelism alone may decide which of them an exchange has.
+#: The partitionings by which any subtask may get any row. A change of the parallelism may change one into another.
 _TO_ANY: Final = frozenset({"forward()", "rebalance()", "load_aware()", "rescale()", "shuffle()"})
-#: What to do if a checkpoint of version 1 has sums as float64 where nothing converts them.
-_FLOATS: Final = "sums and means of decimals were double in the Headgate that wrote it. "
-_FLOAT_STATE: Final = f"{_FLOATS}Resume it with that version, or start without this checkpoint"
+#: Advice for a checkpoint of version 1 with float64 sums in a place where nothing converts them.
+_FLOATS: Final = "the version of Headgate that wrote it stored sums and means of decimals as double. "
+_FLOAT_STATE: Final = f"{_FLOATS}Resume with that version, or start without this checkpoint"
 _FLOATS_IN_FLIGHT: Final = (
-    f"{_FLOATS}Resume it with that version, and there take a savepoint (job.stop(savepoint=...)) or a checkpoint "
-    "without unaligned=True, which have nothing in flight; resume from that one here"
+    f"{_FLOATS}Resume with that version, and take a savepoint (job.stop(savepoint=...)) or a checkpoint "
+    "without unaligned=True: these hold no data in flight. Then resume from it here"
 )
 
 
 def node_key(node: Node) -> str:
-    """Return a node's uid or, without one, its name and number. Those may change when the pipeline does."""
+    """Return a node's uid. Without a uid, return its name and number, which may change when the pipeline changes."""
     return node.uid if node.uid is not None else f"{node.name}#{node.id}"
 
 
@@ -40,14 +40,16 @@ def vertex_key(vertex: JobVertex) -> str:
 
 
 def exchange_key(edge: JobEdge, job: JobGraph) -> str:
-    """Return the key of an exchange: the node keys at its ends, the side output that it reads, and the input that it
-    feeds."""
+    """Return the key of an exchange.
+
+    The key names the nodes at both ends, the side output that the exchange reads, and the input that it feeds.
+    """
     tag = "" if edge.tag is None else f" ({edge.tag})"
     return f"{node_key(_source_node(edge, job))}{tag} -> {vertex_key(job.vertex(edge.target))} [{edge.target_input}]"
 
 
 def describe_exchange(edge: JobEdge, job: JobGraph) -> ExchangeDescription:
-    """Describe what decides where data in flight on an edge go."""
+    """Return the facts that decide which subtask gets data in flight on an edge."""
     keys = ", ".join(edge.partitioning.keys)
     return ExchangeDescription(
         exchange_key(edge, job),
@@ -67,15 +69,16 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def describe(node: Node) -> NodeDescription:
-    """Describe what must not change when a job resumes from a checkpoint with state of this node."""
+    """Return the facts about a node that must not change when a job resumes from a checkpoint with state of this
+    node."""
     return NodeDescription(node_key(node), node.name, _kind(node), _columns(node.schema))
 
 
 def check_fits(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Mapping[int, int]) -> None:
     """Raise CheckpointError if the state in a checkpoint does not fit the nodes of the job.
 
-    The error names the node. `max_parallelism` has that of each vertex by id. Nodes without state in the checkpoint
-    start empty.
+    The error names the node. `max_parallelism` has the number of key groups of each vertex, by id. Nodes without state
+    in the checkpoint start empty.
     """
     nodes = {node_key(node): node for vertex in job.vertices for node in vertex.nodes}
     for was in metadata.nodes:
@@ -101,8 +104,10 @@ def check_fits(metadata: CheckpointMetadata, job: JobGraph, max_parallelism: Map
 
 
 def changed_sinks(metadata: CheckpointMetadata, job: JobGraph) -> list[str]:
-    """Return a sentence for each sink whose columns have other types than in the checkpoint, where `check_fits` allows
-    that."""
+    """Return a sentence for each sink whose columns have other types than in the checkpoint.
+
+    `check_fits` has allowed these changes.
+    """
     were = {node.key: node.schema for node in metadata.nodes if node.kind == "sink"}
     sinks = [node for vertex in job.vertices for node in vertex.nodes if node.sink is not None]
     return [
@@ -113,28 +118,29 @@ def changed_sinks(metadata: CheckpointMetadata, job: JobGraph) -> list[str]:
 
 
 def _floats_became_decimals(metadata: CheckpointMetadata, was: NodeDescription, node: Node, job: JobGraph) -> bool:
-    """Tell whether the only change is that of version 1: sums and means of decimals were float64."""
+    """Return whether the only change is that sums and means of decimals were float64 in version 1."""
     if not metadata.is_of_version_1:
         return False
     changed = set(_decimal_sums(node))
     if node.sink is not None and any(map(_decimal_sums, _above(node, job))):
-        changed = set(node.schema.names)  # operators before the sink may have renamed the columns
+        changed = set(node.schema.names)  # operators above the sink may have renamed the columns
     fields = (_was_text(field, field.name in changed and pa.types.is_decimal(field.type)) for field in node.schema)
     return re.fullmatch(", ".join(fields), was.schema) is not None
 
 
 def _has_float_sums(metadata: CheckpointMetadata, node: Node, job: JobGraph) -> bool:
-    """Tell whether the node's rows may have float64 in the checkpoint where they have decimals now."""
+    """Return whether the node's rows may have float64 in the checkpoint where they have decimals now."""
     return metadata.is_of_version_1 and any(map(_decimal_sums, [node, *_above(node, job)]))
 
 
 def _decimal_sums(node: Node) -> tuple[str, ...]:
-    """Return the output columns of an aggregation that sum decimals."""
+    """Return the output columns of an aggregation that are sums or means of decimals."""
     return tuple(node.attributes.get("decimal_sums", ()))
 
 
 def _was_text(field: pa.Field, was_float: bool) -> str:
-    """Return a pattern for the text of `_columns` for a field, which may have been a float."""
+    """Return a pattern for the text of a field in `_columns`. With `was_float`, the pattern also allows the type
+    float64."""
     now = re.escape(f"{field.name}: {field.type}")
     return f"(?:{now}|{re.escape(field.name)}: {pa.float64()})" if was_float else now
 
@@ -166,7 +172,7 @@ def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_paralleli
 
 
 def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
-    """Check that the data in flight of each exchange in the checkpoint can go on the same way."""
+    """Check that the data in flight of each exchange in the checkpoint can reach the same subtasks."""
     ours = {exchange_key(edge, job): describe_exchange(edge, job) for edge in job.edges}
     sources = {exchange_key(edge, job): _source_node(edge, job) for edge in job.edges}
     chained = _chained(job)
@@ -175,7 +181,7 @@ def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
         data = f"checkpoint {metadata.id} of job {metadata.job!r} holds data that were in flight at {was.key!r}"
         now = ours.get(was.key)
         if now is None and was.key in chained:
-            raise CheckpointError(f"{data}, and this job chains the two: {chained[was.key]}, or {other}")
+            raise CheckpointError(f"{data}, and this job chains these two nodes: {chained[was.key]}, or {other}")
         if now is None:
             raise CheckpointError(f"{data}, and this job has no such exchange: {other}")
         is_same_way = now.partitioning == was.partitioning or {now.partitioning, was.partitioning} <= _TO_ANY
@@ -190,7 +196,7 @@ def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
 
 
 def _chained(job: JobGraph) -> dict[str, str]:
-    """Return, for each two chained nodes, how to get an exchange between them, by the key that it would have."""
+    """Return advice on how to get an exchange between two chained nodes, by the key of this exchange."""
     remedies: dict[str, str] = {}
     for vertex in job.vertices:
         nodes = {node.id: node for node in vertex.nodes}
@@ -198,7 +204,7 @@ def _chained(job: JobGraph) -> dict[str, str]:
             edge = node.inputs[0]
             tag = "" if edge.tag is None else f" ({edge.tag})"
             remedies[f"{node_key(nodes[edge.source])}{tag} -> {node_key(node)} [0]"] = (
-                f"they need no exchange, since both have {vertex.parallelism} subtasks; put .rebalance() before "
+                f"they need no exchange, because both have {vertex.parallelism} subtasks; put .rebalance() before "
                 f"{node.name!r} (.disable_chaining() if it was forward), give them their old numbers of subtasks"
             )
     return remedies

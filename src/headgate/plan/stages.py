@@ -1,4 +1,4 @@
-"""Decide which vertices of a job may run: all at once in streaming mode, stage after stage in batch mode."""
+"""Decides which vertices of a job may run: all at once in streaming mode, one stage after another in batch mode."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from headgate.plan.job_graph import JobGraph
 
 
 class Stages:
-    """The vertices of a plan that may run. In batch mode each vertex is a stage: it may run when all subtasks of its
-    producers have finished."""
+    """The vertices of a plan that may run.
+
+    In batch mode each vertex is a stage. It may run when all subtasks of its producers have finished.
+    """
 
     def __init__(self, plan: ExecutionPlan, *, batch: bool) -> None:
         job = plan.job
         producers = {vertex.id: {edge.source for edge in job.inputs(vertex)} for vertex in job.vertices}
-        #: By vertex, the producers that have not finished.
+        #: The producers of each waiting vertex that have not finished.
         self._waiting = {vertex: unfinished for vertex, unfinished in producers.items() if unfinished and batch}
-        #: By vertex, how many subtasks have not finished.
+        #: How many subtasks of each vertex have not finished.
         self._running = {vertex.id: vertex.parallelism for vertex in job.vertices}
-        #: Vertices that run from the start.
+        #: The vertices that run from the start.
         self.first = [vertex for vertex in producers if vertex not in self._waiting]
 
     def finished(self, vertex: int) -> list[int]:
-        """Note that a subtask of the vertex has finished. Return the vertices that may start because of it."""
+        """Note that a subtask of the vertex has finished. Return the vertices that may start now."""
         self._running[vertex] -= 1
         if self._running[vertex]:
             return []
@@ -34,9 +36,10 @@ class Stages:
 
 
 def at_once(job: JobGraph, *, batch: bool) -> list[set[int]]:
-    """Return sets of vertices: all vertices that may run at one time are in one of the sets.
+    """Return sets of vertices. All vertices that may run at the same time are together in one of the sets.
 
-    In batch mode there is a set for each vertex. It has the vertices that neither wait for this one nor make it wait.
+    In batch mode there is one set for each vertex. It has this vertex, and all vertices that neither wait for it nor
+    make it wait.
     """
     everything = {vertex.id for vertex in job.vertices}
     if not batch:

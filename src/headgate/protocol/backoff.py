@@ -1,4 +1,4 @@
-"""The waits between repeated requests: each wait is twice the previous one, up to a limit, and then no more."""
+"""The waits between repeated requests. Each wait is twice the previous wait; the longest wait is the last."""
 
 from __future__ import annotations
 

@@ -1,16 +1,17 @@
-"""Both ends' credit of one channel: one credit is one free buffer at the consumer.
+"""The credit of one channel, at both ends. One credit is one free buffer at the consumer.
 
 1. The consumer reserves exclusive buffers and announces them with its request: the initial credit.
 2. The producer spends one credit per data buffer and sends no data at credit 0. Events need no credit.
-3. Each frame carries the backlog, the number of data buffers queued behind it. The consumer then requires
-`backlog + initial` buffers and takes floating ones from its gate's pool, as far as it has any. Each is a new credit.
-The consumer always requires its share of the pool: the whole pool for the only channel of a gate, and an equal part of
-half the pool for each of several. Flink requires none without a backlog. But a producer that is slower than its
-consumer has almost no backlog most of the time, and each of its bursts would then wait for a round trip.
+3. Each frame carries the backlog: the number of data buffers queued behind the frame. The consumer then requires
+`backlog + initial` buffers. It takes *floating* buffers from its gate's pool until it has this number or the pool is
+empty. Each floating buffer is a new credit. The backlog counts as at least the channel's share of the pool. The only
+channel of a gate has the whole pool as its share; several channels share half the pool equally. (Flink requires no
+floating buffers without a backlog. But a producer that is slower than its consumer has almost no backlog most of the
+time. Each of its bursts would then wait for a round trip.)
 4. Credit returns when the task has *consumed* a buffer and recycled it, not when the buffer was received.
 5. New credit accumulates until the connection can write, and is sent as one AddCredit.
-6. A channel without exclusive buffers starts at credit 0. While it has no credit, no frame can carry the backlog, so
-its producer sends a BacklogAnnouncement.
+6. A channel without exclusive buffers starts at credit 0. While it has no credit, no frame can carry the backlog. Its
+producer therefore sends a BacklogAnnouncement.
 
 These are the rules of Flink's BufferManager and RemoteInputChannel. Invariant: credit at the producer + credit in
 transit + unannounced credit + buffers in flight = free buffers held by the channel.
@@ -31,7 +32,7 @@ MAX_CREDIT = 1 << 24
 
 
 class SenderCredit:
-    """The producer's end: the credit that a channel may still spend. One thread only."""
+    """The producer's side: the credit that a channel may still spend. One thread only."""
 
     __slots__ = ("_initial", "available")
 
@@ -50,15 +51,19 @@ class SenderCredit:
         self.available += credit
 
     def on_resume(self) -> None:
-        """Forget the credit of a consumer without exclusive buffers: it gave up its floating ones when it blocked."""
+        """Set the credit to 0 if the consumer has no exclusive buffers.
+
+        Such a consumer returned its floating buffers when a barrier blocked the channel.
+        """
         if not self._initial:
             self.available = 0
 
     @property
     def is_whole(self) -> bool:
-        """Whether the credit has reached the initial credit again.
+        """Whether the credit is at least the initial credit.
 
-        Floating buffers may replace exclusive ones that are still in use. Always True without exclusive buffers.
+        The credit of floating buffers counts too, while exclusive buffers are in use. Without exclusive buffers the
+        value is always True.
         """
         return self.available >= self._initial
 
@@ -73,9 +78,9 @@ class SenderCredit:
 
 
 class BufferManager:
-    """The consumer's end: the free buffers of one remote channel, and the credit that announces them.
+    """The consumer's side: the free buffers of one remote channel, and the credit that announces them.
 
-    The network thread takes buffers and reports backlogs, the task thread recycles buffers, and either may run the
+    The network thread takes buffers and reports backlogs. The task thread recycles buffers. Either thread may run the
     pool's listener. The lock protects all counts and the floating buffers. It is taken before the lock of the gate's
     pool. `on_credit` is called, without the lock, when unannounced credit rises from 0.
     """
@@ -116,7 +121,7 @@ class BufferManager:
 
     @property
     def free_exclusive(self) -> int:
-        """The number of exclusive buffers that are ready for data; all of them once released."""
+        """The number of exclusive buffers that are ready for data. After the release it is the number of all."""
         return self.initial_credit if self._released else self._free_exclusive
 
     @property
@@ -125,7 +130,7 @@ class BufferManager:
         return len(self._floating)
 
     def validate(self) -> None:
-        """Raise AssertionError unless each free buffer is held once and credit announces free buffers only."""
+        """Raise AssertionError when a free buffer is held twice, or when credit exceeds the free buffers."""
         with self._lock:
             own, floating = self._free_exclusive, [segment.index for segment in self._floating]
             assert 0 <= own <= self.initial_credit, f"{own} exclusive buffers free of {self.initial_credit}"
@@ -136,7 +141,7 @@ class BufferManager:
             assert not self._released or not (own or floating), "released, but holds buffers"
 
     def take(self, count: int) -> Sequence[MemorySegment] | None:
-        """Take `count` free buffers for arriving data, floating ones first. Returns None once released.
+        """Take `count` free buffers for arriving data, floating ones first. Returns None after the release.
 
         Raises ExchangeError when the producer sent more buffers than its credit.
         """
@@ -157,9 +162,10 @@ class BufferManager:
     def recycle(self, *segments: MemorySegment) -> None:
         """Take back buffers that the task has consumed.
 
-        Each becomes new credit if the channel requires it. Otherwise a floating buffer returns to the gate's pool, for
-        the channel that waits longest. A floating buffer stays here if the channel would request it again at once and
-        no other channel waits.
+        An exclusive buffer becomes new credit. If the channel then has too many free buffers, a floating buffer leaves,
+        and the exclusive buffer takes over its credit. A floating buffer becomes new credit only if this channel
+        requires it and no other channel waits for a buffer. Floating buffers that leave return to the gate's pool, for
+        the channel that waits longest.
         """
         exclusive = self._exclusive
         own = [segment for segment in segments if exclusive.owns(segment)]
@@ -176,7 +182,7 @@ class BufferManager:
             self._on_credit()
 
     def _take_back(self, own: list[MemorySegment], others: list[MemorySegment]) -> list[MemorySegment]:
-        """Take back exclusive (`own`) and floating (`others`) buffers, and return the floating ones not required.
+        """Take back exclusive (`own`) and floating (`others`) buffers, and return surplus floating buffers.
 
         The caller holds the lock.
         """
@@ -194,8 +200,10 @@ class BufferManager:
         return surplus + others[len(retained) :]
 
     def on_backlog(self, backlog: int) -> None:
-        """Take floating buffers for the `backlog` data buffers that the producer has queued, as far as there are
-        any."""
+        """Take floating buffers for the `backlog` data buffers that the producer has queued.
+
+        If the pool is empty, the channel waits as a listener for further buffers.
+        """
         with self._lock:
             if self._released:
                 return
@@ -206,14 +214,17 @@ class BufferManager:
 
     @property
     def _share(self) -> int:
-        """The floating buffers that the channel holds even without a backlog; half the pool remains for others."""
+        """The number of floating buffers that the channel holds even without a backlog.
+
+        The shares of several channels leave half the pool for backlogs.
+        """
         size = self._pool.size
         return size if self._channels == 1 else size // (2 * self._channels)
 
     def block(self) -> None:
         """Stop requiring floating buffers: a barrier blocks the channel until the consumer resumes it.
 
-        A channel without exclusive buffers also gives up its floating ones. The producer forgets their credit when it
+        A channel without exclusive buffers also returns its floating ones. The producer sets its credit to 0 when it
         resumes.
         """
         with self._lock:
@@ -226,7 +237,7 @@ class BufferManager:
             self._pool.recycle(segment)
 
     def _request_floating(self) -> bool:
-        """Take floating buffers up to the number required, and wait as a listener for a missing one.
+        """Take floating buffers up to the required number. If the pool is empty, add a listener for the next buffer.
 
         The caller holds the lock. Returns whether unannounced credit has risen from 0.
         """

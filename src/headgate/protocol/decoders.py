@@ -1,6 +1,6 @@
-"""Decode bytes to messages, at both ends of a data link.
+"""Decode the bytes of a data link to messages, at both ends.
 
-No decoder reads a socket: the caller reads the bytes and passes them on, or passes on how many arrived.
+No decoder reads a socket. The caller reads the bytes, and gives the decoder the bytes or their number.
 """
 
 from __future__ import annotations
@@ -30,25 +30,27 @@ from headgate.protocol.messages import (
     parse_control,
 )
 
-#: Bytes read beyond the current payload: the next header, and the next frames when they are small. A larger value
-#: would save reads of small frames, but copy that many bytes of each large frame.
+#: The most bytes that one read takes beyond the current payload: the next header, and the next frames if they are
+#: small. A larger value would save reads of small frames, but would copy more bytes of each large frame.
 _STAGING_BYTES: Final = 2048
 
 
 class RequestDecoder:
-    """The producer's decoder: bytes to requests and credit. Messages may be split over several `feed` calls."""
+    """The producer's decoder, from bytes to requests and credit. A message may be split over several `feed` calls."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def feed(self, data: bytes) -> Iterator[ToProducer]:
-        """Yield the messages that `data` completes. Raises ExchangeError for corrupt bytes; close the link then."""
+        """Yield the messages that `data` completes. Raises ExchangeError for corrupt bytes; then close the link."""
         data, position = self._rest + data, 0
         while len(data) - position >= FRAME.size:
             length, magic, message_id = FRAME.unpack_from(data, position)
             check_frame(length, magic)
             if length > MAX_CONTROL_FRAME:
-                raise ExchangeError(f"stream corrupted: a request of {length} bytes, at most {MAX_CONTROL_FRAME}")
+                raise ExchangeError(
+                    f"stream corrupted: a request of {length} bytes, where at most {MAX_CONTROL_FRAME} are possible"
+                )
             if len(data) - position < length:
                 break
             body = data[position + FRAME.size : position + length]
@@ -58,7 +60,7 @@ class RequestDecoder:
 
 
 class NoMemoryYet(enum.Enum):
-    """The type of `NO_MEMORY_YET`, which says that a frame has to wait for memory."""
+    """The type of `NO_MEMORY_YET`. This value means that a frame must wait for memory."""
 
     NO_MEMORY_YET = "there is no memory now"
 
@@ -74,24 +76,25 @@ class Memory(Protocol):
     """The source of memory for the payloads of data buffers."""
 
     def allocate(self, response: BufferResponse, count: int) -> list[memoryview] | NoMemoryYet | None:
-        """Return up to `count` segments for the payload of this header.
+        """Return at least one and up to `count` segments for the payload of this header.
 
-        With fewer segments, the decoder asks for the rest when they are full. Return None to discard the payload, or
-        NO_MEMORY_YET to make it wait; `resume` then asks again.
+        If there are fewer than `count`, the decoder asks for the rest when these are full. None means that the payload
+        is to be discarded. NO_MEMORY_YET means that the payload must wait; `resume` then asks again.
         """
 
 
-#: A control message, or a buffer: an event with its body, or data that lie in the segments from `allocate`.
+#: A decoded control message or buffer. The bytes are an event's body; data are in the segments from `allocate`.
 Item = tuple[BufferResponse, bytes] | ToConsumer
 
 
 class ResponseDecoder:
-    """The consumer's decoder: the caller reads payloads straight into their segments.
+    """The consumer's decoder. The caller reads payloads straight into their segments.
 
-    `buffers()` returns the places to read into, in order. `received(n)` accounts for n bytes and yields the messages
-    that they complete. Behind the current payload there is room for the next header and some more bytes. It pays to
-    wait until `missing` bytes are there: a read costs more than its bytes, because the thread releases the interpreter
-    lock and has to take it again.
+    `buffers()` returns the places to read into, in order. Behind a payload comes a place for the next header and some
+    more bytes. `received(n)` accounts for n bytes and yields the messages that they complete.
+
+    The caller should read when `missing` bytes have arrived. Each read has a high fixed cost, because the thread
+    releases the interpreter lock and must take it again.
     """
 
     def __init__(self, memory: Memory, segment_size: int) -> None:
@@ -109,14 +112,14 @@ class ResponseDecoder:
         self.is_waiting = False
 
     def buffers(self) -> list[memoryview]:
-        """Return the places for the next bytes. Empty while a frame waits for memory: do not read then."""
+        """Return the places for the next bytes. The list is empty while a frame waits for memory: do not read then."""
         if self.is_waiting:
             return []
         return [*self._places, self._staging] if self._rest is None else self._places
 
     @property
     def missing(self) -> int:
-        """The number of bytes without which no message can be completed."""
+        """The number of bytes that must arrive before the next message can be complete."""
         return self._left or 1
 
     def close(self) -> None:
@@ -172,7 +175,8 @@ class ResponseDecoder:
             else:
                 if length > MAX_CONTROL_FRAME:
                     raise ExchangeError(
-                        f"stream corrupted: a control frame of {length} bytes, at most {MAX_CONTROL_FRAME}"
+                        f"stream corrupted: a control frame of {length} bytes, where at most {MAX_CONTROL_FRAME} "
+                        "are possible"
                     )
                 if len(data) - position < length:
                     break
@@ -199,7 +203,7 @@ class ResponseDecoder:
         return data_type == DATA_BUFFER and size <= MAX_RUN * self._segment_size
 
     def _place(self, response: BufferResponse) -> None:
-        """Ask for memory for the payload of a frame, or for the rest of it."""
+        """Ask for memory for the payload of a frame, or for the rest of the payload."""
         self._current = response
         self._left = size = response.size
         if response.is_event:
@@ -239,7 +243,7 @@ class ResponseDecoder:
             yield from self._parse(self._staged)
 
     def _fill(self, data: bytes, position: int) -> int:
-        """Copy the payload bytes that arrived together with the header; returns their number."""
+        """Copy the payload bytes that arrived together with the header, and return their number."""
         count = min(self._left, len(data) - position)
         end = position + count
         while position < end:
@@ -254,11 +258,11 @@ class ResponseDecoder:
         assert self._current is not None
         done, self._current = self._current, None
         event, self._event = self._event, None
-        self._places.clear()  # of an empty payload
+        self._places.clear()  # an empty payload leaves its place
         return done, b"" if event is None else bytes(event)
 
     def _place_rest(self) -> None:
-        """Ask for memory for the rest of a run, if there is any."""
+        """Ask for memory for the rest of a run, if the run has a rest."""
         if self._rest is not None:
             rest, self._rest = self._rest, None
             self._place(rest)

@@ -1,7 +1,7 @@
 """The exclusive segments of a gate's channels, in one stack.
 
-A channel has a right to a number of segments, not to particular ones. Arriving data therefore go into the segment that
-was recycled last, which is still in the processor's cache. (In Flink each channel has its own segments.)
+A channel has a right to a number of segments, not to particular segments. Arriving data can therefore go into the
+segment that was recycled last, which is still in the processor's cache. (In Flink each channel has its own segments.)
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from headgate.memory.segment import MemorySegment
 class ExclusiveBuffers:
     """The stack of segments that the network pool lends to `owner`.
 
-    Any thread may use it without a lock: a list's `pop` and `extend` are atomic, and a channel takes at most the
-    segments that it has reserved or put here.
+    Any thread may use it without a lock. A list's `pop` and `extend` are atomic, and a channel never takes more
+    segments than it has reserved or put back.
     """
 
     __slots__ = ("_free", "_indices", "_network_pool", "_owner")
@@ -52,6 +52,6 @@ class ExclusiveBuffers:
         self._free.extend(segments)
 
     def give_back(self, segments: Sequence[MemorySegment]) -> None:
-        """Return taken segments to the network pool, when a channel needs them no more."""
+        """Return taken segments to the network pool, because their channel no longer needs them."""
         self._indices.difference_update([segment.index for segment in segments])
         self._network_pool.recycle_exclusive(segments, self._owner)

@@ -1,10 +1,10 @@
-"""The handshake of a new link: both ends prove that they know the job's secret, without sending it.
+"""The handshake of a new link: both ends prove that they know the job's secret, without sending the secret.
 
 The dialling side sends `hello | nonce`, the listening side answers `nonce | proof`, and the dialling side sends its
-`proof`. A proof is HMAC-SHA256 over the role, the hello and both nonces, so a proof of one side cannot serve the other.
+`proof`. A proof is HMAC-SHA256 over the role, the hello and both nonces, so one side cannot reuse the other's proof.
 The proof covers the version, job, attempt and flow control in the hello. The listener refuses a peer of an older
-attempt, another job, another release or another flow control, and sends the reason. Data links and control links use
-the same handshake and differ in `kind`. On encrypted links it runs inside TLS.
+attempt, another job, another release or another flow control. It sends the reason to the peer. Data links and control
+links use the same handshake, with a different `kind`. On encrypted links the handshake runs inside TLS.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ TASKMANAGER: Final = "taskmanager"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The certificate and key with which an end of a link proves itself under TLS, and the authority it trusts, in PEM.
+    """The certificate and key of one end of a TLS link, and the authority that this end trusts.
 
-    The authority issues certificates for one attempt of one job, so no other certificate is valid.
+    All three are in PEM. The authority issues certificates for one attempt of one job only, so no other certificate is
+    valid.
     """
 
     authority: bytes
@@ -57,7 +58,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The values that both ends must share, and this end's identity. Without an identity links are not encrypted.
+    """The values that both ends must share, and this end's identity. Without an identity, links are not encrypted.
 
     `job` is 16 bytes. The secret and the identity's key leave the process only in the task closure.
     """
@@ -77,7 +78,10 @@ class Credentials:
 
 
 class Dialler:
-    """The side that connects. Send `hello`, pass the listener's answer to `prove`, and send the bytes it returns."""
+    """The side of a handshake that connects.
+
+    The caller sends `hello`, passes the listener's answer to `prove`, and sends the bytes that `prove` returns.
+    """
 
     def __init__(self, credentials: Credentials, kind: int, peer: int, nonce: bytes) -> None:
         self._credentials = credentials
@@ -101,7 +105,10 @@ class Dialler:
 
 
 class Listener:
-    """The side that was dialled. Send the bytes of `answer(hello)`; `check(proof)` then returns the peer's number."""
+    """The side of a handshake that accepts.
+
+    The caller sends the bytes of `answer(hello)`. `check(proof)` then returns the peer's number.
+    """
 
     def __init__(self, credentials: Credentials, kind: int, nonce: bytes) -> None:
         self._credentials = credentials
@@ -111,17 +118,17 @@ class Listener:
         self.refused: str | None = None
 
     def answer(self, hello: bytes) -> bytes:
-        """Return the answer to a hello. When `refused` is set afterwards, send the answer and close the link."""
+        """Return the answer to a hello. If `refused` is set afterwards, send the answer and then close the link."""
         magic, version, kind, mode, _, job, attempt = _HELLO.unpack_from(hello)
         ours = self._credentials
-        flow_control = _MODES.get(mode, "unknown")
+        flow_control, expected = _MODES.get(mode, "unknown"), ours.flow_control
         for is_wrong, reason in (
             (magic != _MAGIC, "this is not a Headgate link"),
-            (version != PROTOCOL_VERSION, f"protocol version {version}, here {PROTOCOL_VERSION}"),
+            (version != PROTOCOL_VERSION, f"protocol version {version}, but the listener has {PROTOCOL_VERSION}"),
             (kind != self._kind, "wrong kind of link"),
             (job != ours.job, "another job"),
-            (attempt != ours.attempt, f"attempt {attempt}, here {ours.attempt}"),
-            (flow_control != ours.flow_control, f"flow control {flow_control}, here {ours.flow_control}"),
+            (attempt != ours.attempt, f"attempt {attempt}, but the listener has {ours.attempt}"),
+            (flow_control != expected, f"flow control {flow_control}, but the listener has {expected}"),
         ):
             if is_wrong:
                 self.refused = reason
@@ -130,7 +137,7 @@ class Listener:
         return _ACCEPTED + self._nonce + ours.proof(b"listener", hello, self._nonce)
 
     def check(self, proof: bytes) -> int:
-        """Return the dialler's peer number. Raises ExchangeError when its proof of the secret is wrong."""
+        """Return the dialler's peer number. Raises ExchangeError when the dialler's proof of the secret is wrong."""
         if not self._hello or not hmac.compare_digest(
             proof, self._credentials.proof(b"dialler", self._hello, self._nonce)
         ):

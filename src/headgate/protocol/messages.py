@@ -32,15 +32,15 @@ BUFFER_RESPONSE_ID: Final = 0
 DATA_BUFFER: Final = 1
 EVENT_BUFFER: Final = 2
 COMPRESSED_BUFFER: Final = 3
-#: The most segments in one BufferResponse: a run in which all but the last are full.
+#: The most segments in one BufferResponse. All of them except the last are full.
 MAX_RUN: Final = 64
-#: The segments of one channel before the next channel has its turn, at either end.
+#: The segments that one channel sends, or that a gate polls from it, before the next channel has its turn.
 TURN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """P->C: the channel failed, or without `receiver` the whole connection.
+    """P->C: the channel failed. Without `receiver`, the whole connection failed.
 
     With `not_found` the partition does not exist yet; the consumer may request it again.
     """
@@ -203,7 +203,7 @@ def _positive(kind: type, body: bytes) -> tuple[int, int]:
 class BufferResponse:
     """P->C: one buffer, of one segment or a run of several.
 
-    `sequence` is the number of the first segment. `backlog` counts the data buffers that wait behind the last.
+    `sequence` is the number of the first segment. `backlog` counts the data buffers that wait behind the last segment.
     """
 
     receiver: int
@@ -215,11 +215,11 @@ class BufferResponse:
     is_compressed: bool = False
 
 
-#: The messages of a consumer about one of its channels.
+#: The messages that a consumer sends about one of its channels.
 OfChannel = AddCredit | ResumeConsumption | AckAllUserRecordsProcessed | NewBufferSize
 ToProducer = PartitionRequest | CancelPartitionRequest | CloseRequest | OfChannel
 ToConsumer = ErrorResponse | BacklogAnnouncement
-#: What each end accepts; any other id is an error.
+#: The messages that each end accepts, by id. Any other id is an error.
 TO_PRODUCER: Final = {message.id: message for message in get_args(ToProducer)}
 TO_CONSUMER: Final = {message.id: message for message in get_args(ToConsumer)}
 
@@ -241,7 +241,7 @@ def check_frame(length: int, magic: int) -> None:
     if magic != MAGIC:
         raise ExchangeError(f"stream corrupted: magic number {magic:#x} instead of {MAGIC:#x}")
     if length < FRAME.size:
-        raise ExchangeError(f"stream corrupted: a frame of {length} bytes, at least {FRAME.size}")
+        raise ExchangeError(f"stream corrupted: a frame of {length} bytes, where at least {FRAME.size} are needed")
 
 
 def parse_control(message_id: int, body: bytes, accepted: Mapping[int, type]) -> object:

@@ -1,8 +1,8 @@
 """The frames that the producer's end of a link has made and the socket has not accepted yet; no I/O.
 
-Two marks bound them, like Netty's outbound buffer in Flink's NettyServer. The sender stops adding at `HIGH_MARK`
-unwritten bytes and resumes below `LOW_MARK`. A socket whose peer does not read thus stops the sender, and a socket that
-accepts bytes always has some to write.
+Two marks limit their bytes, like Netty's outbound buffer in Flink's NettyServer. The sender stops adding at `HIGH_MARK`
+unwritten bytes and resumes below `LOW_MARK`. A peer that does not read therefore stops the sender. A socket that
+accepts bytes always has bytes to write.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final, cast
 
 from headgate.memory.buffer import MAX_PIECES, Buffer, FileRegion, Piece, recycle_all
 
-#: Two segments of the default size, and one.
+#: The bytes of two segments of the default size, and of one such segment.
 HIGH_MARK: Final = 64 << 10
 LOW_MARK: Final = (32 << 10) + 1
 
 
 class Outgoing:
-    """The queue of pieces to write, in memory or in files.
+    """The queue of pieces to write. A piece is in memory or in a file.
 
-    The buffers that were added with some pieces are recycled when all these pieces are written.
+    `add` takes pieces together with their buffers. When all these pieces are written, the queue recycles the buffers.
     """
 
     __slots__ = ("_added", "_batches", "_pieces", "_written", "has_file", "is_writable")
@@ -34,7 +34,7 @@ class Outgoing:
         self._written = 0
         #: Whether any piece is in a file.
         self.has_file = False
-        #: Whether more may be added.
+        #: Whether the sender may add more pieces.
         self.is_writable = True
 
     @property
@@ -49,7 +49,7 @@ class Outgoing:
 
     @property
     def next_write(self) -> list[bytes | memoryview]:
-        """The pieces for one gathered write. Empty when a region of a file comes first."""
+        """The pieces for one gathered write. The list is empty when a region of a file comes first."""
         pieces = cast(list[bytes | memoryview], self._pieces)
         if self.has_file:
             return list(takewhile(_in_memory, islice(pieces, MAX_PIECES)))
@@ -66,7 +66,7 @@ class Outgoing:
         return len(self._pieces)
 
     def add(self, pieces: Sequence[Piece], buffers: Sequence[Buffer]) -> None:
-        """Append the pieces of some frames, perhaps none, and the buffers to recycle when they are written."""
+        """Append the pieces of some frames, perhaps none, and the buffers to recycle when the pieces are written."""
         if not pieces:
             return
         self._pieces.extend(pieces)
@@ -88,7 +88,7 @@ class Outgoing:
         self.is_writable = self.unwritten < (HIGH_MARK if self.is_writable else LOW_MARK)
 
     def _drop(self, count: int) -> None:
-        """Remove `count` bytes from the front."""
+        """Remove `count` bytes from the front of the queue."""
         pieces, whole = self._pieces, 0
         while count >= len(pieces[whole]):
             count -= len(pieces[whole])

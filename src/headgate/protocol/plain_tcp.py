@@ -1,9 +1,9 @@
 """Plain TCP: the data plane without credit, like Flink's before 1.5 (FLINK-7282).
 
 1. The producer sends all data of its subpartitions, until the socket is above its high mark (`outgoing.py`).
-2. The consumer takes buffers of the gate's shared pool for each data frame that arrives. When the pool has none, the
-   frame waits for a recycled buffer. Until then nothing is read from that socket, and every channel of the connection
-   waits behind that frame (head-of-line blocking). The kernel's buffers fill up, which stops the producer.
+2. The consumer takes buffers of the gate's shared pool for each data frame that arrives. When the pool is empty, the
+   frame waits for a recycled buffer. Until then the consumer does not read from that socket. Every channel of the
+   connection waits behind that frame (head-of-line blocking). The kernel's buffers fill up, which stops the producer.
 
 Results are the same as with credit; only the waits differ. A connection carries the channels of one edge only: if one
 edge waited behind another, a pipeline could deadlock.
@@ -24,7 +24,7 @@ from headgate.protocol.receiver import Receiver
 
 
 class NoCredit:
-    """The credit of a sender that only the socket limits: it is never spent."""
+    """An unlimited credit, for a sender that only its socket limits."""
 
     available: Final = sys.maxsize
     needs_announcement: Final = False
@@ -34,7 +34,7 @@ class NoCredit:
         self.add(initial)
 
     def add(self, credit: int) -> None:
-        """Raise ExchangeError if the consumer grants any credit: it uses another flow control."""
+        """Raise ExchangeError if the consumer grants any credit: the consumer then uses another flow control."""
         if credit:
             raise ExchangeError(f"the consumer granted a credit of {credit} on a connection without credit")
 
@@ -44,11 +44,11 @@ class NoCredit:
 
 
 class SharedBuffers:
-    """The buffers of one channel: it takes them from the gate's pool as frames arrive.
+    """The buffers of one channel without credit. The channel takes them from the gate's pool when frames arrive.
 
-    The network thread takes buffers, the task thread recycles them, and either may run the pool's listener. The lock
-    protects the offered buffer and both flags; it is taken before the pool's lock. `on_buffer` is called, without the
-    lock, when a buffer is ready for the waiting frame.
+    The network thread takes buffers. The task thread recycles buffers. Either thread may run the pool's listener. The
+    lock protects the offered buffer and both flags; it is taken before the pool's lock. `on_buffer` is called, without
+    the lock, when a buffer is ready for the waiting frame.
     """
 
     __slots__ = ("_lock", "_offered", "_on_buffer", "_pool", "_released", "_waiting")
@@ -65,8 +65,10 @@ class SharedBuffers:
         self._released = False
 
     def validate(self) -> None:
-        """Raise AssertionError unless at most one buffer is ready, none is ready while a frame waits, and none is held
-        once released."""
+        """Raise AssertionError when the buffers that are ready contradict the flags.
+
+        At most one buffer is ready. None is ready while the channel waits for a buffer, or after the release.
+        """
         with self._lock:
             ready = [segment.index for segment in self._offered]
             assert len(ready) <= 1, f"buffers {ready} are ready for one frame"
@@ -74,9 +76,9 @@ class SharedBuffers:
             assert not (ready and self._released), f"released, but holds buffer {ready}"
 
     def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
-        """Take up to `count` buffers for arriving data. Returns None once released.
+        """Take up to `count` buffers for arriving data. Returns None after the release.
 
-        Returns NO_MEMORY_YET when the gate's pool has none; `on_buffer` is called when it is time to ask again.
+        Returns NO_MEMORY_YET when the gate's pool is empty. `on_buffer` is called when it is time to ask again.
         """
         with self._lock:
             if self._released:
@@ -89,7 +91,7 @@ class SharedBuffers:
             return segments or NO_MEMORY_YET
 
     def _offer(self, segment: MemorySegment | None) -> bool:
-        """Accept a buffer that the pool offers, unless released. None means that the pool is destroyed."""
+        """Accept a buffer that the pool offers, except after the release. None means that the pool is destroyed."""
         with self._lock:
             self._waiting = False
             if segment is None or self._released:
@@ -104,7 +106,7 @@ class SharedBuffers:
         return len(self._offered)
 
     def recycle(self, *segments: MemorySegment) -> None:
-        """Return buffers that the task has consumed to the gate's pool."""
+        """Return to the gate's pool buffers that the task has consumed."""
         self._pool.recycle_many(segments)
 
     def on_backlog(self, backlog: int) -> None: ...
@@ -115,7 +117,7 @@ class SharedBuffers:
         return 0
 
     def release(self) -> None:
-        """Return the offered buffer. Buffers that the task still uses follow when it recycles them."""
+        """Return the offered buffer to the pool. Buffers that the task still uses follow when it recycles them."""
         with self._lock:
             self._released = True
             segments, self._offered = self._offered, []

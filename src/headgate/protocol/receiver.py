@@ -1,4 +1,4 @@
-"""The consumer's end of a data link: buffers in, requests and credit out; no I/O.
+"""The consumer's end of a data link: it accepts buffers, and sends requests and credit. The caller does all I/O.
 
 Each channel with new credit stands in a queue once. When the connection can write, the receiver takes all credit of
 each such channel and sends it as one AddCredit (Flink: CreditBasedPartitionRequestClientHandler).
@@ -26,8 +26,8 @@ from headgate.protocol.messages import (
     encode,
 )
 
-#: The most messages that wait for the socket: four for each channel of the largest connection. More accumulate only
-#: when the producer does not read.
+#: The most messages that may wait for the socket: four for each channel of the largest connection. More messages
+#: accumulate only when the producer does not read.
 _MAX_UNSENT: Final = 1 << 18
 
 
@@ -37,7 +37,7 @@ class ReceivingChannel(Protocol):
     def request(self, receiver: int) -> PartitionRequest: ...
 
     def take_segments(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
-        """Return memory for the first segments of a run of `count`, or for all.
+        """Return memory for a run of `count` segments, or only for its first segments.
 
         None means that the channel is released: discard the data. NO_MEMORY_YET means that no memory is free now.
         """
@@ -49,7 +49,7 @@ class ReceivingChannel(Protocol):
         """Accept a data buffer. `on_read` follows when all buffers of one read have been passed on."""
 
     def on_read(self, backlog: int) -> None:
-        """Notify the task of the buffers read, and act on the backlog of the last one."""
+        """Notify the task of the buffers that were read, and act on the backlog of the last buffer."""
 
     def on_event(self, response: BufferResponse, body: bytes) -> None: ...
 
@@ -93,12 +93,12 @@ class Receiver:
 
     @property
     def missing(self) -> int:
-        """The number of bytes without which no message can be completed."""
+        """The number of bytes that must arrive before the next message can be complete."""
         return self._decoder.missing
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a frame waits for memory; nothing is read until it has some."""
+        """Whether a frame waits for memory. The caller does not read until the frame has memory."""
         return self._decoder.is_waiting
 
     def received(self, count: int) -> None:
@@ -179,7 +179,7 @@ class Receiver:
         return self._backoffs[receiver].next()
 
     def take_retries(self) -> list[tuple[int, float]]:
-        """Return the receivers whose requests are to be repeated, each with its wait in seconds."""
+        """Return the numbers of the channels whose requests must be repeated, each with its wait in seconds."""
         retries, self._retries = self._retries, []
         return retries
 
@@ -190,7 +190,7 @@ class Receiver:
             self._outgoing.append(encode(channel.request(receiver)))
 
     def credit_available(self, receiver: int) -> None:
-        """Queue a channel that has unannounced credit. The channel's notification arrives here on this thread."""
+        """Queue a channel that has unannounced credit, on the thread of this connection."""
         self._credited.append(receiver)
 
     def send(self, message: OfChannel) -> None:
@@ -207,7 +207,7 @@ class Receiver:
         self._outgoing.append(encode(message))
 
     def cancel(self, receiver: int) -> None:
-        """Cancel a channel; with the last one, ask the producer to close the connection."""
+        """Cancel a channel. If it was the last one, ask the producer to close the connection."""
         if self._channels.pop(receiver, None) is None:
             return
         self._outgoing.append(encode(CancelPartitionRequest(receiver)))
@@ -230,7 +230,7 @@ class Receiver:
         return data
 
     def fail(self) -> list[ReceivingChannel]:
-        """Give up the connection. Returns the channels that were not cancelled; the caller passes the error to them."""
+        """Give up the connection and return the channels that were not cancelled. The caller gives them the error."""
         self._decoder.close()
         if self._filling is not None:
             (channel, segments), self._filling = self._filling, None

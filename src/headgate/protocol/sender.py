@@ -1,8 +1,8 @@
-"""The producer's end of a data link: it selects the next buffer. Requests in, headers and buffers out; no I/O.
+"""The producer's end of a data link: it accepts requests, and selects the buffers to send. The caller does all I/O.
 
-Readers with data and credit stand in one queue. A turn sends some buffers of the first reader and puts it back at the
-end, so no channel can starve another on the shared connection. Full buffers of a turn go out in one frame. (In Flink's
-PartitionRequestQueue a turn is one buffer.)
+Readers with data and credit stand in one queue. A turn sends some buffers of the first reader, and puts this reader
+back at the end. No channel can therefore starve another channel of the connection. Full buffers of a turn go out in one
+frame. (In Flink's PartitionRequestQueue a turn is one buffer.)
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from headgate.protocol.messages import (
 )
 
 _MAX_CHANNELS: Final = 1 << 16
-#: The most answers that wait for the socket. A consumer has at most one open request per channel. More answers
-#: accumulate only when it keeps requesting and does not read.
+#: The most answers that may wait for the socket. A correct consumer has at most one open request per channel. More
+#: answers accumulate only when a consumer keeps requesting and does not read.
 _MAX_ANSWERS: Final = 1 << 16
 
 
 class PolledBuffer:
     """One buffer that was polled from a subpartition.
 
-    `backlog` counts the data buffers behind it. `sequence` is the number of its first segment. `next_is_event` says
-    whether an event follows; None means that nothing can be polled behind it.
+    `backlog` counts the data buffers behind it. `sequence` is the number of its first segment. `next_is_event` is True
+    if an event follows, False if data follow, and None if nothing more can be polled now.
     """
 
     __slots__ = ("backlog", "buffer", "is_event", "next_is_event", "sequence")
@@ -63,17 +63,17 @@ class SubpartitionView(Protocol):
     """The reading end of a subpartition."""
 
     def poll(self, limit: int) -> list[PolledBuffer]:
-        """Return the next data buffers, of at most `limit` segments together, or a single event. Empty without any."""
+        """Return the next data buffers, of at most `limit` segments together, or a single event, or an empty list."""
 
     def is_available(self, has_credit: bool) -> bool:
-        """Return whether `poll` has something that may be sent. Without credit only an event may be sent."""
+        """Return whether `poll` has an item that may be sent. Without credit, only an event may be sent."""
 
     @property
     def reported_backlog(self) -> int:
         """The number of data buffers that could be sent now, if the consumer had credit for them."""
 
     def resume(self) -> None:
-        """Resume behind an aligned barrier. Raises ExchangeError if none blocks."""
+        """Resume behind an aligned barrier. Raises ExchangeError if no barrier blocks the subpartition."""
 
     def acknowledge(self) -> None:
         """Note that the consumer has processed all records."""
@@ -123,16 +123,17 @@ class _Reader:
         self.queued = False
 
 
-#: Opens the view of the requested subpartition. The view calls the second argument, on any thread, when data become
-#: available. Raises ExchangeError when the subpartition does not exist, PartitionNotFound when it may exist later.
+#: A function that opens the view of the requested subpartition. The view calls the second argument, on any thread, when
+#: data become available. The function raises ExchangeError when the subpartition does not exist, and PartitionNotFound
+#: when it may exist later.
 OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
 
 
 class Sender:
-    """The readers of one connection, on one thread.
+    """The readers of one connection. One thread only.
 
-    A view may notify on any thread; `on_data` then runs there with the channel's number. `credit_of` makes a channel's
-    credit from the initial credit in its request.
+    A view may notify on any thread. `on_data` then runs on that thread, with the channel's number. `credit_of` makes a
+    channel's credit from the initial credit in its request.
     """
 
     def __init__(
@@ -191,7 +192,7 @@ class Sender:
             not_found = isinstance(error, PartitionNotFound)
             if len(self._control) >= _MAX_ANSWERS:
                 raise ExchangeError(
-                    f"the consumer has not read {_MAX_ANSWERS} answers and requests channel {receiver}"
+                    f"the consumer has not read {_MAX_ANSWERS} answers, but also requests channel {receiver}"
                 ) from error
             self._control.append(encode(ErrorResponse(error.message, receiver, not_found)))
             return
@@ -213,7 +214,7 @@ class Sender:
             reader.view.release()
 
     def data_available(self, receiver: int) -> None:
-        """Queue a reader that has data. The subpartition's notification arrives here on this thread."""
+        """Queue a reader that has data, on the thread of this connection."""
         reader = self._readers.get(receiver)
         if reader is not None:
             self._enqueue(reader)
@@ -228,7 +229,7 @@ class Sender:
     def next_frames(self, room: int = MAX_RUN) -> tuple[list[Piece], list[Buffer]]:
         """Return frames of about `room` segments, as pieces to write in order, and the buffers to recycle afterwards.
 
-        The last turn may exceed `room`, because a turn is not cut short.
+        The last turn may exceed `room`, because every turn is complete.
         """
         pieces: list[Piece] = list(self._control)
         self._control.clear()
@@ -253,7 +254,7 @@ class Sender:
         return pieces, buffers
 
     def _frame(self, reader: _Reader, polls: list[PolledBuffer], pieces: list[Piece]) -> int:
-        """Append one frame for each run of full buffers, or else for each buffer. Returns the segments sent."""
+        """Append one frame for each run of full buffers, and one for each other buffer. Returns the segments sent."""
         sent = 0
         while polls:
             run = polls[: _run_length(polls)]
@@ -275,7 +276,7 @@ class Sender:
 
     @staticmethod
     def _may_continue(reader: _Reader, last: PolledBuffer) -> bool:
-        """Return whether the buffer behind the last one may be sent: an event always, data only with credit."""
+        """Return whether the item behind `last` may be sent. An event may always be sent, data only with credit."""
         return last.next_is_event is True or (last.next_is_event is False and reader.credit.available > 0)
 
     @property
@@ -291,7 +292,7 @@ class Sender:
 
 
 def _run_length(polls: list[PolledBuffer]) -> int:
-    """Return how many of the first buffers fit in one frame: all but the last are full, and none is empty."""
+    """Return how many of the first buffers go into one frame. All of them but the last are full, and none is empty."""
     for at, (polled, following) in enumerate(pairwise(polls)):
         alone = following.is_event or following.buffer.is_compressed or not following.buffer.size
         if alone or not polled.buffer.is_whole:

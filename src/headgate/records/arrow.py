@@ -1,7 +1,8 @@
-"""Encode record batches as Arrow IPC messages, the body of a RECORDS element, and decode them.
+"""Encode record batches as Arrow IPC messages in the bodies of RECORDS elements, and decode them.
 
 A body is the xxh3 checksum of the message (8 bytes, big-endian) and the message. The codec compares the checksum before
-it decodes: Arrow trusts the offsets in a message, and corrupt ones would crash the process instead of failing the job.
+it decodes. Arrow trusts the offsets in a message, and corrupt offsets would crash the process instead of failing the
+job.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ CHECKSUM_BYTES = 8
 class BatchCodec:
     """The encoder and decoder for the batches of one exchange. The schema comes from the plan and is never sent.
 
-    Dictionary and run-end encoded columns are sent as their values; `schema` is the reader's schema. With `paranoid`
-    every decoded batch is fully validated.
+    Dictionary and run-end encoded columns are sent as their values. `schema` is the schema of the decoded batches. With
+    `paranoid` every decoded batch is fully validated.
     """
 
     __slots__ = ("_paranoid", "_row_bytes", "schema")
@@ -35,9 +36,10 @@ class BatchCodec:
         return BatchCodec(self.schema, paranoid=True)
 
     def batch_bytes(self, batch: pa.RecordBatch) -> int:
-        """Return the bytes of a batch's rows.
+        """Return the number of bytes of a batch's rows.
 
-        `nbytes` costs as much as encoding does. With fixed-width columns only, the row width is multiplied instead.
+        `nbytes` costs as much as encoding. If all columns have a fixed width, the method multiplies the row width by
+        the number of rows instead.
         """
         if self._row_bytes is not None:
             return int(batch.num_rows * self._row_bytes)
@@ -83,18 +85,21 @@ def _fixed_row_bytes(schema: pa.Schema) -> float | None:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema that is sent: encoded columns as their values, views as large columns, no metadata."""
+    """Return the schema of the batches that are sent.
+
+    Encoded columns have the type of their values, views become large columns, and there are no metadata.
+    """
     return pa.schema([_plain_column(field) for field in schema])
 
 
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the batch in its plain schema, `schema`."""
+    """Return the batch converted to `schema`, its plain schema."""
     columns = map(plain_array, batch.columns, schema.types)
     return pa.RecordBatch.from_arrays(list(columns), schema=schema)
 
 
 def plain_array(column: pa.Array, plain: pa.DataType) -> pa.Array:
-    """Return the column in the type that `plain_schema` gives it."""
+    """Return the column converted to `plain`, the type that `plain_schema` gives it."""
     if pa.types.is_run_end_encoded(column.type):
         runs = np.searchsorted(column.run_ends, column.offset + np.arange(len(column)), side="right")
         return plain_array(column.values, plain).take(pa.array(runs))
@@ -104,9 +109,10 @@ def plain_array(column: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _list_of_view(column: pa.Array, plain: pa.DataType) -> pa.Array:
-    """Return the list column of a list view.
+    """Return a list-view column converted to a list column.
 
-    Arrow's cast makes lists with too few offsets, so the offsets are made here. A null may have any size.
+    Arrow's cast makes lists with too few offsets, so this function makes the offsets. It counts a null as empty,
+    because the view may give a null any size.
     """
     nulls = column.is_null()
     offsets = np.zeros(len(column) + 1, np.int64)
@@ -117,9 +123,9 @@ def _list_of_view(column: pa.Array, plain: pa.DataType) -> pa.Array:
 
 
 def _plain_column(field: pa.Field) -> pa.Field:
-    """Return the plain field of a column.
+    """Return the field of a column in the plain schema.
 
-    Run-end encoding and list views are decoded only when they are whole columns: Arrow cannot cast nested ones.
+    A run-end encoding or a list view is decoded only if it is the whole column: Arrow cannot cast nested ones.
     """
     data_type = field.type
     if pa.types.is_run_end_encoded(data_type):
@@ -137,7 +143,7 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type without dictionary encoding and views, at any depth of lists, maps and structs."""
-    if pa.types.is_string_view(data_type):  # Arrow cannot take rows of views
+    if pa.types.is_string_view(data_type):  # Arrow's `take` does not support views
         return pa.large_string()
     if pa.types.is_binary_view(data_type):
         return pa.large_binary()

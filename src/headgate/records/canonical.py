@@ -1,8 +1,9 @@
 """Convert columns to canonical 64-bit words: equal values have equal words in every Arrow layout.
 
-Integers, dates, times and timestamps become their integer. Floats become the bits of the float64, with one NaN and one
-zero. Strings and binaries become their bytes in little-endian words, padded with zeros. A null has the words of zero or
-of ""; the null mask marks it. Values of nested types have no words.
+Integers, dates, times and timestamps become their integer. Floats become the bits of the float64; all NaNs become the
+same word, and -0.0 becomes 0.0. Strings and binaries become their bytes in little-endian words, padded with zeros. A
+null has the words of 0 or of an empty string, and a separate mask marks the nulls. Values of nested types have no
+words.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def decoded(column: pa.Array) -> pa.Array:
-    """Return the column in its value type."""
+    """Return the column converted to its value type."""
     kind = column.type.id
     if kind == _DICTIONARY:
         return decoded(column.dictionary_decode())
@@ -98,7 +99,7 @@ def null_mask(column: pa.Array) -> Bools | None:
 
 
 def raw_values(column: pa.Array) -> npt.NDArray[np.generic]:
-    """Return the values of a fixed-width column of at most 64 bits; at nulls they are arbitrary.
+    """Return the values of a fixed-width column of at most 64 bits. The values at nulls are arbitrary.
 
     Times become integers, booleans uint8. The array is a view of the column's memory, except for booleans.
     """
@@ -120,7 +121,10 @@ def _dtype(kind: pa.DataType) -> np.dtype[np.generic]:
 
 
 def fixed_words(column: pa.Array) -> list[Int64s]:
-    """Return the words of a fixed-width column that is not a dictionary, one array per word; 0 at nulls."""
+    """Return the words of a fixed-width column: array i holds word i of each row, with 0 at nulls.
+
+    The column must not be a dictionary.
+    """
     kind, count = column.type, words_per_value(column.type)
     if kind.id == pa.lib.Type_NA:
         return [np.zeros(len(column), np.int64)]
@@ -142,7 +146,7 @@ def _word(values: npt.NDArray[np.generic]) -> Int64s:
 
 
 def from_fixed_words(words: list[Int64s], nulls: Bools | None, kind: pa.DataType) -> pa.Array:
-    """Return the column whose `fixed_words` and `null_mask` these are."""
+    """Return the column of type `kind` that has these `fixed_words` and this `null_mask`."""
     if pa.types.is_null(kind):
         return pa.nulls(len(words[0]))
     if pa.types.is_boolean(kind):
@@ -163,7 +167,7 @@ def from_raw_values(values: npt.NDArray[np.generic], nulls: Bools | None, kind: 
 
 
 def as_arrow(values: npt.NDArray[np.generic], nulls: Bools | None = None) -> pa.Array:
-    """Return an Arrow array of numbers, without a copy, or of booleans.
+    """Return a NumPy array of numbers or booleans as an Arrow array. Numbers are not copied.
 
     `pa.array` would import pandas, which takes 0.15 s.
     """
@@ -206,20 +210,23 @@ class PackedBytes:
 
 
 def tail_words(lengths: Int64s) -> Int64s:
-    """Return the number of words beyond the first two in strings of these lengths."""
+    """Return, for each length, the number of words that such a string has beyond its first two."""
     words: Int64s = np.maximum((lengths - (_HEAD - _WORD + 1)) >> 3, 0)
     return words
 
 
 def flat_ranges(starts: Int64s, counts: Int64s) -> tuple[Int64s, Int64s]:
-    """Return all positions of the ranges, concatenated, and the start of each range in them, with the end appended."""
+    """Return (all positions of the ranges, one range after the other; the offset of each range in that array).
+
+    Range i has `counts[i]` positions from `starts[i]`. The offsets end with the total number of positions.
+    """
     firsts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=firsts[1:])
     return np.repeat(starts - firsts[:-1], counts) + np.arange(firsts[-1]), firsts
 
 
 def pack(column: pa.Array) -> PackedBytes:
-    """Pack a column of strings or binaries that is not a dictionary; nulls count as empty."""
+    """Pack a column of strings or binaries, not a dictionary. Nulls count as empty."""
     offsets, data = _bytes_of(column)
     begins, lengths = offsets[:-1], np.diff(offsets)
     nulls = null_mask(column)
@@ -241,7 +248,7 @@ def pack(column: pa.Array) -> PackedBytes:
 
 
 def unpack(packed: PackedBytes, nulls: Bools | None, kind: pa.DataType) -> pa.Array:
-    """Return the column of strings or binaries of type `kind` whose words these are."""
+    """Return packed strings or binaries as a column of type `kind`: the inverse of `pack`."""
     counts = np.maximum((packed.lengths + (_WORD - 1)) >> 3, 1)
     _, starts = flat_ranges(np.zeros(len(counts), np.int64), counts)
     words = np.empty(starts[-1], "<u8")
@@ -263,7 +270,7 @@ def unpack(packed: PackedBytes, nulls: Bools | None, kind: pa.DataType) -> pa.Ar
 
 
 def _bytes_of(column: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
-    """Return offsets, starting at 0, and the bytes that they point into, followed by one word of padding."""
+    """Return a column's offsets, starting at 0, and its bytes, followed by one word of padding."""
     kind = column.type
     if pa.types.is_fixed_size_binary(kind):
         column = column.cast(pa.binary())
@@ -282,7 +289,7 @@ def _bytes_of(column: pa.Array) -> tuple[Int64s, npt.NDArray[np.uint8]]:
 
 
 def _load(data: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> UInt64s:
-    """Return up to eight bytes from each position, 0 beyond the length. Positions need no alignment."""
+    """Return a word for each position: eight bytes, which are 0 beyond the length. Positions need no alignment."""
     every = np.ndarray((len(data) - _WORD + 1,), np.dtype("<u8"), data, strides=(1,))
     loaded: UInt64s = every[np.minimum(at, len(every) - 1)]
     loaded &= _LOW_BYTES.take(lengths, mode="clip")
@@ -290,11 +297,14 @@ def _load(data: npt.NDArray[np.uint8], at: Int64s, lengths: Int64s) -> UInt64s:
 
 
 def through_dictionary(column: pa.DictionaryArray) -> bool:
-    """Return whether a dictionary has no more values than rows, so that work on its values is cheaper."""
+    """Return whether the dictionary of a column has at most as many values as the column has rows.
+
+    Work on the values is then cheaper than work on the rows.
+    """
     return len(column.dictionary) <= len(column)
 
 
 def dictionary_rows(column: pa.DictionaryArray) -> Int64s:
-    """Return for each row the position of its value in the dictionary; 0 at nulls."""
+    """Return the position in the dictionary of each row's value, with 0 at nulls."""
     indices: Int64s = pc.fill_null(column.indices, 0).cast(pa.int64()).to_numpy()
     return indices

@@ -29,21 +29,24 @@ class Tag(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WatermarkElement:
-    """A watermark: only late rows on this channel are earlier than `time`, microseconds since the epoch."""
+    """A watermark: each later row of this channel that is earlier than `time` is late.
+
+    `time` is in microseconds since the epoch.
+    """
 
     time: int
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkStatus:
-    """Whether a channel is active. An idle channel does not hold back its reader's watermark."""
+    """The notice that a channel is active or idle. An idle channel does not hold back its reader's watermark."""
 
     active: bool
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyMarker:
-    """A latency probe that a source subtask sent at `time`, clock microseconds since the epoch.
+    """A latency probe that a source subtask sent at `time`, in microseconds of the clock since the epoch.
 
     `source` is the source's node id, `subtask` the subtask's number.
     """

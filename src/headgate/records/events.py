@@ -26,7 +26,7 @@ class Event:
 
 
 class Alignment(enum.IntEnum):
-    """How a barrier moves through the data before it."""
+    """The way in which a barrier passes the data before it."""
 
     ALIGNED = 0  #: In order. It blocks its channel until all channels have delivered it.
     TIMEOUT = 1  #: In order, and announced. It becomes unaligned when alignment takes longer than its timeout.
@@ -38,8 +38,9 @@ class Alignment(enum.IntEnum):
 class CheckpointBarrier(Event):
     """The barrier of checkpoint `id`: rows before it belong to the checkpoint, rows behind it do not.
 
-    `timestamp` is the time of its injection, microseconds since the epoch. `timeout`, microseconds from then, applies
-    to Alignment.TIMEOUT only. A probe measures how long a barrier takes; no task stores state for it.
+    `timestamp` is the time when the driver began it, in microseconds since the epoch. `timeout`, in microseconds after
+    `timestamp`, applies to Alignment.TIMEOUT only. A probe measures how long a barrier takes; no task stores state for
+    a probe.
     """
 
     id: int
@@ -54,7 +55,7 @@ class CheckpointBarrier(Event):
 
     @property
     def blocks(self) -> bool:
-        """Whether the producer sends nothing behind it until the consumer asks it to resume."""
+        """Whether the producer sends nothing behind the barrier until the consumer asks the producer to resume."""
         return self.alignment in (Alignment.ALIGNED, Alignment.TIMEOUT)
 
     @property
@@ -68,14 +69,17 @@ class CheckpointBarrier(Event):
 
 @dataclass(frozen=True, slots=True)
 class CancelMarker(Event):
-    """The replacement of the barrier of checkpoint `id`, which is cancelled."""
+    """The event that replaces the barrier of checkpoint `id`, because this checkpoint is cancelled."""
 
     id: int
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement(Event):
-    """The notice that a barrier has arrived and waits behind other data; `sequence` is its number on its channel."""
+    """The notice that a barrier has arrived and waits behind other data.
+
+    `sequence` is the barrier's number on its channel.
+    """
 
     sequence: int
     barrier: CheckpointBarrier
@@ -99,7 +103,7 @@ def is_priority(event: Event) -> bool:
 
 
 def blocks(event: Event) -> bool:
-    """Return whether the producer sends nothing behind an event until the consumer asks it to resume."""
+    """Return whether the producer sends nothing behind an event until the consumer asks the producer to resume."""
     return isinstance(event, CheckpointBarrier) and event.blocks
 
 

@@ -1,8 +1,8 @@
 """Hash the key of each row, and map a hash to a key group and a subtask.
 
-A hash selects the key group that owns a key's state in a snapshot, so hashes must never change; test vectors check
-them. Equal keys have equal hashes in every Arrow layout; see `canonical`. Key groups are Flink's: a key always belongs
-to group `hash mod M`, and each subtask owns a range of groups.
+A hash selects the key group that owns a key's state in a snapshot. Hashes must therefore never change, and test vectors
+check them. Equal keys have equal hashes in every Arrow layout; see `canonical`. Key groups are Flink's: a key always
+belongs to group `hash mod M`, where M is the maximum parallelism. Each subtask owns a range of groups.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headgate.records.canonical import (
     through_dictionary,
 )
 
-#: Flink's bounds (KeyGroupRangeAssignment).
+#: Flink's limits (KeyGroupRangeAssignment).
 MAX_PARALLELISM = 32768
 _DEFAULT_LOWEST_MAX_PARALLELISM = 128
 
@@ -60,7 +60,7 @@ def combine(hashes: UInt64s, more: UInt64s) -> UInt64s:
 
 
 def hash_words(words: Sequence[Int64s]) -> UInt64s:
-    """Hash rows of one or more words each."""
+    """Return the hash of each row. Array i of `words` holds word i of each row."""
     hashes = mix(words[0].astype(np.uint64))
     for word in words[1:]:
         hashes = combine(hashes, word.view(np.uint64) if word.flags.c_contiguous else word.astype(np.uint64))
@@ -68,7 +68,7 @@ def hash_words(words: Sequence[Int64s]) -> UInt64s:
 
 
 def hash_bytes(packed: PackedBytes) -> UInt64s:
-    """Hash byte strings: scramble each word by its position, add them up and fold in the length."""
+    """Return the hashes of byte strings: scramble each word by its position, add the words and fold in the length."""
     hashes = _scramble(packed.first, _GOLDEN)
     if packed.second.any():
         hashes += _scramble(packed.second, _SECOND)
@@ -82,7 +82,7 @@ def hash_bytes(packed: PackedBytes) -> UInt64s:
 
 
 def _scramble(words: UInt64s, factor: np.uint64 | UInt64s) -> UInt64s:
-    """Map the words by a bijection that depends on an odd factor. 0 stays 0, so padding does not change a hash."""
+    """Return the words mapped by a bijection that an odd factor selects. 0 stays 0: padding does not change a hash."""
     words = words * factor
     spread = words >> _SHIFT_1
     words ^= spread
@@ -120,7 +120,7 @@ def _column_hash(column: pa.Array) -> UInt64s:
 
 
 def key_groups(hashes: UInt64s, max_parallelism: int) -> Int64s:
-    """Return the key group of each hash: the remainder by `max_parallelism`. For a power of two a mask is faster."""
+    """Return the key group of each hash: its remainder by `max_parallelism`. For powers of two a mask is faster."""
     if max_parallelism & (max_parallelism - 1) == 0:
         return (hashes & np.uint64(max_parallelism - 1)).view(np.int64)
     return (hashes % np.uint64(max_parallelism)).view(np.int64)

@@ -1,9 +1,9 @@
 """Serialise stream elements to bytes that span network buffers, and deserialise them.
 
 An element is `length u32 | tag u8 | body`; `length` counts tag and body. Elements follow each other without padding. An
-element may start anywhere in a buffer and end in a later one. The body of a record batch is copied into 64-byte-aligned
-Arrow memory, where the decoded batch is used in place. There are only two copies: this one, and the writer's into the
-segment. The results of a step have Flink's names; Flink calls an element a "record".
+element may start anywhere in a buffer and end in a later buffer. The body of a record batch is copied twice only: the
+writer copies it into segments, and the reader copies it into 64-byte-aligned Arrow memory. The decoded batch uses this
+memory in place. The results of a step have Flink's names; Flink calls an element a "record".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def serialize(element: Element, codec: BatchCodec) -> list[memoryview]:
 
 
 class SerializationResult(enum.Enum):
-    """The result of one copy into a segment: whether the record or the buffer is full."""
+    """The result of one copy into a segment. It tells whether the record is complete and whether the buffer is full."""
 
     PARTIAL_RECORD_MEMORY_SEGMENT_FULL = enum.auto()
     FULL_RECORD_MEMORY_SEGMENT_FULL = enum.auto()
@@ -83,7 +83,7 @@ class SpanningSerializer:
         return list(self._pieces)
 
     def copy_to(self, segment: SegmentWriter) -> SerializationResult:
-        """Append as many bytes as fit. The rest stays for the next segment."""
+        """Append to a segment the bytes that fit. The rest stays for the next segment."""
         pieces = self._pieces
         while pieces:
             piece = pieces[0]
@@ -116,7 +116,7 @@ class SpanningSerializer:
 
 
 class DeserializationResult(enum.Enum):
-    """The result of one step of reading: whether a record is complete and whether the buffer is consumed."""
+    """The result of one step of reading. It tells whether a record is complete and whether the buffer is consumed."""
 
     PARTIAL_RECORD = enum.auto()
     INTERMEDIATE_RECORD_FROM_BUFFER = enum.auto()
@@ -142,7 +142,7 @@ class MessageMemory(Protocol):
 
 
 class _Heap:
-    """Message memory from Arrow's allocator, without any count."""
+    """The message memory of Arrow's allocator, without a count of bytes."""
 
     def allocate(self, size: int) -> pa.Buffer:
         return pa.allocate_buffer(size)
@@ -199,7 +199,10 @@ class SpanningDeserializer:
                 return
 
     def set_next_buffer(self, data: memoryview) -> None:
-        """Continue with this buffer. The previous one must be consumed; retain this one until it is consumed."""
+        """Continue with the buffer `data`, after the previous buffer is consumed.
+
+        The caller keeps `data` valid until it is consumed.
+        """
         self._data, self._position = data, 0
 
     def next_record(self) -> DeserializationResult:
@@ -235,9 +238,9 @@ class SpanningDeserializer:
         return element
 
     def _read_head(self, data: memoryview, position: int) -> int:
-        """Collect length, tag and, for records, the checksum. Then allocate the body.
+        """Collect the length, the tag and, for records, the checksum. Then allocate the body.
 
-        Returns the position behind the bytes that it used.
+        Returns the position behind the bytes that were used.
         """
         head = self._head
         if len(head) < _HEADER.size:

@@ -1,7 +1,7 @@
-"""Calls that may take long (to storage, and to sinks), on a thread beside the job's. The job's thread meanwhile handles
-losses, deadlines and cancels.
+"""Runs calls that may take long (to storage and to sinks) on a background thread.
 
-Calls run one after the other, in the order in which they were submitted.
+The job's thread meanwhile handles lost TaskManagers, deadlines and cancels. Calls run one after the other, in the order
+in which they were submitted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class BackgroundWorker:
     """The background thread of one job; the first call starts it. Only the job's thread uses this object.
 
     `name` is the thread's name. The thread calls `done` whenever `run_callbacks` has callbacks to run. `_changed`
-    protects the queue, the running call and `_closed`; no other lock is taken with it.
+    protects the queue, the running call and `_closed`. A thread that holds it takes no other lock.
     """
 
     def __init__(self, name: str, done: Callable[[], None]) -> None:
@@ -52,8 +52,10 @@ class BackgroundWorker:
         self._closed = False
 
     def submit(self, work: Callable[[], object], callback: Callback) -> BackgroundCall:
-        """Queue a call, and return at once. While the program ends, Python 3.12 starts no thread: then this method runs
-        the call itself."""
+        """Queue a call, and return at once.
+
+        While the program ends, Python 3.12 starts no threads. The method then runs the call itself.
+        """
         call = BackgroundCall(work, callback)
         with self._changed:
             self._waiting.append(call)
@@ -69,7 +71,7 @@ class BackgroundWorker:
         return call
 
     def cancel(self, call: BackgroundCall) -> bool:
-        """Remove a call that has not started. Returns whether it was removed; then its callback never runs."""
+        """Remove a call that has not started. Returns whether it was removed. A removed call's callback never runs."""
         with self._changed:
             if call in self._waiting:
                 self._waiting.remove(call)
@@ -77,20 +79,24 @@ class BackgroundWorker:
             return False
 
     def run_callbacks(self) -> None:
-        """Run the callbacks of calls that are done. Raises what a callback raises; call it again for the remaining
-        ones."""
+        """Run the callbacks of calls that are done.
+
+        Raises what a callback raises. In that case, call the method again for the remaining callbacks.
+        """
         while self._done_calls:
             call = self._done_calls.popleft()
             call.callback(call.error)
 
     def wait_until_idle(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until all calls are done. Returns whether they are. `run_callbacks` runs their
-        callbacks."""
+        """Wait at most `timeout` seconds until all calls are done. Returns whether all calls are done.
+
+        The method runs no callbacks: `run_callbacks` does.
+        """
         with self._changed:
             return self._changed.wait_for(self._is_idle, timeout)
 
     def close(self) -> None:
-        """Start no further call. A call that does not return keeps its daemon thread."""
+        """Drop the calls that wait, and start no more. A call that does not return keeps its daemon thread."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

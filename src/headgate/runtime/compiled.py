@@ -1,4 +1,4 @@
-"""Tells whether the modules that every batch passes through are compiled here; see hatch_build.py."""
+"""Tells whether this installation has compiled the modules that every batch passes through; see hatch_build.py."""
 
 from typing import Final
 

@@ -1,7 +1,7 @@
-"""The messages between the driver and its TaskManagers: a class for each, sent as JSON on the control link.
+"""The messages between the driver and its TaskManagers: a class for each message, sent as JSON on the control link.
 
-To add a message, add a class and name it in one of the two unions. Handle it where its union is dispatched:
-`Attempt` and `JobMaster` handle messages of TaskManagers, `TaskManager` those of the driver.
+To add a message, add a class and name it in one of the two unions. Then handle the message: `Attempt` and `JobMaster`
+handle messages of TaskManagers, and `TaskManager` handles messages of the driver.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ Stream: TypeAlias = Literal["stdout", "stderr"]
 
 
 class Part(TypedDict, total=False):
-    """What one task reports of one checkpoint, with times in seconds: see `TaskBarriers`. The driver adds `async_s`,
-    the seconds in which the state was stored."""
+    """A task's report on one checkpoint, with times in seconds; see `TaskBarriers`.
+
+    The driver adds `async_s`, the time that storing the state took.
+    """
 
     checkpoint: Required[int]
     task: Required[str]
@@ -53,7 +55,7 @@ class Part(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """A TaskManager has registered. Its data links are served at this address; `pid` is its process."""
+    """A TaskManager has registered. It accepts data links at this address; `pid` is the id of its process."""
 
     host: str
     port: int
@@ -67,7 +69,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportMetrics:
-    """The TaskManager's metrics now."""
+    """The current metrics of the TaskManager."""
 
     metrics: dict[str, Any]
 
@@ -83,7 +85,7 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverRows:
-    """A batch for a sink on the driver. The payload has `size` bytes; `node` is the sink's node."""
+    """A batch for a sink on the driver. The payload has `size` bytes; `node` is the id of the sink's node."""
 
     node: int
     size: int
@@ -92,15 +94,18 @@ class DeliverRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportCheckpointMetrics:
-    """What a task reports of a checkpoint."""
+    """A task's report on a checkpoint."""
 
     part: Part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcknowledgeCheckpoint:
-    """A task's part is stored. `nodes` are the keys of nodes with state in it, `pending` what their sinks are to
-    commit, `async_s` the seconds in which it was stored."""
+    """A task's part is stored.
+
+    `nodes` holds the keys of the nodes with state in the part. `pending` is what their sinks are to commit. `async_s`
+    is how long storing the part took, in seconds.
+    """
 
     task: str
     vertex: int
@@ -114,7 +119,7 @@ class AcknowledgeCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclineCheckpoint:
-    """A task's part could not be stored. What its sinks are to commit goes with a later checkpoint."""
+    """A task's part could not be stored. The sinks commit `pending` with a later checkpoint."""
 
     task: str
     vertex: int
@@ -126,8 +131,11 @@ class DeclineCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFinished:
-    """A task has ended, and its consumers have processed all that it sent. `took_part` is the last checkpoint that it
-    took part in, `final` where its sources ended, by node key."""
+    """A task has ended, and its consumers have processed all that it sent.
+
+    `took_part` is the last checkpoint that the task took part in. `final` holds the positions at which its sources
+    ended, by node key.
+    """
 
     vertex: int
     subtask: int
@@ -138,7 +146,7 @@ class TaskFinished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllFinished:
-    """All tasks of the TaskManager have ended without an error, and consumers have taken all their output."""
+    """All tasks of the TaskManager have ended without an error, and consumers have taken all output of the tasks."""
 
     metrics: dict[str, Any]
 
@@ -152,7 +160,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stuck:
-    """The functions of these operators do not return, though their tasks were cancelled."""
+    """The functions of these operators do not return, although their tasks were cancelled."""
 
     operators: list[str]
 
@@ -162,8 +170,11 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTasks:
-    """Start the tasks: all TaskManagers are ready. Has their addresses, by number, and when the job started (seconds
-    since the epoch)."""
+    """Start the tasks, because all TaskManagers are ready.
+
+    `addresses` holds the address of each TaskManager, by its number. `started_at` is the time when the job started, in
+    seconds since the epoch.
+    """
 
     addresses: list[tuple[str, int]]
     started_at: float
@@ -185,10 +196,10 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectBarrier:
-    """Start a checkpoint at the tasks (vertex, subtask) in `roots`, whose state goes to `folder`.
+    """Start a checkpoint at the tasks (vertex, subtask) in `roots`. Tasks write their state to `folder`.
 
-    If the job `stops` with it, sources read nothing more. Without `roots` it is a probe, for all sources.
-    `timestamp` is in microseconds since the epoch, `timeout` in microseconds.
+    If `stops` is true, the job ends with the checkpoint, and sources read nothing more. Without `roots` the barrier is
+    a probe, which all sources send. `timestamp` is in microseconds since the epoch, `timeout` in microseconds.
     """
 
     checkpoint: int
@@ -202,22 +213,22 @@ class InjectBarrier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinueSources:
-    """Let sources read on: the checkpoint that the job was to stop with has failed."""
+    """Let sources continue to read, because the checkpoint of a stop has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drain:
-    """Let sources end where they are."""
+    """Let sources end at their current positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
-    """End: the job has finished."""
+    """End the TaskManager, because the job has finished."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """End now: the job has failed or was cancelled."""
+    """End the TaskManager now, because the job has failed or was cancelled."""
 
 
 FromTaskManager: TypeAlias = (
@@ -238,8 +249,10 @@ FromDriver: TypeAlias = StartTasks | RunStage | Delivered | InjectBarrier | Cont
 
 
 def encode(message: FromTaskManager | FromDriver) -> bytes:
-    """Encode a message as a JSON object of its fields, with the class's name as `type`. Raises TypeError for a value of
-    a source or sink that JSON cannot represent."""
+    """Encode a message as a JSON object of its fields, with the class's name as `type`.
+
+    Raises TypeError if a source or sink keeps a value that JSON cannot represent.
+    """
     return json.dumps({"type": type(message).__name__, **_fields(message)}, default=_of_file).encode()
 
 
@@ -254,11 +267,14 @@ def _of_file(value: object) -> dict[str, Any]:
 
 
 def decode(kinds: Mapping[str, type], text: bytes) -> Any:
-    """Decode a message of these classes, by name. Raises ValueError, which names the place, for anything else."""
+    """Decode a message. `kinds` holds the possible classes, by name.
+
+    Raises ValueError, which names the wrong place, for bytes that are no such message.
+    """
     fields = _parsed(text)
     name = fields.pop("type", None) if isinstance(fields, dict) else None
     if not isinstance(name, str) or name not in kinds:
-        raise ValueError(f"of the type {str(name)[:_LONGEST_NAME]!r}, which is none")
+        raise ValueError(f"of the type {str(name)[:_LONGEST_NAME]!r}, which does not exist")
     try:
         return msgspec.convert(fields, kinds[name])
     except msgspec.ValidationError as error:
@@ -266,7 +282,7 @@ def decode(kinds: Mapping[str, type], text: bytes) -> Any:
 
 
 def _parsed(text: bytes) -> Any:
-    """Parse JSON. Raises ValueError if it is nested so deeply that code that walks it could overflow the stack."""
+    """Parse JSON. Raises ValueError for deep nesting, with which a walk of the value could overflow the stack."""
     try:
         value = json.loads(text)
     except RecursionError:

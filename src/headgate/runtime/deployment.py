@@ -23,7 +23,7 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 
 class Plan:
-    """An execution plan that is sent as bytes. A process that cannot load it can still report that to the driver."""
+    """An execution plan that is sent as bytes. A process that cannot load it can still report this to the driver."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
         self._plan: ExecutionPlan | None = plan
@@ -51,8 +51,8 @@ class Plan:
             except Exception as error:
                 raise PlanError(
                     f"the pipeline cannot be loaded in the TaskManager's process: {type(error).__name__}: {error}; "
-                    "what its functions import must be installed there as it is here, or be in the program's folder "
-                    "and loaded when the job starts"
+                    "modules that its functions import must be installed there too, or lie in the program's folder "
+                    "and be loaded when the job starts"
                 ) from error
         return self._plan
 
@@ -73,8 +73,8 @@ def _cannot_travel(plan: ExecutionPlan, error: Exception) -> PlanError:
 class TaskManagerSpec:
     """All that a TaskManager gets when it is started.
 
-    It is sent in Spark's task closure or by a pipe from the driver, never over a socket of Headgate: it contains the
-    user's functions and the job's secret.
+    The driver sends it in Spark's task closure or by a pipe, never over a socket of Headgate. The reason is that it
+    contains the user's functions and the job's secret.
     """
 
     job: str
@@ -83,27 +83,29 @@ class TaskManagerSpec:
     credentials: Credentials
     #: The address at which the JobMaster listens.
     control_address: tuple[str, int]
-    #: The number of the next checkpoint, 0 without checkpoints.
+    #: The number of the next checkpoint, or 0 without checkpoints.
     checkpoint: int = 0
-    #: The checkpoint that the job resumes from, None without one.
+    #: The checkpoint that the job resumes from, or None.
     restore: CheckpointMetadata | None = None
 
     def pickled(self) -> bytes:
-        """Return it pickled. Raises PlanError for a function that cannot be sent."""
+        """Return the spec as pickled bytes. Raises PlanError for a function that cannot be sent."""
         return pickle.dumps(self)
 
 
 def cut_off(driver: tuple[str, int], reason: str = "") -> str:
-    """Describe the loss of a TaskManager whose link to the driver at this address was cut, and that did not end by
-    itself."""
+    """Describe the loss of a TaskManager that still ran when its link to the driver was cut.
+
+    `driver` is the driver's address.
+    """
     why = f" ({reason})" if reason else ""
     return (
         f"its link to the driver at {driver[0]}:{driver[1]} was cut{why} while it was alive. Without a driver it ends "
-        "itself; see what ends connections between the two machines: a firewall, a proxy, the network"
+        "itself; find out what ends connections between the two machines: a firewall, a proxy, the network"
     )
 
 
-#: Called when TaskManager `index` (None: all of them) has ended. The reason is empty if it ended without an error.
+#: Called when TaskManager `index` has ended; None means all. The reason is empty if it ended without an error.
 OnExit = Callable[[int | None, str], None]
 
 
@@ -114,25 +116,27 @@ class Gang(Protocol):
     can_kill: bool
 
     def cancel(self) -> None:
-        """Have the platform end all of them. Returns at once; a second call does nothing."""
+        """Let the platform end all TaskManagers. Returns at once; a second call does nothing."""
 
     def join(self, timeout: float) -> bool:
-        """Wait at most `timeout` seconds. Returns whether all have ended."""
+        """Wait at most `timeout` seconds until all TaskManagers have ended. Returns whether all have ended."""
 
     def why_waiting(self) -> str:
-        """Return why TaskManagers have not been started yet, and what to do about it; empty if the platform does not
-        know."""
+        """Return why TaskManagers have not been started yet, and what the user can do.
+
+        The text is empty if the platform does not know.
+        """
 
 
 class Deployment(Protocol):
     """A place to run jobs."""
 
     name: str
-    #: Whether functions run in other processes, on copies of what they close over.
+    #: Whether functions run in other processes, on copies of the variables that they close over.
     copies_functions: bool
 
     def warm_up(self) -> None:
-        """Start what takes long to start, while the program builds its plan. Returns at once."""
+        """Start slow parts of the platform, while the program builds its plan. Returns at once."""
 
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         """Return how many TaskManagers a job of this parallelism gets."""
@@ -140,15 +144,14 @@ class Deployment(Protocol):
     def reserve(
         self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event
     ) -> AbstractContextManager[None]:
-        """Reserve room for so many TaskManagers at once, and for Spark jobs of this program that take `slots` beside
-        them.
+        """Reserve room for this number of TaskManagers at once, and `slots` more for Spark jobs of this program.
 
-        No other job gets this room within the context; at its end the launched TaskManagers hold it. Entering waits
-        for room until `cancelled` is set, and raises NotEnoughSlots or ConfigError.
+        No other job gets this room within the context. When the context ends, the launched TaskManagers hold the room.
+        Entering the context waits for room until `cancelled` is set. It raises NotEnoughSlots or ConfigError.
         """
 
     def bind_hosts(self) -> str:
-        """Return the driver's address, as TaskManagers reach it."""
+        """Return the address at which TaskManagers reach the driver."""
 
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> Gang:
         """Start `count` TaskManagers."""

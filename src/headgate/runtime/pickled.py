@@ -1,7 +1,7 @@
-"""Pickle what is sent to TaskManagers.
+"""Pickles the values that are sent to TaskManagers.
 
-Batches and tables are written in Arrow's format. Pyarrow's own pickle of a slice contains all the data that it is a
-slice of, so the batches of a table would contain the table once for each batch.
+Batches and tables are written in Arrow's format. Pyarrow's own pickle of a slice contains the data outside the slice,
+too. Each batch of a table would therefore contain the whole table.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import pyarrow as pa
 
 
 def pickled(value: object) -> bytes:
-    """Return a value as bytes; functions are sent by value, with what they close over. Raises any error of the
-    pickling."""
+    """Return a value as bytes. Functions are sent by value, with the variables that they close over.
+
+    Raises any error of the pickling.
+    """
     written = io.BytesIO()
     _Pickler(written).dump(value)
     return written.getvalue()
@@ -34,7 +36,7 @@ def _reduced(rows: pa.RecordBatch | pa.Table) -> Any:
     try:
         with pa.ipc.new_stream(sink, rows.schema) as stream:
             stream.write(rows)
-    except pa.ArrowException:  # a type that Arrow does not write
+    except pa.ArrowException:  # a type that Arrow cannot write
         return rows.__reduce__()
     load = _load_batch if isinstance(rows, pa.RecordBatch) else _load_table
     return load, (sink.getvalue().to_pybytes(),)

@@ -1,4 +1,4 @@
-"""Print on the driver what users' functions printed in a TaskManager process."""
+"""Prints on the driver the lines that users' functions printed in a TaskManager process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINE_LENGTH: Final = 8192
 
 
 def show(printed: Printed) -> None:
-    """On the driver: print the lines. Does nothing if the driver's own output is closed."""
+    """Print the lines on the driver. Does nothing if the driver's own output is closed."""
     stream: TextIO | None = sys.stderr if printed.stream == "stderr" else sys.stdout
     if stream is None:
         return

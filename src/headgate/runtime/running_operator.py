@@ -1,4 +1,4 @@
-"""Find out for which operator a thread runs. It costs the thread nothing: its stack is read only on request."""
+"""Finds out for which operator a thread runs. This costs the thread nothing: its stack is read only on request."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 #: Prefixes of the names of Headgate's threads that run a user's function. The operator and subtask follow.
 _THREADS = ("headgate-fetcher-", "headgate-")
 #: Classes that call operators and sources, each with an OperatorContext as `context`. During such a call, a frame of
-#: one of their methods is on the thread's stack. They register themselves, because the driver, which asks too, does not
-#: import them.
+#: one of their methods is on the thread's stack. The classes register themselves, because the driver uses this module
+#: without importing them.
 _CALLERS: list[type[Any]] = []
 
 
@@ -21,12 +21,12 @@ def calls_operators(kind: type) -> None:
 
 
 def operator_of_thread(thread: threading.Thread) -> str | None:
-    """Return `operator[subtask]` of the innermost operator call on a thread's stack, None without one."""
+    """Return `operator[subtask]` of the innermost operator call on a thread's stack, or None without such a call."""
     return _operator_of(sys._current_frames().get(thread.ident or 0))
 
 
 def current_operator() -> str | None:
-    """Return the `operator[subtask]` that the calling thread runs for, None for threads that the user started."""
+    """Return the `operator[subtask]` that the calling thread runs for, or None for a thread that the user started."""
     operator = _operator_of(sys._getframe(1))
     if operator is not None:
         return operator

@@ -1,4 +1,4 @@
-"""Find which object that a function holds cannot be sent to another process."""
+"""Finds the object that a function holds and that cannot be sent to another process."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def why_unpicklable(value: object, error: Exception) -> str:
     held = _held_of_spark(value)
     if held is None:
         return (
-            f"it cannot be sent to another process: {error}; have its function make such an object itself, when it is "
-            "first called, instead of using one made outside"
+            f"it cannot be sent to another process: {error}; let its function create such an object at its first call, "
+            "instead of using an object from outside"
         )
     kind = type(held).__name__
     if kind == "DataFrame":
@@ -44,7 +44,7 @@ def _is_picklable(value: object) -> bool:
 
 
 class _Finder(cloudpickle.Pickler):  # type: ignore[misc]
-    """Collects the Spark objects that it reaches, in the order in which they would be written."""
+    """A pickler that collects the Spark objects that it reaches, in the order in which it would write them."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO())

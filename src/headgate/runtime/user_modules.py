@@ -1,8 +1,10 @@
-"""Modules of the user's program that are not installed: they travel as source with the plan.
+"""Modules of the user's program that are not installed: the driver sends their source with the plan.
 
-A function of a module beside the script is pickled by its name, and the process that unpickles it imports the module. A
-Spark executor does not have it, so what the driver has loaded from the program's folder goes along, and is imported
-there as any module is, from its source. Installed modules stay where they are: they must be installed there too."""
+A function of a module beside the script is pickled by its name. The process that unpickles the function imports the
+module, but a Spark executor does not have the module's file. The driver therefore sends the source of each module that
+it has loaded from the program's folder. The executor imports the module from this source. Installed modules are not
+sent: they must be installed on the executor too.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ _PLACES_OF_INSTALLED = {"site-packages", "dist-packages"}
 
 @dataclass(frozen=True, slots=True)
 class UserModule:
-    """A module's name, file and source; `locations` are the folders of a package. A package without `__init__` has no
-    file."""
+    """A module's name, file and source. `locations` are the folders of a package.
+
+    A package without `__init__` has no file.
+    """
 
     name: str
     path: str | None
@@ -32,7 +36,7 @@ class UserModule:
 
 
 def collect(modules: dict[str, ModuleType], root: Path) -> tuple[UserModule, ...]:
-    """Return those of the loaded modules whose source is in the folder `root` and is not installed there."""
+    """Return the loaded modules whose source is in the folder `root`, without modules that are installed there."""
     user = []
     for name, module in list(modules.items()):
         if name.partition(".")[0] in (_OURS, "__main__", "__mp_main__") or getattr(module, "__spec__", None) is None:
@@ -46,7 +50,7 @@ def collect(modules: dict[str, ModuleType], root: Path) -> tuple[UserModule, ...
             try:
                 user.append(UserModule(name, path, Path(path).read_text(encoding="utf-8"), locations))
             except (OSError, UnicodeDecodeError):
-                continue  # removed since, or in another encoding: treated as installed
+                continue  # the file was removed, or has another encoding: treat the module as installed
     return tuple(user)
 
 
@@ -58,8 +62,8 @@ def of_this_program() -> tuple[UserModule, ...]:
 def program_folder(main: ModuleType | None) -> Path:
     """Return the folder that a program imports its own modules from.
 
-    It is the script's folder, or that of `python -m` without the packages. In a notebook, a shell or an installed
-    tool (pytest) it is the working folder.
+    For a script this is the script's folder. For `python -m` it is the folder that holds the module or its outermost
+    package. In a notebook, a shell or an installed tool (pytest) it is the working folder.
     """
     path = getattr(main, "__file__", None)
     if path is None or _is_installed(file := Path(path).resolve()):
@@ -74,7 +78,7 @@ def _is_in_program(path: Path, root: Path) -> bool:
 
 
 def _is_installed(path: Path) -> bool:
-    """Whether a path is in a folder that installers write to, or part of Python."""
+    """Return whether a path is in a folder that installers write to, or is part of Python."""
     if not _PLACES_OF_INSTALLED.isdisjoint(path.parts):
         return True
     places = (sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "scripts"))
@@ -82,7 +86,7 @@ def _is_installed(path: Path) -> bool:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules that were sent, before others of the same name."""
+    """A finder of the modules that were sent. They come before other modules of the same name."""
 
     def __init__(self, modules: Iterable[UserModule]) -> None:
         self._modules = {module.name: module for module in modules}
@@ -97,7 +101,7 @@ class _Finder(MetaPathFinder):
         spec = ModuleSpec(fullname, _Loader(module), origin=module.path, is_package=is_package)
         spec.has_location = module.path is not None
         if module.locations is not None:
-            spec.submodule_search_locations = list(module.locations)  # for modules not loaded on the driver
+            spec.submodule_search_locations = list(module.locations)  # for submodules that the driver had not loaded
         return spec
 
 
@@ -116,13 +120,13 @@ class _Loader(InspectLoader):
 
 
 def install(modules: Sequence[UserModule]) -> None:
-    """Make modules importable in this process, instead of those of an earlier job."""
+    """Make modules importable in this process, instead of the modules of an earlier job."""
     remove()
     sys.meta_path.insert(0, _Finder(modules))
 
 
 def remove() -> None:
-    """Remove the modules of the job that ran here: a worker process may run another job."""
+    """Remove the modules of the job that ran in this process, because the process may run another job."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
     for name, module in list(sys.modules.items()):
         if isinstance(getattr(getattr(module, "__spec__", None), "loader", None), _Loader):

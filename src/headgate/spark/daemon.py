@@ -1,7 +1,7 @@
 """The process from which Spark forks the Python workers of an executor, in sessions that Headgate builds.
 
-It has already imported what TaskManagers and PySpark's worker need. A worker that had to import it would start one or
-two seconds later.
+The process has already imported the modules that TaskManagers and PySpark's worker need. A worker that imports these
+modules itself starts one or two seconds later.
 """
 
 from __future__ import annotations
@@ -18,5 +18,5 @@ from headgate.runtime.taskmanager import taskmanager_process  # noqa: F401
 
 if __name__ == "__main__":
     pa.array(np.zeros(1))  # loads pandas
-    os.register_at_fork(after_in_child=np.random.seed)  # else all workers would draw the same random numbers
+    os.register_at_fork(after_in_child=np.random.seed)  # otherwise all workers would draw the same random numbers
     manager()

@@ -30,7 +30,7 @@ from headgate.spark.session import context_of, is_local
 
 
 def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
-    """Return the path of a new folder for rows. It is removed when the session or this process ends.
+    """Return the path of a new folder for rows. The folder is removed when the session or this process ends.
 
     On a local disk the folder exists already, and only its owner can read it; Spark appends to it. Raises ConfigError
     as `new_folder` does.
@@ -73,15 +73,15 @@ def local_place(folder: str) -> Path | None:
 
 
 def read_folder(spark: SparkSession, folder: str, columns: StructType) -> DataFrame:
-    """Return the rows of the Parquet files in `folder`, which may have none."""
+    """Return the rows of the Parquet files in `folder`. The folder may have no files."""
     return read_files(spark, [folder], columns)
 
 
 def read_files(spark: SparkSession, paths: Sequence[str], columns: StructType) -> DataFrame:
     """Return the rows of Parquet files or folders that Arrow has written.
 
-    The option says that dates are in today's calendar. Spark 4 assumes that; Spark 3.5 refuses dates before 1900
-    without it.
+    The option `datetimeRebaseMode` says that dates are in today's calendar. Spark 4 assumes this without the option.
+    Spark 3.5 refuses dates before 1900 without the option.
     """
     return spark.read.schema(columns).option("datetimeRebaseMode", "CORRECTED").parquet(*paths)
 
@@ -92,7 +92,7 @@ def spark_columns(call: str, schema: pa.Schema) -> StructType:
     `call` is the name of the user's call, for errors. Raises PlanError for a column that Spark would refuse or misread.
     """
     for field in schema:
-        problem = "" if _MISREAD.search(str(field.type)) is None else "it knows no such unit or width"
+        problem = "" if _MISREAD.search(str(field.type)) is None else "Spark has no such unit or width"
         try:
             from_arrow_schema(pa.schema([field]))
         except Exception as error:  # the classes of PySpark's errors differ by version
@@ -105,13 +105,13 @@ def spark_columns(call: str, schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema)
 
 
-#: Types that Spark's Parquet reader refuses or misreads, although `from_arrow_schema` takes them.
+#: Types that Spark's Parquet reader refuses or misreads, although `from_arrow_schema` accepts them.
 _MISREAD = re.compile(r"\b(timestamp\[ns|duration\[(s|ms|ns)\]|time(32|64)\[|decimal256\()")
 
 
 @dataclass(frozen=True, slots=True)
 class SpilledTable:
-    """The rows of a DataFrame in files. A call, in any process, reads and returns them all."""
+    """The rows of a DataFrame in files. A call of the object, in any process, reads and returns all rows."""
 
     folder: str
     schema: pa.Schema
@@ -131,7 +131,7 @@ class SpilledTable:
 
 
 def spill(dataframe: DataFrame, spill_dir: str | None) -> SpilledTable:
-    """Write the rows of a DataFrame to files, by an ordinary Spark job. Raises ConfigError as `spill_folder` does."""
+    """Write the rows of a DataFrame to files with a Spark job. Raises ConfigError as `spill_folder` does."""
     folder = spill_folder(dataframe.sparkSession, spill_dir)
     dataframe.write.mode("append").parquet(folder)
     return SpilledTable(folder, to_arrow_schema(dataframe.schema))

@@ -1,7 +1,7 @@
 """A sink that calls a function on the driver with Spark DataFrames: subtasks write files, the DataFrame reads them.
 
-When the function has returned, the sink removes the files of the checkpoint, first the one whose name is the first. So
-that file says, also to another program, whether the function must still be called.
+When the function has returned, the sink removes the files of the checkpoint. It removes the file with the first name
+before the others. So while this file exists, the function must still be called; another program sees this too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class ForeachDataframeSink(Sink):
         return {"_target": self._target}
 
     def configure(self, config: Config, spark: Any) -> None:
-        """Keep the session, and the folder for rows. Raises PlanError without Spark."""
+        """Remember the session and the option `spill_dir`. Raises PlanError without Spark."""
         if spark is None:
             raise PlanError("foreach_dataframe needs Spark: StreamEnvironment(spark); without it use for_each_batch")
         self._spark, self._spill_dir = spark, config.spill_dir
@@ -72,7 +72,7 @@ class ForeachDataframeSink(Sink):
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Make a folder for the rows.
 
-        Raises PlanError for types that Spark lacks, ConfigError if there is no folder that executors reach.
+        Raises PlanError for types that Spark lacks, and ConfigError if executors cannot reach the folder.
         """
         self._aim(new_folder(self._spark, self._spill_dir), uuid.uuid4().hex[:8], schema)
         self._make_folder()
@@ -80,15 +80,15 @@ class ForeachDataframeSink(Sink):
             hold(place)
 
     def prepared(self) -> Any:
-        """Return the folder, and the run, which is part of its files' names.
+        """Return the folder, and the run, which is part of the names of its files.
 
-        A checkpoint names the folder from now on. So the folder outlives this program, and its lock is removed.
+        From now on checkpoints name the folder. So the folder must outlive this program, and its lock is removed.
         """
         self._unlock()
         return {"folder": self._folder, "run": self._prepared().run}
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """Resume in the folder of another program. The folder may be gone if it has no rows that are still needed.
+        """Resume in the folder of another program. The folder may be gone if none of its rows are still needed.
 
         Raises SinkError for a folder that no such sink made.
         """
@@ -114,7 +114,8 @@ class ForeachDataframeSink(Sink):
         return is_claimed
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """Return the checkpoint from the folder's ledger."""
+        """Return the last checkpoint after `checkpoint` whose rows a program began to hand over, as the folder's ledger
+        says."""
         return Ledger(self._folder, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
@@ -135,16 +136,16 @@ class ForeachDataframeSink(Sink):
             self._hand_over(names, checkpoint)
 
     def finish(self) -> None:
-        """Remove the files, and keep the folder if a job may resume from a checkpoint that names some of them.
+        """Remove the files. Keep the folder if a job may resume from a checkpoint that names some of the files.
 
-        If the folder exists without the files, that job knows that the function got them.
+        A job that finds the folder without the files knows that the function got the rows.
         """
         self._empty(keep=())
 
     def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
-        """Call the function with the rows of the checkpoint, unless that is done, and remove all other files.
+        """Call the function with the rows of the checkpoint, unless it already got them. Remove all other files.
 
-        Raises SinkError if the folder is gone: then it is unknown whether the function got the rows.
+        Raises SinkError if the folder is gone: then nothing shows whether the function got the rows.
         """
         names = _names(pending)
         self._owned().check()
@@ -156,7 +157,7 @@ class ForeachDataframeSink(Sink):
         self._was_lost = False
 
     def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
-        """Remove all files except those of the checkpoint, with which a job that resumes calls the function."""
+        """Remove all files except the checkpoint's files: a job that resumes calls the function with them."""
         if self._target is None:
             return
         if self._ledger is not None:
@@ -192,9 +193,9 @@ class ForeachDataframeSink(Sink):
             make_private(target.filesystem, target.root)
 
     def _is_there(self, names: Sequence[str]) -> bool:
-        """Return whether the function must still get these files: it has got them if the first file is gone.
+        """Return whether the function must still get these files. If the first file is gone, the function got them.
 
-        Raises ResultsGone if the folder is gone, or another file while the first is there.
+        Raises ResultsGone if the folder is gone, or if another file is gone while the first file exists.
         """
         target = self._prepared()
         paths = [self._path(name) for name in names]
@@ -203,8 +204,8 @@ class ForeachDataframeSink(Sink):
         lost = [file.path for file in files if file.type != fs.FileType.File]
         if self._was_lost or not self._has_folder() or (lost and lost[0] != paths[0]):
             raise ResultsGone(
-                f"{(lost or [target.root])[0]}: is gone, and with it rows that foreach_dataframe is to get; put it "
-                "back, or start without the checkpoint"
+                f"{(lost or [target.root])[0]}: is gone, and with it rows that foreach_dataframe must still get; put "
+                "it back, or start without the checkpoint"
             )
         return not lost
 
@@ -214,11 +215,19 @@ class ForeachDataframeSink(Sink):
             return bool(target.filesystem.get_file_info(target.root).type == fs.FileType.Directory)
 
     def _hand_over(self, names: Sequence[str], checkpoint: int) -> None:
-        """Call the function with the rows of these files, and remove the files."""
+        """Call the function with the rows of these files, and remove the files.
+
+        An older program, paused while it called the function, may remove the files during this call. Then the function
+        got the rows there, and an error of this call does not count.
+        """
         self._require_slot()
         paths = [posixpath.join(self._folder, name) for name in names]
         arguments = (checkpoint, self._run_of(checkpoint)) if self._takes_run else (checkpoint,)
-        call_user(self._fn, read_files(self._spark, paths, self._columns), *arguments)
+        try:
+            call_user(self._fn, read_files(self._spark, paths, self._columns), *arguments)
+        except Exception:
+            if self._is_there(names):
+                raise
         self._remove(map(self._path, names))
 
     def _run_of(self, checkpoint: int) -> str:
@@ -237,7 +246,7 @@ class ForeachDataframeSink(Sink):
             )
 
     def _empty(self, keep: Sequence[str]) -> None:
-        """Remove the run's files except for those with the names in `keep`, and the folder if no job may need it."""
+        """Remove the run's files, except for files with a name in `keep`. Remove the folder if no job may need it."""
         keep_paths = set(map(self._path, keep))
         self._remove(path for path in self._files() if path not in keep_paths)
         if not self._is_kept:
@@ -295,5 +304,5 @@ def _takes_run(fn: DataFrameFunction) -> bool:
 
 
 def _names(pending: Sequence[Sequence[str] | None]) -> list[str]:
-    """Return the names of all pending files, sorted: so the first name is the same in each program."""
+    """Return the names of all pending files, sorted, so that the first name is the same in each program."""
     return sorted(name for names in pending for name in names or ())

@@ -31,7 +31,7 @@ class DataFrameSource(Source):
     Jobs that run at the same time share the files, and the last one removes them. A job that restarts continues to read
     the same files. Another job cannot resume from its checkpoints.
 
-    `_lock` protects the folder and the number of jobs that use it. The thread that writes the rows holds it meanwhile.
+    `_lock` protects the folder and the number of jobs that use it. A thread holds the lock while it writes the rows.
     """
 
     resumable = False
@@ -59,13 +59,13 @@ class DataFrameSource(Source):
         return {"schema": self.schema, "_splits": self._splits}
 
     def configure(self, config: Config) -> None:
-        """Keep the folder for rows."""
+        """Remember the option `spill_dir`."""
         self._spill_dir = config.spill_dir
 
     def prepare(self) -> None:
-        """Write the rows, if no other job has them written.
+        """Write the rows, unless another running job has already written them.
 
-        Raises SourceError with Spark's message, ConfigError if there is no folder that executors reach.
+        Raises SourceError with Spark's message, and ConfigError if executors cannot reach the folder.
         """
         with self._lock:
             if not self._jobs:
@@ -84,7 +84,7 @@ class DataFrameSource(Source):
         )
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless a reader of numbered splits can return `position`."""
+        """Raise ValueError if no reader of this source can have returned `position`."""
         share_shape(shapes.count)(position, "the position")
 
     def release(self) -> None:

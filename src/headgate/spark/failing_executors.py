@@ -1,7 +1,7 @@
 """Detection of executors of a `local-cluster` that end before they register.
 
-Spark replaces them forever, and says so only in its log. They run on this machine, so their folders and processes can
-be seen.
+Spark replaces such executors forever, and says so only in its log. The executors run on this machine, so this module
+looks at their folders and processes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pyspark import SparkContext
 
 from headgate.errors import NotEnoughSlots
 
-#: How often to look, seconds. An executor whose process is missing at two looks has ended; at one it may still start.
+#: How often to look, in seconds. An executor may still start if its process is missing once. If its process is missing
+#: at two looks, the executor has ended.
 _INTERVAL = 1.0
 #: How many ended executors are an error: one may be an accident.
 _MANY = 2
@@ -23,7 +24,8 @@ _ERROR = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)", re.M)
 
 
 class FailingExecutors:
-    """A check for failing executors, while a job waits for slots. It does nothing on masters but `local-cluster`."""
+    """A check for failing executors, while a job waits for slots. It does nothing unless the master is
+    `local-cluster`."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
@@ -75,7 +77,7 @@ def _running(application: str) -> set[int]:
 
 
 def _reason(log: Path) -> str:
-    """Return the last error in an executor's log: it names the cause of those before it."""
+    """Return the last error in an executor's log. The last error names the cause of the errors before it."""
     try:
         errors = _ERROR.findall(log.read_text(errors="replace"))
     except OSError:

@@ -1,4 +1,4 @@
-"""Finding the cause in Spark's long message about a failed barrier job."""
+"""Find the cause of the failure in Spark's long message about a failed barrier job."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _FAILED_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 _EXECUTOR_LOST = re.compile(r"ExecutorLostFailure (?:(?!ExecutorLostFailure ).)*?Reason: (.+)")
 _TRACEBACK = "Traceback (most recent call last):\n"
 _END_OF_TRACEBACK = re.compile(r"\n SQLSTATE|\n\tat ")
-#: Of a longer traceback the end is shown, characters.
+#: The most characters of a traceback that are shown. Of a longer traceback only the end is shown.
 _LONGEST = 20_000
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _EXCEPTION = re.compile(r"^(?:: )?[\w.$]+(?:Exception|Error): (.+)", re.M)
 
 
 def explain(error: str) -> tuple[int | None, str]:
-    """Return the index of the failed task, None if Spark names none, and the cause in Spark's many lines."""
+    """Return the index of the failed task and the cause of the failure. The index is None if Spark names no task."""
     task = _FAILED_TASK.search(error)
     index = int(task[1]) if task else None
     if lost := _EXECUTOR_LOST.search(error):
@@ -39,8 +39,11 @@ def explain(error: str) -> tuple[int | None, str]:
 
 
 def _traceback(error: str) -> str:
-    """From the first that begins to what Spark says after it; empty where there is none. A regular expression of both
-    would look for the end again from each line that begins one."""
+    """Return the first traceback in Spark's message; "" if there is none.
+
+    It ends before the text that Spark adds. One regular expression for begin and end would be slow: it would search the
+    end again for each line that begins a traceback.
+    """
     begin = error.find(_TRACEBACK)
     end = None if begin < 0 else _END_OF_TRACEBACK.search(error, begin)
     if end is None:

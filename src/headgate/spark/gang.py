@@ -1,7 +1,7 @@
 """A barrier job of Spark whose tasks are TaskManagers.
 
-Spark starts all tasks together, each in a Python worker of its own. If one is lost, Spark ends the others. Spark never
-retries a barrier result stage, and nothing here does: the runtime decides what to do about a loss.
+Spark starts all tasks together, each in its own Python worker. If one task is lost, Spark ends the others. Spark never
+retries a barrier result stage, and this module does not retry it either: the runtime decides what to do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headgate.spark.session import JVM_ENDED, NO_JVM, is_stopped, jvm_answers, s
 #: The function of a task, called with `(payload, index, host)`. Other TaskManagers reach this one at `host`.
 TaskMain = Callable[[bytes, int, str], None]
 
-#: How often to ask Spark for the job's stages until it knows them, and for their tasks at the end, seconds.
+#: How often to ask Spark for the job's stages at its start, and for their tasks at its end, in seconds.
 _INTERVAL = 0.05
 
 #: The gangs of this program.
@@ -39,7 +39,8 @@ def gang_slots(context: SparkContext) -> list[int]:
 
 
 class SparkGang:
-    """A barrier job that runs. Making it starts it. Its own thread calls `on_exit` when the Spark job has ended.
+    """A running barrier job. The constructor starts the job. A thread of the gang calls `on_exit` when the Spark job
+    has ended.
 
     The gang is over when none of its tasks runs any more. After a failure Spark kills the other tasks a little later.
     """
@@ -67,28 +68,29 @@ class SparkGang:
         return self._context is context and self._job.is_alive()
 
     def cancel(self) -> None:
-        """Make Spark end the job, also if Spark has not seen it yet. Returns at once."""
+        """Make Spark end the job, also if Spark has not seen the job yet. Returns at once."""
         self._cancelled.set()
         self._cancel_job()
 
     def join(self, timeout: float) -> bool:
-        """Wait until the job and all its tasks have ended, at most `timeout` seconds. Returns whether they have."""
+        """Wait until the job and all its tasks have ended, at most `timeout` seconds. Return whether all have ended."""
         self._watch.join(timeout)
         return not self._watch.is_alive()
 
     def why_waiting(self) -> str:
-        """Return why Spark has not started the tasks; "" if it has. It starts all at once, when all have slots."""
+        """Return why Spark has not started the tasks; "" if it has. Spark starts all tasks at once when all have
+        slots."""
         if any(stage.numActiveTasks for stage in self._stages()):
             return ""
         return (
-            "Spark has not started their tasks, for other Spark jobs hold the task slots, or executors are gone: wait "
-            "for those jobs, or give the session more cores"
+            "Spark has not started their tasks, because other Spark jobs hold the task slots or executors are gone: "
+            "wait for the other jobs, or give the session more cores"
         )
 
     def _run(self) -> None:
         """Run the Spark job, on a thread of its own, and report its end."""
         try:
-            # The group and its interruption belong to the JVM thread of this thread.
+            # Spark sets the group and the interruption for one JVM thread: the one that belongs to this thread.
             self._context.setJobGroup(self._group, "Headgate TaskManagers", interruptOnCancel=True)
             if self._cancelled.is_set():
                 self._on_exit(None, CANCELLED)
@@ -100,7 +102,7 @@ class SparkGang:
             self._on_exit(None, "")
 
     def _why_ended(self, error: str) -> tuple[int | None, str]:
-        """Return the index of the task that ended the job, None if not known, and the reason."""
+        """Return the index of the task that ended the job (None if unknown), and the reason."""
         if not jvm_answers(self._context):
             return None, JVM_ENDED
         if is_stopped(self._context):
@@ -135,7 +137,7 @@ class SparkGang:
 
 
 def barrier_tasks(spark: SparkSession, main: TaskMain, payload: bytes, count: int, host: str | None) -> DataFrame:
-    """Return a DataFrame whose collection runs `main` in `count` tasks at once.
+    """Return a DataFrame whose `collect` runs `main` in `count` tasks at once.
 
     Spark sends `payload` in the task closure, or as a broadcast if it is large. Without `host`, tasks use the address
     of their executor.

@@ -1,4 +1,4 @@
-"""A warning about unencrypted Spark connections: the job's key travels on them, in the task closure."""
+"""A warning about unencrypted Spark connections: the task closure takes the job's key over these connections."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 #: With any of these settings Spark encrypts its connections.
 _ENCRYPTING = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
-#: The applications that have had the warning.
+#: The applications for which the warning was logged.
 _warned: set[str] = set()
 
 

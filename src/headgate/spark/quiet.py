@@ -1,8 +1,8 @@
-"""Keeping Spark's messages about Headgate's tasks off the terminal.
+"""Keep Spark's messages about Headgate's tasks off the terminal.
 
-For Spark, a TaskManager that is killed is a failed task, about which it writes several stack traces of thirty lines.
-Headgate's error has their cause (see `failures`). So messages that name a stage of Headgate's are not shown on the
-terminal. Log files, and messages about other jobs and lost executors, stay as they are.
+Spark treats a killed TaskManager as a failed task, and writes several stack traces of thirty lines. Headgate's error
+has the cause (see `failures`). So the terminal does not show messages that name a stage of Headgate. Log files are
+unchanged, and so are messages about other jobs and about lost executors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark import SparkContext
 #: The loggers that report failed tasks.
 _LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
-#: What Py4J raises if the JVM is gone, or logs with another library than Spark's own. Then nothing can be kept back.
+#: What Py4J raises if the JVM is gone, or does not log with Spark's own library. Then no message is hidden.
 _NO_LOG = (Py4JError, TypeError, OSError)
 
 
@@ -50,7 +50,7 @@ class Terminal:
                     appender.removeFilter(stage_filter)
 
     def _find(self) -> list[Any]:
-        """Return the appenders that write to the terminal, without those that show messages of level INFO."""
+        """Return the appenders that write to the terminal and hide messages of level INFO."""
         logging = self._log4j.LogManager.getContext(False)
         configuration = logging.getConfiguration()
         if any(configuration.getLoggerConfig(name).getName() == name for name in _LOGGERS):
@@ -60,7 +60,8 @@ class Terminal:
         return [appender for appender in appenders if all(appender.isFiltered(event) for event in events)]
 
     def _info_event(self, logger: str) -> Any:
-        """Make an event of level INFO. Spark takes this program for a shell, where filters keep such events back."""
+        """Make an event of level INFO. Spark treats this program as a shell, and in a shell its filters hide such
+        events."""
         builder = self._log4j.core.impl.Log4jLogEvent.newBuilder()
         return builder.setLoggerName(logger).setLevel(self._log4j.Level.INFO).build()
 

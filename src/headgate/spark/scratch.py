@@ -1,8 +1,8 @@
-"""Temporary folders with a lock: those of Spark in sessions that Headgate builds, and those for rows of DataFrames.
+"""Temporary folders with a lock: for Spark in sessions that Headgate builds, and for rows of DataFrames.
 
-A program that is killed cannot remove its folders, so the next program does. It knows by a file lock that no process
-uses a folder: the system releases the lock when the last process that holds it ends. For Spark's folder these processes
-are the program and its JVM.
+A killed program cannot remove its folders, so the next program removes them. A file lock shows whether a process uses a
+folder: the system releases the lock when the last process that holds it ends. The lock of Spark's folder is held by the
+program and its JVM.
 
 Some network filesystems lock within one machine only. So the lock file names the machine that holds the lock, and
 programs on other machines leave the folder alone.
@@ -35,7 +35,8 @@ _held: dict[Path, int] = {}
 
 
 class Scratch:
-    """A new folder for Spark. This process, and each that inherits the file descriptor `lock`, holds its lock."""
+    """A new folder for Spark. This process holds its lock, and so does each process that inherits the file descriptor
+    `lock`."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=SPARK.removesuffix("*")))
@@ -45,14 +46,14 @@ class Scratch:
 def hold(folder: Path) -> None:
     """Lock a folder of this process until `unlock`.
 
-    On a filesystem without locks it stays unlocked, and no program takes it for abandoned.
+    On a filesystem without locks the folder stays unlocked, and no program treats it as abandoned.
     """
     with contextlib.suppress(OSError):
         _held[folder] = _lock(folder)
 
 
 def unlock(folder: Path) -> None:
-    """Remove the lock of a folder that is to be removed, or to outlive the process. Does nothing without a lock."""
+    """Remove the lock of a folder that will be removed, or that must outlive the process. Do nothing without a lock."""
     if folder in _held:
         with contextlib.suppress(OSError):
             (folder / _LOCK).unlink()
@@ -62,7 +63,7 @@ def unlock(folder: Path) -> None:
 def remove_abandoned(names: str, within: Path) -> None:
     """Remove this user's folders that no process on this machine has locked. `names` is a pattern of their names.
 
-    Leaves alone all else that has such a name, for example what other machines or users made.
+    Other folders with such a name stay, for example those of other machines or users.
     """
     for folder in within.glob(names):
         with contextlib.suppress(OSError, ValueError):  # it is gone by now, is a link, or has no such lock
@@ -71,8 +72,8 @@ def remove_abandoned(names: str, within: Path) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Lock a folder, and return the file descriptor. Raises OSError if that is impossible, and changes nothing then."""
-    new = folder / f"{_LOCK}.new"  # no program looks for this name, so none finds the file before it is locked
+    """Lock a folder, and return the file descriptor. Raises OSError if that is impossible, and then changes nothing."""
+    new = folder / f"{_LOCK}.new"  # no program looks for this name, so no program finds the file before it is locked
     lock = os.open(new, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -86,7 +87,7 @@ def _lock(folder: Path) -> int:
 
 
 def _remove_if_abandoned(folder: Path) -> None:
-    """Remove a folder that no process uses. Raises OSError if one does."""
+    """Remove a folder that no process uses. Raises OSError if a process uses it."""
     lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -97,9 +98,9 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 
 def _machine() -> dict[str, str]:
-    """Return the machine's name, and the id of its start where the system has one.
+    """Return the machine's name, and the id of its last start if the system has one.
 
-    The second is for containers: they have names of their own, and one kernel.
+    Containers on one machine have different names, but the same id, because they share one kernel.
     """
     try:
         return {"host": socket.gethostname(), "boot": _BOOT.read_text().strip()}

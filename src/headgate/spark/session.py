@@ -1,4 +1,4 @@
-"""Spark sessions: those that Headgate builds, and preparation of those that the user built.
+"""Build Spark sessions, and prepare sessions that the user built.
 
 A running SparkContext cannot change its driver address, barrier check interval and log settings, so only
 `build_session` sets them. `prepare` and `safe_path` set what Spark reads again for every job: which Python the workers
@@ -71,14 +71,17 @@ def prepare(spark: SparkSession) -> None:
         context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
 
 
-#: Held while a context's environment is another one, so that each is put back.
+#: Held while `safe_path` has replaced a context's environment, so that each thread puts the right one back.
 _environments = threading.Lock()
 
 
 @contextmanager
 def safe_path(context: SparkContext) -> Iterator[None]:
-    """Python functions that are made meanwhile run in workers that import nothing from their working folder: Spark
-    starts these with -m, in a folder where anybody's files may be. What the user has set stays."""
+    """Keep workers from importing modules of their working folder: the workers of functions that this block makes.
+
+    Spark starts workers with `-m`, in a folder that may have files of other people. A value of PYTHONSAFEPATH that the
+    user has set stays.
+    """
     with _environments:
         before = context.environment
         context.environment = {"PYTHONSAFEPATH": "1", **before}
@@ -91,14 +94,14 @@ def safe_path(context: SparkContext) -> Iterator[None]:
 def context_of(spark: SparkSession) -> SparkContext:
     """Return the session's SparkContext.
 
-    Raises ConfigError for Spark Connect, which has none, SessionLost for stopped sessions.
+    Raises ConfigError for Spark Connect, which has no SparkContext, and SessionLost for stopped sessions.
     """
     try:
         context = spark.sparkContext
     except Exception:
         raise ConfigError(
-            "a Spark Connect session cannot run jobs: their TaskManagers connect to this program, and Connect has "
-            "connections only from the program to its server; nor does it say how many task slots there are. Use a "
+            "a Spark Connect session cannot run jobs: TaskManagers must connect to this program, but Connect has "
+            "connections only from the program to its server. Connect also hides how many task slots there are. Use a "
             "classic session, in a program that executors reach: SparkSession.builder.master(...).getOrCreate()"
         ) from None
     with jvm_errors(context):
@@ -119,7 +122,7 @@ def jvm_errors(context: SparkContext) -> Iterator[None]:
 
 
 def jvm_answers(context: SparkContext) -> bool:
-    """Return whether the JVM of the context answers, also if the context is stopped."""
+    """Return whether the JVM of the context answers. The JVM of a stopped context may answer too."""
     try:
         context._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]
     except NO_JVM:
@@ -128,7 +131,7 @@ def jvm_answers(context: SparkContext) -> bool:
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Return whether the context is stopped or is stopping: Spark sets this before it ends the context's jobs."""
+    """Return whether the context is stopped or stops now. Spark says so before it ends the context's jobs."""
     jsc = context._jsc
     return jsc is None or bool(jsc.sc().isStopped())
 
@@ -140,15 +143,16 @@ def is_local(context: SparkContext) -> bool:
 
 @cache
 def _scratch() -> Scratch:
-    """Return the folder for all that Spark writes. All sessions share it, since they share one JVM."""
+    """Return the folder for all files that Spark writes. All sessions share the folder, because they share one JVM."""
     remove_abandoned(SPARK, Path(tempfile.gettempdir()))
     scratch = Scratch()
     atexit.register(_clean_up, scratch.folder)
     return scratch
 
 
-#: Options that make an executor's JVM start fast, above all one that replaces another. It does little but run Python
-#: workers. On few cores the compiler for long runs and the parallel collector take most of the time of its start.
+#: JVM options with which an executor starts fast, mainly for an executor that replaces a lost one. An executor does
+#: little besides running Python workers. On few cores, the optimizing compiler and the parallel garbage collector take
+#: most of the start time.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
@@ -161,7 +165,7 @@ def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.task.killTimeout": "1s",
         "spark.python.daemon.module": "headgate.spark.daemon",
-        "spark.executorEnv.PYTHONSAFEPATH": "1",  # for all workers, as `safe_path` does for ours
+        "spark.executorEnv.PYTHONSAFEPATH": "1",  # for all workers; `safe_path` is for Headgate's alone
         "spark.executor.extraJavaOptions": _QUICK_START,
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.sql.session.timeZone": "UTC",
@@ -191,7 +195,7 @@ def _package_root() -> str | None:
 
 
 def _launch(settings: SparkConf, master: str, scratch: Scratch) -> Any:
-    """Start the JVM with its log in a file. `os.environ` is changed only meanwhile."""
+    """Start the JVM with its log in a file. `os.environ` is changed only during the start."""
     _require_java()
     variables = {"SPARK_HOME": str(_private_home(scratch.folder)), "PYSPARK_PYTHON": sys.executable}
     if _on_loopback(master):

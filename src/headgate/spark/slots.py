@@ -1,8 +1,9 @@
 """Reserving task slots before a job is submitted.
 
-Spark itself checks a barrier job only every 15 s and gives up after 10 minutes (SPARK-24819). For slots that are busy
-it waits without end. So Headgate counts first: the slots of the executors that have registered, without those that
-jobs of this program hold. It waits a short time for executors that start and jobs that end, then says what is missing.
+Spark itself checks a barrier job only every 15 s and gives up after 10 minutes (SPARK-24819). If slots are busy, Spark
+waits without end. So Headgate counts the free slots first: the slots of registered executors, minus the slots that jobs
+of this program hold. It waits a short time for executors that start and jobs that end. Then its error says what is
+missing.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class _Reservation:
             cancelled.wait(min(_INTERVAL, remaining))
 
     def _take(self) -> _TooFew | None:
-        """Count and reserve in one step, and return None; if there are too few, return what was counted."""
+        """Count the slots and reserve them in one step, and return None. If too few are free, return the count."""
         with _lock:
             there, held = count_slots(self.context), slots_held(self.context)
             if there - sum(held) < self.count + self.besides:
@@ -97,7 +98,7 @@ _reservations: set[_Reservation] = set()
 
 
 def _is_fixed(context: SparkContext) -> bool:
-    """Return whether no more slots can come. In `local[n]` this process's JVM is the only executor."""
+    """Return whether the number of slots is fixed. In `local[n]` this process's JVM is the only executor."""
     return is_local(context) and not str(context.master).startswith("local-cluster")
 
 

@@ -48,9 +48,9 @@ class SparkDeployment:
     def reserve(
         self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event
     ) -> AbstractContextManager[None]:
-        """Reserve a Spark task slot for each TaskManager while the context is open, with `slots` more that stay free.
+        """Reserve a Spark task slot for each TaskManager while the context is open. `slots` more slots stay free.
 
-        Waits for them until the job is cancelled, at most `slots_timeout`. Raises NotEnoughSlots, ConfigError.
+        Waits for slots at most `slots_timeout`, or until the job is cancelled. Raises NotEnoughSlots, ConfigError.
         """
         return reserve_slots(context_of(self._spark), taskmanagers, config.slots_timeout, slots, cancelled)
 
@@ -61,8 +61,8 @@ class SparkDeployment:
     def launch(self, spec: TaskManagerSpec, count: int, on_exit: OnExit) -> SparkGang:
         """Start `count` TaskManagers. The gang calls `on_exit(index, reason)` once, when the Spark job has ended.
 
-        `index` is the TaskManager whose task ended the job; None if Spark names none. Raises SessionLost, and the
-        errors of pickling the plan.
+        `index` is the TaskManager whose task ended the job; None if Spark names no task. Raises SessionLost, and errors
+        of pickling the plan.
         """
         context = context_of(self._spark)
         host = _LOOPBACK if is_local(context) else None

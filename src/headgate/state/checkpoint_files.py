@@ -34,9 +34,9 @@ from headgate.state.checkpoint_metadata import OTHER, StateFile, WrittenFile
 Payload = Iterable[bytes | memoryview | pa.Buffer]
 
 _CHUNK: Final = 8 << 20
-#: Bytes that are read of a probe: another program may have written a large file of that name.
+#: The most bytes that `probe` reads: another program may have written a large file of that name.
 _LONGEST_PROBE: Final = 1 << 10
-#: What to do, for the end of an error.
+#: Advice for the user; an error text ends with one of these.
 _ROOM: Final = "free some space there, or choose another folder"
 _RIGHTS: Final = "make it writable for the job's user on every machine, or choose another folder"
 _REACH: Final = "see that every machine of the job can use that folder"
@@ -53,14 +53,14 @@ _ADVICE: Final = {
 def storage_errors(path: str, done: str) -> Iterator[None]:
     """Turn a filesystem's exceptions into a CheckpointError that names the file and says what to do.
 
-    `done` is what the caller tries, such as "written". StorageError, a subclass, means that the filesystem failed,
-    and that the file itself may be good.
+    `done` names the caller's action, such as "written". If the filesystem failed, the error is a StorageError, a
+    subclass of CheckpointError: the file itself may be good.
     """
     try:
         yield
     except FileNotFoundError as error:
         what = "every machine of the job must reach it by this path"
-        raise CheckpointError(f"{path}: cannot be {done}, it is not there; {what}") from error
+        raise CheckpointError(f"{path}: cannot be {done}, it does not exist; {what}") from error
     except pa.ArrowInvalid as error:
         raise CheckpointError(f"{path}: cannot be {done}: {brief(error)}; {_UNKNOWN}") from error
     except (OSError, pa.ArrowException) as error:
@@ -69,8 +69,10 @@ def storage_errors(path: str, done: str) -> Iterator[None]:
 
 
 def write_file(path: str, payload: Payload) -> StateFile:
-    """Write a new file, and make its folder if it is missing. Raises CheckpointError, and leaves no part of the file
-    then."""
+    """Write a new file, and make the file's folder if the folder is missing.
+
+    Raises CheckpointError. In that case no part of the file is left.
+    """
     checksum, size = xxhash.xxh3_64(), 0
     with storage_errors(path, "written"):
         filesystem, inside = locate(path)
@@ -91,19 +93,19 @@ def write_file(path: str, payload: Payload) -> StateFile:
 
 
 def write_at_once(path: str, content: bytes) -> None:
-    """Write a file atomically: readers see all of it or none. Its folder must exist. Raises CheckpointError."""
+    """Write a file atomically: readers see the whole file or no file. Its folder must exist. Raises CheckpointError."""
     with storage_errors(path, "written"):
         write_whole(path, content)
 
 
 def read_file(path: str, most: int) -> bytes:
-    """Return the content of a file. Raises CheckpointError; a file of more than `most` bytes is refused unread."""
+    """Return the content of a file. Raises CheckpointError, also for a file of more than `most` bytes."""
     with _reading(path):
         return read_whole(path, most)
 
 
 def read_state(file: WrittenFile) -> pa.Buffer:
-    """Return the content of a file that a task wrote, checked against its size and checksum.
+    """Return the content of a file that a task wrote, after checking its size and checksum.
 
     Raises CheckpointError when the file is missing or changed, and UnusableState when it is larger than this
     machine's memory.
@@ -113,7 +115,7 @@ def read_state(file: WrittenFile) -> pa.Buffer:
         if file.size > (memory := machine_memory()):
             raise UnusableState(
                 f"{file.path}: has {file.size} bytes, and this machine has {memory} bytes of memory; use machines with "
-                "more, or start from another checkpoint"
+                "more memory, or start from another checkpoint"
             )
         content: pa.Buffer = stream.read_buffer(file.size)
     _compare(file, content.size, xxhash.xxh3_64_hexdigest(content))
@@ -121,7 +123,10 @@ def read_state(file: WrittenFile) -> pa.Buffer:
 
 
 def verify_state(file: WrittenFile) -> None:
-    """Check a file as `read_state` does, in chunks of 8 MiB, so that a file of any size fits in memory."""
+    """Check the size and checksum of a file, as `read_state` does.
+
+    The function reads chunks of 8 MiB, so the file may be larger than the memory.
+    """
     checksum, size = xxhash.xxh3_64(), 0
     with _reading(file.path), opened(file.path) as stream:
         _compare_size(file, stream.size())
@@ -138,11 +143,14 @@ def machine_memory() -> int:
 
 @contextmanager
 def _reading(path: str) -> Iterator[None]:
-    """Act as `storage_errors`, and turn a ValueError into a CheckpointError too: the file may be foreign."""
+    """Turn the exceptions of reading a file into a CheckpointError.
+
+    This is `storage_errors`, and also handles ValueError, because another program may have written the file.
+    """
     with storage_errors(path, "read"):
         try:
             yield
-        except pa.ArrowInvalid:  # a ValueError too, but `storage_errors` knows what to do
+        except pa.ArrowInvalid:  # this is a ValueError too, but `storage_errors` gives better advice
             raise
         except ValueError as error:
             raise CheckpointError(f"{path}: cannot be read, {error}; {OTHER}") from None
@@ -156,17 +164,22 @@ def _compare_size(file: WrittenFile, size: int) -> None:
 def _compare(file: WrittenFile, size: int, checksum: str) -> None:
     _compare_size(file, size)
     if checksum != file.checksum:
-        raise CheckpointError(f"{file.path}: was changed after it was written, its checksum is another; {OTHER}")
+        raise CheckpointError(f"{file.path}: was changed after it was written: its checksum differs; {OTHER}")
 
 
 def require_files(files: Iterable[WrittenFile]) -> None:
-    """Raise CheckpointError unless every file exists and has its size. The content is not read."""
+    """Check that every file exists and has the size that was written. Raises CheckpointError.
+
+    The function does not read the content.
+    """
     for file in files:
         with storage_errors(file.path, "looked for"):
             filesystem, inside = locate(file.path)
             info = filesystem.get_file_info(inside)
         if info.type != fs.FileType.File:
-            raise CheckpointError(f"{file.path}: was removed before its checkpoint was complete; leave it to the job")
+            raise CheckpointError(
+                f"{file.path}: was removed before its checkpoint was complete; only the job may remove its files"
+            )
         if info.size != file.size:
             raise CheckpointError(f"{file.path}: has {info.size} bytes, and {file.size} were written: it is torn")
 
@@ -174,25 +187,25 @@ def require_files(files: Iterable[WrittenFile]) -> None:
 def probe(path: str) -> None:
     """Check that a folder can be used: create the file `path` in it, read it and remove it.
 
-    Raises CheckpointError when one of these fails. Raises ConfigError when the filesystem replaces an existing file
-    although it was asked to create a new one: two programs could then both own the folder.
+    Raises CheckpointError when one of these steps fails. Raises ConfigError when the filesystem replaces an existing
+    file although it was asked to create a new one: two programs could then both own the folder.
     """
     with storage_errors(path, "written"):
         write_new(path, b"headgate")
         is_replaced = write_new(path, b"headgate")
     if read_file(path, _LONGEST_PROBE) != b"headgate":
-        raise StorageError(f"{path}: has other bytes than were written; {_REACH}")
+        raise StorageError(f"{path}: the content differs from what was written; {_REACH}")
     remove_file(path)
     if is_replaced:
         raise ConfigError(
-            f"{path.rpartition('/')[0]}: the service replaced a file that it was to create only if there is none "
-            "(it ignores If-None-Match), so two programs could both own this folder; use another service, or a "
-            "local or shared disk"
+            f"{path.rpartition('/')[0]}: the service replaced an existing file instead of refusing to create it (it "
+            "ignores If-None-Match), so two programs could both own this folder; use another service, or a local or "
+            "shared disk"
         )
 
 
 def listed(folder: str) -> list[fs.FileInfo]:
-    """Return the entries of a folder; none if it does not exist. Raises CheckpointError."""
+    """Return the entries of a folder. The list is empty if the folder does not exist. Raises CheckpointError."""
     with storage_errors(folder, "listed"):
         filesystem, inside = locate(folder)
         return listing(filesystem, inside)
@@ -216,7 +229,7 @@ def make_folder(path: str) -> None:
     """Make a folder and its missing parents. Raises CheckpointError."""
     with storage_errors(path, "made"):
         filesystem, inside = locate(path)
-        above = [os.path.dirname(inside)]  # folders that get a new entry, which must reach the disk
+        above = [os.path.dirname(inside)]  # the folders that get a new entry, to be synced to disk
         if isinstance(filesystem, fs.LocalFileSystem):
             while not os.path.exists(above[-1]):
                 above.append(os.path.dirname(above[-1]))
@@ -227,8 +240,10 @@ def make_folder(path: str) -> None:
 
 
 def remove_link(path: str) -> bool:
-    """Remove a symbolic link on this machine, but not its target. Returns whether the path was a link. Raises
-    CheckpointError."""
+    """Remove a symbolic link on this machine, but not its target. Returns whether the path was a link.
+
+    Raises CheckpointError.
+    """
     with storage_errors(path, "removed"):
         filesystem, inside = locate(path)
         is_link = isinstance(filesystem, fs.LocalFileSystem) and os.path.islink(inside)

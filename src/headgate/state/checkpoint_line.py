@@ -1,9 +1,12 @@
-"""Decides which of a job's checkpoints count when several programs have owned its folder.
+"""Decides which of a job's checkpoints count when several programs have owned the job's folder.
 
-Each program that starts or resumes a job claims the job's folder with an epoch (see `headgate.ownership`). Before it
-changes anything, it notes what it starts from. An older program that was paused may still complete a checkpoint later,
-from rows that its successor has produced again. That checkpoint must never count. So the checkpoints of the newest
-owner count. Of the owner before, those up to the newest owner's start count; and so on back to the first owner.
+Each program that starts or resumes a job claims the folder with an epoch, and becomes its owner (see
+`headgate.ownership`). Before the owner changes anything, it notes which checkpoint it starts from. An older owner that
+was paused may complete a checkpoint later. The newer owner has produced the rows of that checkpoint again, so the
+checkpoint must never count.
+
+All checkpoints of the newest owner count. Of the owner before it, only the checkpoints up to the newest owner's start
+count. The same rule applies to each older owner.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ _FOLDER: Final = re.compile(r"chk-([1-9][0-9]{0,15})(?:-([1-9][0-9]{0,15}))?")
 class CheckpointName(NamedTuple):
     """The name of a checkpoint within a job: its owner's epoch and its number.
 
-    The first owner is 1. Checkpoints of versions that knew no owners have owner 1, too.
+    The first owner has epoch 1. Older versions of Headgate had no owners: their checkpoints have epoch 1 too.
     """
 
     owner: int
@@ -28,26 +31,26 @@ class CheckpointName(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The name of its folder within the job's folder."""
+        """The name of the checkpoint's folder within the job's folder."""
         return f"chk-{self.id}" if self.owner == 1 else f"chk-{self.id}-{self.owner}"
 
     @staticmethod
     def of(folder: str) -> CheckpointName | None:
-        """Return the checkpoint whose folder has this name; None for a folder of another kind."""
+        """Return the name of the checkpoint in this folder, or None if it is not the folder of a checkpoint."""
         match = _FOLDER.fullmatch(folder)
         return match and CheckpointName(int(match[2] or 1), int(match[1]))
 
 
-#: No checkpoint; it sorts before every other name.
+#: The name that means no checkpoint. It sorts before every other name.
 NONE: Final = CheckpointName(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What an owner started from.
+    """The note of the checkpoint that an owner started from.
 
-    `after` is the newest checkpoint that counted for it; `NONE` if none did. `uri` is the path or URI of a checkpoint
-    that is not one of this job's.
+    `after` is the newest checkpoint of this job that counts for the owner, or `NONE`. `uri` is the path or URI of a
+    savepoint, or of a checkpoint in another folder, if the owner started from one.
     """
 
     after: CheckpointName = NONE
@@ -66,9 +69,9 @@ class Start:
 
 
 def line(names: Collection[CheckpointName], starts: Mapping[int, Start]) -> Iterator[CheckpointName | str]:
-    """Yield the checkpoints that count, the newest first; the last may be a path or URI.
+    """Yield the checkpoints that count, the newest first. The last one may be a path or URI: see `Start.uri`.
 
-    `names` are all complete checkpoints. `starts` says by owner what it started from; an owner without an entry
+    `names` are all complete checkpoints. `starts` maps each owner to its start. An owner that is missing in `starts`
     claimed the folder and changed nothing.
 
     >>> names = [CheckpointName(1, 4), CheckpointName(1, 5), CheckpointName(1, 6), CheckpointName(2, 6)]

@@ -1,8 +1,11 @@
 """Describes a completed checkpoint, and converts the description to and from its file `_metadata`.
 
-The file is JSON: the format's name and version, a checksum of the rest, and the rest. The tasks' files lie beside it.
-It names them without their folder, so a user can move or copy a checkpoint as a whole. A job also lists its savepoints
-among its checkpoints: there a `_metadata` file lies alone, and names the folder of the tasks' files.
+The file is JSON. It holds the format's name and version, the description, and a checksum of the description. The
+tasks' files lie in the same folder. `_metadata` names these files without their folder, so a user can move or copy a
+checkpoint as a whole.
+
+A job also lists its savepoints among its checkpoints. The checkpoint's folder then holds only a `_metadata` file, which
+names the folder of the tasks' files.
 """
 
 from __future__ import annotations
@@ -41,14 +44,14 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class InFlightFile(WrittenFile):
-    """A file with the in-flight data of one task. `exchanges` are the keys of the exchanges that the data are of."""
+    """A file with the in-flight data of one task. `exchanges` holds the keys of their exchanges."""
 
     exchanges: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class StateFile(WrittenFile):
-    """A file with the state of one task. `in_flight` is the file with its in-flight data, if there were any."""
+    """A file with the state of one task. `in_flight` is the file with the task's in-flight data, or None."""
 
     in_flight: InFlightFile | None = None
 
@@ -65,9 +68,9 @@ class StateFile(WrittenFile):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A task that had ended before the checkpoint, and so has no state.
+    """A task that had ended before the checkpoint, and therefore has no state.
 
-    `positions` are where its source readers ended, by node key.
+    `positions` holds, by node key, the positions at which the task's source readers ended.
     """
 
     positions: Mapping[str, Any] = field(default_factory=dict)
@@ -111,8 +114,8 @@ class NodeDescription:
 class ExchangeDescription:
     """An exchange that has in-flight data in the checkpoint.
 
-    `partitioning` says how it distributes rows, `schema` is the rows' schema as text. `producers` and `consumers` are
-    numbers of subtasks.
+    `partitioning` says how the exchange distributes rows. `schema` is the schema of the rows, as text. `producers` and
+    `consumers` count the subtasks on each side.
     """
 
     key: str
@@ -127,7 +130,7 @@ class CheckpointMetadata:
     """A completed checkpoint or savepoint."""
 
     id: int
-    #: When the driver triggered it, in seconds since the epoch, and how many seconds it took.
+    #: When the driver triggered the checkpoint, in Unix time, and how long the checkpoint took; both in seconds.
     timestamp: float
     duration: float
     job: str
@@ -139,16 +142,16 @@ class CheckpointMetadata:
     #: What each source prepared on the driver when the job started, by node key; JSON values.
     prepared: Mapping[str, Any] = field(default_factory=dict)
     kind: Kind = "checkpoint"
-    #: Where the tasks' files are, if not beside `_metadata`: see the module on savepoints.
+    #: The folder of the tasks' files, or None if they lie beside `_metadata` (the module's docstring says more).
     folder: str | None = None
-    #: The exchanges that have in-flight data in it; none in a fully aligned checkpoint.
+    #: The exchanges that have in-flight data in the checkpoint. A fully aligned checkpoint has none.
     exchanges: tuple[ExchangeDescription, ...] = ()
-    #: The run that took it; "" in checkpoints of version 1.
+    #: The run that took the checkpoint; "" in checkpoints of version 1.
     run: str = ""
 
     @property
     def is_of_version_1(self) -> bool:
-        """Whether format version 1 wrote it, which did not name the run."""
+        """Whether the checkpoint has format version 1, which does not name the run."""
         return not self.run
 
     @property
@@ -158,7 +161,7 @@ class CheckpointMetadata:
 
     @property
     def files(self) -> Iterator[WrittenFile]:
-        """All files of the checkpoint but `_metadata`."""
+        """All files of the checkpoint except `_metadata`."""
         for state in self.states:
             yield state
             if state.in_flight is not None:
@@ -175,49 +178,55 @@ class CheckpointMetadata:
         return sum(state.in_flight_bytes for state in self.states)
 
     def to_bytes(self) -> bytes:
-        """Return the content of `_metadata`. Raises CheckpointError for values that JSON cannot hold, and for more
-        bytes than a reader accepts."""
+        """Return the content of `_metadata`.
+
+        Raises CheckpointError for values that JSON cannot hold, and for more bytes than a reader accepts.
+        """
         try:
             values = {**asdict(self), "vertices": [_vertex_to_json(vertex) for vertex in self.vertices]}
-            # The checksum is that of what a reader gets: JSON turns all keys into strings, and tuples into lists.
+            # The checksum is of the body that a reader gets: JSON turns keys into strings, and tuples into lists.
             body = json.loads(json.dumps(values))
             checksum = _checksum(body)
             _SHAPE(body, "checkpoint")
         except (TypeError, ValueError, RecursionError) as error:
-            raise CheckpointError(f"checkpoint {self.id}: what a source or sink keeps is not plain: {error}") from error
+            raise CheckpointError(
+                f"checkpoint {self.id}: a source or sink keeps a value that JSON cannot hold: {error}"
+            ) from error
         document = {"format": _FORMAT, "version": _VERSION, "checksum": checksum, "checkpoint": body}
         content = (json.dumps(document, indent=1, sort_keys=True) + "\n").encode()
         if len(content) > MOST_JSON:
             raise CheckpointError(
-                f"checkpoint {self.id}: {METADATA_FILE} would have {len(content)} bytes, and {MOST_JSON} is the most; "
-                "read fewer, larger files, have sinks finish fewer of them (fewer folders of partition_by, shorter "
-                "intervals), or lower the parallelism"
+                f"checkpoint {self.id}: {METADATA_FILE} would have {len(content)} bytes, and at most {MOST_JSON} are "
+                "allowed; read fewer, larger files, have sinks finish fewer of them (fewer folders of partition_by, "
+                "shorter intervals), or lower the parallelism"
             )
         return content
 
     @staticmethod
     def from_bytes(content: bytes, folder: str) -> CheckpointMetadata:
-        """Return the checkpoint that `content` of `_metadata` in `folder` describes. Raises CheckpointError, which
-        names the file."""
+        """Return the checkpoint that the file `_metadata` in `folder` describes. `content` is the file's content.
+
+        Raises CheckpointError, which names the file.
+        """
         place = f"{folder}/{METADATA_FILE}"
         try:
             whole = json.loads(content)
             body: Any = whole.get("checkpoint") if isinstance(whole, dict) else None
             checksum = _checksum(body)
         except (ValueError, RecursionError):
-            raise CheckpointError(f"{place}: is torn, or no metadata of a checkpoint; {OTHER}") from None
+            raise CheckpointError(f"{place}: is torn, or is not the metadata of a checkpoint; {OTHER}") from None
         if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
-            raise CheckpointError(f"{place}: is no metadata of a checkpoint; {OTHER}")
+            raise CheckpointError(f"{place}: is not the metadata of a checkpoint; {OTHER}")
         if (version := whole.get("version")) not in _READ:
             raise CheckpointError(
-                f"{place}: has version {version}, this Headgate reads 1 to {_VERSION}; use that which wrote it"
+                f"{place}: has version {version}, and this Headgate reads 1 to {_VERSION}; use the one that wrote it"
             )
         if whole.get("checksum") != checksum:
             raise CheckpointError(f"{place}: was changed after it was written; {OTHER}")
         try:
             _SHAPE(body, "checkpoint")
         except ValueError as error:
-            raise CheckpointError(f"{place}: is no metadata of a checkpoint: {error}; {OTHER}") from None
+            raise CheckpointError(f"{place}: is not the metadata of a checkpoint: {error}; {OTHER}") from None
         folder = body.get("folder") or folder
         vertices = tuple(_vertex_from_json(vertex, folder) for vertex in body["vertices"])
         nodes = tuple(NodeDescription(**node) for node in body["nodes"])
@@ -225,10 +234,10 @@ class CheckpointMetadata:
         return CheckpointMetadata(**{**body, "vertices": vertices, "nodes": nodes, "exchanges": exchanges})
 
 
-#: What to do when a checkpoint is of no use.
+#: The advice when a checkpoint cannot be used.
 OTHER: Final = "start from another checkpoint"
 
-# --- the shape of the JSON; sources and sinks may put in any plain values of their own
+# --- the shape of the JSON; sources and sinks may add any JSON values of their own
 
 _COUNT: Final = shapes.whole(1, 1 << 31)
 _YEAR_9999: Final = 253_000_000_000.0

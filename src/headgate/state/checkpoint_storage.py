@@ -1,13 +1,14 @@
 """`CheckpointStorage`: stores, finds and removes the checkpoints of a job.
 
-A checkpoint has the folder `<uri>/<job>/chk-<id>`, by path or URI. Those of all owners but the first are in
-`chk-<id>-<owner>` (see `headgate.ownership`). `<uri>/<job>/owners` records the owners.
+A checkpoint of the first owner has the folder `<uri>/<job>/chk-<id>`, by path or URI. A checkpoint of a later owner has
+the folder `<uri>/<job>/chk-<id>-<owner>`. The folder `<uri>/<job>/owners` records the owners (see
+`headgate.ownership`).
 
 Tasks write files into a checkpoint's folder. Each file has a unique name, so no task overwrites a file of another task,
-attempt or run. Last, the driver writes `_metadata` atomically, which names the files that count. A checkpoint is
-complete when this file exists.
+attempt or run. The driver writes the file `_metadata` last, and atomically. `_metadata` names the files that belong to
+the checkpoint. A checkpoint is complete when `_metadata` exists.
 
-Only the owner stores and removes checkpoints. It removes none of a newer owner.
+Only the owner stores and removes checkpoints. An owner never removes a newer owner's checkpoints.
 """
 
 from __future__ import annotations
@@ -55,10 +56,10 @@ _LONGEST_NAME: Final = 80
 
 
 class CheckpointStorage:
-    """The checkpoints of one job below a folder, by path or URI. It holds no connection.
+    """The checkpoints of one job below a folder, by path or URI. The object holds no connection.
 
-    Every method raises CheckpointError, which names the file and says what to do. Methods that only the owner may call
-    raise Superseded in another program.
+    Every method may raise CheckpointError, which names the file and says what to do. Methods that only the owner may
+    call raise Superseded if another program has become the owner.
     """
 
     def __init__(self, uri: str | os.PathLike[str], job: str) -> None:
@@ -66,11 +67,11 @@ class CheckpointStorage:
         self.folder = f"{absolute(uri).rstrip('/')}/{_folder_name(job)}"
         self._owners = f"{self.folder}/owners"
         self._ownership: Ownership | None = None
-        #: What owners started from, as read so far: a note hardly changes, and on S3 each read costs two requests.
+        #: The starts of owners, as read so far. A note hardly ever changes, and on S3 each read costs two requests.
         self._known: dict[int, Start] = {}
         self._newest_at_claim = NONE
-        #: Whether all retained checkpoints are this owner's while notes of older owners still exist; and whether that
-        #: was ever so.
+        #: Whether all retained checkpoints are this owner's, but notes of older owners still exist. The second flag
+        #: says whether all retained checkpoints have ever been this owner's.
         self._is_alone = self._has_been_alone = False
 
     def folder_of(self, checkpoint: int) -> str:
@@ -92,19 +93,19 @@ class CheckpointStorage:
 
     @property
     def owner(self) -> int:
-        """This program's epoch; 1, the first owner's, if it has claimed nothing."""
+        """This program's epoch. It is 1, the epoch of the first owner, if the program has claimed nothing."""
         return 1 if self._ownership is None else self._ownership.epoch
 
     def newest_owner(self) -> int:
-        """Return the epoch of the newest owner; 0 for none."""
+        """Return the epoch of the newest owner, or 0 if there is none."""
         with storage_errors(self._owners, "listed"):
             return Ownership(self._owners, Program.this("")).newest()
 
     def claim(self, program: Program, least: int = 1, known: int | None = None) -> int:
-        """Make this program the owner, and return its epoch, which is `least` or more.
+        """Make this program the owner. Returns the program's epoch, which is `least` or more.
 
-        Until `start`, the program must not change files of older owners. Raises CheckpointError if `known` is an epoch
-        and an owner newer than it exists.
+        The program must not change files of older owners before it calls `start`. `known` is the newest epoch that
+        the caller knows of, if any: CheckpointError is raised if a newer owner exists.
         """
         ownership = Ownership(self._owners, program)
         least = max(least, 1 + max((name.owner for name in self._begun()), default=0))
@@ -120,18 +121,20 @@ class CheckpointStorage:
                         'take over from it with resume="latest-if-any"'
                     )
         self._ownership = ownership
-        # An older owner may still complete a checkpoint, which must not count for a job that starts from nothing.
+        # From now on, a checkpoint that an older owner completes must not count for a job that starts from nothing.
         self._newest_at_claim = next((name for name in self._line() if isinstance(name, CheckpointName)), NONE)
         return epoch
 
-    def start(self, resumed: str | None) -> None:
-        """Note that the owner starts from the checkpoint in the folder `resumed`; None: from nothing.
+    def start(self, resumed: str | None, replaces: bool = False) -> None:
+        """Note that the owner starts from the checkpoint in the folder `resumed`, or from nothing if this is None.
 
-        A checkpoint that an older owner completes after this call does not count.
+        A checkpoint that an older owner completes after this call does not count. If the owner `replaces` the results
+        of older owners, none of their checkpoints counts.
         """
         assert self._ownership is not None
         with storage_errors(self._owners, "written"):
-            self._ownership.note(self._start_from(resumed).to_json())
+            start = Start() if resumed is None and replaces else self._start_from(resumed)
+            self._ownership.note(start.to_json())
 
     def _start_from(self, resumed: str | None) -> Start:
         if resumed is None:
@@ -153,28 +156,29 @@ class CheckpointStorage:
         return 1 + max((name.id for name in self._begun()), default=0)
 
     def complete(self, metadata: CheckpointMetadata) -> str:
-        """Make a checkpoint count, after all its tasks have written. Returns its path or URI."""
+        """Make a checkpoint complete, after all tasks have written their files. Returns its path or URI."""
         self.require_owner()
         return store(self.folder_of(metadata.id), metadata)
 
     def retain(self, keep: int = KEEP) -> None:
-        """Remove all but the newest `keep` checkpoints that count, and the rests of abandoned ones before the newest.
+        """Remove old checkpoints: all that are older than the newest `keep` checkpoints that count.
 
-        Savepoints are not among the `keep`, for the user may move or remove them. A warning names each folder that
-        cannot be removed; the next call tries it again.
+        Also removes incomplete checkpoints that are older than the newest one that counts. Savepoints are not counted
+        among the `keep`, because the user may move or remove them. A warning names each folder that cannot be removed;
+        the next call tries again.
         """
         self._remove(lambda: self._take_stock(keep))
         if self._is_alone and self._ownership is not None:
             try:
                 self._forget_older(self._ownership)
             except CheckpointError as error:
-                log.warning("job %r: what older owners noted is left: %s", self.job, error)
+                log.warning("job %r: the notes of older owners are left: %s", self.job, error)
 
     def _forget_older(self, ownership: Ownership) -> None:
-        """Remove the notes of older owners, so that no checkpoint of theirs counts, also none that they complete later.
+        """Remove the notes of older owners. Their checkpoints then do not count, even if completed later.
 
-        First this owner notes that it starts after none of them. Only then the older notes are removed. A program that
-        reads the notes in between, in order, finds the older ones or the new one.
+        First this owner notes that no older checkpoint counts. Only then it removes the older notes. A program that
+        reads the notes in order at the same time finds either the older notes or the new one.
         """
         with storage_errors(self._owners, "written"):
             if self._starts().get(self.owner, Start()).uri is None:
@@ -185,7 +189,7 @@ class CheckpointStorage:
         self._is_alone = False
 
     def remove_incomplete(self, last: int) -> None:
-        """Remove abandoned checkpoints: this owner's up to the number `last`, and all of older owners."""
+        """Remove incomplete checkpoints: this owner's up to the number `last`, and those of all older owners."""
         self._remove(lambda: [name for name in self._incomplete() if name <= (self.owner, last)])
 
     def _remove(self, find: Callable[[], list[CheckpointName]]) -> None:
@@ -202,7 +206,7 @@ class CheckpointStorage:
                 log.warning("job %r: an old checkpoint is left: %s", self.job, error)
 
     def _take_stock(self, keep: int) -> list[CheckpointName]:
-        """Return what `retain` removes, and note whether all retained checkpoints are this owner's."""
+        """Return the checkpoints that `retain` removes. Also notes whether all retained ones are this owner's."""
         counting = [name for name in self._line() if isinstance(name, CheckpointName)]
         retained = list(islice(filter(self._has_files, counting), keep))
         first = retained[-1] if len(retained) == keep else NONE
@@ -215,7 +219,7 @@ class CheckpointStorage:
         return [name for name in self._begun() if not self._is_complete(name)]
 
     def _has_files(self, name: CheckpointName) -> bool:
-        """Return whether the checkpoint has its own files: false if it names a savepoint, or cannot be read."""
+        """Return whether the checkpoint has its own files. It has none if it names a savepoint, or cannot be read."""
         try:
             return self.load(self._path(name)).kind == "checkpoint"
         except CheckpointError:
@@ -226,31 +230,36 @@ class CheckpointStorage:
     def completed(self) -> list[str]:
         """Return the folders of the checkpoints that count, the newest first.
 
-        The last may be the folder of a savepoint, or of another job's checkpoint, that this job started from.
+        The last folder may be that of a savepoint, or of another job's checkpoint: the job started from it.
         """
         return [name if isinstance(name, str) else self._path(name) for name in self._line()]
 
     def completed_by_owner(self) -> list[str]:
-        """Return the folders of those `completed` checkpoints that this program has taken."""
+        """Return the folders of the checkpoints that count and that this program has taken, the newest first."""
         return [self._path(name) for name in self._line() if isinstance(name, CheckpointName) and name[0] == self.owner]
 
     def load(self, folder: str) -> CheckpointMetadata:
-        """Return the metadata of a completed checkpoint, without looking at its files."""
+        """Return the metadata of a completed checkpoint. The tasks' files are not checked."""
         metadata = load_checkpoint(folder)
         if metadata.job != self.job and folder.startswith(f"{self.folder}/"):
             raise CheckpointError(f"{folder}/{METADATA_FILE}: is of job {metadata.job!r}, not {self.job!r}; {OTHER}")
         return metadata
 
     def prepared(self) -> list[Any] | None:
-        """Return what sources and sinks prepared, in all checkpoints that count; None if one cannot be read."""
+        """Return the values that sources and sinks prepared, from all checkpoints that count.
+
+        Returns None if one of the checkpoints cannot be read.
+        """
         try:
             return [value for folder in self.completed() for value in self.load(folder).prepared.values()]
         except CheckpointError:
             return None
 
     def latest_usable(self) -> str | None:
-        """Return the folder of the newest checkpoint that counts and whose files are all unchanged; None if there is
-        none. A warning names each one that is skipped."""
+        """Return the folder of the newest checkpoint that counts and whose files are unchanged. None if there is none.
+
+        A warning names each checkpoint that is skipped.
+        """
         for folder in self.completed():
             try:
                 verify_checkpoint(self.load(folder))
@@ -276,7 +285,7 @@ class CheckpointStorage:
         return is_there(f"{self._path(name)}/{METADATA_FILE}")
 
     def _begun(self) -> list[CheckpointName]:
-        """Return all checkpoints, complete or not. A folder with a number too large is not a job's."""
+        """Return all checkpoints, complete or not. A job never uses numbers above `LAST_ID`."""
         names = [name for name in map(CheckpointName.of, _folders(self.folder)) if name is not None]
         return [name for name in names if name.id <= LAST_ID]
 
@@ -284,7 +293,7 @@ class CheckpointStorage:
 def savepoint_folder(uri: str | os.PathLike[str], job: str, checkpoint: int, run: str) -> str:
     """Return the folder of a savepoint, `<uri>/<job>/sp-<id>-<run>`.
 
-    `run` is hexadecimal; it is part of the name because two runs may use one number.
+    `run` is hexadecimal; it is part of the name because two runs may use the same number.
     """
     return f"{CheckpointStorage(uri, job).folder}/sp-{checkpoint}-{run}"
 
@@ -306,7 +315,7 @@ def store(folder: str, metadata: CheckpointMetadata) -> str:
 
 
 def discard(folder: str) -> None:
-    """Remove a checkpoint or savepoint, complete or not. `_metadata` goes first, so it stops to count at once.
+    """Remove a checkpoint or savepoint, complete or not. `_metadata` goes first, so it stops counting at once.
 
     If the folder is a symbolic link, only the link is removed.
     """
@@ -316,19 +325,21 @@ def discard(folder: str) -> None:
 
 
 def load_checkpoint(uri: str | os.PathLike[str]) -> CheckpointMetadata:
-    """Return the metadata of the checkpoint or savepoint in a folder, by path or URI, without looking at its files.
-    Raises CheckpointError."""
+    """Return the metadata of the checkpoint or savepoint in a folder, by path or URI.
+
+    The tasks' files are not checked. Raises CheckpointError.
+    """
     folder = absolute(uri).rstrip("/").removesuffix(f"/{METADATA_FILE}")
     path = f"{folder}/{METADATA_FILE}"
     if not is_there(path):
         raise CheckpointError(
-            f"{folder}: is no completed checkpoint, it has no {METADATA_FILE}; `headgate checkpoints list` with the "
-            "folder that checkpoints are written to shows those there are"
+            f"{folder}: is no completed checkpoint, it has no {METADATA_FILE}; run `headgate checkpoints list` with "
+            "the folder that the job writes checkpoints to, and choose one of those that it shows"
         )
     metadata = CheckpointMetadata.from_bytes(read_file(path, MOST_JSON), folder)
     own = CheckpointName.of(folder.rpartition("/")[2])
     if own and own.id != metadata.id:
-        raise CheckpointError(f"{path}: is that of checkpoint {metadata.id}, which is not its folder's; {OTHER}")
+        raise CheckpointError(f"{path}: describes checkpoint {metadata.id}, not that of its folder; {OTHER}")
     return metadata
 
 
@@ -341,8 +352,8 @@ def verify_checkpoint(metadata: CheckpointMetadata) -> None:
 def find_checkpoints(uri: str | os.PathLike[str]) -> list[str]:
     """Return the folders of the checkpoints and savepoints, complete or not, at a path or URI.
 
-    It may be that of one checkpoint, of a job, or of a folder of jobs. The newest of each job comes first. Raises
-    CheckpointError.
+    The path or URI may be that of one checkpoint, of a job's folder, or of a folder with several jobs. Each job's
+    checkpoints come newest first. Raises CheckpointError.
     """
     folder = absolute(uri).rstrip("/").removesuffix(f"/{METADATA_FILE}")
     if _rank(folder.rpartition("/")[2]) or is_there(f"{folder}/{METADATA_FILE}"):

@@ -1,8 +1,8 @@
 """Copies the state of an operator between two batches, for a snapshot.
 
 The task stops only for the copy. Another thread computes the snapshot from the copy later. Columns that only grow at
-their end, such as those of keys, are not even copied: operator and copy share one array. When the operator removes
-unused entries, it moves to a new array and leaves the old one to the copy.
+their end, such as the columns of keys, are not copied: the operator and the copy share one array. When the operator
+removes unused entries, it makes a new array, and the copy keeps the old array.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ class Freezable(Protocol):
     """An object that can copy itself for a snapshot."""
 
     def frozen(self) -> Self:
-        """Return a copy for reading only, which later changes of the original do not change."""
+        """Return a copy for reading only. Later changes of the original do not change the copy."""
 
 
 def frozen(holder: Holder) -> Holder:
-    """Return a copy of the object whose freezable attributes are frozen. The copy shares all other attributes: they
-    must be immutable, or readers must not use them."""
+    """Return a copy of the object, with a frozen copy of each freezable attribute.
+
+    The copy and the object share all other attributes. These must be immutable, or readers must not use them.
+    """
     duplicate = copy.copy(holder)
     for name, part in vars(holder).items():
         if isinstance(part, Freezable):

@@ -14,8 +14,8 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 class Growable(Generic[Scalar]):
     """A NumPy array that grows at its end; `values` is its filled part.
 
-    `values` is a view, and after growth a new one: take it again for each use. Growth and `replace` do not change what
-    an older view shows.
+    `values` is a view. Take the view again for each use, because growth makes a new one. Growth and `replace` do not
+    change the content of an older view.
     """
 
     __slots__ = ("_data", "_fill", "_size")
@@ -62,7 +62,7 @@ class Growable(Generic[Scalar]):
         return self._reader(self.values.copy())
 
     def shared(self) -> Self:
-        """Return a reader of the same memory: for arrays that are only appended to and replaced, never written into."""
+        """Return a reader of the same memory. Callers only append to and replace such an array, never write into it."""
         return self._reader(self.values)
 
     def _reader(self, values: npt.NDArray[Scalar]) -> Self:

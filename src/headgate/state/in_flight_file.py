@@ -1,7 +1,7 @@
 """Encodes one task's in-flight data as a file of a checkpoint: the bytes of elements, by channel.
 
-A file is a head (magic, version, length of the index), the index in JSON, and the bytes of all parts, one after the
-other. It holds no checksum of its own: `_metadata` holds those of all files.
+The file begins with a head: magic, version and the length of the index. Then come the index in JSON, and the bytes of
+all parts. The file holds no checksum: `_metadata` holds the checksums of all files.
 """
 
 from __future__ import annotations
@@ -36,10 +36,11 @@ _INDEX: Final = shapes.items(
 
 @dataclass(frozen=True, slots=True)
 class ChannelPart:
-    """One end of a channel, which has in-flight bytes.
+    """One end of a channel that has in-flight bytes.
 
-    `exchange` is the exchange's key; `producer` and `consumer` are subtasks. `received` is true for what the consumer
-    had received, and false for what still waited at the producer, which sends it after a restart.
+    `exchange` is the exchange's key; `producer` and `consumer` are numbers of subtasks. `received` is true for bytes
+    that the consumer had received. It is false for bytes that still waited at the producer. After a restart the
+    producer sends these bytes.
     """
 
     exchange: str
@@ -48,12 +49,12 @@ class ChannelPart:
     received: bool
 
 
-#: The parts of a task, each as its pieces of bytes, one after the other.
+#: The in-flight data of a task: for each part its bytes, in pieces.
 InFlightData = Sequence[tuple[ChannelPart, Sequence[memoryview]]]
 
 
 def encode_in_flight(data: InFlightData) -> list[bytes | memoryview]:
-    """Return the content of the file, in pieces."""
+    """Return the content of the file that holds the data, in pieces."""
     index = [{**asdict(part), "size": sum(map(len, pieces))} for part, pieces in data]
     text = json.dumps(index).encode()
     return [_HEAD.pack(_MAGIC, _VERSION, len(text)), text, *(piece for _, pieces in data for piece in pieces)]
@@ -75,7 +76,7 @@ def decode_in_flight(content: pa.Buffer) -> dict[ChannelPart, memoryview]:
             size = entry.pop("size")
             part = ChannelPart(**entry)
             if part in parts:
-                raise ValueError(f"{part} is there twice")
+                raise ValueError(f"{part} occurs twice")
             parts[part] = view[at : at + size]
             at += size
     except (struct.error, ValueError, RecursionError) as error:

@@ -16,7 +16,7 @@ from headgate.state.slot_table import SlotTable
 
 
 class Interner(SlotTable[PackedBytes]):
-    """A table of byte strings; the id of a string is its slot.
+    """A table of byte strings. The id of a string is its slot.
 
     Tests pass a bad `hashing` to show that two strings with one hash stay different.
     """
@@ -38,7 +38,7 @@ class Interner(SlotTable[PackedBytes]):
         return self._find_or_add(packed, self._hashing(packed))
 
     def known_ids(self, packed: PackedBytes) -> Int64s:
-        """Return the id of each string, -1 for unknown ones. Nothing is added."""
+        """Return the id of each string, or -1 if it is unknown. Nothing is added."""
         return self._find_known(packed, self._hashing(packed))
 
     def strings(self, ids: Int64s, nulls: Bools | None, kind: pa.DataType) -> pa.Array:
@@ -46,14 +46,14 @@ class Interner(SlotTable[PackedBytes]):
         return unpack(self._packed().take(ids), nulls, kind)
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot. Only its `strings` may be used."""
+        """Return a copy for a snapshot. Only the copy's method `strings` may be used."""
         reader = copy.copy(self)
         for name in ("_first", "_second", "_lengths", "_tail_starts", "_tail"):
             setattr(reader, name, getattr(self, name).shared())
         return reader
 
     def keep(self, ids: Int64s) -> None:
-        """Forget all other strings; `ids`, all different, become 0, 1, 2 ..."""
+        """Keep only the strings with these ids, which are all different. Their new ids are 0, 1, 2 ... in order."""
         kept = self._packed().take(ids)
         self._first.replace(kept.first)
         self._second.replace(kept.second)
@@ -78,7 +78,7 @@ class Interner(SlotTable[PackedBytes]):
         return same
 
     def _compare_tails(self, wanted: PackedBytes, slots: Int64s, same: Bools) -> None:
-        """Clear `same` where the heads and lengths of two strings agree and their tails differ."""
+        """Set `same` to false where two strings have the same head and length, but different tails."""
         rows = np.flatnonzero(same & (tail_words(wanted.lengths) > 0) & (slots >= 0))
         counts = tail_words(wanted.lengths.take(rows))
         here, starts = flat_ranges(wanted.tail_starts.take(rows), counts)

@@ -32,12 +32,12 @@ from headgate.state.interner import Interner
 from headgate.state.snapshot import KEY_GROUP
 from headgate.state.words import WordTable
 
-#: The word of nulls has one bit for each column, and its sign bit is not used.
+#: One word of 64 bits marks the null columns of a key: one bit for each column. Its sign bit is not used.
 _MOST_COLUMNS = 63
 
 
 class _Codec(Protocol):
-    """The encoding of one key column as `width` words for each row, and back."""
+    """A codec of one key column: it turns each value into `width` words, and words back into values."""
 
     width: int
 
@@ -45,20 +45,20 @@ class _Codec(Protocol):
     def nbytes(self) -> int: ...
 
     def encode(self, column: pa.Array, *, add: bool = True) -> list[Int64s]:
-        """Return the words of each row. Without `add`, a value that would need a new word gets -1."""
+        """Return the words of each row. If `add` is false, a value that would need a new word gets -1."""
 
     def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
         """Return the values of these words, null where `nulls` is true."""
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot. Only its `column` may be used."""
+        """Return a copy for a snapshot. Only the copy's method `column` may be used."""
 
     def keep(self, words: list[Int64s]) -> list[Int64s]:
-        """Forget the values of all other words. Returns the new words of the same values."""
+        """Keep only the values of these words. Returns the new words of these values."""
 
 
 class _FixedCodec:
-    """The codec of numbers, times and booleans, which are words themselves."""
+    """The codec of numbers, times and booleans: the words hold the values themselves."""
 
     nbytes = 0
 
@@ -80,8 +80,10 @@ class _FixedCodec:
 
 
 class _BytesCodec:
-    """The codec of strings and binaries: the word of a value is its id in an interner. The word of a null is 0, which
-    no compaction changes."""
+    """The codec of strings and binaries: the word of a value is its id in an interner.
+
+    The word of a null is 0. No compaction changes it.
+    """
 
     width = 1
 
@@ -121,7 +123,7 @@ class _BytesCodec:
 class KeyTable:
     """A table that maps keys to slots. A key has one value for each of `types`.
 
-    NaN equals NaN, -0.0 equals 0.0, and a null is a key value like others. Without columns there is one key.
+    NaN equals NaN, -0.0 equals 0.0, and a null is a key value like others. Without columns all rows have the same key.
 
     Raises PlanError for types that cannot be keys (nested ones).
     """
@@ -142,8 +144,10 @@ class KeyTable:
         return self._table.nbytes + sum(codec.nbytes for codec in self._codecs)
 
     def find_or_add(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
-        """Return the slot of each row's key; new keys get new slots. `rows` is the length of the columns, which may be
-        none."""
+        """Return the slot of each row's key; new keys get new slots.
+
+        `rows` is the length of each column. There may be no columns.
+        """
         words = [word for codec, column in zip(self._codecs, columns, strict=True) for word in codec.encode(column)]
         nulls = _null_bits(columns, rows)
         if nulls is not None and not self._nullable:
@@ -153,7 +157,7 @@ class KeyTable:
         return self._table.find_or_add(*(words or [np.zeros(rows, np.int64)]))
 
     def known_slots(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
-        """Return the slot of each row's key, -1 for unknown keys. Nothing is added."""
+        """Return the slot of each row's key, or -1 if the key is unknown. Nothing is added."""
         words = [word for c, column in zip(self._codecs, columns, strict=True) for word in c.encode(column, add=False)]
         nulls = _null_bits(columns, rows)
         if self._nullable:
@@ -162,7 +166,7 @@ class KeyTable:
         return slots if nulls is None or self._nullable else np.where(nulls, -1, slots)
 
     def keys(self, slots: Int64s) -> list[pa.Array]:
-        """Return the keys of these slots: an array for each key column, of the column's value type."""
+        """Return the keys of these slots: one array for each key column. The array has the column's value type."""
         words = [self._table.column(index).take(slots) for index in range(sum(c.width for c in self._codecs))]
         bits = self._table.column(len(words)).take(slots) if self._nullable else None
         columns, begin = [], 0
@@ -173,20 +177,20 @@ class KeyTable:
         return columns
 
     def columns(self, slots: Int64s, names: Sequence[str], max_parallelism: int) -> dict[str, pa.Array]:
-        """Return the first columns of a snapshot's table: the key group and the key of each of these slots, copied."""
+        """Return the first columns of a snapshot's table: copies of the key group and the key of each slot."""
         keys = self.keys(slots)
         groups = key_groups(key_hash(keys), max_parallelism).astype(np.int32)
         columns = {KEY_GROUP: as_arrow(groups if keys else np.repeat(groups, len(slots)))}
         return columns | {f"key {name}": key for name, key in zip(names, keys, strict=True)}
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot. Only its `keys` and `columns` may be used."""
+        """Return a copy for a snapshot. Only the copy's methods `keys` and `columns` may be used."""
         reader = frozen(self)
         reader._codecs = [codec.frozen() for codec in self._codecs]
         return reader
 
     def compact(self, live: Int64s) -> None:
-        """Forget all keys but those of the slots `live`, all different; they become slots 0, 1, 2 ..."""
+        """Keep only the keys of the slots `live`, which are all different. Their new slots are 0, 1, 2 ... in order."""
         words, begin = [], 0
         for codec in self._codecs:
             kept = [self._table.column(begin + index).take(live) for index in range(codec.width)]
@@ -197,28 +201,28 @@ class KeyTable:
         self._table.replace(words or [np.zeros(min(len(live), 1), np.int64)])
 
     def _widen(self) -> None:
-        """Add a word to each key, at the first null: it says which of the key's columns are null."""
+        """Add a word to each key, which marks the key's null columns. The first null causes this."""
         self._nullable = True
         words = [self._table.column(index) for index in range(sum(codec.width for codec in self._codecs))]
         self._table.replace([*(word.copy() for word in words), np.zeros(len(self), np.int64)])
 
 
 def check_key_groups(table: pa.Table, keys: int, max_parallelism: int) -> None:
-    """Raise ValueError if a row of state names another key group than its key has.
+    """Check that every row of state names the key group of its key. Raises ValueError.
 
-    The first column of `table` names the key group; the next `keys` columns are the key. A row in a wrong group would
-    go to one subtask, and the input rows of its key to another one.
+    The first column of `table` names the key group; the next `keys` columns are the key. If the group were wrong, one
+    subtask would get the row of state, and another subtask would get the input rows of that key.
     """
     for batch in table.to_batches():
         stated = raw_values(batch.columns[0])
         groups = np.broadcast_to(key_groups(key_hash(batch.columns[1 : 1 + keys]), max_parallelism), len(stated))
         if (wrong := np.flatnonzero(stated != groups)).size:
             row = wrong[0]
-            raise ValueError(f"a row of state is in key group {stated[row]}, and its key in {groups[row]}")
+            raise ValueError(f"a row of state names key group {stated[row]}, but its key has {groups[row]}")
 
 
 def _null_bits(columns: Sequence[pa.Array], rows: int) -> Int64s | None:
-    """Return a word for each row, whose bit i is set where column i is null; None when there is no null."""
+    """Return a word for each row: bit i is set if column i is null. Returns None if no row has a null."""
     bits: Int64s | None = None
     for index, column in enumerate(columns):
         nulls = null_mask(column)

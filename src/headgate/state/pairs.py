@@ -12,9 +12,10 @@ from headgate.state.words import WordTable
 class PairTable:
     """A table that maps pairs of small non-negative numbers to slots.
 
-    A pair is one word. The right number takes the low bits, as few as all right numbers need; the left one takes the
-    bits above. Words therefore stay small where pairs are dense, and direct indexing finds them. When a right number
-    needs more bits, the table encodes all words again; this is rare, since the range at least doubles each time.
+    The table stores a pair as one word. The right number takes the low bits: as many as the largest right number needs.
+    The left number takes the bits above. Words of dense pairs therefore stay small, and a direct index finds them (see
+    `WordTable`). When a right number needs more bits, the table encodes all words again. This is rare, because the
+    range of right numbers at least doubles each time.
     """
 
     def __init__(self) -> None:
@@ -29,8 +30,10 @@ class PairTable:
         return self._words.nbytes
 
     def find_or_add(self, left: Int64s | int, right: Int64s) -> Int64s:
-        """Return the slot of each pair; new pairs get new slots. `right` is not empty; `left` may be one number for all
-        pairs."""
+        """Return the slot of each pair; new pairs get new slots.
+
+        `right` is not empty. `left` may be one number for all pairs.
+        """
         self._make_room(int(right.max()))
         return self._words.find_or_add(right | (left << self._bits))
 
@@ -47,7 +50,7 @@ class PairTable:
         return frozen(self)
 
     def replace(self, left: Int64s, right: Int64s) -> None:
-        """Hold these pairs, all different, as slots 0, 1, 2 ... and nothing else."""
+        """Replace all pairs by these, which are all different. Their slots are 0, 1, 2 ..."""
         self._bits = int(right.max()).bit_length() if len(right) else 0
         self._words.replace([right | (left << self._bits)])
 

@@ -9,15 +9,17 @@ from headgate.state.growable import Growable
 
 
 def renumbering(kept: Int64s, size: int) -> Int64s:
-    """Return the new slot of each of `size` old slots: its position in `kept`; -1 for removed slots."""
+    """Return the new slot of each of `size` old slots: its position in `kept`, or -1 if it was removed."""
     numbers = np.full(size, -1)
     numbers[kept] = np.arange(len(kept))
     return numbers
 
 
 class OneRowPerSlot:
-    """A picker of one row for each slot, without sorting: all rows of a slot write their number to one place, and the
-    last write wins."""
+    """A picker of one row for each slot, without sorting.
+
+    All rows of a slot write their number to the same place. The last write wins.
+    """
 
     def __init__(self) -> None:
         self._owner = Growable(np.int32)
@@ -27,7 +29,10 @@ class OneRowPerSlot:
         return self._owner.nbytes
 
     def pick(self, slots: Int64s, size: int) -> Int64s:
-        """Return ascending rows, one for each different slot in `slots` (by row). All slots are below `size`."""
+        """Return one row for each different slot, in ascending order.
+
+        `slots` has the slot of each row. All slots are below `size`.
+        """
         if size > len(self._owner):
             self._owner.resize(size)
         rows = np.arange(len(slots), dtype=np.int32)

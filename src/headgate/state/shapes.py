@@ -1,7 +1,7 @@
-"""Shapes of JSON values, to check what is read from files.
+"""Shapes of JSON values, to check values that are read from files.
 
-A shape is a function of a value and its place in the file. It raises ValueError, which names the place, if the value
-does not have the shape. Functions such as `items` make shapes of other shapes.
+A shape is a function of a value and its place in the file. If the value does not have the shape, the function raises
+ValueError, which names the place. Functions such as `items` build a shape from other shapes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ _NAME_BYTES: Final = 255
 
 
 def check_length(size: int) -> None:
-    """Raise ValueError if `size` bytes of JSON are more than any job writes. In memory they would take many times as
-    much."""
+    """Check that `size` bytes of JSON are not more than a job writes. Raises ValueError.
+
+    In memory, decoded JSON takes many times its size.
+    """
     if size > MOST_JSON:
-        raise ValueError(f"it has {size} bytes of JSON, and none that Headgate wrote has more than {MOST_JSON}")
+        raise ValueError(f"it has {size} bytes of JSON, and Headgate writes at most {MOST_JSON}")
 
 
 def _simple(what: str, fits: Callable[[Any], bool]) -> Shape:
@@ -85,12 +87,12 @@ time: Final = whole(-(1 << 63), (1 << 63) - 1)
 count: Final = whole(0, (1 << 63) - 1)
 truth: Final = _simple("true or false", lambda value: isinstance(value, bool))
 nothing: Final = _simple("null", lambda value: value is None)
-#: An absolute path or a URI, or none.
+#: An absolute path or a URI, or null.
 folder: Final = _simple("an absolute path or a URI", lambda value: value is None or _is_folder(value))
 
 
 def items(shape: Shape, least: int = 0) -> Shape:
-    """Return the shape of a list of at least `least` values of one shape."""
+    """Return the shape of a list of at least `least` values, which all have the shape `shape`."""
 
     what = f"a list of {least} or more" if least else "a list"
     is_list = _simple(what, lambda value: isinstance(value, list | tuple) and len(value) >= least)
@@ -117,7 +119,7 @@ def row(*shapes: Shape) -> Shape:
 
 
 def mapping(shape: Shape) -> Shape:
-    """Return the shape of an object with any keys, whose values have one shape."""
+    """Return the shape of an object with any keys. All its values have the shape `shape`."""
 
     def check(value: Any, place: str) -> None:
         _object(value, place)
@@ -150,12 +152,12 @@ def either(key: str, with_it: Shape, without: Shape) -> Shape:
 
 
 def optional(shape: Shape) -> Shape:
-    """Return a shape that also takes null."""
+    """Return the shape of null, and of all values that have the shape `shape`."""
     return lambda value, place: None if value is None else shape(value, place)
 
 
 def plain(value: Any, place: str) -> None:
-    """Take any JSON value of at most 64 levels."""
+    """Accept any JSON value with at most 64 levels of lists and objects. This function is a shape itself."""
     if is_deeper(value, _DEPTH):
         raise ValueError(f"{place} is deeper than {_DEPTH} levels")
 
@@ -163,7 +165,7 @@ def plain(value: Any, place: str) -> None:
 def is_deeper(value: Any, levels: int) -> bool:
     """Return whether lists and objects are nested in more than `levels` levels.
 
-    It does not recurse, so a very deep value cannot exhaust the stack.
+    The function does not recurse, so a very deep value cannot exhaust the stack.
     """
     level = [value]
     for _ in range(levels + 1):

@@ -1,11 +1,12 @@
 """`SlotTable`: a hash table over NumPy arrays that finds the slots of a whole batch of keys at once.
 
-Slots are the numbers 0, 1, 2 ... New keys get the next slots; within a batch, in any order. The table uses open
-addressing and knows hashes and slots only. The subclass says what a key is, and whether two keys are equal.
+Slots are the numbers 0, 1, 2 ... New keys get the next slots; the new keys of one batch get them in any order. The
+table uses open addressing: each place holds a slot or is empty. The table knows only hashes and slots. The subclass
+stores the keys, and decides whether two keys are equal.
 
-All rows of a batch probe together, in rounds; a row leaves when its slot is found. Rows with new keys claim an empty
-place: each writes its number there, and the row whose number stays has won. Equal keys of one batch therefore get one
-slot without being sorted.
+All rows of a batch probe together, in rounds. A row leaves when its slot is found. Rows with new keys claim an empty
+place: each row writes its number there, and the row whose number stays has won. Equal keys of one batch therefore get
+one slot without being sorted.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ import numpy.typing as npt
 from headgate.errors import DataError
 from headgate.records.canonical import Bools, Int64s, UInt64s
 
-#: The smallest table has 2**13 places, 32 KiB. With few keys it is nearly empty, so most rows need one look only.
+#: The smallest table has 2**13 places, 32 KiB. With few keys it is nearly empty, so most rows need one look-up.
 _LEAST_BITS = 13
 #: Slots are 32-bit numbers.
 _MOST_KEYS = (1 << 31) - 1
-#: The table is at most half full: most keys then need two rounds, and the last key of a batch some ten.
+#: The table is at most half full: most keys then need two rounds, and the slowest key of a batch about ten.
 _PLACES_PER_KEY = 2
 Keys = TypeVar("Keys")
 
 
 class SlotTable(ABC, Generic[Keys]):
-    """A table that maps keys to slots. `Keys` is the type of a batch of keys. One thread may use a table."""
+    """A table that maps keys to slots. `Keys` is the type of a batch of keys. Only one thread may use a table."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -45,14 +46,14 @@ class SlotTable(ABC, Generic[Keys]):
 
     @abstractmethod
     def _matches(self, keys: Keys, rows: Int64s | None, slots: Int64s) -> Bools:
-        """Return for each of these rows (None: all) whether its key equals the key in its slot. Hashes do not count.
+        """Return for each of these rows whether its key equals the key in its slot. Hashes are not compared.
 
-        A slot may be -1; the answer for it does not matter.
+        If `rows` is None, it means all rows. A slot may be -1; the answer for such a row does not matter.
         """
 
     @abstractmethod
     def _append(self, keys: Keys, rows: Int64s) -> None:
-        """Store the keys of these rows, all different, in the next slots."""
+        """Store the keys of these rows, which are all different, in the next slots."""
 
     @abstractmethod
     def _hashes(self) -> UInt64s:
@@ -73,7 +74,7 @@ class SlotTable(ABC, Generic[Keys]):
         return slots
 
     def _find_known(self, keys: Keys, hashes: UInt64s) -> Int64s:
-        """Return the slot of each row's key, -1 for unknown keys. Nothing is added."""
+        """Return the slot of each row's key, or -1 if the key is unknown. Nothing is added."""
         if self._count == 0:
             return np.full(len(hashes), -1)
         slots = self._places.take(self._home(hashes)).astype(np.int64)
@@ -107,7 +108,7 @@ class SlotTable(ABC, Generic[Keys]):
             place = (place[missed] + step) & self._mask
 
     def _claim(self, keys: Keys, rows: Int64s, place: Int64s) -> None:
-        """Store keys in empty places: of the rows that want the same place, one wins."""
+        """Store new keys in empty places. If several rows want the same place, one row wins."""
         numbers = np.arange(len(rows), dtype=np.int32)
         self._places[place] = numbers
         won = np.flatnonzero(self._places.take(place) == numbers)
@@ -120,13 +121,18 @@ class SlotTable(ABC, Generic[Keys]):
         return (hashes >> self._shift).view(np.int64)
 
     def _step(self, hashes: UInt64s) -> Int64s:
-        """Return how far each hash moves in a round (double hashing, by other bits than those of the home place). The
-        step is odd, so it visits every place."""
+        """Return by how many places each hash moves in a round.
+
+        This is double hashing: the step comes from other bits of the hash than the home place. An odd step visits
+        every place.
+        """
         return (hashes.view(np.int64) & self._mask) | 1
 
     def _make_room(self, more: int) -> bool:
-        """Return whether `more` keys fit. If not, the table has grown, and all places that the caller holds are
-        wrong."""
+        """Make room for `more` keys. Returns whether they fitted without a change.
+
+        If not, the table has grown, and all places that the caller holds are wrong.
+        """
         if _PLACES_PER_KEY * (self._count + more) <= len(self._places):
             return True
         if self._count + more > _MOST_KEYS:
@@ -155,9 +161,9 @@ class SlotTable(ABC, Generic[Keys]):
             place = (place[rest] + step) & self._mask
 
     def _restart(self) -> None:
-        """Enter all keys again, after the subclass has replaced them by `_count` different ones.
+        """Enter all keys again, after the subclass has replaced them by `_count` different keys.
 
-        The table shrinks to a quarter at most, for the next window often brings as many keys as before.
+        The table keeps at least a quarter of its places, because the next window often brings as many keys as before.
         """
         self._reset(max(self._count, len(self._places) // (4 * _PLACES_PER_KEY)))
         self._index_all()

@@ -1,8 +1,8 @@
 """`Snapshot`: the state of one operator, source reader or sink writer, as a checkpoint holds it: tables and values.
 
-The encoded snapshots of a task begin with a head: magic, version, CRC-32 of all that follows. Then come the length of
-an index, the index in JSON (the values, and where each table lies), and an Arrow IPC stream for each table. Nothing is
-pickled.
+The encoded snapshots of a task begin with a head: magic, version, and CRC-32 of all bytes after the head. Then come the
+length of an index, the index in JSON, and an Arrow IPC stream for each table. The index holds the values, and where
+each table lies. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ KEY_GROUP = "key_group"
 _MOST_NAMED = 3
 _LONGEST_QUOTE = 500
 
-#: How many rows of a table are computed at once: few, so that the thread holds up no other one for long.
+#: How many rows of a table are computed at once: few, so that the thread does not hold up other threads for long.
 _PIECE = 1 << 15
 
-#: Magic, version, CRC-32 of what follows, which begins with the length of the index.
+#: Magic, version, CRC-32 of all bytes after the head.
 _HEAD = struct.Struct("<4sII")
+#: The length of the index, in bytes.
 _LENGTH = struct.Struct("<Q")
 _PLACE = shapes.row(shapes.count, shapes.count)
 _INDEX = shapes.mapping(shapes.fields({"values": shapes.mapping(shapes.plain), "tables": shapes.mapping(_PLACE)}))
@@ -45,7 +46,8 @@ _VERSION = 1
 class LazyTables(Mapping[str, pa.Table]):
     """Tables that are computed when a caller first reads them, on the caller's thread.
 
-    `makers` compute them, by name. What a maker reads was copied before, and does not change.
+    `makers` has, by table name, the function that computes the table. It reads only a copy of the state, which does not
+    change.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], pa.Table]]) -> None:
@@ -74,8 +76,9 @@ def in_pieces(rows: int, some: Callable[[slice], pa.Table]) -> pa.Table:
 class Snapshot:
     """The state of one operator, source reader or sink writer in one subtask, taken between two batches.
 
-    `tables` are the keyed state, by names that the owner chooses; their rows have no order. `values` are the rest, as
-    JSON values. A restored subtask gets the rows of its key groups, and the values of all former subtasks.
+    `tables` holds the keyed state, by names that the operator chooses. The rows of a table have no order. `values`
+    holds the rest of the state as JSON values. A restored subtask gets the rows of its key groups, and the values of
+    all former subtasks.
     """
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -88,7 +91,10 @@ class Snapshot:
         return self.with_tables(lambda table: _of_key_groups(table, groups))
 
     def check_groups(self, max_parallelism: int) -> None:
-        """Raise UnusableState if a row's key group is not below `max_parallelism`: no subtask would resume from it."""
+        """Check that the key group of every row is below `max_parallelism`. Raises UnusableState.
+
+        No subtask would restore a row of another key group.
+        """
         for name, table in self.tables.items():
             least, greatest = _bounds(table)
             if least < 0 or greatest >= max_parallelism:
@@ -105,9 +111,9 @@ class Snapshot:
     def check_same(self, other: Snapshot) -> None:
         """Check that `other`, read from a checkpoint, is state of the same operator as this snapshot.
 
-        Then values["of"] is the same, and tables of one name have the same columns; a subtask that had ended has no
-        tables. Raises CheckpointError, which names the differences, and ValueError if values["of"] has a form that no
-        operator writes.
+        Both must have the same values["of"], and tables with the same name must have the same columns. `other` may lack
+        tables, because a subtask that had ended has none. Raises CheckpointError, which names the differences. Raises
+        ValueError if values["of"] of `other` has a form that no operator writes.
         """
         of = other.values.get("of", {})
         _OF(of, "of")
@@ -121,16 +127,16 @@ class Snapshot:
         differences = list(dict.fromkeys(differences))  # tables have columns in common
         if differences:
             raise CheckpointError(
-                f"the state in the checkpoint is that of another operator: {'; '.join(differences)}. Change it back, "
-                "or start without the checkpoint"
+                f"the state in the checkpoint is that of another operator: {'; '.join(differences)}. Change the "
+                "operator back, or start without the checkpoint"
             )
 
 
 @contextmanager
 def checkpoint_errors(*origins: str) -> Iterator[None]:
-    """Turn what the use of restored state raises into a CheckpointError that names the files, `origins`.
+    """Turn exceptions that the use of restored state raises into a CheckpointError.
 
-    Headgate's own errors with another cause pass unchanged.
+    The error names `origins`, the files of the state. Headgate's own errors with another cause pass unchanged.
     """
     try:
         yield
@@ -158,7 +164,7 @@ def encode(snapshots: Mapping[str, Snapshot]) -> bytes:
 
 
 def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
-    """Encode as `encode` does, in parts, so that a file can be written without joining them.
+    """Encode a task's snapshots as a list of parts, so that a file can be written without joining the parts.
 
     Raises CheckpointError for more JSON than `decode` accepts.
     """
@@ -174,9 +180,9 @@ def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
     text = json.dumps(index).encode()
     if len(text) > shapes.MOST_JSON:
         raise CheckpointError(
-            f"what {', '.join(map(repr, index))} keep besides tables would have {len(text)} bytes of JSON, and "
-            f"{shapes.MOST_JSON} is the most; have a source that watches folders find fewer files, or raise its "
-            "parallelism"
+            f"the state of {', '.join(map(repr, index))} without its tables would have {len(text)} bytes of JSON, and "
+            f"at most {shapes.MOST_JSON} are allowed; have a source that watches folders find fewer files, or raise "
+            "its parallelism"
         )
     text += b" " * (-(_HEAD.size + _LENGTH.size + len(text)) % 8)  # Arrow's format wants multiples of 8 bytes
     parts: list[bytes | pa.Buffer] = [_LENGTH.pack(len(text)), text, *streams]
@@ -187,12 +193,12 @@ def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
 
 
 def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
-    """Return the snapshots that `encode` was given, by node key; their tables are views of `data`.
+    """Return the snapshots that `encode` was given, by node key. The tables are views of `data`.
 
-    Raises CheckpointError for torn, damaged and foreign bytes, also for forged ones with a right checksum.
+    Raises CheckpointError for torn, damaged and foreign bytes, also for forged bytes with a right checksum.
     """
     if len(data) < (least := _HEAD.size + _LENGTH.size):
-        raise CheckpointError(f"the state is torn: it has {len(data)} bytes, and {least} at least were written")
+        raise CheckpointError(f"the state is torn: it has {len(data)} bytes, and at least {least} were written")
     magic, version, checksum = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise CheckpointError(f"these bytes are no state of a checkpoint: they begin with {magic!r}")
@@ -230,7 +236,10 @@ def _snapshot(fields: Any, streams: pa.Buffer) -> Snapshot:
 
 
 def _checked(name: str, table: pa.Table) -> pa.Table:
-    """Return the table if it is sound. Arrow trusts offsets: a wrong one reads other memory, or crashes the process."""
+    """Return the table if it is valid. Raises an error if not.
+
+    Arrow does not check offsets when it uses them: a wrong offset reads other memory, or crashes the process.
+    """
     table.validate(full=True)
     if len(set(table.schema.names)) < len(table.schema):
         raise ValueError(f"table {name!r} has two columns of one name")
@@ -247,7 +256,7 @@ def _of_key_groups(table: pa.Table, groups: range) -> pa.Table:
 
 
 def _bounds(table: pa.Table) -> tuple[int, int]:
-    """Return the lowest and the highest key group of the rows; 0 and -1 without rows."""
+    """Return the lowest and the highest key group of the rows, or 0 and -1 if there are no rows."""
     names, column = table.schema.names, table.column(0) if table.num_columns else None
     if column is None or names[0] != KEY_GROUP or column.type != pa.int32() or column.null_count:
         raise UnusableState(f"a table of state does not begin with the key group of each row, but with {names[:1]}")

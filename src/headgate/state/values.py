@@ -13,8 +13,8 @@ from headgate.records.canonical import Int64s, as_arrow
 class ValueLog:
     """A log of values that are appended in batches and read by position.
 
-    An appended batch takes in the chunks before it that are at most twice its size. So the chunks stay few, and
-    appending stays cheap.
+    `append` joins a batch with the last chunks, as long as these have at most twice its size. The chunks therefore stay
+    few, and appending stays cheap.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -51,6 +51,6 @@ class ValueLog:
         return reader
 
     def replace(self, values: pa.Array) -> None:
-        """Remove all values, and hold these instead."""
+        """Replace all values by these."""
         self._chunks = [values]
         self._size = len(values)

@@ -14,13 +14,14 @@ from headgate.records.hashing import hash_words
 from headgate.state.growable import Growable
 from headgate.state.slot_table import SlotTable
 
+#: The least number of places of a direct index.
 _LEAST_REACH = 1 << 16
 #: The most places of a direct index for each key; a place takes 4 bytes.
 _PLACES_PER_KEY = 4
 
 
 class DirectIndex:
-    """An array that holds the slot of each small non-negative word at that word. Ids and counters need no hashing."""
+    """An array of slots, indexed by words that are small and not negative. Ids and counters then need no hashing."""
 
     def __init__(self) -> None:
         self._slots: npt.NDArray[np.int32] = np.full(0, -1, np.int32)
@@ -30,7 +31,7 @@ class DirectIndex:
         return self._slots.nbytes
 
     def grow_to(self, words: Int64s, keys: int) -> bool:
-        """Grow until all `words` fit, if `keys` keys justify so much memory. Returns whether they fit."""
+        """Grow until all `words` fit, if `keys` keys justify so much memory. Returns whether the words fit."""
         if not len(words):
             return True
         largest = int(words.view(np.uint64).max())  # a negative word is very large then, and does not fit
@@ -43,26 +44,28 @@ class DirectIndex:
         return True
 
     def find(self, words: Int64s) -> Int64s:
-        """Return the slot of each word, -1 for unknown ones. The index must have grown to these words."""
+        """Return the slot of each word, or -1 if it is unknown. Call `grow_to` with these words first."""
         slots: Int64s = self._slots.take(words).astype(np.int64)
         return slots
 
     def known(self, words: Int64s) -> Int64s:
-        """Return the slot of each word, -1 for unknown ones. Any words are allowed."""
+        """Return the slot of each word, or -1 if it is unknown. Any words are allowed."""
         slots = np.full(len(words), -1)
         inside: Int64s = np.flatnonzero((words >= 0) & (words < len(self._slots)))
         slots[inside] = self._slots.take(words.take(inside))
         return slots
 
     def put(self, words: Int64s, slots: Int64s) -> None:
-        """Enter words, all different, with their slots."""
+        """Enter words, which are all different, with their slots."""
         self._slots[words] = slots
 
     def add(self, words: Int64s, begin: int) -> Int64s:
-        """Give new words, which may repeat, the slots from `begin` on. Returns the different words, in the order of
-        slots."""
+        """Give new words the slots `begin`, `begin` + 1 ... The array may contain a word several times.
+
+        Returns each different word once, in the order of slots.
+        """
         numbers = np.arange(len(words), dtype=np.int32)
-        self._slots[words] = numbers  # of equal words the last one's number stays
+        self._slots[words] = numbers  # of equal words, the number of the last one stays
         different: Int64s = words[self._slots.take(words) == numbers]
         self._slots[different] = np.arange(begin, begin + len(different))
         return different
@@ -102,13 +105,16 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         return slots
 
     def known_slots(self, *words: Int64s) -> Int64s:
-        """Return the slot of each row, -1 for unknown keys. Nothing is added."""
+        """Return the slot of each row, or -1 if its key is unknown. Nothing is added."""
         if self._direct is not None:
             return self._direct.known(words[0])
         return self._find_known(words, hash_words(words))
 
     def replace(self, words: Sequence[Int64s]) -> None:
-        """Hold these keys, all different, as slots 0, 1, 2 ... and nothing else. The number of words may change."""
+        """Replace all keys by these, which are all different. Their slots are 0, 1, 2 ...
+
+        The number of words in a key may change.
+        """
         self._formerly = len(self)
         self._columns = self._columns[: len(words)]
         self._columns += [Growable(np.int64) for _ in range(len(words) - len(self._columns))]
@@ -119,7 +125,7 @@ class WordTable(SlotTable[Sequence[Int64s]]):
             self._index_by_hash()
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot. Only its `column` may be used."""
+        """Return a copy for a snapshot. Only the copy's method `column` may be used."""
         reader = copy.copy(self)
         reader._columns = [column.shared() for column in self._columns]
         return reader
@@ -135,8 +141,10 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         return slots
 
     def _index_directly(self) -> bool:
-        """Change to a direct index if the keys allow it; if not, the table tries again with a quarter more keys.
-        Returns whether it changed."""
+        """Change to a direct index if the keys allow it. Returns whether the table changed.
+
+        If not, the table tries again when it has a quarter more keys.
+        """
         self._look_again_at = len(self) + len(self) // 4 + 1
         if len(self._columns) > 1:
             return False
@@ -153,7 +161,10 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         self._restart()
 
     def _population(self) -> int:
-        """Return how many keys to expect: as many as now, or as before the last replacement, for they often return."""
+        """Return how many keys to expect: the number now or before the last replacement, whichever is larger.
+
+        Keys that were removed often return.
+        """
         return max(len(self), self._formerly)
 
     def _matches(self, keys: Sequence[Int64s], rows: Int64s | None, slots: Int64s) -> Bools:

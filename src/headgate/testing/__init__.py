@@ -1,6 +1,6 @@
 """The test kit for pipelines: `hg.testing.run(pipeline, rows)` and what belongs to it.
 
-It works with every test runner: it has no fixtures, only plain calls that raise plain errors.
+The kit works with every test runner: it has no fixtures, only functions and classes that raise ordinary errors.
 """
 
 from headgate.testing.between_rows import AdvanceClock, AdvanceWatermark, Restart

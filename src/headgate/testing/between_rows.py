@@ -12,9 +12,9 @@ from headgate.testing.moments import Moment
 class AdvanceWatermark:
     """A watermark between rows: the source declares that event time has reached `time`.
 
-    Windows that end by then fire. Later rows with an earlier event time are late. `time` is a datetime (UTC, if it has
-    no zone) or microseconds since 1970-01-01T00:00Z; `testing.at("15 min")` writes a datetime briefly. A watermark
-    that is not beyond the last one changes nothing.
+    Windows that end at `time` or before fire. Rows that come after the watermark with an earlier event time are late.
+    `time` is a datetime (UTC, if it has no zone) or microseconds since 1970-01-01T00:00Z. `testing.at("15 min")` is a
+    short form of a datetime. A watermark that is not later than the last one changes nothing.
 
     >>> def seconds(env):
     ...     READ = pa.schema({"at": pa.timestamp("s", "UTC")})
@@ -31,10 +31,10 @@ class AdvanceWatermark:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceClock:
-    """A step of the processing-time clock between rows: it moves to `time`. It starts at 1970-01-01T00:00Z.
+    """A step of the processing-time clock between rows: the clock moves to `time`. It starts at 1970-01-01T00:00Z.
 
-    Timers that are due by then are called. State that is older than its `ttl` expires. `time` is written as for
-    `AdvanceWatermark`.
+    Timers that are due at `time` or before are called. State that is older than its `ttl` expires. `time` has the forms
+    that `AdvanceWatermark` accepts.
 
     >>> def numbers(env):
     ...     return env.from_source(hg.sources.csv("in/", schema=pa.schema({"n": pa.int64()})))
@@ -50,8 +50,8 @@ class AdvanceClock:
 class Restart:
     """A restart before row `row`, counted from 0 over all sources.
 
-    The pipeline stops with a checkpoint. It resumes from the checkpoint with `parallelism` subtasks; None keeps their
-    number. Raises ConfigError if `row` is not a whole number from 0 up.
+    The pipeline stops with a checkpoint. It resumes from the checkpoint with `parallelism` subtasks. None keeps the
+    number of subtasks. Raises ConfigError if `row` is not a whole number of at least 0.
 
     >>> def total(env):
     ...     numbers = env.from_source(hg.sources.csv("in/", schema=pa.schema({"n": pa.int64()})))

@@ -11,10 +11,11 @@ from headgate.errors import ConfigError
 
 
 class CollectingSink(Sink):
-    """A sink whose rows the test takes. The test's thread and the tasks' threads share it, processes do not.
+    """A sink that keeps its rows for the test. The threads of the test and of the tasks share it; other processes
+    cannot.
 
-    It needs no lock: the test takes rows only while no task has any. It is exactly-once without transactions: a job
-    under test resumes only from the checkpoint with which it stopped, so no row is written twice.
+    The sink needs no lock: the test takes rows only while no task writes rows. It is exactly-once without transactions:
+    a job under test resumes only from the checkpoint with which it stopped, so no row is written twice.
     """
 
     exactly_once = True
@@ -31,7 +32,8 @@ class CollectingSink(Sink):
         return _CollectingWriter(self._batches.setdefault(context.subtask, []))
 
     def take(self) -> list[pa.RecordBatch]:
-        """Return the batches since the last call, in the order of the subtasks, so that no race decides it."""
+        """Return the batches since the last call. They are in the order of the subtasks, so every run gives the same
+        order."""
         taken = [batch for subtask in sorted(self._batches) for batch in self._batches[subtask]]
         for batches in self._batches.values():
             batches.clear()

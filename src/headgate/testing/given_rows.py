@@ -11,7 +11,7 @@ from headgate.connectors.schemas import shown
 from headgate.errors import ConfigError, SourceError
 from headgate.operators.conversion import CONVERSION_ERRORS, converted
 
-#: A row as a dict, a list of them, a RecordBatch, or a frame of pyarrow, pandas or polars.
+#: A row as a dict, a list of such rows, a RecordBatch, or a frame of pyarrow, pandas or polars.
 Rows: TypeAlias = Any
 
 

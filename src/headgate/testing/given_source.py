@@ -1,4 +1,4 @@
-"""The source that replaces a source of the pipeline: its readers read what the test gives it."""
+"""The source that replaces a source of the pipeline. Its readers read the rows that the test gives."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ Item: TypeAlias = pa.RecordBatch | SideOutput | int
 
 
 class GivenSource(Source):
-    """A source that the test feeds item by item. The test's thread and the tasks' threads share it, processes do not.
+    """A source that the test feeds item by item. The threads of the test and of the tasks share it; other processes
+    cannot.
 
-    `_changed` protects the queues `_given`, the set `_busy` and the callbacks `_wake`. The callbacks are called outside
-    it. An item counts as read once its reader asks for the next: by then its task has emitted all of its results.
+    The lock `_changed` protects the queues `_given`, the set `_busy` and the callbacks `_wake`. The callbacks are
+    called without the lock. An item counts as read when its reader asks for the next item: then the task has emitted
+    all results of the item.
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class GivenSource(Source):
         self.has_event_time = has_event_time
         self._changed = threading.Condition()
         self._given: list[deque[Item]] = [deque() for _ in range(subtasks)]
-        self._busy = set(range(subtasks))  # all are busy: after a restart each first emits the last watermark again
+        self._busy = set(range(subtasks))  # after a restart each subtask first emits the last watermark again
         self._wake: dict[int, Callable[[], None]] = {}
         self._has_ended = False
 
@@ -41,7 +43,7 @@ class GivenSource(Source):
         raise ConfigError("the rows of a test cannot be sent to another process: run its tasks in threads of this one")
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader that waits for what the test gives."""
+        """Return a reader that waits for the items that the test gives to the subtask."""
         with self._changed:
             self._wake[context.subtask] = context.wake
         return _GivenReader(self, context)
@@ -55,7 +57,7 @@ class GivenSource(Source):
             wake()
 
     def end(self) -> None:
-        """End the input of all subtasks, after what is queued."""
+        """End the input of all subtasks, behind the queued items."""
         with self._changed:
             self._has_ended = True
             wakes = list(self._wake.values())
@@ -63,7 +65,7 @@ class GivenSource(Source):
             wake()
 
     def wait_until_read(self, timeout: float) -> bool:
-        """Wait up to `timeout` seconds until all queued items are read; return whether they are."""
+        """Wait up to `timeout` seconds until all queued items are read. Return whether all are read."""
         with self._changed:
             return self._changed.wait_for(self._is_read, timeout)
 
@@ -71,7 +73,8 @@ class GivenSource(Source):
         return not self._busy and not any(self._given)
 
     def take(self, subtask: int) -> Item | None:
-        """Return the next item of `subtask`, or None, and count the last one as read. Its reader calls this."""
+        """Return the next item of `subtask`, or None. The item before it then counts as read. Only the reader calls
+        this."""
         with self._changed:
             self._busy.discard(subtask)
             if self._given[subtask]:
@@ -87,7 +90,7 @@ class GivenSource(Source):
 
 
 class _GivenReader(SourceReader):
-    """Reads the items of one subtask."""
+    """A reader of the items of one subtask."""
 
     def __init__(self, source: GivenSource, context: ReaderContext) -> None:
         self._source = source

@@ -28,7 +28,7 @@ def at(since: float | str | timedelta) -> datetime:
 
 
 def in_microseconds(what: str, moment: object) -> int:
-    """Return the moment in microseconds since 1970. Raises ConfigError, which begins with the call `what`."""
+    """Return the moment in microseconds since 1970. Raises ConfigError, whose message begins with the call `what`."""
     if isinstance(moment, datetime):
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         return (aware - _EPOCH) // timedelta(microseconds=1)

@@ -24,7 +24,7 @@ from headgate.testing.moments import Moment, in_microseconds
 from headgate.testing.pipeline_under_test import PlanEnvironment
 from headgate.testing.set_clock import SetClock, on_clock
 
-_ONE_OPERATOR = "OperatorHarness: `operator` is to add one operator to the stream; for more of them use PipelineHarness"
+_ONE_OPERATOR = "OperatorHarness: `operator` must add one operator to the stream; for several use PipelineHarness"
 
 
 class OperatorHarness:
@@ -32,8 +32,8 @@ class OperatorHarness:
 
     `operator` is a function that takes a stream of `schema` and adds one operator to it. `event_time` names the
     column of event time, if there is one. Event time and the clock move only by `advance_watermark` and
-    `advance_clock`. `parallelism` is the number of subtasks; keys are partitioned over them as in a job. Use the
-    harness in a `with` block if your function has a `close`: the block calls it at its end.
+    `advance_clock`. `parallelism` is the number of subtasks; keys are partitioned over the subtasks as in a job. If
+    your function has a `close`, use the harness in a `with` block, which calls `close` at its end.
 
     >>> class Total(hg.KeyedProcessFunction):
     ...     sum = hg.ValueState(pa.int64())
@@ -87,7 +87,7 @@ class OperatorHarness:
     def advance_watermark(self, time: Moment) -> list[dict[str, Any]]:
         """Move event time to `time`: a datetime, or microseconds since 1970-01-01T00:00Z. Return the new rows.
 
-        A time that is not beyond the last one changes nothing. Raises ConfigError without an event time column.
+        A time that is not later than the last one changes nothing. Raises ConfigError without an event time column.
         """
         if self._event_time is None:
             raise ConfigError(
@@ -97,9 +97,9 @@ class OperatorHarness:
         return self._take_main()
 
     def advance_clock(self, time: Moment) -> list[dict[str, Any]]:
-        """Move the processing-time clock to `time` and call the timers that are due. It starts at 1970-01-01T00:00Z.
+        """Move the processing-time clock to `time` and call the timers that are due. Return the new rows.
 
-        Returns the new rows. Raises ConfigError if `time` is before the present one.
+        The clock starts at 1970-01-01T00:00Z. Raises ConfigError if `time` is earlier than the clock.
         """
         self._clock.advance(time)
         for subtask in self._subtasks:
@@ -119,11 +119,10 @@ class OperatorHarness:
         return self._take_main()
 
     def restart(self, parallelism: int | None = None) -> list[dict[str, Any]]:
-        """Take a checkpoint of the operator and resume from it with a new operator; return the new rows.
+        """Take a checkpoint of the operator and resume from it with a new operator. Return the new rows.
 
-        `parallelism` is the new number of subtasks, None for as many as before. The checkpoint is encoded and decoded
-        as a job stores it. As in a job the last watermark comes once more, so timers that were set for a time before
-        it are called.
+        `parallelism` is the new number of subtasks. None keeps the number. The checkpoint is encoded and decoded as in
+        a job. The new operator gets the last watermark again, as in a job. So timers for earlier times are called.
         """
         snapshots = [subtask.operator.snapshot() for subtask in self._subtasks]
         stored = [decode(encode({"operator": each}))["operator"] for each in snapshots if each is not None]
@@ -140,7 +139,10 @@ class OperatorHarness:
             subtask.close()
 
     def take(self, tag: str) -> list[dict[str, Any]]:
-        """Return the rows of the side output `tag` since its last `take`. Raises PlanError if there is none."""
+        """Return the rows of the side output `tag` since its last `take`.
+
+        Raises PlanError if there is no such side output.
+        """
         if tag not in self._sides:
             raise PlanError(f"take: there is no side output {tag!r}; there are: {', '.join(self._sides) or 'none'}")
         return _take_rows(self._sides[tag])
@@ -153,7 +155,7 @@ class OperatorHarness:
     # Inside
 
     def _open(self, parallelism: int, stored: Sequence[Snapshot]) -> None:
-        """Open `parallelism` subtasks, which resume from the `stored` snapshots of all subtasks before."""
+        """Open `parallelism` subtasks, which resume from the `stored` snapshots of all earlier subtasks."""
         node, partitioning = self._plan_operator(check_parallelism("OperatorHarness", parallelism, None))
         groups = default_max_parallelism(node.parallelism)
         self._selector: ChannelSelector = Rebalance(node.parallelism, 0)

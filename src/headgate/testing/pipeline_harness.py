@@ -81,8 +81,8 @@ class PipelineHarness:
     def push(self, rows: Rows, *, source: str | None = None) -> None:
         """Let a source read rows as one batch: a dict, a list of dicts, a RecordBatch or a frame.
 
-        `source` is its name or uid, if there are several sources. `hg.SideOutput(tag, rows)` is read into a side output
-        of the source. With a parallelism above 1 its subtasks take turns.
+        `source` is the name or uid of the source; leave it out if there is only one source. `hg.SideOutput(tag, rows)`
+        is read into a side output of the source. With a parallelism above 1, the subtasks of the source take turns.
         """
         given = self._pipeline_under_test.source(source)
         item = _as_item(rows, given)
@@ -108,9 +108,9 @@ class PipelineHarness:
         self._wait_until_processed(job, f"the watermark {shown_moment(moment)}")
 
     def advance_clock(self, time: Moment) -> None:
-        """Move the processing-time clock to `time` and call the timers that are due. It starts at 1970-01-01T00:00Z.
+        """Move the processing-time clock to `time` and call the timers that are due.
 
-        Raises ConfigError if `time` is before the present one.
+        The clock starts at 1970-01-01T00:00Z. Raises ConfigError if `time` is earlier than the clock.
         """
         job = self._begin_step()
         self._clock.advance(time)
@@ -119,8 +119,8 @@ class PipelineHarness:
     def restart(self, parallelism: int | None = None) -> None:
         """Stop the pipeline with a checkpoint, and resume from it in a new job.
 
-        `parallelism` is the new job's, None for the same as before. The harness calls the pipeline's function again to
-        build the new job.
+        `parallelism` is the parallelism of the new job. None keeps the parallelism. The harness calls the pipeline's
+        function again to build the new job.
         """
         checked = check_parallelism("restart", self._parallelism if parallelism is None else parallelism, None)
         job = self._begin_step()
@@ -149,8 +149,8 @@ class PipelineHarness:
     def take(self, output: str | None = None) -> list[dict[str, Any]]:
         """Return the rows of an output since its last `take`, as dicts.
 
-        `output` is the name or uid of a sink, or the name under which the pipeline returned the stream. None: the
-        stream that it returned, or its only output. Raises PlanError if there is no such output.
+        `output` is the name or uid of a sink, or the name under which the pipeline returned the stream. None means the
+        returned stream or the only output. Raises PlanError if there is no such output.
         """
         rows: list[dict[str, Any]] = self.take_table(output).to_pylist()
         return rows
@@ -186,7 +186,8 @@ class PipelineHarness:
         return max(0.0, self._deadline - time.monotonic())
 
     def _wait_until_processed(self, job: JobHandle, what: object) -> None:
-        """Wait until all tasks have processed the step: a checkpoint completes, whose barriers follow the rows."""
+        """Wait until all tasks have processed the step. The barriers of a checkpoint follow the rows, so then the
+        checkpoint is complete."""
         for source in self._pipeline_under_test.sources.values():
             while not source.wait_until_read(min(_POLL_INTERVAL, self._remaining())):
                 if not self._remaining():
@@ -209,7 +210,7 @@ class PipelineHarness:
 
     def _end_job(self, job: JobHandle, what: str) -> None:
         try:
-            self._late_rows = job.wait(self._remaining()).late_rows  # counts those before a restart too
+            self._late_rows = job.wait(self._remaining()).late_rows  # counts late rows before a restart too
         except TimeoutError:
             raise overdue(what, self._timeout) from None
         self._job = None
@@ -221,7 +222,7 @@ class PipelineHarness:
 
 
 def _as_item(rows: Rows, source: GivenSource) -> Item:
-    """Return the rows as the source's reader reads them. Raises ConfigError if they do not fit the source."""
+    """Return the rows in the form that the source's reader reads. Raises ConfigError if they do not fit the source."""
     if not isinstance(rows, SideOutput):
         return as_batch(rows, source.schema)
     if rows.tag not in source.sides:

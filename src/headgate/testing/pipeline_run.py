@@ -15,9 +15,9 @@ from headgate.testing.given_rows import Rows
 from headgate.testing.pipeline_harness import PipelineHarness
 from headgate.testing.pipeline_under_test import RETURNED, Pipeline
 
-#: Rows, or what stands between them.
+#: Rows, or an element that a test puts between rows.
 Element: TypeAlias = Rows
-#: A source's name (None: the only one) and the element for it.
+#: A source's name (None: the only source) and the element for this source.
 _Step: TypeAlias = tuple[str | None, Element]
 _NOTHING: Final = object()
 
@@ -26,9 +26,9 @@ class PipelineResult:
     """The output of a pipeline in a test.
 
     `rows` are the rows of the stream that the pipeline returned, or of its only sink, as dicts. `result["late"]` are
-    the rows of the output "late": a sink of this name, or a stream that the pipeline returned under it. Rows are in the
-    order of the steps, within a step in the order of the subtasks. `late_rows` is the number of rows that windows
-    dropped because they were late.
+    the rows of the output "late": a sink of this name, or a stream that the pipeline returned under this name. Rows are
+    in the order of the steps, and within a step in the order of the subtasks. `late_rows` is the number of rows that
+    windows dropped because they were late.
     """
 
     def __init__(self, tables: Mapping[str, pa.Table], late_rows: int) -> None:
@@ -73,22 +73,23 @@ def run(
     restarts: Sequence[Restart] = (),
     timeout: float | str = "60 s",
 ) -> PipelineResult:
-    """Run a pipeline to its end in threads of this process, on your rows in place of those of its sources.
+    """Run a pipeline to its end in threads of this process, on your rows in place of the rows of its sources.
 
     `pipeline` is a function that takes a `StreamEnvironment` and builds streams. It ends them with sinks, or returns
     a stream, or returns several as a dict by name. Its own sources and sinks are not opened.
 
     `given` is a list of rows as dicts. `AdvanceWatermark(time)` and `AdvanceClock(time)` may stand between them. A
     RecordBatch, a frame or a list of dicts in the list is read as one batch. For several sources, give a dict of such
-    lists by the sources' names, which take turns, or a list of pairs (name, element) in the order that you want.
+    lists by the sources' names; the sources then take turns. Or give a list of pairs (name, element) in the order that
+    you want.
 
-    The sources read an element only when all tasks have finished the one before, so every run returns the same rows.
-    Rows that several subtasks make of one element are the exception: they may reach a later operator in any order.
-    Event time moves only by `AdvanceWatermark`, and at the end. For each of `restarts` the pipeline stops with a
-    checkpoint before the row, and resumes.
+    The sources read an element only when all tasks have finished the element before it, so every run returns the same
+    rows. One order is open: if several subtasks make rows from one element, these rows may reach a later operator in
+    any order. Event time moves only by `AdvanceWatermark`, and at the end. For each of `restarts` the pipeline stops
+    with a checkpoint before the row, and resumes.
 
-    Raises TimeoutError if an element takes longer than `timeout` (seconds, or a string with a unit), and the job's own
-    error if it fails. Only a function of yours that never returns keeps running afterwards.
+    Raises TimeoutError if an element takes longer than `timeout` (seconds, or a string with a unit). Raises the job's
+    own error if the job fails. After that, no thread is left, except for a function of yours that never returns.
 
     >>> def totals(env):
     ...     SALES = pa.schema({"shop": pa.string(), "amount": pa.int64()})
@@ -135,7 +136,7 @@ def _elements(given: Any) -> Iterable[Element]:
 
 
 def _with_restarts(steps: Sequence[_Step], restarts: Sequence[Restart]) -> Iterator[_Step]:
-    """Insert each restart before its row; a batch with that row inside is cut in two."""
+    """Insert each restart before its row. A batch that has this row inside is cut in two."""
     waiting, row = sorted(restarts, key=lambda restart: restart.row), 0
     for source, element in steps:
         rows, begin = _countable(element), 0
@@ -154,7 +155,7 @@ def _with_restarts(steps: Sequence[_Step], restarts: Sequence[Restart]) -> Itera
 
 
 def _countable(element: Element) -> Any:
-    """Return the rows of an element in a form that has a length and slices; none for an element between rows."""
+    """Return the rows of an element in a form that has a length and slices. An element between rows has no rows."""
     if isinstance(element, dict):
         return [element]
     if isinstance(element, list | pa.RecordBatch | pa.Table):

@@ -1,6 +1,6 @@
-"""A user's pipeline in the environment of a test: its sources, sinks and clock are replaced, all else is unchanged.
+"""A user's pipeline in the environment of a test. The test replaces its sources, its sinks and its clock, nothing else.
 
-The pipeline creates its own sources and sinks, but they are neither prepared nor opened: no file is touched.
+The pipeline creates its own sources and sinks, but nothing prepares or opens them, so no file is touched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from headgate.testing.given_source import GivenSource
 from headgate.testing.set_clock import SetClock, on_clock
 
 _T = TypeVar("_T")
-#: Builds streams in an environment. It ends them with sinks, or returns a stream, or several as a dict by name.
+#: A function that builds streams in an environment. It ends the streams with sinks, or returns a stream, or returns
+#: several streams as a dict by name.
 Pipeline: TypeAlias = Callable[[StreamEnvironment], Any]
 
 #: The name of the output when a pipeline returns a single stream.
@@ -63,8 +64,8 @@ class PlanEnvironment(StreamEnvironment):
 class PipelineUnderTest:
     """A pipeline whose sources and sinks are replaced by those of the test.
 
-    `sources` and `outputs` are by name, and also by uid where there is one; `names` has the name of each output once.
-    Raises PlanError if the pipeline has no result or runs a job itself.
+    The keys of `sources` and `outputs` are names, and also uids where a step has one. `names` has the name of each
+    output once. Raises PlanError if the pipeline has no result or runs a job itself.
     """
 
     def __init__(self, pipeline: Pipeline, parallelism: int, clock: SetClock) -> None:
@@ -80,15 +81,15 @@ class PipelineUnderTest:
             self._replace(node, clock)
 
     def start(self, resume: str | None) -> JobHandle:
-        """Start a job of the pipeline, which resumes from the checkpoint `resume` unless that is None."""
+        """Start a job of the pipeline. If `resume` is not None, the job resumes from this checkpoint."""
         return self._plan.run(resume)
 
     def source(self, name: str | None) -> GivenSource:
-        """Return the source of this name or uid; None: the only one. Raises PlanError if there is no such source."""
+        """Return the source of this name or uid, or the only source if None. Raises PlanError if there is none."""
         return _find("source", name, self.sources)
 
     def output(self, name: str | None) -> CollectingSink:
-        """Return the output of this name or uid; None: the returned stream, or the only output. Raises PlanError."""
+        """Return the output of this name or uid. None: the returned stream, or the only output. Raises PlanError."""
         return _find("output", RETURNED if name is None and RETURNED in self.outputs else name, self.outputs)
 
     def _add_returned(self, returned: object) -> None:
@@ -109,7 +110,7 @@ class PipelineUnderTest:
         if node.source is not None:
             sides = {tag: side.schema for tag, side in node.sides.items()}
             source = GivenSource(node.schema, sides, node.parallelism, has_event_time=node.watermark is not None)
-            # Only the test sets watermarks: with an unbounded delay rows make none.
+            # Only the test sets watermarks: with an unbounded delay, rows make no watermark.
             silent = node.watermark
             if silent is not None:
                 silent = dataclasses.replace(silent, out_of_orderness=UNBOUNDED, idle_timeout=None)

@@ -15,7 +15,7 @@ _SHOWN: Final = 10
 def assert_same_rows(
     rows: Iterable[Mapping[str, Any]] | pa.Table, expected: Iterable[Mapping[str, Any]] | pa.Table
 ) -> None:
-    """Check that both have the same rows, each the same number of times, in any order.
+    """Check that `rows` and `expected` have the same rows, each the same number of times, in any order.
 
     Rows are dicts, or those of a table. Floats are equal if nine significant digits agree; NaN equals NaN, and 0.0
     equals -0.0. Raises AssertionError, which lists the missing and the unexpected rows.

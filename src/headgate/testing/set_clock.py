@@ -12,9 +12,9 @@ from headgate.testing.moments import in_microseconds, shown_moment
 
 
 class SetClock:
-    """A clock that starts at 1970-01-01T00:00Z; `now` is in microseconds since then.
+    """A clock that starts at 1970-01-01T00:00Z. `now` is in microseconds since that moment.
 
-    Only the test's thread sets it; the tasks' threads read it, in seconds, by calling it.
+    Only the test's thread sets the clock. The tasks' threads call the clock to read it in seconds.
     """
 
     def __init__(self) -> None:
@@ -24,7 +24,7 @@ class SetClock:
         return (self.now + 0.5) / 1e6  # the middle of the microsecond: a float that rounds down cannot lose one
 
     def advance(self, moment: object) -> None:
-        """Move the clock to `moment`. Raises ConfigError if that is before the present one."""
+        """Move the clock to `moment`. Raises ConfigError if `moment` is earlier than the clock."""
         now = in_microseconds("advance_clock", moment)
         if now < self.now:
             raise ConfigError(
@@ -34,9 +34,9 @@ class SetClock:
 
 
 class _OnTaskClock(KeyedProcess):
-    """A keyed process whose task runs on the machine's clock, while its timers run on the test's.
+    """A keyed process whose task runs on the machine's clock, while its timers run on the test's clock.
 
-    It therefore reports no future times: 0 if a timer is due now, otherwise None.
+    `next_time` therefore returns no time in the future: it returns 0 if a timer is due now, otherwise None.
     """
 
     def next_time(self) -> int | None:
@@ -45,9 +45,9 @@ class _OnTaskClock(KeyedProcess):
 
 
 def on_clock(factory: OperatorFactory, clock: SetClock, *, in_task: bool) -> OperatorFactory:
-    """Return a factory whose operator reads `clock`; other factories than those of keyed processes are returned as is.
+    """Return a factory whose operator reads `clock`. Return the factory itself if it does not make a keyed process.
 
-    With `in_task` a task drives the operator and polls it on the machine's clock; without, the test drives it.
+    With `in_task`, a task drives the operator and polls it on the machine's clock. Without it, the test drives it.
     """
     if not isinstance(factory, partial) or factory.func is not KeyedProcess:
         return factory

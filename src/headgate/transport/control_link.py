@@ -39,7 +39,7 @@ class TooLong(ValueError):
 
 
 class ControlLink:
-    """One end of a control link; both ends are alike.
+    """One end of a control link. The driver and the TaskManager both use this class.
 
     `on_message` and `on_lost` run on the network thread. Any thread may call `send`.
     """
@@ -80,10 +80,10 @@ class ControlLink:
         if length > MAX_FRAME or len(text) > MAX_TEXT:
             raise TooLong(
                 f"a message of {length} bytes, {len(text)} of them text, is too long; "
-                f"the most is {MAX_FRAME}, {MAX_TEXT} of them text"
+                f"at most {MAX_FRAME} bytes are allowed, and at most {MAX_TEXT} bytes of text"
             )
         head = _FRAME.pack(length, len(text)) + text
-        self._outgoing.extend((head, payload) if len(payload) else (head,))  # in one step: other threads send too
+        self._outgoing.extend((head, payload) if len(payload) else (head,))  # in one step: other threads also send
         self._network.mark(self)
 
     def _beat(self) -> None:
@@ -128,7 +128,7 @@ class ControlLink:
         while len(buffer) >= _FRAME.size:
             length, text_length = _FRAME.unpack_from(buffer)
             if not _FRAME.size + text_length <= length <= MAX_FRAME or text_length > MAX_TEXT:
-                raise ValueError(f"a frame of {length} bytes, {text_length} of text")
+                raise ValueError(f"a frame of {length} bytes, {text_length} of them text")
             if len(buffer) < length:
                 return
             text_end = _FRAME.size + text_length

@@ -27,17 +27,20 @@ from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import unacknowledged, unread
 from headgate.transport.tls import LinkSocket, TlsSocket
 
-#: The most bytes that the kernel collects before it wakes the thread; also at most a quarter of its buffer, so that the
-#: buffer never fills up and stops the sender.
+#: The most bytes that the kernel collects before it wakes the thread. A quarter of the kernel's buffer is a second
+#: limit: a full buffer would stop the sender.
 _MOST_ASKED_FOR = 256 << 10
-#: Reads or writes of one link before the others have their turn.
+#: The most reads or writes of one link before the other links have their turn.
 _TURNS = 8
 
 Lost = Callable[[str], None]
 
 
 class ProducerEnd:
-    """The accepted end: it sends the data of subpartitions, as flow control allows. Create it with `producer_end`."""
+    """The end of a data link that accepts. It sends the data of subpartitions, as flow control allows.
+
+    Create it with `producer_end`.
+    """
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class ProducerEnd:
         self._network.register(self._socket, selectors.EVENT_READ, self)
 
     def _on_data(self, receiver: int) -> None:
-        """Note on any thread that a subpartition has data."""
+        """Note that a subpartition has data. Any thread may call it."""
         self._notified.append(receiver)
         self._network.mark(self)
 
@@ -94,7 +97,7 @@ class ProducerEnd:
             self._close(str(error))
 
     def _refuse(self, error: ExchangeError) -> None:
-        """Close the link to a peer that broke the protocol. It gets the error first, unless a frame is half sent."""
+        """Close the link to a peer that broke the protocol. First send it the error, unless a frame is half sent."""
         if not self._outgoing:
             with contextlib.suppress(OSError):
                 self._socket.send(encode(ErrorResponse(error.message)))
@@ -146,7 +149,7 @@ class ProducerEnd:
         sent = os.sendfile(self._socket.fileno(), region.descriptor, region.offset, region.size)
         if not sent:
             raise OSError(
-                f"a file of the exchange is too short: no {region.size} bytes at offset {region.offset}; "
+                f"a file of the exchange is too short: it has no {region.size} bytes at offset {region.offset}; "
                 "another process may have truncated it"
             )
         self.bytes_sent_by_sendfile += sent
@@ -183,17 +186,17 @@ class ProducerEnd:
 
     @property
     def writing(self) -> int:
-        """The bytes polled from subpartitions that the socket has not accepted."""
+        """The number of bytes polled from subpartitions that the socket has not accepted."""
         return self._outgoing.unwritten
 
     @property
     def kernel_bytes(self) -> int:
-        """The bytes written that the peer's kernel has not acknowledged."""
+        """The number of written bytes that the peer's kernel has not acknowledged."""
         return unacknowledged(self._socket)
 
 
 class EncryptedProducerEnd(ProducerEnd):
-    """The accepted end under TLS. The kernel does not encrypt, so regions of files are read and sent from memory."""
+    """The accepting end under TLS. The kernel does not encrypt, so regions of files are read and sent from memory."""
 
     def __init__(
         self,
@@ -224,14 +227,14 @@ def producer_end(
     lost: Lost,
     flow_control: FlowControl = FlowControl.CREDIT,
 ) -> ProducerEnd:
-    """Create the accepted end for a plain socket or one under TLS."""
+    """Create the accepting end for a plain socket or a TLS socket."""
     if isinstance(sock, TlsSocket):
         return EncryptedProducerEnd(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
     return ProducerEnd(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
 
 
 class ConsumerEnd:
-    """The dialling end: it receives into segments, and sends requests and credit.
+    """The end of a data link that dials. It receives data into segments, and sends requests and credit.
 
     It reads nothing while a frame waits for memory.
     """
@@ -262,12 +265,12 @@ class ConsumerEnd:
     def request(self, channel: ReceivingChannel) -> int:
         """Request a channel's subpartition. Returns the channel's number on this connection.
 
-        Call it on the network thread or before that starts. The connection may be established later.
+        Call it on the network thread, or before that thread starts. The connection may be established later.
         """
         return self._receiver.request(channel)
 
     def credit_available(self, receiver: int) -> None:
-        """Note on any thread that a channel has new credit, or the buffer that its frame waits for."""
+        """Note that a channel has new credit, or a buffer for its waiting frame. Any thread may call it."""
         self._notified.append(receiver)
         self._network.mark(self)
 
@@ -360,7 +363,7 @@ class ConsumerEnd:
             self._outgoing = self._outgoing[sent:]
 
     def _watch(self, sock: LinkSocket) -> None:
-        """Register the socket for the next useful reads and writes."""
+        """Register the socket for the reads and writes that are useful next."""
         self._ask_for(sock, self._receiver.missing)
         reads = 0 if self._receiver.is_stopped else selectors.EVENT_READ
         mask = reads | (selectors.EVENT_WRITE if self._outgoing else 0)
@@ -369,7 +372,7 @@ class ConsumerEnd:
             self._network.modify(sock, mask, self)
 
     def _ask_for(self, sock: LinkSocket, missing: int) -> None:
-        """Let the kernel wake the thread only when `missing` bytes are there: fewer complete no message."""
+        """Let the kernel wake the thread only when `missing` bytes have arrived. Fewer bytes complete no message."""
         wanted = min(missing, self._most_asked_for)
         if wanted != self._asked_for:
             self._asked_for = wanted
@@ -392,7 +395,7 @@ class ConsumerEnd:
         return self._receiver.fail()
 
     def fail(self, reason: str) -> None:
-        """Report a connection that could not be made as a loss."""
+        """Report the loss of the link, because its connection could not be made."""
         self._fail(reason)
 
     @property
@@ -401,6 +404,6 @@ class ConsumerEnd:
 
     @property
     def kernel_bytes(self) -> int:
-        """The bytes that the kernel has received and this process has not read."""
-        sock = self._socket  # the network thread may close it meanwhile
+        """The number of bytes that the kernel has received and this process has not read."""
+        sock = self._socket  # one read, because the network thread may close the socket meanwhile
         return 0 if sock is None else unread(sock)

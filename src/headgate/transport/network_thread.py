@@ -1,7 +1,7 @@
 """The network thread: the only thread of a TaskManager or driver that uses its sockets.
 
-Other threads `post` work to it, or `mark` a link that has work. Several wake-ups are merged into one. Links work in
-short callbacks that never block.
+Other threads `post` work to the network thread, or `mark` a link that has work. Several wake-ups are merged into one.
+Links work in short callbacks that never block.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Link(Protocol):
     """One socket and its callbacks. All methods run on the network thread."""
 
     def on_ready(self, mask: int) -> None:
-        """Read or write, when the socket is ready for an event in its registered mask."""
+        """Read or write. The socket is ready for the events in `mask`."""
 
     def on_marked(self) -> None:
         """Do the work for which another thread called `mark`."""
@@ -38,8 +38,8 @@ class NetworkThread:
     """The event loop for all sockets of a process, on a thread of its own.
 
     Any thread may call `post`, `mark` and `call_later`. Only this thread may call `register` and the methods below it.
-    There is no lock: deques carry the work over. `on_error` is called, on this thread, with an exception that a
-    callback has not handled.
+    There is no lock: other threads hand over work in deques. `on_error` is called, on this thread, with an exception
+    that a callback has not handled.
     """
 
     def __init__(self, name: str, on_error: Callable[[Exception], None] | None = None) -> None:
@@ -49,12 +49,12 @@ class NetworkThread:
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ, None)
-        self._posted: deque[Callable[[], None]] = deque()
+        self._posted: deque[Callable[[], object]] = deque()
         self._marked: deque[Link] = deque()
         self._woken = False
-        #: Sockets under TLS with received bytes inside, which the selector does not see.
+        #: TLS sockets that hold received bytes in memory. The selector does not see these bytes.
         self._filled: set[LinkSocket] = set()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._order = itertools.count()
         self._stopping = False
         self._runner = threading.Thread(target=self._run, name=f"headgate-{name}", daemon=True)
@@ -74,7 +74,7 @@ class NetworkThread:
 
     # --- from any thread
 
-    def post(self, work: Callable[[], None]) -> None:
+    def post(self, work: Callable[[], object]) -> None:
         """Run `work` on the network thread, in the order posted."""
         self._posted.append(work)
         self._wake()
@@ -84,7 +84,7 @@ class NetworkThread:
         self._marked.append(link)
         self._wake()
 
-    def call_later(self, delay: float, work: Callable[[], None]) -> None:
+    def call_later(self, delay: float, work: Callable[[], object]) -> None:
         """Run `work` on the network thread `delay` seconds from now."""
         at = time.monotonic() + delay
         self.post(lambda: heapq.heappush(self._timers, (at, next(self._order), work)))
@@ -94,7 +94,7 @@ class NetworkThread:
             self._woken = True
             try:
                 self._wake_out.send(b"\0")
-            except OSError:  # full: the thread wakes anyway; or closed: the thread has ended
+            except OSError:  # the socket is full, and the thread wakes anyway; or it is closed with the thread
                 pass
 
     # --- on the network thread
@@ -119,7 +119,7 @@ class NetworkThread:
             self._selector.unregister(sock)
 
     def hold(self, sock: LinkSocket, has_more: bool) -> None:
-        """Note whether a TLS socket has bytes inside: it is then ready to be read, regardless of the selector."""
+        """Note whether a TLS socket holds received bytes in memory. It is then readable, whatever the selector says."""
         if has_more:
             self._filled.add(sock)
         else:
@@ -141,7 +141,7 @@ class NetworkThread:
                 self._wake_in.recv(64)
             else:
                 self._guarded(key.data.on_ready, mask)
-        # Reset the flag before the look: work that is added after the look then wakes the thread again.
+        # Reset the flag before looking for work. Work that is added later then wakes the thread again.
         self._woken = False
         for _ in range(len(self._marked)):
             self._guarded(self._marked.popleft().on_marked)
@@ -158,7 +158,7 @@ class NetworkThread:
         return list(masks.items())
 
     def _filled_keys(self) -> list[selectors.SelectorKey]:
-        """Return the selector keys of filled sockets that are registered for reading."""
+        """Return the selector keys of those TLS sockets that hold bytes and are registered for reading."""
         keys = [self._selector.get_map().get(sock) for sock in self._filled]
         return [key for key in keys if key is not None and key.events & selectors.EVENT_READ]
 
@@ -174,11 +174,11 @@ class NetworkThread:
         self._selector.close()
         self._wake_out.close()
 
-    def _guarded(self, callback: Callable[..., None], *arguments: Any) -> None:
+    def _guarded(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Run a callback, and report an exception instead of ending the thread.
 
-        A link handles its own errors, so such an exception is a bug. The other links must continue, and `on_error`
-        fails the job, which would otherwise wait for this link.
+        A link handles its own errors, so such an exception is a bug. The other links must continue. `on_error` fails
+        the job; otherwise the job would wait for this link.
         """
         try:
             callback(*arguments)

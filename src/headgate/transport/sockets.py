@@ -22,23 +22,24 @@ from headgate.protocol.handshake import CONTROL_LINK, DRIVER, TASKMANAGER, Crede
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.tls import LinkSocket, TlsSocket, client_context, server_context
 
-#: The size of the kernel's socket buffers. It is fixed, because their content is data in flight.
+#: The size of the kernel's socket buffers, in bytes. It is fixed, so that it bounds the data in flight in the kernel.
 SOCKET_BUFFER = 1 << 20
-#: The time from the first try to connect, or from the accept, to the end of the handshake, seconds.
+#: The most time, in seconds, for a new link: from the first try to connect, or the accept, to the end of the handshake.
 HANDSHAKE_TIMEOUT = 10.0
-#: The time for one try to connect, seconds. The kernel repeats the SYN after 1 s; the next try uses another port.
+#: The most time, in seconds, for one try to connect. The kernel repeats the SYN after 1 s. The next try uses another
+#: port.
 CONNECT_TIMEOUT = 3.0
-#: The waits before the next try, seconds: the first one, which doubles each time, and the longest one.
+#: The first and the longest wait before the next try, in seconds. The wait doubles each time.
 RETRY_WAITS = (0.05, 1.0)
-#: The most handshakes of one server at a time; one more drops the oldest. Silent peers thus use a bounded number of
-#: descriptors, and other peers still get in.
+#: The most handshakes of one server at a time. A further handshake drops the oldest. Silent peers therefore use a
+#: limited number of descriptors, and other peers can still connect.
 MAX_HANDSHAKES = 512
-#: The pause in accepting after the process or the kernel has run out of resources, seconds.
+#: The time, in seconds, without accepting after the process or the kernel has run out of resources.
 ACCEPT_PAUSE = 0.1
 
 
 def listen(host: str, ports: tuple[int, int] | None) -> socket.socket:
-    """Return a listening socket on any free port, or on the first free one of a range. Raises ConfigError."""
+    """Return a listening socket on any free port, or on the first free port of a range. Raises ConfigError."""
     last: OSError | None = None
     for port in [0] if ports is None else range(ports[0], ports[1] + 1):
         try:
@@ -55,7 +56,7 @@ def listen(host: str, ports: tuple[int, int] | None) -> socket.socket:
 
 
 def reached_at(bind_host: str | None, host: str) -> str:
-    """Return the address to announce to peers: the bound one, or `host` when all addresses are bound."""
+    """Return the address to announce to peers: `bind_host`, or `host` when the socket is bound to all addresses."""
     return host if bind_host in (None, "0.0.0.0", "::") else str(bind_host)
 
 
@@ -73,17 +74,17 @@ def tune(sock: socket.socket) -> None:
 
 
 def unacknowledged(sock: LinkSocket) -> int:
-    """Return the bytes in the kernel's send buffer, unsent or not acknowledged by the peer; 0 once closed."""
+    """Return the number of bytes in the kernel's send buffer, unsent or not acknowledged; 0 for a closed socket."""
     return _queued(sock, termios.TIOCOUTQ)
 
 
 def unread(sock: LinkSocket) -> int:
-    """Return the bytes in the kernel's receive buffer; 0 once closed."""
+    """Return the number of bytes in the kernel's receive buffer; 0 for a closed socket."""
     return _queued(sock, termios.FIONREAD)
 
 
 def _queued(sock: LinkSocket, queue: int) -> int:
-    """Return the bytes in a kernel queue. Any thread may call it: for a socket that is being closed it returns 0."""
+    """Return the number of bytes in a kernel queue. Any thread may call it: while a socket is closed, it returns 0."""
     count = bytearray(4)
     with suppress(OSError, ValueError):
         fcntl.ioctl(sock, queue, count)
@@ -102,10 +103,10 @@ Failed = Callable[[str], None]
 
 
 class Dial:
-    """The dialling side of a new link: it connects, does the handshake and calls `established` or `failed`.
+    """The dialling side of a new link. It connects, does the handshake and calls `established` or `failed`.
 
-    It runs on the network thread. A connection that is refused or times out is tried again until the deadline, so one
-    lost packet does not fail the attempt of a job. After a failed handshake it does not try again.
+    It runs on the network thread. If a connection is refused or times out, it tries again until the deadline. One lost
+    packet therefore does not fail the attempt of a job. After a failed handshake it does not try again.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class Dial:
             code = sock.connect_ex(self._address)
             if code not in (0, errno.EINPROGRESS):
                 raise OSError(code, os.strerror(code))
-        except (OSError, ValueError, OverflowError) as error:  # no such host; no such address or port
+        except (OSError, ValueError, OverflowError) as error:  # there is no such host, address or port
             self._connect_again(str(error))
             return
         self._step = partial(self._on_connected, sock)
@@ -256,7 +257,7 @@ class Server:
     def on_ready(self, mask: int) -> None:
         try:
             sock, _ = self._socket.accept()
-        except (BlockingIOError, ConnectionError):  # the peer has gone already
+        except (BlockingIOError, ConnectionError):  # the peer has already closed the connection
             return
         except OSError:
             # No descriptor or memory is free. Without a pause the thread would try again and again, at full load.
@@ -280,7 +281,7 @@ class Server:
         self._watch()
 
     def _watch(self) -> None:
-        """Start one timer for all handshakes; a timer per handshake would pile up with short-lived peers."""
+        """Start one timer for all handshakes. One timer per handshake would become too many with short-lived peers."""
         if self._open and not self._watches:
             self._watches = True
             self._network.call_later(next(iter(self._open.values())) - time.monotonic(), self._end_late)
@@ -295,7 +296,10 @@ class Server:
     def on_marked(self) -> None: ...
 
     def close(self) -> None:
-        """Stop accepting, end all handshakes and close the socket. Call it on the network thread, started or not."""
+        """Stop accepting, end all handshakes and close the socket. Call it on the network thread.
+
+        A server that was not started may be closed too.
+        """
         for accept in list(self._open):
             accept.end()
         _drop(self._network, self._socket)
@@ -304,8 +308,8 @@ class Server:
 class _Accept:
     """The listening side of one handshake.
 
-    A refused peer gets the reason, if there is one, and its socket is closed. `over` is called at the end of the
-    handshake, whether it succeeds or fails.
+    It sends the reason to a refused peer, if there is a reason, and closes the socket. `over` is called when the
+    handshake has succeeded or failed.
     """
 
     def __init__(

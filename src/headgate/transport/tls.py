@@ -1,8 +1,8 @@
-"""TLS 1.3 for links: a socket with the methods of a plain one that encrypts and decrypts.
+"""TLS 1.3 for links: a socket that encrypts and decrypts, with the methods of a plain socket.
 
 OpenSSL works on two buffers in memory and never on the socket itself. It therefore never waits for the kernel in the
-middle of a record, each call to the kernel carries several records, and the answer to a key update goes ahead of the
-next bytes sent.
+middle of a record. Each call to the kernel carries several records. The answer to a key update goes ahead of the next
+bytes that are sent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, cast
 from headgate.memory.buffer import FileRegion, Piece
 from headgate.protocol.handshake import Identity
 
-#: The bytes that are encrypted in one step (four records), and the most that one call reads from the kernel.
+#: The most bytes that one step encrypts (four records), and that one call reads from the kernel.
 _STEP: Final = 64 << 10
 #: An upper bound for the received bytes of an incomplete record.
 _PART_OF_A_RECORD: Final = 17 << 10
@@ -27,7 +27,7 @@ _MOST_UNSENT: Final = 4 * _STEP
 
 
 def client_context(identity: Identity) -> ssl.SSLContext:
-    """Return the context of the dialling side. It checks that the authority has certified the peer's name."""
+    """Return the context of the dialling side. It refuses peers whose name the authority has not certified."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, identity)
 
 
@@ -53,9 +53,9 @@ def _context(protocol: int, identity: Identity) -> ssl.SSLContext:
 def _file_of(data: bytes) -> Iterator[str]:
     """Yield the path of a temporary file with `data`, because Python loads a private key only from a file.
 
-    On Linux the file is memory of the process, without a name in any file system. It ends with the process, and only a
-    process that may read this one's memory can open it. Elsewhere it is a short-lived file in a folder that only this
-    user can open.
+    On Linux the file is in memory, without a name in any file system. It disappears with this process. Another process
+    can open it only if it may read this process's memory. On other systems the file is short-lived, in a folder that
+    only this user can open.
     """
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         descriptor = os.memfd_create("headgate-identity", os.MFD_CLOEXEC)
@@ -75,11 +75,12 @@ def _file_of(data: bytes) -> Iterator[str]:
 class TlsSocket:
     """A connected, non-blocking socket under TLS.
 
-    As with a plain socket, a short count or BlockingIOError means that the kernel accepts or has no more bytes. The
-    next call to send must then begin with the bytes that were not accepted: some of them may be encrypted already.
+    A short count or BlockingIOError has the same meaning as with a plain socket: the kernel accepts no more bytes, or
+    has no more bytes. The next send must then begin with the first byte that was not accepted. Some of these bytes may
+    already be encrypted.
 
-    `hold(self, more)` is called after each read. `more` says whether received bytes remain inside, which a selector
-    does not see.
+    `hold(self, more)` is called after each read. `more` says whether received bytes remain in memory, where a selector
+    does not see them.
     """
 
     def __init__(
@@ -118,13 +119,13 @@ class TlsSocket:
         return True
 
     def send(self, data: bytes | memoryview) -> int:
-        """Encrypt and send the bytes that the kernel accepts. Returns their number."""
+        """Encrypt `data` and send it, as far as the kernel accepts it. Returns the number of accepted bytes."""
         return self.sendmsg((data,))
 
     def sendmsg(self, pieces: Sequence[Piece], ancillary: Iterable[object] = (), flags: int = 0) -> int:
-        """Encrypt and send the bytes of the pieces that the kernel accepts. Returns their number.
+        """Encrypt the pieces and send them, as far as the kernel accepts them. Returns the number of accepted bytes.
 
-        Regions of files are read. `ancillary` and `flags` have no effect.
+        The method reads the regions of files into memory. `ancillary` and `flags` have no effect.
         """
         taken = 0
         try:
@@ -149,13 +150,13 @@ class TlsSocket:
             raise _explained(error) from None
 
     def recv(self, size: int) -> bytes:
-        """Return up to `size` bytes; none when the peer has ended the connection."""
+        """Return up to `size` bytes. The result is empty when the peer has ended the connection."""
         place = bytearray(size)
         (count,) = self.recvmsg_into((memoryview(place),))
         return bytes(place[:count])
 
     def recvmsg_into(self, places: Iterable[memoryview]) -> tuple[int]:
-        """Fill the places in turn and return (number of bytes,); 0 when the peer has ended the connection."""
+        """Fill the places in order and return (number of bytes,). It is 0 when the peer has ended the connection."""
         count, has_more = 0, False
         try:
             for place in places:
@@ -188,7 +189,10 @@ class TlsSocket:
                 raise _explained(error) from None
 
     def _receive(self) -> bool:
-        """Read the kernel's bytes. Returns False at the end of the connection. Raises BlockingIOError without bytes."""
+        """Read bytes from the kernel. Returns False at the end of the connection.
+
+        Raises BlockingIOError when the kernel has no bytes.
+        """
         if self._encrypted.pending:
             self._answer()
         data = self._socket.recv(_STEP)
@@ -196,7 +200,7 @@ class TlsSocket:
         return bool(data)
 
     def _answer(self) -> None:
-        """Send OpenSSL's answer to a key update. The part that the kernel refuses goes ahead of the next bytes."""
+        """Send OpenSSL's answer to a key update. If the kernel refuses a part, this part goes ahead of later bytes."""
         try:
             self._flush()
         except BlockingIOError:
@@ -213,7 +217,7 @@ class TlsSocket:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]
 
     def fileno(self) -> int:
-        """Return the socket's descriptor; -1 once closed."""
+        """Return the socket's descriptor, or -1 for a closed socket."""
         return self._socket.fileno()
 
     def getsockopt(self, level: int, option: int) -> int:
@@ -222,8 +226,8 @@ class TlsSocket:
     def setsockopt(self, level: int, option: int, value: int) -> None:
         """Set an option of the socket.
 
-        `SO_RCVLOWAT` is lowered by the size of a record: a part of the wanted bytes may be here already, in an
-        incomplete record.
+        The method lowers `SO_RCVLOWAT` by the size of a record. Some of the wanted bytes may already be in memory, in
+        an incomplete record.
         """
         if option == socket.SO_RCVLOWAT:
             value = max(1, value - _PART_OF_A_RECORD)
@@ -257,7 +261,7 @@ def _explained(error: ssl.SSLError) -> ConnectionError:
 #: OpenSSL's reasons for bytes that are not TLS.
 _NOT_TLS: Final = ("wrong version number", "record layer failure", "http request", "unsupported protocol")
 
-#: The sockets of links: a plain one or one under TLS.
+#: The socket of a link: a plain socket or a TLS socket.
 LinkSocket = socket.socket | TlsSocket
 
 

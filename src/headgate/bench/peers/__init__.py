@@ -1,1 +1,1 @@
-"""Other engines that run the same job, each in its own process and, if necessary, its own Python environment."""
+"""Other engines that run the same job. Each runs in its own process, and if necessary in its own Python environment."""

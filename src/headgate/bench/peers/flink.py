@@ -1,6 +1,6 @@
-"""Flink SQL as a peer: installs its environment on first use, and measures the time of its queries.
+"""Flink SQL for comparison: install its environment on first use, and measure the time of its queries.
 
-The environment is in `$HEADGATE_CACHE`, else in `headgate` in the user's cache folder.
+The environment is in `$HEADGATE_CACHE`. If that is not set, it is in `headgate` in the user's cache folder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = "2.3.0"
 REQUIREMENTS = Path(__file__).with_name("flink_requirements.txt")
 #: The versions of Python that PyFlink supports.
 PYTHONS = ((3, 11), (3, 12))
-#: Seconds that a query may take; the first one also starts Flink.
+#: How many seconds a query may take. The first query also starts Flink.
 QUERY_TIMEOUT = 600.0
 INSTALL_TIMEOUT = 1800.0
 
@@ -48,7 +48,7 @@ class Flink:
 
 
 def _environment(say: Callable[[str], None]) -> Path:
-    """Return the Python of the environment with PyFlink, and install the environment if it is not there."""
+    """Return the Python of the environment with PyFlink. Install the environment if it does not exist."""
     digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:8]
     folder = _cache() / f"flink-{VERSION}-{digest}"
     python, ready = folder / "bin" / "python", folder / ".ready"
@@ -61,7 +61,7 @@ def _environment(say: Callable[[str], None]) -> Path:
 
 
 def install(python: str, requirements: Path) -> None:
-    """Install the packages of `requirements`, only wheels with known hashes, so that no unknown code runs.
+    """Install the packages of `requirements` from wheels with known hashes, so that no unknown code runs.
 
     Raises ChildFailed if a package has no such wheel.
     """

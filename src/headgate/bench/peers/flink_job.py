@@ -1,4 +1,4 @@
-"""`keyed-sum` on Flink SQL, run by the Python of Flink's own environment; imports nothing of Headgate.
+"""`keyed-sum` on Flink SQL. The Python of Flink's own environment runs this file, so it imports nothing of Headgate.
 
 It reads requests from standard input, one JSON line for each run:
 `{"query": "one-phase" | "two-phase" | "source-only", "rows": n}`. It answers on standard output with `{"seconds": s}`
@@ -28,7 +28,7 @@ group by k, window_start, window_end
 ROWS = "create table rows_{run} (k bigint, v double, ts timestamp(3)) with ('connector' = 'blackhole')"
 COPY = "insert into rows_{run} select k, v, ts from source_{run}"
 
-#: For each query the statements, and the strategy that splits the aggregation into phases.
+#: For each query: the statements, and the strategy that splits the aggregation into phases.
 QUERIES = {
     "one-phase": ((SOURCE, WINDOWS, KEYED_SUM), "ONE_PHASE"),
     "two-phase": ((SOURCE, WINDOWS, KEYED_SUM), "TWO_PHASE"),
@@ -37,7 +37,7 @@ QUERIES = {
 
 
 def execute(query: str, rows: int, parallelism: int, run: int) -> float:
-    """Run the query; return the seconds from submitting the job to its end, start-up included."""
+    """Run the query. Return the seconds from submitting the job to its end, start-up included."""
     statements, phases = QUERIES[query]
     environment = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     config = environment.get_config()

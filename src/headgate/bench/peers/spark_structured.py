@@ -1,7 +1,8 @@
-"""`keyed-sum` on Spark Structured Streaming; `spark_rates` runs this module with `python -m` in its own process.
+"""`keyed-sum` on Spark Structured Streaming. `spark_rates` runs this module with `python -m` in its own process.
 
 The `rate-micro-batch` source makes micro-batches of `rows` rows, and moves event time by one second each batch. The
-rate of a batch is its rows over its duration. The first batches, in which Spark starts and compiles, do not count.
+rate of a batch is its rows divided by its duration. The first batches do not count, because Spark starts and compiles
+during them.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Sinks that write files: rows to hidden files, which a commit shows."""
+"""Sinks that write files: they write rows to hidden files, and a commit makes the files visible."""

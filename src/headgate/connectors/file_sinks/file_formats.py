@@ -12,7 +12,7 @@ from headgate.errors import PlanError
 
 
 class TableWriter(Protocol):
-    """One of Arrow's writers. It takes tables; `close` writes the end of the file, and leaves the stream open."""
+    """A writer of Arrow that takes tables. `close` writes the end of the file, and leaves the stream open."""
 
     def write_table(self, table: pa.Table) -> None: ...
 
@@ -20,29 +20,30 @@ class TableWriter(Protocol):
 
 
 class FileFormat(Protocol):
-    """A format: it makes a writer for each file. `extension` has no dot."""
+    """A file format, which makes a writer for each file. `extension` has no dot."""
 
     extension: str
 
     def open(self, stream: Any, schema: pa.Schema) -> TableWriter:
-        """Return a writer to the stream. Raises pa.ArrowInvalid for a schema that the format cannot hold."""
+        """Return a writer that writes to the stream. Raises pa.ArrowInvalid for a schema that the format cannot
+        hold."""
         ...
 
 
 class ParquetFormat:
-    """Parquet, with a row group per table, compressed with Snappy, which every reader knows."""
+    """The Parquet format, with one row group per table. It is compressed with Snappy, which every reader knows."""
 
     extension = "parquet"
 
     def open(self, stream: Any, schema: pa.Schema) -> TableWriter:
         if pa.binary(0) in schema.types:
-            raise pa.ArrowInvalid("Parquet has no values of 0 bytes")  # Arrow itself raises only at the first row
+            raise pa.ArrowInvalid("Parquet has no values of 0 bytes")  # Arrow would raise only at the first row
         writer: TableWriter = pq.ParquetWriter(stream, schema, compression="snappy")
         return writer
 
 
 class CsvFormat:
-    """CSV with a header. Texts are in quotes and nulls are empty, so "" and null differ."""
+    """The CSV format, with a header. Texts are in quotes and nulls are empty, so an empty text and null differ."""
 
     extension = "csv"
 
@@ -54,7 +55,7 @@ class CsvFormat:
 
 
 def check_writable(format_: FileFormat, schema: pa.Schema) -> None:
-    """Check that the format can hold each column. Raises PlanError, which names the column and its type."""
+    """Check that the format can hold each column. Raises PlanError, which names the wrong column and its type."""
     for field in schema:
         column_schema = pa.schema([field])
         try:

@@ -1,6 +1,7 @@
-"""The driver's side of file sinks: it prepares the folder, and shows or removes the files that writers made.
+"""The driver's part of file sinks: it prepares the folder, and makes the writers' files visible or removes them.
 
-Writers make hidden files: their names begin with `_`, and readers skip them. A rename makes a file visible.
+Writers make hidden files. The name of a hidden file begins with `_`, and readers skip it. A rename makes a file
+visible.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from headgate.ownership import LAST_EPOCH, Program
 
 Mode = Literal["error", "append", "overwrite"]
 
-#: How often a removal looks for further hidden files. What still comes then stays for the next removal.
+#: How often a removal looks for further hidden files. Files that come even later stay until the next removal.
 _LOOKS = 5
 #: The URI schemes of filesystems with an atomic rename.
 _SCHEMES = ("file", "hdfs", "viewfs")
@@ -50,7 +51,7 @@ class FileSink(Sink):
         scheme, separator, _ = self.path.partition("://")
         if separator and scheme not in _SCHEMES:
             raise SinkError(
-                f"{self.path}: results are shown by renaming files, which {scheme} cannot do at once; "
+                f"{self.path}: the sink makes results visible by renaming files, which {scheme} cannot do atomically; "
                 f"write to a local path or to {', '.join(f'{name}://' for name in _SCHEMES)}"
             )
         self._format = format_
@@ -67,38 +68,39 @@ class FileSink(Sink):
         self._emptied: list[str] = []
 
     def file_in_it(self, files: Sequence[DataFile]) -> DataFile | None:
-        """Return the first of the files that is in this sink's folder or below; None if none is."""
+        """Return the first of the files that is in this sink's folder or below it, or None."""
         filesystem, root = locate(self.path)
         folder = os.path.join(os.path.realpath(root), "")
         for file in files:
-            parent, name = os.path.split(file.path)  # the sink would also remove a link in its folder
+            parent, name = os.path.split(file.path)  # a link in the sink's folder counts too: the sink would remove it
             places = os.path.realpath(file.path), os.path.join(os.path.realpath(parent), name)
             if file.filesystem.equals(filesystem) and any(place.startswith(folder) for place in places):
                 return file
         return None
 
     def is_below(self, other: FileSink) -> bool:
-        """Return whether this sink writes into the other's folder, or below it."""
+        """Return whether this sink writes into the folder of the other sink, or below it."""
         (filesystem, root), (others, above) = locate(self.path), locate(other.path)
         return filesystem.equals(others) and f"{os.path.realpath(root)}/".startswith(f"{os.path.realpath(above)}/")
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Check the schema, and check or make the folder. Raises SinkError, PlanError."""
+        """Check the schema, and check or make the folder. Raises SinkError for a wrong folder, and PlanError for a
+        wrong schema."""
         self._target = self._ledger = None
-        # A run's name has a random part, since one job may have two sinks in one folder.
+        # The name of a run has a random part, because one job may have two sinks in one folder.
         target = self._target_of(schema, f"{re.sub('[^A-Za-z0-9]+', '-', job)}-{uuid.uuid4().hex[:8]}")
         with writing(self.path):
             self._made_root = self._make_root(target.filesystem, target.root)
         self._empties, self._is_new, self._target = self._mode == "overwrite", True, target
 
     def prepared(self) -> Any:
-        """Return the folder, and the run, which is part of its files' names."""
+        """Return the folder and the run. The run is part of the names of its files."""
         return {"path": self.path, "run": self._prepared().run}
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """Resume a run of another program. Its files stay in any mode.
+        """Resume a run of another program. The files of this run stay, whatever the mode is.
 
-        Raises SinkError if that program had another folder, or the folder is gone.
+        Raises SinkError if the other program had another folder, or if the folder is gone.
         """
         if prepared["path"] != self.path:
             raise SinkError(
@@ -109,18 +111,18 @@ class FileSink(Sink):
         with writing(self.path):
             if target.filesystem.get_file_info(target.root).type != fs.FileType.Directory:
                 raise SinkError(
-                    f"{self.path}: is gone, and with it the rows up to the checkpoint; put the folder back, or start "
+                    f"{self.path}: the folder is gone, with the rows up to the checkpoint; put it back, or start "
                     "without resume"
                 )
         self._made_root = self._empties = self._is_new = False
         self._target = target
 
     def newest_owner(self) -> int:
-        """Return the newest owner in the folder's ledger."""
+        """Return the highest epoch of an owner in the folder's ledger."""
         return Ledger(self.path, self._prepared().run, None, Program.this("")).newest_owner()
 
     def claim(self, claim: Claim) -> bool:
-        """Claim the results in the ledger. From now on names of files contain the epoch."""
+        """Claim the results in the ledger. Names of files contain the epoch from now on."""
         target = self._prepared()
         ledger = Ledger(self.path, target.run, claim.home, claim.program, (claim.resumed, claim.resumed_run))
         is_claimed = ledger.claim(claim.epoch)
@@ -129,51 +131,75 @@ class FileSink(Sink):
         return is_claimed
 
     def begin(self, claim: Claim) -> None:
-        """Empty the folder in mode "overwrite", and check in mode "error" that it is still empty.
+        """Empty the folder in mode "overwrite". In mode "error", check that the folder is still empty.
 
-        Neither is done for a job that resumes. Also removes the files of abandoned runs.
+        A job that resumes does neither. The sink also removes the files of abandoned runs.
         """
         target = self._prepared()
         if self._empties:
             self._remove_all(claim)
         elif self._is_new:
+            if self._mode == "error":
+                self._check_hidden(target, claim)  # before the visible ones: a file goes from hidden to visible
             with writing(self.path):
                 self._check_empty(target.filesystem, target.root)
         self._remove_abandoned(claim)
 
-    def _remove_all(self, claim: Claim) -> None:
-        """Remove all that is in the folder now, except for this run's ledger.
+    def _check_hidden(self, target: Target, claim: Claim) -> None:
+        """Raise SinkError for hidden files of a run that a program can resume.
 
-        A newer program may take over meanwhile. Its files come after the listing, so they stay.
+        An older program of the job may be paused while it shows them. It would then continue beside this program.
         """
-        target = self._prepared()
+        hidden = [entry.base_name for entry in self._entries(target) if entry.base_name.startswith("_part-")]
+        for run in _runs(claim):
+            owned = dataclasses.replace(target, run=run)
+            if name := next(filter(owned.owns, hidden), None):
+                raise SinkError(
+                    f"{self.path}: the folder is not empty: {name} may have rows of a checkpoint of this job; "
+                    'resume it with resume="latest", choose another folder, or mode="append" or "overwrite"'
+                )
+
+    def _remove_all(self, claim: Claim) -> None:
+        """Remove all that is in the folder, except for this run's ledger.
+
+        A newer program may take over meanwhile. Its files come after the listing, so they stay. An older program may
+        show a hidden file after the listing, so look again until there is none.
+        """
+        self._emptied = []
         with writing(self.path):
-            entries = listing(target.filesystem, target.root, recursive=True)
-            claim.check()
-            ledgers = posixpath.join(target.root, FOLDER)
-            own = posixpath.join(ledgers, target.run)
-            self._emptied = [
-                entry.base_name for entry in entries if posixpath.dirname(entry.path) == ledgers and entry.path != own
-            ]
-            others = [entry for entry in entries if not f"{own}/".startswith(f"{entry.path}/") and
-                      not entry.path.startswith(f"{own}/")]  # fmt: skip
-            for entry in others:
-                if entry.type != fs.FileType.Directory:
-                    with suppress(FileNotFoundError):
-                        target.filesystem.delete_file(entry.path)
-            for folder in sorted((entry.path for entry in others if entry.type == fs.FileType.Directory), reverse=True):
-                remove_if_empty(target.filesystem, folder)
+            for _ in range(_LOOKS):
+                if not self._remove_others(claim):
+                    return
+
+    def _remove_others(self, claim: Claim) -> int:
+        """Remove what is in the folder now, except for this run's ledger, and return how much there was."""
+        target = self._prepared()
+        entries = listing(target.filesystem, target.root, recursive=True)
+        claim.check()
+        ledgers = posixpath.join(target.root, FOLDER)
+        own = posixpath.join(ledgers, target.run)
+        self._emptied += [
+            entry.base_name for entry in entries if posixpath.dirname(entry.path) == ledgers and entry.path != own
+        ]
+        others = [entry for entry in entries if not f"{own}/".startswith(f"{entry.path}/") and
+                  not entry.path.startswith(f"{own}/")]  # fmt: skip
+        for entry in others:
+            if entry.type != fs.FileType.Directory:
+                with suppress(FileNotFoundError):
+                    target.filesystem.delete_file(entry.path)
+        for folder in sorted((entry.path for entry in others if entry.type == fs.FileType.Directory), reverse=True):
+            remove_if_empty(target.filesystem, folder)
+        return len(others)
 
     def _remove_abandoned(self, claim: Claim) -> None:
-        """Remove the hidden files of this job's programs that were lost before their first checkpoint."""
+        """Remove the hidden files of programs of this job that were lost before their first checkpoint."""
         if claim.home is None or claim.referenced is None:
             return
-        # The start of this program is on record now. So no successor resumes a run to which no checkpoint refers.
+        # The start of this program is recorded now. A later program therefore never resumes a run that no checkpoint
+        # names.
         claim.check()
-        sinks = [sink for sink in claim.referenced if isinstance(sink, dict)]
-        runs = [sink["run"] for sink in sinks if isinstance(sink.get("run"), str)]
-        for run, ledger in abandoned(self.path, claim.home, {*runs, self._prepared().run}, claim.program):
-            with suppress(Superseded):  # then the run belongs to a newer program, and is not abandoned
+        for run, ledger in abandoned(self.path, claim.home, {*_runs(claim), self._prepared().run}, claim.program):
+            with suppress(Superseded):  # a superseded run belongs to a newer program, and is not abandoned
                 if ledger.claim(claim.epoch):
                     ledger.check()
                     was_given_up = ledger.give_up()
@@ -182,7 +208,7 @@ class FileSink(Sink):
                         ledger.remove()
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """Return the checkpoint from the folder's ledger."""
+        """Return the last visible checkpoint after `checkpoint`, from the folder's ledger."""
         return Ledger(self.path, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
@@ -192,7 +218,7 @@ class FileSink(Sink):
     def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
         """Make the files visible.
 
-        Raises ResultsGone for a file that is neither hidden nor visible, once the others are visible.
+        Raises ResultsGone for a file that is neither hidden nor visible, after it has made the other files visible.
         """
         target, ledger = self._owned()
         names = [name for group in pending for name in group or ()]
@@ -201,22 +227,25 @@ class FileSink(Sink):
             ledger.show(checkpoint)
         gone = [name for name in names if not _show(target, name)]
         if gone:
+            ledger.check()  # a newer program that started afresh has removed them
             folder, base = posixpath.split(target.path(gone[0]))
             others = f" (and {len(gone) - 1} others)" if len(gone) > 1 else ""
             raise ResultsGone(
-                f"{posixpath.join(folder, base.removeprefix('_'))}{others}: is gone, and with it rows of a checkpoint; "
+                f"{posixpath.join(folder, base.removeprefix('_'))}{others}: is gone, with rows of a checkpoint; "
                 "put it back and resume the job (you may copy finished files, but move or remove them only once a "
-                "newer checkpoint is complete), or choose a path that all machines of the job share, if this is none"
+                "newer checkpoint is complete). If this path is not shared, choose a path that all machines of the job "
+                "share"
             )
 
     def finish(self) -> None:
-        """Remove the hidden files that earlier attempts left, and leave a file with the schema if there are no rows."""
+        """Remove the hidden files that earlier attempts left. If there are no rows, write a file with only the
+        schema."""
         target, ledger = self._prepared(), self._ledger
         if ledger is None:
             return
         ledger.check()
         self._remove_hidden(target)
-        for run in self._emptied:  # its program may still have run, and written more files
+        for run in self._emptied:  # the program of this run may have written more files meanwhile
             self._remove_hidden(dataclasses.replace(target, run=run, owner=LAST_EPOCH))
         self._leave_schema(target)
         if ledger.has_shown:
@@ -226,7 +255,7 @@ class FileSink(Sink):
         self._ledger = None
 
     def _leave_schema(self, target: Target) -> None:
-        """Leave a file with the schema if the run has no rows. If it got rows after a resume, remove that file."""
+        """Write a file with only the schema if the run has no rows. If a resumed run now has rows, remove this file."""
         empty = target.empty_name.removeprefix("_")
         own = [entry.base_name for entry in self._entries(target) if target.owns(entry.base_name)]
         if not own:
@@ -237,12 +266,13 @@ class FileSink(Sink):
                 target.filesystem.delete_file(posixpath.join(target.root, empty))
 
     def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
-        """Make the files of the checkpoint visible, and remove the hidden files that remain."""
+        """Make the files of the checkpoint visible, and remove all other hidden files."""
         self.commit(pending, checkpoint)
         self._remove_hidden(self._owned()[0])
 
     def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
-        """Remove the run's files that belong to no checkpoint, also those of killed writers, and empty folders."""
+        """Remove empty folders and the run's files that belong to no checkpoint, including the files of killed
+        writers."""
         target, ledger = self._target, self._ledger
         if target is None:
             return
@@ -256,12 +286,13 @@ class FileSink(Sink):
                 self._remove(target, "part-")
                 ledger.remove()
         self._target = self._ledger = None
-        self._remove_empty_folders(target, keep_root=not self._made_root or checkpoint > 0)  # it may be resumed
+        # With a checkpoint, another program may resume the run.
+        self._remove_empty_folders(target, keep_root=not self._made_root or checkpoint > 0)
 
     def _check_or_clean(self, target: Target, ledger: Ledger) -> None:
         """Raise Superseded if a newer program has claimed the results.
 
-        If that program did not resume the run, remove the run's hidden files first.
+        If the newer program did not resume this run, remove the run's hidden files first.
         """
         try:
             ledger.check()
@@ -278,15 +309,15 @@ class FileSink(Sink):
                 remove_if_empty(target.filesystem, folder)
 
     def _entries(self, target: Target) -> list[fs.FileInfo]:
-        """List all that is in the folder or below, without the ledgers."""
+        """List everything in the folder and below it, without the ledgers."""
         with writing(self.path):
             entries = listing(target.filesystem, target.root, recursive=True)
         return [entry for entry in entries if FOLDER not in entry.path[len(target.root) :].split("/")]
 
     def _remove_hidden(self, target: Target) -> None:
-        """Remove the run's hidden files, except for those of newer programs.
+        """Remove the run's hidden files, except for files of newer programs.
 
-        Writers of a program that was replaced may still make files, so look again until there are none.
+        Writers of a replaced program may still make files, so look again until there are no such files.
         """
         for _ in range(_LOOKS):
             if not self._remove(target, "_part-"):
@@ -303,17 +334,17 @@ class FileSink(Sink):
 
     def _prepared(self) -> Target:
         if self._target is None:
-            raise SinkError(f"{self.path}: the sink was not prepared: prepare() or resume() must come before")
+            raise SinkError(f"{self.path}: the sink was not prepared: call prepare() or resume() first")
         return self._target
 
     def _owned(self) -> tuple[Target, Ledger]:
         target = self._prepared()
         if self._ledger is None:
-            raise SinkError(f"{self.path}: the results of run {target.run} were not claimed: claim() must come before")
+            raise SinkError(f"{self.path}: the results of run {target.run} were not claimed: call claim() first")
         return target, self._ledger
 
     def _target_of(self, schema: pa.Schema, run: str) -> Target:
-        """Return the target of a run, with epoch 0. Raises PlanError for a schema that the files cannot hold."""
+        """Return the target of a run, with owner 0. Raises PlanError for a schema that the files cannot hold."""
         check_partitioning(schema, self._partition_by)
         with writing(self.path):
             filesystem, root = locate(self.path)
@@ -330,7 +361,7 @@ class FileSink(Sink):
         return target
 
     def _make_root(self, filesystem: fs.FileSystem, root: str) -> bool:
-        """Check the folder as the mode demands, or make it. Returns whether it was made."""
+        """Check the folder by the rules of the mode, or make the folder. Returns whether it made the folder."""
         info = filesystem.get_file_info(root)
         if info.type == fs.FileType.File:
             raise SinkError(f"{self.path}: is a file; give the path of a folder")
@@ -341,7 +372,7 @@ class FileSink(Sink):
         return False
 
     def _check_empty(self, filesystem: fs.FileSystem, root: str) -> None:
-        """Raise SinkError if the mode is "error" and the folder has visible files."""
+        """Raise SinkError if the mode is "error" and the folder has visible files in it."""
         if self._mode == "error" and (name := _first_visible(filesystem, root)):
             raise SinkError(
                 f'{self.path}: the folder is not empty (it has {name}); choose another, or mode="append" or "overwrite"'
@@ -349,7 +380,8 @@ class FileSink(Sink):
 
 
 def _show(target: Target, name: str) -> bool:
-    """Make a hidden file visible, and return whether it is. Another program may rename it at the same time."""
+    """Make a hidden file visible, and return whether it is visible. Another program may rename the file at the same
+    time."""
     folder, base = posixpath.split(target.path(name))
     source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
     with writing(shown):
@@ -359,12 +391,18 @@ def _show(target: Target, name: str) -> bool:
                 return True
             except OSError:
                 if target.filesystem.get_file_info(source).type == fs.FileType.File:
-                    raise  # else another program has renamed it
+                    raise  # otherwise another program has renamed the file
         return bool(target.filesystem.get_file_info(shown).type == fs.FileType.File)
 
 
+def _runs(claim: Claim) -> list[str]:
+    """Return the runs that programs can resume."""
+    sinks = [sink for sink in claim.referenced or () if isinstance(sink, dict)]
+    return [sink["run"] for sink in sinks if isinstance(sink.get("run"), str)]
+
+
 def _first_visible(filesystem: fs.FileSystem, root: str) -> str | None:
-    """Return the path below `root` of the first file that readers do not skip."""
+    """Return the path, relative to `root`, of the first file that readers do not skip."""
     entries = listing(filesystem, root, recursive=True)
     names = sorted(entry.path[len(root) :].lstrip("/") for entry in entries if entry.type == fs.FileType.File)
     return next((name for name in names if not any(part.startswith(("_", ".")) for part in name.split("/"))), None)

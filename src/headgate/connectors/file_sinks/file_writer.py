@@ -1,4 +1,4 @@
-"""The subtask's side of file sinks: it collects rows and writes them to hidden files."""
+"""The subtask's part of file sinks: it collects rows and writes them to hidden files."""
 
 from __future__ import annotations
 
@@ -19,30 +19,33 @@ from headgate.connectors.file_sinks.partition_by import by_folder
 from headgate.errors import SinkError
 from headgate.filesystems import brief, listing
 
-#: The rows that a folder holds in memory. With more, the writer writes them to the folder's file.
+#: The most rows of one folder in memory. If a folder has more, the writer writes them to the folder's file.
 _ROWS_HELD = 65_536
-#: The bytes that all folders hold in memory. With more, the writer writes those of the folder with the most.
+#: The most bytes of all folders in memory. If there are more, the writer writes the rows of the folder with the most
+#: bytes.
 _BYTES_HELD = 16 << 20
-#: What a batch costs in addition to its data, bytes.
+#: The memory that a batch needs in addition to its data, in bytes.
 _BYTES_PER_BATCH = 1 << 10
-#: The size at which the writer ends a file and starts the next one.
+#: The size, in bytes, at which the writer ends a file and starts the next file.
 _FILE_BYTES = 128 << 20
-#: The most open files. Beyond it the writer ends the file that it wrote to longest ago.
+#: The most open files. If there are more, the writer ends the file that it wrote to longest ago.
 _FILES_OPEN = 64
-#: How often the writer makes a folder that another job removes.
+#: How often the writer makes a folder again that another job removes.
 _ATTEMPTS: Final = 10
-#: What a run looks like in a file's name.
+#: The pattern of a run in a file's name.
 _RUN: Final = re.compile("[A-Za-z0-9-]+")
-#: What an epoch looks like there.
+#: The pattern of an epoch in a file's name.
 _OWNER: Final = re.compile("o([0-9]+)-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where and how one run of one sink writes. Names of files are paths relative to `root`, with slashes.
+    """The place and the format of the files of one run of one sink. Names of files are paths relative to `root`, with
+    slashes.
 
-    Other programs may resume a run from its checkpoints. `owner` is the epoch of this program, and part of its files'
-    names: so they differ from those of the other programs. It is 0 before the program has claimed the results.
+    Other programs may resume a run from its checkpoints. `owner` is the epoch of this program. It is part of the names
+    of the program's files, so these names differ from the names of other programs' files. `owner` is 0 before the
+    program has claimed the results.
     """
 
     filesystem: fs.FileSystem
@@ -52,29 +55,29 @@ class Target:
     format: FileFormat
     schema: pa.Schema
     partition_by: tuple[str, ...]
-    #: How names of unfinished files begin; `_` hides them from readers.
+    #: The beginning of the names of unfinished files. Readers skip names that begin with `_`.
     prefix: str = "_part"
 
     def __post_init__(self) -> None:
-        """Raise SinkError for an impossible run: a checkpoint may hold anything."""
+        """Raise SinkError for an impossible run. A damaged or forged checkpoint may hold any value."""
         if not isinstance(self.run, str) or not _RUN.fullmatch(self.run):
-            raise SinkError(f"{self.root}: {self.run!r} is no run of a sink; start from another checkpoint")
+            raise SinkError(f"{self.root}: {self.run!r} is not a run of a sink; start from another checkpoint")
 
     @property
     def file_schema(self) -> pa.Schema:
-        """The columns within the files. Folder names hold the others."""
+        """The columns in the files. The folder names hold the other columns."""
         return pa.schema([column for column in self.schema if column.name not in self.partition_by])
 
     def hidden_name(self, attempt: int, subtask: int, number: int) -> str:
         """Return the hidden name of a subtask's file.
 
-        It contains the attempt: a task of an earlier attempt may still write files.
+        The name contains the attempt, because a task of an earlier attempt may still write files.
         """
         return f"{self.prefix}-{self.run}-o{self.owner}-{attempt}-{subtask:05d}-{number:05d}.{self.format.extension}"
 
     @property
     def empty_name(self) -> str:
-        """The hidden name of the file that a job without rows leaves."""
+        """The hidden name of the file that a job without rows writes."""
         return f"_part-{self.run}-empty.{self.format.extension}"
 
     def owns(self, name: str) -> bool:
@@ -82,26 +85,30 @@ class Target:
         return name.removeprefix("_").startswith(f"part-{self.run}-")
 
     def may_remove(self, name: str) -> bool:
-        """Return whether this run wrote the file, in this program or an older one."""
+        """Return whether this program or an older program wrote the file in this run."""
         owner = _OWNER.match(name.removeprefix("_").removeprefix(f"part-{self.run}-"))
         return self.owns(name) and (owner is None or int(owner[1]) <= self.owner)
 
     def path(self, name: Any) -> str:
-        """Return the path of a file that a writer of this run named.
+        """Return the path of a file from the name that a writer of this run gave it.
 
-        Raises SinkError for other names. A checkpoint may hold anything, and the sink must not touch foreign files.
+        Raises SinkError for any other name. A forged checkpoint may hold any name, and the sink must not touch other
+        files.
         """
         parts = name.split("/") if isinstance(name, str) else [""]
         if not self.owns(parts[-1]) or {"", ".", ".."} & set(parts):
             raise SinkError(
-                f"{self.root}: {name!r} is no file that this sink wrote (run {self.run}); start from another checkpoint"
+                f"{self.root}: {name!r} is not a file of this sink (run {self.run}); start from another checkpoint"
             )
         return posixpath.join(self.root, name)
 
 
 def remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:
-    """Remove a folder if it is empty. Another job may just write into it, so use a call that spares full folders,
-    where the filesystem has one."""
+    """Remove a folder if it is empty.
+
+    Another job may write into the folder at the same time. Some filesystems have a call that never removes a folder
+    with files; the function uses this call if possible.
+    """
     if isinstance(filesystem, fs.LocalFileSystem):
         with suppress(OSError):
             os.rmdir(folder)
@@ -112,7 +119,7 @@ def remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:
 
 @contextmanager
 def writing(path: str) -> Iterator[None]:
-    """Turn the errors of filesystems and encoders into a SinkError, which names the file."""
+    """Turn errors of filesystems and encoders into a SinkError, which names the file."""
     try:
         yield
     except (OSError, pa.ArrowException) as error:
@@ -120,7 +127,7 @@ def writing(path: str) -> Iterator[None]:
 
 
 class HiddenFile:
-    """An unfinished file with a hidden name. Its methods raise SinkError for all that fails."""
+    """An unfinished file with a hidden name. Its methods raise SinkError for every failure."""
 
     def __init__(self, target: Target, name: str, schema: pa.Schema) -> None:
         self.name = name
@@ -139,39 +146,40 @@ class HiddenFile:
         return int(self._stream.tell())
 
     def close(self) -> None:
-        """Write the end of the file, and close it."""
+        """Write the end of the file, and close the file."""
         with writing(self._path):
             self._writer.close()
             self._stream.close()
 
     def abandon(self) -> None:
-        """Close the file in any state, without errors."""
+        """Close the file in any state. Raises no errors."""
         for part in (self._writer, self._stream):
             with suppress(OSError, pa.ArrowException):
                 part.close()
 
 
 def _create(filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
-    """Make a file and its folder. Makes the folder again if another job removes it, since it is still empty."""
+    """Make a file and its folder. Another job may remove the folder while it is still empty; the function then makes it
+    again."""
     for _ in range(_ATTEMPTS):
         with suppress(FileNotFoundError):
             filesystem.create_dir(posixpath.dirname(path), recursive=True)
             return filesystem.open_output_stream(path)
     raise FileNotFoundError(
-        f"another program removed the folder {posixpath.dirname(path)} each of the {_ATTEMPTS} times that it was made"
+        f"another program removed the folder {posixpath.dirname(path)} {_ATTEMPTS} times, each time after it was made"
     )
 
 
 @dataclass(slots=True)
 class _Held:
-    """The rows of a folder that are in memory."""
+    """The rows of one folder that are in memory."""
 
     batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     nbytes: int = 0
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Add a batch, and return what it costs (bytes)."""
+        """Add a batch, and return the memory that it needs, in bytes."""
         cost = int(batch.nbytes) + _BYTES_PER_BATCH
         self.batches.append(batch)
         self.rows += batch.num_rows
@@ -189,13 +197,13 @@ class FileWriter(SinkWriter):
         self._schema = target.file_schema
         self._held: dict[str, _Held] = {}
         self._bytes_held = 0
-        #: Open files by folder. The file that was written to last is the last.
+        #: The open files by folder. The file that was written to most recently comes last.
         self._open: dict[str, HiddenFile] = {}
         self._done: list[str] = []
         self._number = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Collect the rows, and write those of folders that have enough. Raises SinkError."""
+        """Collect the rows, and write the rows of each folder that has enough of them. Raises SinkError."""
         for folder, rows in by_folder(batch, self._target.partition_by):
             held = self._held.setdefault(folder, _Held())
             self._bytes_held += held.add(rows)
@@ -207,7 +215,8 @@ class FileWriter(SinkWriter):
     def flush(self, checkpoint: int) -> list[str] | None:
         """Write all rows, and end all files.
 
-        Returns the names of the files that ended since the last call, relative to the sink's folder; None for none.
+        Returns the names of the files that ended since the last call, relative to the sink's folder. Returns None
+        without files.
         """
         for folder in list(self._held):
             self._write_out(folder)
@@ -217,11 +226,11 @@ class FileWriter(SinkWriter):
         return done or None
 
     def finish(self) -> list[str] | None:
-        """Write all rows, and return the files' names as `flush` does."""
+        """Write all rows, and return the names of the files as `flush` does."""
         return self.flush(0)
 
     def close(self) -> None:
-        """Close files that a failure left open."""
+        """Close the files that a failure left open."""
         while self._open:
             self._open.popitem()[1].abandon()
 

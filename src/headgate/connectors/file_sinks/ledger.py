@@ -1,7 +1,8 @@
-"""The record in a sink's folder of who owns a job's results, and up to which checkpoint they are visible.
+"""The ledger in a sink's folder: it records which program owns a job's results, and up to which checkpoint they are
+visible.
 
-`<folder>/.headgate/<run>` belongs to one run of one sink. Other programs may resume the run. Spark and Arrow skip names
-that begin with a dot.
+The folder `<folder>/.headgate/<run>` is the ledger of one run of one sink. Other programs may resume the run. Spark and
+Arrow skip names that begin with a dot.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ FOLDER: Final = ".headgate"
 
 
 class Ledger:
-    """The ledger of one run of a sink that writes below `root`, a path or URI.
+    """The ledger of one run of a sink that writes below `root`, which is a path or URI.
 
-    `home` is the folder of the job's checkpoints, None without checkpoints. `resumed` is the checkpoint that the
-    program resumes from, with the run that took it. Methods raise SinkError; `check` also raises Superseded.
+    `home` is the folder of the job's checkpoints, or None without checkpoints. `resumed` is the checkpoint that the
+    program resumes from, and the run that took this checkpoint. All methods may raise SinkError; `check` may also raise
+    Superseded.
     """
 
     def __init__(
@@ -39,14 +41,14 @@ class Ledger:
         self._last = _Note(epoch=0, home=home, checkpoint=0, run="", taken_in=0, is_given_up=False)
 
     def newest_owner(self) -> int:
-        """Return the highest epoch with which a program has claimed the results; 0 for none."""
+        """Return the highest epoch with which a program has claimed the results, or 0 if there is no claim."""
         with writing(self._ownership.folder):
             return self._ownership.newest()
 
     def claim(self, epoch: int) -> bool:
-        """Claim the results, and note `home` and the last visible checkpoint for successors.
+        """Claim the results, and record `home` and the last visible checkpoint for later programs.
 
-        Returns False if another program has claimed them with the same epoch.
+        Returns False if another program has claimed the results with the same epoch.
         """
         with writing(self._ownership.folder):
             is_claimed = self._ownership.claim_as(epoch)
@@ -62,14 +64,14 @@ class Ledger:
 
     @property
     def has_shown(self) -> bool:
-        """Whether this program, or one before, has made rows of a checkpoint visible."""
+        """Whether this program, or an earlier program, has made rows of a checkpoint visible."""
         return self._last.checkpoint > 0
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """Return the last checkpoint that a program began to make visible and that comes after `checkpoint`; 0: none.
+        """Return the last checkpoint after `checkpoint` that a program began to make visible, or 0.
 
-        `run` took `checkpoint`. Checkpoints of one run follow one another. Those of two runs follow in the order in
-        which the runs claimed the results.
+        `run` is the run that took `checkpoint`. Checkpoints of one run are in the order of their numbers. Checkpoints
+        of two runs are in the order in which the runs claimed the results.
         """
         epochs = self._epochs()
 
@@ -77,12 +79,13 @@ class Ledger:
             """Whether `checkpoint` contains the rows of the note's checkpoint."""
             if not run or not note.run or run == note.run:
                 return checkpoint >= note.checkpoint
-            return epochs.get(run, 0) > note.taken_in  # a claim that was removed is older than all others
+            return epochs.get(run, 0) > note.taken_in  # a removed claim is older than all claims on record
 
         return max((note.checkpoint for note in self._notes() if note.checkpoint and not holds(note)), default=0)
 
     def show(self, checkpoint: int) -> None:
-        """Record that the rows of this checkpoint become visible. To be called before the first of them does."""
+        """Record that the rows of this checkpoint become visible. The caller calls this before the first row becomes
+        visible."""
         resumed, resumed_by = self._resumed
         run = resumed_by if checkpoint == resumed else self._program.run
         if run != self._last.run or checkpoint > self._last.checkpoint:
@@ -90,26 +93,26 @@ class Ledger:
             self._write(dataclasses.replace(self._last, checkpoint=checkpoint, run=run, taken_in=taken_in))
 
     def give_up(self) -> bool:
-        """Record that no checkpoint refers to the run, so no program can resume it.
+        """Record that no checkpoint names the run, so that no program can resume it.
 
-        Returns whether that was recorded before. If so, a program that still lived has seen it by now, and writes no
-        more hidden files.
+        Returns whether this was recorded before. In this case, a program that is still alive has already read the
+        record, and writes no more hidden files.
         """
         was_given_up = self.is_given_up()
         self._write(dataclasses.replace(self._last, is_given_up=True))
         return was_given_up
 
     def is_given_up(self) -> bool:
-        """Return whether a newer program has given up the run."""
+        """Return whether a newer program has recorded that the run is given up."""
         return any(note.is_given_up for note in self._notes())
 
     def forget_older(self) -> None:
-        """Remove the notes of older owners. This owner's note contains what they say."""
+        """Remove the notes of older owners. The note of this owner already contains their facts."""
         with writing(self._ownership.folder):
             self._ownership.forget(self._ownership.epoch - 1)
 
     def remove(self) -> None:
-        """Remove the ledger, except for what newer programs wrote: the run is over and cannot be resumed."""
+        """Remove the ledger, except for notes of newer programs. The run is over, and no program can resume it."""
         with writing(self._ownership.folder):
             self._ownership.forget(self._ownership.epoch)
             filesystem, inside = locate(self._ownership.folder)
@@ -117,7 +120,7 @@ class Ledger:
                 remove_if_empty(filesystem, folder)
 
     def _epochs(self) -> dict[str, int]:
-        """Return the epoch with which each run has claimed the results, for all claims on record."""
+        """Return the epoch with which each run has claimed the results, by run."""
         with writing(self._ownership.folder):
             return {run: epoch for epoch, run in sorted(self._ownership.runs().items())}
 
@@ -127,7 +130,7 @@ class Ledger:
             with writing(self._ownership.folder):
                 self._ownership.note(note.to_json())
         except SinkError:
-            self.check()  # another job may have emptied the folder of the results, and the ledger with it
+            self.check()  # another job may have emptied the folder, including the ledger
             raise
 
     def _notes(self) -> list[_Note]:
@@ -142,10 +145,10 @@ class Ledger:
 
 
 def abandoned(root: str, home: str, referenced: Collection[str], program: Program) -> Iterator[tuple[str, Ledger]]:
-    """Yield the abandoned runs below `root`, each with its ledger, which `program` has not claimed yet.
+    """Yield the abandoned runs below `root`, each with its ledger. `program` has not claimed these ledgers yet.
 
-    These are runs of the job whose checkpoints are in `home` to which none of these checkpoints refers. `referenced`
-    has the others. Their programs were lost, or replaced, before their first checkpoint.
+    An abandoned run belongs to the job whose checkpoints are in `home`, but no checkpoint names it. Its program was
+    lost, or replaced, before its first checkpoint. `referenced` has the runs that checkpoints name.
     """
     folder = f"{root.rstrip('/')}/{FOLDER}"
     with writing(folder):
@@ -154,25 +157,26 @@ def abandoned(root: str, home: str, referenced: Collection[str], program: Progra
     for run in sorted(entry.base_name for entry in entries if entry.type == fs.FileType.Directory):
         ledger = Ledger(root, run, home, program)
         newest = max(ledger._notes(), key=lambda note: note.epoch, default=None)
-        if run not in referenced and newest is not None and newest.home == home:  # else another job may resume it
+        # A run of another home belongs to another job, which may resume it.
+        if run not in referenced and newest is not None and newest.home == home:
             yield run, ledger
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Note:
-    """What an owner has written to the ledger."""
+    """A note in the ledger, which one owner has written."""
 
     #: The owner's epoch.
     epoch: int
-    #: The folder of the job's checkpoints.
+    #: The folder of the job's checkpoints, or None without checkpoints.
     home: str | None
-    #: The last checkpoint whose rows are visible; 0 for none.
+    #: The last checkpoint whose rows are visible, or 0 if there is none.
     checkpoint: int
-    #: The run that took it; "" if that is not known.
+    #: The run that took this checkpoint, or "" if the run is not known.
     run: str
-    #: An epoch that is no less than that of `run`.
+    #: The epoch with which `run` claimed the results, or a higher epoch.
     taken_in: int
-    #: Whether the owner has given up the run that the ledger is of.
+    #: Whether the owner has given up the run of this ledger.
     is_given_up: bool
 
     def to_json(self) -> dict[str, Any]:
@@ -181,7 +185,7 @@ class _Note:
 
     @staticmethod
     def of(epoch: int, values: Any) -> _Note:
-        """Read a note. Raises ValueError for values that no owner writes."""
+        """Return the note for these JSON values. Raises ValueError for values that an owner never writes."""
         match values:
             case {"home": str() | None as home, "checkpoint": int(number)} if number >= 0:
                 match values:
@@ -196,5 +200,5 @@ class _Note:
                         )
                 return _Note(
                     epoch=epoch, home=home, checkpoint=number, run="", taken_in=0, is_given_up=False
-                )  # earlier versions did not note the run
+                )  # notes of earlier versions do not have the run
         raise ValueError(f"not a note of a sink: {str(values)[:80]}")

@@ -1,4 +1,4 @@
-"""Partitioning a batch's rows into folders by the values of columns: `carrier=UA/day=2013-01-01`, as in Hive."""
+"""Divides the rows of a batch into folders by the values of columns, as in Hive: `carrier=UA/day=2013-01-01`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from headgate.errors import PlanError
 from headgate.records.canonical import as_arrow
 
-#: Hive's name for null. As in Hive, "" has this name too.
+#: Hive's folder name for null. As in Hive, the empty text has this name too.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 #: The characters that Hive and Spark write as %XX in folder names. Arrow, DuckDB, Hive and Spark decode them.
@@ -20,7 +20,7 @@ _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 
 def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Check that the columns exist, do not take all columns, and have types whose values can name a folder.
+    """Check that the columns exist, are not all columns of the schema, and have types whose values can name a folder.
 
     Raises PlanError.
     """
@@ -28,7 +28,7 @@ def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
         if schema.get_field_index(column) < 0:
             raise PlanError(f"partition_by: there is no column {column!r}; there are: {', '.join(schema.names)}")
         if column.startswith(("_", ".")):
-            raise PlanError(f"partition_by: readers pass over folders whose names begin as {column!r} does; rename it")
+            raise PlanError(f"partition_by: readers skip folders whose names begin like {column!r}; rename the column")
         type_ = schema.field(column).type
         if not (pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_boolean(type_)
                 or pa.types.is_date(type_) or pa.types.is_timestamp(type_)):  # fmt: skip
@@ -38,7 +38,8 @@ def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
 
 
 def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Split a batch by folder. Yields each folder's relative path, and its rows without the columns, in their order.
+    """Split a batch by folder. Yields the relative path of each folder, and its rows without the columns, in their
+    order.
 
     Without columns, yields "" and the batch.
     """
@@ -49,7 +50,9 @@ def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[s
     encoded = [pc.dictionary_encode(batch.column(column), null_encoding="encode") for column in columns]
     for column in encoded:
         codes = codes * len(column.dictionary) + column.indices.to_numpy()
-        codes = np.unique(codes, return_inverse=True)[1]  # renumber from 0, so that many columns do not overflow
+        codes = np.unique(codes, return_inverse=True)[
+            1
+        ]  # renumber from 0, so that the product over many columns does not overflow
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
     rows = batch.drop_columns(list(columns)).take(as_arrow(order))
@@ -60,7 +63,7 @@ def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[s
 
 
 def _folders(column: str, values: pa.DictionaryArray) -> list[str]:
-    """Return the folder name for each value of a column."""
+    """Return the folder name of each value of a column."""
     texts = values.dictionary_decode().cast(pa.string()).to_pylist()
     return [f"{_escaped(column)}={_escaped(text) if text else NO_VALUE}" for text in texts]
 

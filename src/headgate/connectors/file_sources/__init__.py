@@ -1,1 +1,1 @@
-"""Sources that read files: paths to files, files to splits, splits to batches of rows."""
+"""Sources that read files. They turn paths into files, files into splits, and splits into batches of rows."""

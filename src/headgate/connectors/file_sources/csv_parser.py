@@ -1,4 +1,4 @@
-"""Parsing lines of CSV into record batches of a fixed schema."""
+"""Parses lines of CSV into record batches of a fixed schema."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROW_NUMBER = re.compile(r"Row #\d+: ")
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """How a file writes its values. Only an unquoted value can be null: a quoted "" or "NA" is a text."""
+    """The form in which a file writes its values. Only an unquoted value can be null: a quoted "" or "NA" is a text."""
 
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
@@ -30,7 +30,8 @@ class CsvDialect:
     def read(self, lines: bytes, names: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> pa.Table:
         """Parse lines without a header into a table. `names` are the file's columns.
 
-        The table has the columns of `types`, in that order. Without `types` it has all, and Arrow guesses their types.
+        The table has the columns of `types`, in the same order. Without `types`, it has all columns, and Arrow guesses
+        their types.
         """
         return csv.read_csv(
             pa.py_buffer(lines),
@@ -52,17 +53,18 @@ class CsvDialect:
 
 
 class CsvParser(LineParser):
-    """A parser for one CSV file. `names` are the file's columns in order."""
+    """A parser for one CSV file. `names` are the names of the file's columns, in order."""
 
     def __init__(self, schema: pa.Schema, names: Sequence[str], dialect: CsvDialect) -> None:
         self.schema = schema
         self._names = names
         self._dialect = dialect
-        # Arrow refuses a time without a zone if the column's type has a zone. So such columns are read as text.
+        # If a column's type has a zone, Arrow refuses times without a zone. The parser therefore reads such a column as
+        # text.
         self._types = {field.name: pa.string() if _is_zoned(field.type) else field.type for field in schema}
 
     def _parse(self, lines: bytes) -> pa.RecordBatch:
-        """Parse lines; blank ones are not rows."""
+        """Parse lines into a batch. A blank line is not a row."""
         if not lines.strip(b"\r\n"):
             return pa.RecordBatch.from_pylist([], self.schema)
         table = self._dialect.read(lines, self._names, self._types)
@@ -74,14 +76,14 @@ class CsvParser(LineParser):
     def _refuse_runaway_quote(self, lines: bytes, rows: int) -> None:
         """Raise ArrowInvalid for a quoted value that does not end on its line.
 
-        Otherwise whether it parses would depend on where blocks are cut.
+        Otherwise the place where blocks are cut would decide whether the value parses.
         """
         fits = rows == lines.count(b"\n") or rows == len(_LINE.findall(lines))
         text = lines.rstrip(b"\r\n")
         last = text[text.rfind(b"\n") + 1 :] + b"\n"
         if fits and last.count(b'"') % 2:
-            # The odd quote is text within a value, or it opens a value that the last line does not close. In the second
-            # case two such lines are one row.
+            # The unpaired quote is either text within a value, or it opens a value that the last line does not close.
+            # In the second case, two copies of the line parse as one row.
             fits = self._dialect.read(last + last, self._names, dict.fromkeys(self._types, pa.string())).num_rows == 2
         if not fits:
             raise pa.ArrowInvalid("a quoted value does not end on its line; values with line breaks are not supported")
@@ -97,21 +99,22 @@ def _is_zoned(type_: pa.DataType) -> bool:
 
 
 def _fit(array: pa.Array, field: pa.Field) -> pa.Array:
-    """Convert a column to the schema's type. Raises ArrowInvalid for a null that the schema excludes."""
+    """Convert a column to the schema's type. Raises ArrowInvalid for a null in a column that must not have nulls."""
     try:
         array = _instants(array, field.type) if _is_zoned(field.type) else array
     except pa.ArrowInvalid as error:
         raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from None
     if array.null_count and not field.nullable:
-        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema says never")
+        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema does not allow nulls")
     return array
 
 
 def _instants(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Convert texts to timestamps; those without a zone are UTC."""
+    """Convert texts to timestamps. A text without a zone is UTC."""
     zoneless = pa.timestamp(type_.unit)
     first = pc.fill_null(pc.first(text), "")
-    # Usually all times of a column have a zone, or none has. So try what the first has: a cast that fails takes long.
+    # Usually all times of a column have a zone, or no time has one. The first time decides which cast to try first,
+    # because a failing cast takes long.
     with suppress(pa.ArrowInvalid):
         return text.cast(type_) if _has_zone(first).as_py() else text.cast(zoneless).cast(type_)
     has_zone = _has_zone(text)
@@ -121,5 +124,6 @@ def _instants(text: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _has_zone(text: pa.Array | pa.Scalar) -> pa.Array | pa.Scalar:
-    """Return whether times end in a zone. For this pattern Arrow's matcher takes linear time, and `re` quadratic."""
+    """Return whether times end in a zone. With this pattern, Arrow's matcher takes linear time, but `re` takes
+    quadratic time."""
     return pc.match_substring_regex(text, _ENDS_IN_ZONE)

@@ -33,11 +33,11 @@ class CsvSource(LineSource):
         self._check(self.schema)
 
     def parser(self, file: DataFile) -> CsvParser:
-        """Return a parser for the file. Raises SourceError unless the file has the schema's columns."""
+        """Return a parser for the file. Raises SourceError if the file lacks a column of the schema."""
         return CsvParser(self.schema, self._columns(file, self.schema), self._dialect)
 
     def header_bytes(self, lines: bytes) -> int:
-        """Return the length of the line with the column names, or of the byte order mark if there is no such line."""
+        """Return the length of the header line in bytes, or of the byte order mark if the file has no header."""
         return lines.find(b"\n") + 1 if self._header else super().header_bytes(lines)
 
     def _check(self, schema: pa.Schema) -> None:
@@ -50,10 +50,10 @@ class CsvSource(LineSource):
             except pa.ArrowNotImplementedError:
                 raise ConfigError(f"schema: column {field.name!r} cannot be read from CSV as {field.type}") from None
             except pa.ArrowInvalid:
-                pass  # CSV can have the type, and only the value "x" does not fit it
+                pass  # CSV can have the type; only the test value "x" does not fit
 
     def _infer(self, file: DataFile) -> pa.Schema:
-        """Guess the types from the file's first block. A column that has only nulls there is text."""
+        """Guess the types from the file's first block. A column with only nulls in this block becomes text."""
         names = self._columns(file, None)
         lines = self.first_block(file)
         with reading(file.path):
@@ -61,7 +61,7 @@ class CsvSource(LineSource):
         return pa.schema([(field.name, _or_text(field.type)) for field in guessed])
 
     def _columns(self, file: DataFile, schema: pa.Schema | None) -> Sequence[str]:
-        """Return the names of the file's columns in order. Raises SourceError if one of the schema's is missing."""
+        """Return the names of the file's columns, in order. Raises SourceError if a column of the schema is missing."""
         if not self._header and schema is not None:
             return list(schema.names)
         with open_text(file, 0) as read:

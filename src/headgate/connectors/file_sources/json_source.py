@@ -1,4 +1,4 @@
-"""A source of files with a JSON object on each line."""
+"""A source of files with one JSON object on each line."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ from headgate.connectors.file_sources.line_source import MOST_COLUMNS, LineSourc
 from headgate.connectors.file_sources.paths import Paths
 from headgate.errors import ConfigError, SourceError
 
-#: A line that does not begin with an object. Arrow's parser misreads such lines, and crashes on some.
+#: Matches a line that does not begin with an object. Arrow's parser misreads such lines, and crashes on some of them.
 _NO_OBJECT = re.compile(rb"^[ \t\r]*[^{\s]", re.MULTILINE)
 _BLANK = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
 _ROW = re.compile(r"^JSON parse error: | in row \d+$")
 _COLUMN = re.compile(r"^Column\(/?(.*?)\)")
-#: The most levels of nesting from which types are guessed: Arrow recurses into them.
+#: The most levels of nesting in a file whose types are guessed, because Arrow recurses into each level.
 _DEEPEST = 100
 
 
 class JsonParser(LineParser):
-    """A parser that skips members which the schema lacks. Members that an object lacks are null."""
+    """A parser of one JSON object per line. It skips members that the schema lacks. A member that an object lacks is
+    null."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
-        # Arrow's JSON reader takes dates for numbers. So they are read as text, and cast.
+        # Arrow's JSON reader expects numbers for dates. The parser therefore reads dates as text, and casts the text.
         fields = [field.with_type(pa.string()) if pa.types.is_date(field.type) else field for field in schema]
         self._read_as = pa.schema([field.with_nullable(True) for field in fields])
 
@@ -64,7 +65,7 @@ class JsonLinesSource(LineSource):
         return JsonParser(self.schema)
 
     def _infer(self, file: DataFile) -> pa.Schema:
-        """Guess the types from the file's first block. A member that has only nulls there is text."""
+        """Guess the types from the file's first block. A member with only nulls in this block becomes text."""
         lines = self.first_block(file)
         try:
             _check_text(lines)
@@ -84,7 +85,7 @@ def _read(lines: bytes, options: json.ParseOptions) -> pa.Table:
 
 
 def _check_text(lines: bytes) -> None:
-    """Raise ArrowInvalid for lines that Arrow's parser must not get: no object, or not UTF-8."""
+    """Raise ArrowInvalid for lines that Arrow's parser must not get: lines that are not an object, or not UTF-8."""
     if _NO_OBJECT.search(lines):
         raise pa.ArrowInvalid("a line must hold one JSON object")
     try:
@@ -94,16 +95,16 @@ def _check_text(lines: bytes) -> None:
 
 
 def _check_depth(lines: bytes) -> None:
-    """Raise ArrowInvalid for values that are nested too deep."""
+    """Raise ArrowInvalid for values that are nested too deeply."""
     characters = np.frombuffer(lines, np.uint8)
     opens, closes = (np.isin(characters, [ord(bracket) for bracket in kind]).view(np.int8) for kind in ("[{", "]}"))
     depth = int(np.cumsum(opens - closes, dtype=np.int32).max())
     if depth > _DEEPEST:
-        raise pa.ArrowInvalid(f"{depth} levels of nesting, and {_DEEPEST} are allowed")
+        raise pa.ArrowInvalid(f"{depth} levels of nesting; at most {_DEEPEST} are allowed")
 
 
 def _check_schema(schema: pa.Schema) -> None:
-    """Raise ConfigError for a schema that no file of JSON can have."""
+    """Raise ConfigError for a schema that no JSON file can have."""
     if not len(schema) or len(set(schema.names)) < len(schema):
         raise ConfigError(f"schema={schema.names} must have columns, and no name twice")
     for field in schema:
@@ -115,18 +116,18 @@ def _check_schema(schema: pa.Schema) -> None:
 
 
 def _fit(array: pa.Array, field: pa.Field) -> pa.Array:
-    """Convert a column to the schema's type. Raises ArrowInvalid for a null that the schema excludes."""
+    """Convert a column to the schema's type. Raises ArrowInvalid for a null in a column that must not have nulls."""
     try:
         array = array if array.type == field.type else array.cast(field.type)
     except pa.ArrowInvalid as error:
         raise pa.ArrowInvalid(f"column {field.name!r}: {error}") from None
     if array.null_count and not field.nullable:
-        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema says never")
+        raise pa.ArrowInvalid(f"column {field.name!r}: null, but the schema does not allow nulls")
     return array
 
 
 def _without_nulls(type_: pa.DataType) -> pa.DataType:
-    """Replace the type of nulls by text, also within lists and structs."""
+    """Return the type with text instead of the null type, also within lists and structs."""
     if pa.types.is_null(type_):
         return pa.string()
     if pa.types.is_list(type_):

@@ -1,4 +1,4 @@
-"""Parsing blocks of whole lines into batches, and finding the bad lines of a block that does not parse."""
+"""Parses blocks of whole lines into batches, and finds the bad lines of a block that does not parse."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from headgate.compat import concat_batches
 
-#: The most characters of a reason: Arrow repeats the whole value that does not fit.
+#: The most characters of the reason in an error, because Arrow repeats the whole value that does not fit.
 _LONGEST_REASON = 500
-#: After so many attempts to parse a part of a block, `parse_good` yields, so that the task can do something else.
+#: After this many attempts to parse a part of a block, `parse_good` yields, so that the task can do other work.
 _ATTEMPTS = 64
 
 
 class BadLine(Exception):
-    """A line that cannot be parsed: its position in its block (bytes), its text and what is wrong with it."""
+    """A line that cannot be parsed: its position in its block in bytes, its text, and the reason."""
 
     def __init__(self, position: int, line: bytes, reason: str) -> None:
         super().__init__(reason)
@@ -31,7 +31,7 @@ class LineParser(ABC):
     schema: pa.Schema
 
     def parse(self, lines: bytes) -> pa.RecordBatch:
-        """Return the rows of whole lines. Raises BadLine for the first line that does not parse."""
+        """Return the rows of a block of whole lines. Raises BadLine for the first line that does not parse."""
         try:
             return self._parse(lines)
         except pa.ArrowInvalid:
@@ -40,8 +40,8 @@ class LineParser(ABC):
     def parse_good(self, lines: bytes) -> Iterator[tuple[pa.RecordBatch, list[BadLine]]]:
         """Yield the rows of the good lines, and the bad lines, both in the order of the block.
 
-        Halves a part that does not parse until the bad line is alone. Each step takes a bounded time, however many
-        lines are bad.
+        The function halves a part that does not parse until it has found the bad line. Each step takes a bounded time,
+        even if many lines are bad.
         """
         good: list[pa.RecordBatch] = []
         bad: list[BadLine] = []
@@ -63,10 +63,10 @@ class LineParser(ABC):
 
     @abstractmethod
     def _parse(self, lines: bytes) -> pa.RecordBatch:
-        """Return the rows of whole lines. Raises pa.ArrowInvalid if a line does not parse."""
+        """Return the rows of a block of whole lines. Raises pa.ArrowInvalid if a line does not parse."""
 
     def _reason(self, error: pa.ArrowInvalid) -> str:
-        """Return what is wrong, in terms of the file."""
+        """Return the reason of an error in words that fit the file."""
         return str(error)
 
     def _first_bad(self, block: bytes) -> BadLine:
@@ -82,7 +82,7 @@ class LineParser(ABC):
         return BadLine(sum(map(len, lines[:good])), lines[good], str(self._why_not(lines[good])))
 
     def _why_not(self, lines: bytes) -> str | None:
-        """Return why lines do not parse; None if they do."""
+        """Return the reason why lines do not parse, or None if they parse."""
         try:
             self._parse(lines)
         except pa.ArrowInvalid as error:

@@ -1,6 +1,7 @@
-"""The base of the sources that read files of lines.
+"""The base class of the sources that read files of lines.
 
-A split is a byte range, which is read in blocks of whole lines. Bad lines fail the job or go to a side output.
+A split is a byte range. The source reads it in blocks of whole lines. A bad line fails the job or goes to a side
+output.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headgate.state import shapes
 BOM = b"\xef\xbb\xbf"
 #: The tag of the side output for bad lines.
 BAD = "bad"
-#: Its columns. `offset` is in bytes of the decompressed text; `line` counts from 1.
+#: The columns of this side output. `offset` is in bytes of the decompressed text; `line` counts from 1.
 BAD_LINES = pa.schema(
     [
         pa.field("file", pa.string(), nullable=False),
@@ -37,19 +38,19 @@ BAD_LINES = pa.schema(
         pa.field("error", pa.string(), nullable=False),
     ]
 )
-#: Files with more columns are refused: each column takes about 10 KiB for every block that is parsed.
+#: The most columns of a file, because each column needs about 10 KiB for every block that is parsed.
 MOST_COLUMNS = 16_384
 _COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
 #: The most characters of a bad line that an error shows.
 _LONGEST_SHOWN = 200
 #: The most rows of a batch.
 _MOST_ROWS = 65_536
-#: The end of a split that is a whole file.
+#: The `end` of a split that is a whole file.
 _NO_END = 1 << 62
 
-#: Takes bad lines, as rows of `BAD_LINES`.
+#: A function that takes bad lines, as rows of `BAD_LINES`.
 TakeBad = Callable[[pa.RecordBatch], None]
-#: The offset of a block, and how many rows and bad lines from there on were given.
+#: A place in a split: the offset of a block, and how many rows and bad lines from this offset on were emitted.
 Place: TypeAlias = tuple[int, int, int]
 
 
@@ -63,10 +64,10 @@ class ByteRange:
 
 
 class LineSource(Source):
-    """The base of the sources that read files of lines. A subclass returns the `parser`, and sets `schema`."""
+    """The base class of the sources that read files of lines. A subclass implements `parser`, and sets `schema`."""
 
     sides = MappingProxyType({BAD: BAD_LINES})
-    #: What the error about a bad line tells the user to do.
+    #: The advice to the user in the error about a bad line.
     remedy: str
 
     def __init__(self, paths: Paths, split_size: int | str) -> None:
@@ -79,11 +80,12 @@ class LineSource(Source):
         self._splits = [split for file in expand(self._paths) for split in _cut(file, self._split_size)]
 
     def prepared(self) -> Any:
-        """Return the files, and the size of their splits."""
+        """Return the files and the split size."""
         return {"files": known_by(split.file for split in self._splits), "split_size": self._split_size}
 
     def restore(self, prepared: Any) -> None:
-        """Cut the same files into the same splits. Raises SourceError for a file that is gone or has changed."""
+        """Cut the files of the checkpoint's job into the same splits. Raises SourceError for a file that is gone or has
+        changed."""
         self._split_size, known = prepared_files(prepared)
         files = expand_again(self._paths, known)
         self._splits = [split for file in files for split in _cut(file, self._split_size)]
@@ -94,32 +96,33 @@ class LineSource(Source):
         return shapes.row(shapes.count, shapes.count, shapes.count)
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless a reader of numbered splits can return `position`."""
+        """Raise ValueError if no reader of numbered splits can return `position`."""
         share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:
-        """List the files that a job started now would read."""
+        """List the files that a job would read if it started now."""
         return expand(self._paths)
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader of this subtask's splits. Bad lines go to the side output, if the job reads it."""
+        """Return a reader of this subtask's splits. Bad lines go to the side output if the job reads this side
+        output."""
         bad = context.sides.get(BAD)
         return SplitReader(self._splits, lambda split, place: self.batches(split, place, bad), context)
 
     def batches(
         self, split: ByteRange, place: Place | None, bad: TakeBad | None
     ) -> Iterator[tuple[pa.RecordBatch, Place]]:
-        """Yield the split's rows from a place on, each batch with the place after it.
+        """Yield the rows of a split from a place on. Each batch comes with the place after it.
 
-        A batch has the rows of about 1 MiB of text, at most 65,536. It is empty where all lines are bad. Bad lines go
-        to `bad`; without it, the first one raises SourceError.
+        A batch has the rows of about 1 MiB of text, at most 65,536 rows. A batch is empty if all its lines are bad. Bad
+        lines go to `bad`. Without `bad`, the first bad line raises SourceError.
         """
         parser = self.parser(split.file)
         numbers = LineNumbers(split.file)
         start, rows_given, bad_given = place or (None, 0, 0)
         rows, aside = _RowSkipper(rows_given), _RowSkipper(bad_given)
         for offset, lines in self.blocks(split, start):
-            if not lines:  # within a long line, or before the place
+            if not lines:  # the text is within a long line, or before the place
                 yield self._no_rows(), (offset, rows.given, aside.given)
                 continue
             rows.end_block()
@@ -140,7 +143,7 @@ class LineSource(Source):
     def _skip_long_line(
         self, file: DataFile, offset: int, beginning: LongLine, numbers: LineNumbers, bad: TakeBad | None
     ) -> Iterator[pa.RecordBatch]:
-        """Pass a long line to `bad`, and yield empty batches. Raises SourceError without `bad`."""
+        """Pass a line that is too long to `bad`, and yield empty batches. Raises SourceError without `bad`."""
         line = BadLine(0, beginning, f"it is longer than {LONGEST_LINE} bytes")
         if bad is None:
             raise self._refused(file, offset, line)
@@ -156,7 +159,7 @@ class LineSource(Source):
     def _sorted(
         self, parser: LineParser, file: DataFile, *, offset: int, lines: bytes, numbers: LineNumbers, bad: TakeBad
     ) -> Iterator[pa.RecordBatch]:
-        """Yield a block's good rows, and pass its bad lines to `bad`."""
+        """Yield the good rows of a block, and pass its bad lines to `bad`."""
         for batch, bad_lines in parser.parse_good(lines):
             if bad_lines:
                 for _ in numbers.count_before(offset):
@@ -172,10 +175,11 @@ class LineSource(Source):
         return self.batches(ByteRange(file, 0, _NO_END), place, bad)
 
     def blocks(self, split: ByteRange, start: int | None = None) -> Iterator[tuple[int, bytes]]:
-        """Yield the split's lines in blocks, each with its offset, without what stands before the first row of a file.
+        """Yield the lines of a split in blocks, each with its offset. The text before the first row of a file is left
+        out.
 
-        With `start`, begins with the block that was at that offset. Empty blocks let the task do something else while
-        the text before `start` is decompressed, or a long line is skipped.
+        With `start`, the first block is the block at this offset. Empty blocks let the task do other work while the
+        source decompresses the text before `start`, or skips a long line.
         """
         at = split.start if start is None else start
         with open_text(split.file, at) as read:
@@ -190,14 +194,15 @@ class LineSource(Source):
 
     @abstractmethod
     def parser(self, file: DataFile) -> LineParser:
-        """Return the parser of this file's lines. Raises SourceError."""
+        """Return the parser of this file's lines. Raises SourceError for an unsuitable file."""
 
     def header_bytes(self, lines: bytes) -> int:
-        """Return how many bytes of a file's first lines come before its rows: those of a byte order mark."""
+        """Return how many bytes of a file's first lines come before its rows. By default this is the byte order
+        mark."""
         return len(BOM) * lines.startswith(BOM)
 
     def first_block(self, file: DataFile) -> bytes:
-        """Return the file's first lines, to guess types from. Raises SourceError if there are none."""
+        """Return the first lines of the file, for guessing the types. Raises SourceError if the file has no lines."""
         for offset, lines in self.blocks(ByteRange(file, 0, BLOCK_BYTES)):
             if isinstance(lines, LongLine):
                 raise SourceError(f"{file.path}: the line at byte {offset} is longer than {LONGEST_LINE} bytes")
@@ -205,7 +210,7 @@ class LineSource(Source):
         raise SourceError(f"{file.path}: has no rows to guess the types from; give schema=")
 
     def first_file(self) -> DataFile:
-        """Return the first file that is not empty. Raises SourceError if there is none."""
+        """Return the first file that is not empty. Raises SourceError if all files are empty."""
         file = next((file for file in expand(self._paths) if file.size), None)
         if file is None:
             raise SourceError(f"{', '.join(self._paths)}: all files are empty, so the types are unknown; give schema=")
@@ -226,24 +231,24 @@ class LineSource(Source):
 
 
 class LineNumbers:
-    """The line numbers of a file that is read from some block on.
+    """A counter of line numbers in a file. Reading may have begun at a later block of the file.
 
-    It counts the lines before the first block only when the caller needs a line's number.
+    It counts the lines before this first block only if the caller needs the number of a line.
     """
 
     def __init__(self, file: DataFile) -> None:
         self._file = file
         self._first: int | None = None
         self._before_first: int | None = None
-        #: Line breaks from the first block on, up to `_at`.
+        #: The number of line breaks from the first block to `_at`.
         self._passed = 0
         #: A position in the current block.
         self._at = 0
 
     def count_before(self, offset: int) -> Iterator[None]:
-        """Count the lines before the first block. Call it, and exhaust it, before `of`; a step reads up to 1 MiB.
+        """Count the lines before the first block. Exhaust this generator before `advance_to`. A step reads up to 1 MiB.
 
-        `offset` is that of the current block.
+        `offset` is the offset of the current block.
         """
         if self._before_first is None:
             count = 0
@@ -262,17 +267,17 @@ class LineNumbers:
         return self._before_first + self._passed + 1
 
     def skip_block(self, offset: int, lines: bytes) -> None:
-        """Leave the current block, which is at `offset`."""
+        """Count the rest of the current block, which begins at `offset`, and leave this block."""
         self._first = offset if self._first is None else self._first
         self._passed += lines.count(b"\n", self._at)
         self._at = 0
 
 
 class _RowSkipper:
-    """A counter of the rows (or bad lines) that were emitted since the beginning of a block: `given`.
+    """A counter of the rows, or the bad lines, that were emitted since the beginning of a block. `given` is the count.
 
-    A reader that resumes skips the first `given` rows, because they were emitted before. They may span several blocks:
-    where a block ends depends on where reading began.
+    A reader that resumes skips the first `given` rows, because they were emitted before the restart. These rows may
+    span several blocks: the end of a block depends on the place where reading began.
     """
 
     def __init__(self, given: int) -> None:
@@ -280,20 +285,20 @@ class _RowSkipper:
         self._seen = 0
 
     def take_rest(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the next rows of the block, without those that were given before."""
+        """Return the next rows of the block, without the rows that were emitted before the restart."""
         rest = batch.slice(max(self.given - self._seen, 0))
         self._seen += batch.num_rows
         self.given = max(self.given, self._seen)
         return rest
 
     def end_block(self) -> None:
-        """Start to count from the beginning of the next block."""
+        """Start to count again, from the beginning of the next block."""
         self.given -= self._seen
         self._seen = 0
 
 
 def _rest_to(bad: TakeBad, given: _RowSkipper) -> TakeBad:
-    """Return a function that passes to `bad` only lines that were not given before."""
+    """Return a function that passes bad lines to `bad`, without the lines that were emitted before the restart."""
 
     def take(batch: pa.RecordBatch) -> None:
         rest = given.take_rest(batch)
@@ -304,7 +309,8 @@ def _rest_to(bad: TakeBad, given: _RowSkipper) -> TakeBad:
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Slice a batch by `_MOST_ROWS`. Yields at least once, so that the task can do something else."""
+    """Cut a batch into slices of at most `_MOST_ROWS` rows. Yields at least once, so that the task can do other
+    work."""
     for start in range(0, max(1, batch.num_rows), _MOST_ROWS):
         yield batch.slice(start, _MOST_ROWS)
 
@@ -324,21 +330,22 @@ def _aside(file: DataFile, offset: int, bad: list[BadLine], numbers: list[int]) 
 
 
 def _line_breaks(file: DataFile, end: int) -> Iterator[int]:
-    """Count the line breaks in the first `end` bytes of a file's text, block by block."""
+    """Yield the number of line breaks in each block of the first `end` bytes of a file's text."""
     with open_text(file, 0) as read:
         for chunk in _chunks(read, end):
             yield chunk.count(b"\n")
 
 
 def _chunks(read: Callable[[int], bytes], size: int) -> Iterator[bytes]:
-    """Read the next `size` bytes, up to 1 MiB at a time."""
+    """Yield the next `size` bytes, up to 1 MiB at a time."""
     while size and (chunk := read(min(size, BLOCK_BYTES))):
         yield chunk
         size -= len(chunk)
 
 
 def _cut(file: DataFile, split_size: int) -> list[ByteRange]:
-    """Cut a file into byte ranges of `split_size`. A compressed file is one: it can only be read from its beginning."""
+    """Cut a file into byte ranges of `split_size`. A compressed file is one range: it can only be read from its
+    beginning."""
     if file.path.endswith(_COMPRESSED):
         return [ByteRange(file, 0, _NO_END)]
     if file.size > MOST_SPLITS * split_size:
@@ -351,9 +358,10 @@ def _cut(file: DataFile, split_size: int) -> list[ByteRange]:
 
 @contextmanager
 def open_text(file: DataFile, start: int) -> Iterator[Callable[[int], bytes]]:
-    """Open a file and give a `read(n)` of its text, from byte `start` to the size that the file had when it was found.
+    """Open a file, and yield a function `read(n)` that reads its text from byte `start` on.
 
-    The text of a compressed file is always read from its beginning.
+    `read` ends at the size that the file had when the source found it. For a compressed file, `read` always begins at
+    the beginning of the text.
     """
     with reading(file.path):
         if file.path.endswith(_COMPRESSED):
@@ -373,7 +381,7 @@ def open_text(file: DataFile, start: int) -> Iterator[Callable[[int], bytes]]:
                 data: bytes = stream.read(wanted)
                 if wanted and not data:
                     raise SourceError(
-                        f"{file.path}: became shorter while the job ran, {stream.tell()} bytes and no longer "
+                        f"{file.path}: became shorter while the job ran, to {stream.tell()} bytes from "
                         f"{file.size}; run the job again on files that do not change"
                     )
                 return data

@@ -1,6 +1,6 @@
-"""Cutting a byte range of a text file into blocks of whole lines.
+"""Cuts a byte range of a text file into blocks of whole lines.
 
-A line ends at every newline, also at one in quotes. So a file can be split at any byte.
+A line ends at every newline, even at a newline in quotes. A file can therefore be split at any byte.
 """
 
 from __future__ import annotations
@@ -9,31 +9,33 @@ from collections.abc import Callable, Iterator
 
 #: The most bytes of one read, and about the size of a block.
 BLOCK_BYTES = 1 << 20
-#: A line of more bytes is a bad line: such a file is hardly text, and memory must stay bounded. At least BLOCK_BYTES.
+#: A line of more bytes is a bad line, because memory must stay bounded. It must be at least BLOCK_BYTES.
 LONGEST_LINE = 64 << 20
-#: The bytes that are kept of such a line.
+#: How many bytes of a longer line are kept.
 _KEPT_OF_LONG = 1000
 
 
 class LongLine(bytes):
-    """The beginning of a line that is longer than LONGEST_LINE, in place of a block."""
+    """The beginning of a line that is longer than LONGEST_LINE. It takes the place of a block."""
 
 
 def line_blocks(
     read: Callable[[int], bytes], start: int, end: int, *, at_line: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield blocks of the whole lines that belong to a byte range, each with its byte offset.
+    """Yield the whole lines that belong to a byte range, in blocks. Each block comes with its byte offset.
 
-    The range begins after the first newline at or after `start` (at 0: with the first line). It ends with the first
-    newline at or after `end`. So each line of a file belongs to exactly one of adjoining ranges, wherever they meet.
-    With `at_line` the range begins at `start` itself, which must be the offset of an earlier block.
+    The first line begins after the first newline at or after `start`. If `start` is 0, it is the first line of the
+    file. The last line ends with the first newline at or after `end`. If several ranges cover a file, each line
+    therefore belongs to exactly one range. With `at_line`, the first line begins at `start` itself, which must be the
+    offset of an earlier block.
 
-    `read(n)` returns at most the next n bytes from `start` on, and none at the end of the file. Every line comes with a
-    newline, also the last line of a file without one. A line that is too long comes as a LongLine. The function skips
-    the rest of it, and yields an empty block at its offset for each read.
+    `read(n)` returns at most the next n bytes from `start` on, and no bytes at the end of the file. Every line ends
+    with a newline: if the last line of a file has none, the function adds it. A line that is too long comes as a
+    LongLine. The function then skips the rest of this line. For each read of the rest, it yields an empty block at the
+    offset of the line.
     """
     offset, rest = start, b""
-    held: list[bytes] = []  # what was read of the line at `offset`, whose end was not
+    held: list[bytes] = []  # the parts of the line at `offset` whose end is not read yet
     length = 0
     skipping, long_line = start > 0 and not at_line, -1
     while chunk := rest or read(BLOCK_BYTES):
@@ -66,5 +68,6 @@ def line_blocks(
 
 
 def first_line(read: Callable[[int], bytes]) -> bytes:
-    """Return the first line with its newline; empty if there is none, a LongLine if it is too long."""
+    """Return the first line with its newline. Return no bytes for an empty file, and a LongLine for a line that is too
+    long."""
     return next((block for _, block in line_blocks(read, 0, 0)), b"")

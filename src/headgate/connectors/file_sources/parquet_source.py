@@ -1,4 +1,4 @@
-"""A source of Parquet files. A split is a number of whole row groups."""
+"""A source of Parquet files. A split is one or more whole row groups of a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.state import shapes
 
 @dataclass(frozen=True, slots=True)
 class RowGroups:
-    """A split: consecutive row groups of a file, by number."""
+    """A split: consecutive row groups of a file, given by their numbers."""
 
     file: DataFile
     numbers: tuple[int, ...]
@@ -41,7 +41,7 @@ class ParquetSource(Source):
         if columns is not None:
             check_texts(columns=columns)
             if not len(columns) or len(set(columns)) < len(columns):
-                raise ConfigError(f"columns={columns!r} must be a list of column names, none twice")
+                raise ConfigError(f"columns={columns!r} must be a list of column names without repetition")
         self._paths = absolute_all(paths)
         self._columns = None if columns is None else list(columns)
         self._batch_rows = int(batch_rows)
@@ -55,11 +55,12 @@ class ParquetSource(Source):
         self._splits = [split for file in expand(self._paths) for split in self._cut(file)]
 
     def prepared(self) -> Any:
-        """Return the files, and the size of their splits."""
+        """Return the files and the split size."""
         return {"files": known_by(split.file for split in self._splits), "split_size": self._split_size}
 
     def restore(self, prepared: Any) -> None:
-        """Cut the same files into the same splits. Raises SourceError for a file that is gone or has changed."""
+        """Cut the files of the checkpoint's job into the same splits. Raises SourceError for a file that is gone or has
+        changed."""
         self._split_size, known = prepared_files(prepared)
         files = expand_again(self._paths, known)
         self._splits = [split for file in files for split in self._cut(file)]
@@ -70,11 +71,11 @@ class ParquetSource(Source):
         return shapes.count
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless a reader of numbered splits can return `position`."""
+        """Raise ValueError if no reader of numbered splits can return `position`."""
         share_shape(self.place)(position, "the position")
 
     def files(self) -> list[DataFile]:
-        """List the files that a job started now would read."""
+        """List the files that a job would read if it started now."""
         return expand(self._paths)
 
     def reader(self, context: ReaderContext) -> SourceReader:
@@ -83,7 +84,7 @@ class ParquetSource(Source):
         return SplitReader(self._splits, read, context)
 
     def read_file(self, file: DataFile, place: int | None, bad: object) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """Yield the rows of one file from a place on. `bad` stays unused: Parquet has no bad lines."""
+        """Yield the rows of one file from a place on. `bad` is not used, because Parquet has no bad lines."""
         whole = RowGroups(file, tuple(range(len(self._row_group_sizes(file)))))
         return read_row_groups(whole, place, self.schema, self._batch_rows)
 
@@ -91,17 +92,18 @@ class ParquetSource(Source):
         return pack_row_groups(file, self._row_group_sizes(file), self._split_size)
 
     def _row_group_sizes(self, file: DataFile) -> list[int]:
-        """Return each row group's size in bytes. Raises SourceError unless the file has the source's columns."""
+        """Return the size of each row group in bytes. Raises SourceError if the file does not have the source's
+        columns."""
         schema, sizes = self._footer(file)
         if not schema.equals(self.schema):
             raise SourceError(
-                f"{file.path}: its columns ({shown(schema)}) are not those of {self._model.path} "
+                f"{file.path}: its columns ({shown(schema)}) differ from the columns of {self._model.path} "
                 f"({shown(self.schema)}); all files must agree, at least in the columns named by columns="
             )
         return sizes
 
     def _footer(self, file: DataFile) -> tuple[pa.Schema, list[int]]:
-        """Return the schema of the columns that are read, and each row group's size."""
+        """Return the schema of the columns that the source reads, and the size of each row group in bytes."""
         schema, sizes = read_footer(file)
         if self._columns is None:
             return schema, sizes
@@ -112,7 +114,7 @@ class ParquetSource(Source):
 
 
 def read_footer(file: DataFile) -> tuple[pa.Schema, list[int]]:
-    """Return a file's schema, and each row group's size (bytes, uncompressed)."""
+    """Return the schema of a file, and the size of each row group in bytes, uncompressed."""
     with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
         parquet = pq.ParquetFile(stream)
         schema, footer = parquet.schema_arrow.remove_metadata(), parquet.metadata
@@ -122,7 +124,7 @@ def read_footer(file: DataFile) -> tuple[pa.Schema, list[int]]:
 
 
 def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> list[RowGroups]:
-    """Make splits of consecutive row groups, each of up to `split_size` bytes, or of one larger row group."""
+    """Return splits of consecutive row groups. A split has up to `split_size` bytes, or one larger row group."""
     splits: list[RowGroups] = []
     packed: list[int] = []
     packed_size = 0
@@ -137,15 +139,16 @@ def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> li
 
 def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema,
                     batch_rows: int) -> Iterator[tuple[pa.RecordBatch, int]]:  # fmt: skip
-    """Yield a split's rows from a place on, at most `batch_rows` at a time, each batch with the place after it.
+    """Yield the rows of a split from a place on, at most `batch_rows` at a time. Each batch comes with the place after
+    it.
 
-    A place is a number of rows of the split. The batches have the columns of `schema`.
+    A place is the number of rows of the split that were read. The batches have the columns of `schema`.
     """
     file, names = split.file, schema.names
     given, at = place or 0, 0
     with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
-        # Without pre_buffer one column chunk at a time is in memory, not a whole row group. Spark writes timestamps as
-        # INT96. Arrow reads those as nanoseconds by default, where years after 2262 overflow.
+        # Without pre_buffer, memory holds one column chunk at a time instead of a whole row group. Spark writes
+        # timestamps as INT96. By default Arrow reads INT96 as nanoseconds, which overflow after the year 2262.
         parquet = pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="us")
         numbers = deque(split.numbers)
         while numbers and at + parquet.metadata.row_group(numbers[0]).num_rows <= given:

@@ -1,4 +1,4 @@
-"""List the files of paths, globs and folders, on this machine or on a filesystem that `pyarrow.fs` knows by URI."""
+"""Lists the files of paths, globs and folders, on this machine or on a filesystem that `pyarrow.fs` knows by URI."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from headgate.connectors.data_file import DataFile
 from headgate.errors import ConfigError, SourceError
 from headgate.filesystems import absolute, brief, listing, locate
 
-#: What a file source takes: a path, glob, folder or URI, or a list of them.
+#: The argument of a file source: a path, glob, folder or URI, or a list of these.
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _GLOB = re.compile(r"[*?\[]")
-#: The end of an error about a file that a job cannot resume without.
+#: The reason why a job cannot resume without a file, for errors.
 _WAS_READ = "the job of the checkpoint read it"
 
 
 def absolute_all(paths: Paths) -> tuple[str, ...]:
-    """Return the absolute path of one path, or of each in a list.
+    """Return the absolute path of one path, or of each path in a list.
 
-    Raises ConfigError for an empty list, and for a value that is no path.
+    Raises ConfigError for an empty list, and for a value that is not a path.
     """
     if isinstance(paths, (str, bytes, os.PathLike)) or not isinstance(paths, Iterable):
         return (absolute(paths),)
@@ -38,9 +38,10 @@ def absolute_all(paths: Paths) -> tuple[str, ...]:
 
 
 def expand(paths: Sequence[str]) -> list[DataFile]:
-    """List the files of absolute paths, globs (`* ? [..] **`) and folders: each once, in the order of their paths.
+    """List the files of absolute paths, globs (`* ? [..] **`) and folders. Each file comes once, in the order of the
+    paths.
 
-    Globs and folders leave out names that begin with `_` or `.`, since a writer may not have finished these files.
+    Globs and folders leave out names that begin with `_` or `.`, because a writer may not have finished these files.
     Raises SourceError for a path without a file, and for a folder with subfolders.
     """
     by_path: dict[str, DataFile] = {}
@@ -52,15 +53,16 @@ def expand(paths: Sequence[str]) -> list[DataFile]:
 
 
 def known_by(files: Iterable[DataFile]) -> dict[str, list[int | None]]:
-    """Return what `expand_again` needs to recognize these files, as JSON values: size and time by path."""
+    """Return the size and the time of each file, by path, as JSON values. `expand_again` recognizes the files by
+    them."""
     return {file.path: [file.size, file.modified] for file in files}
 
 
 def expand_again(paths: Sequence[str], known: Mapping[str, Sequence[int | None]]) -> list[DataFile]:
-    """List the files that an earlier `expand` returned, in its order, and none that were added since.
+    """List the files that an earlier `expand` returned, in the same order, without files that were added later.
 
-    `known` is what `known_by` returned for them. Raises SourceError for a file that is gone, has another size or was
-    written since then.
+    `known` is the result of `known_by` for these files. Raises SourceError for a file that is gone, has another size,
+    or was written after the call of `expand`.
     """
     present = {file.path: file for file in expand(paths)}
     for path, (size, modified) in known.items():
@@ -85,7 +87,7 @@ def _time(nanoseconds: int) -> str:
 
 
 def look(path: str) -> list[DataFile]:
-    """List the files that an absolute path, glob or folder has now, in the order of their paths; there may be none.
+    """List the files that an absolute path, glob or folder has now, in the order of their paths. The list may be empty.
 
     Raises SourceError for a folder that does not exist or has subfolders.
     """
@@ -97,7 +99,7 @@ def look(path: str) -> list[DataFile]:
 
 
 def folder_above(inside: str) -> str:
-    """Return the folder that is above all files of a path or glob, with a slash at its end.
+    """Return the folder that contains all files of a path or glob, with a slash at its end.
 
     `inside` is the path or glob within its filesystem.
     """
@@ -105,7 +107,7 @@ def folder_above(inside: str) -> str:
 
 
 def _expand_one(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
-    """List the files of one path. Raises SourceError if there are none."""
+    """List the files of one path. Raises SourceError if there are no files."""
     files = _list(filesystem, inside, path)
     if not files and filesystem.get_file_info(inside).type == fs.FileType.Directory:
         raise SourceError(
@@ -113,7 +115,9 @@ def _expand_one(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataF
             "wait for them with files(..., watch=True, schema=...)"
         )
     if not files:
-        raise SourceError(f"{path}: no such file; check the path (relative paths are the driver's, from {os.getcwd()})")
+        raise SourceError(
+            f"{path}: no such file; check the path (relative paths start at the driver's folder, {os.getcwd()})"
+        )
     return files
 
 
@@ -135,10 +139,10 @@ def _list(filesystem: fs.FileSystem, inside: str, path: str) -> list[DataFile]:
 
 
 def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str], followed: set[str]) -> Iterator[fs.FileInfo]:
-    """Find what lies below `folder` and matches the remaining parts of the pattern.
+    """Yield the files and folders below `folder` that match the remaining parts of the pattern.
 
-    `followed` has the targets of the links to folders that `**` has followed. Links can form a circle, so the search
-    enters each target through one link only.
+    `followed` has the targets of the links to folders that `**` has followed. Links can form a circle. The search
+    therefore enters each target through one link only.
     """
     literal = 0
     while literal < len(parts) and not _GLOB.search(parts[literal]):
@@ -162,9 +166,10 @@ def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str], follo
 
 
 def _was_followed(filesystem: fs.FileSystem, folder: str, followed: set[str]) -> bool:
-    """Return whether the search must not enter a link: its target was entered before, or is a folder above it.
+    """Return whether the search must not enter a link, because it has entered the target before, or the target contains
+    the link.
 
-    Adds the target of a link that may be entered to `followed`.
+    If the search may enter the link, the function adds the link's target to `followed`.
     """
     if not isinstance(filesystem, fs.LocalFileSystem) or not os.path.islink(folder):
         return False
@@ -181,7 +186,7 @@ def _visible(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
 
 @contextmanager
 def reading(path: str) -> Iterator[None]:
-    """Turn the errors of filesystems and decoders into a SourceError, which names the file."""
+    """Turn errors of filesystems and decoders into a SourceError, which names the file."""
     try:
         yield
     except FileNotFoundError:

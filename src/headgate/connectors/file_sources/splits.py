@@ -1,4 +1,4 @@
-"""The reader of all file sources: it reads its share of the splits one after the other."""
+"""`SplitReader`: the reader of all file sources. It reads its share of the splits one after the other."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from headgate.quantities import size
 from headgate.state import shapes
 
 S = TypeVar("S")
-#: The most splits of one file: each takes memory on the driver and in every task.
+#: The most splits of one file, because each split needs memory on the driver and in every task.
 MOST_SPLITS = 1 << 22
 _FILE = shapes.row(shapes.count, shapes.optional(shapes.time))
 _PREPARED = shapes.fields({"files": shapes.mapping(_FILE), "split_size": shapes.whole(1, (1 << 63) - 1)})
 
 
 def check_split_size(value: int | str) -> int:
-    """Return the bytes of a number, or of a text such as "64 mb". Raises ConfigError."""
+    """Return a split size in bytes, from a number or from a text such as "64 mb". Raises ConfigError for any other
+    value."""
     try:
         size_in_bytes = size(value)
     except ConfigError as error:
@@ -32,9 +33,9 @@ def check_split_size(value: int | str) -> int:
 
 
 def prepared_files(prepared: Any) -> tuple[int, dict[str, Any]]:
-    """Take apart what a file source stored in a checkpoint: the split size, and what `known_by` returned.
+    """Return the split size and the files (as `known_by` returned them) that a file source stored in a checkpoint.
 
-    Raises SourceError for anything else.
+    Raises SourceError if `prepared` is anything else.
     """
     try:
         _PREPARED(prepared, "what the source stored in the checkpoint")
@@ -44,10 +45,10 @@ def prepared_files(prepared: Any) -> tuple[int, dict[str, Any]]:
 
 
 class SplitReader(SourceReader, Generic[S]):
-    """A reader of every `parallelism`-th of `splits`, beginning with the subtask's own number.
+    """A reader of the subtask's share of `splits`: split i for subtask i mod parallelism.
 
-    `open_split` yields the batches of a split from a place on (None: its start), each with the place after it. It is a
-    generator, so closing it closes its file.
+    `open_split` yields the batches of a split from a place on. The place None is the start of the split. Each batch
+    comes with the place after it. `open_split` is a generator: closing the generator closes the file.
     """
 
     def __init__(self, splits: Sequence[S], open_split: Callable[[S, Any], Iterator[tuple[pa.RecordBatch, Any]]],
@@ -59,7 +60,7 @@ class SplitReader(SourceReader, Generic[S]):
         self.finished = self._share.number >= len(splits)
 
     def read(self) -> pa.RecordBatch | None:
-        """Return the next batch, which may be empty; None once all splits are read. Waits only for the file."""
+        """Return the next batch, which may be empty, or None if all splits are read. Waits only for the file."""
         share = self._share
         while not self.finished:
             if self._batches is None:
@@ -73,7 +74,7 @@ class SplitReader(SourceReader, Generic[S]):
         return None
 
     def position(self) -> Any:
-        """Return the current split, and the place in it."""
+        """Return the current split, and the place in this split."""
         return self._share.position()
 
     def split_name(self) -> str:

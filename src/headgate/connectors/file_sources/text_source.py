@@ -10,12 +10,12 @@ from headgate.connectors.file_sources.line_parser import LineParser
 from headgate.connectors.file_sources.line_source import LineSource
 from headgate.connectors.file_sources.paths import Paths
 
-#: The schema of Spark's text source.
+#: The schema of the source, which is the same as in Spark's text source.
 TEXT = pa.schema([pa.field("value", pa.string(), nullable=False)])
 
 
 class TextParser(LineParser):
-    """A parser that makes a row of each line, also of a blank one, without its end (\\n or \\r\\n)."""
+    """A parser that makes one row of each line, without the line's end (\\n or \\r\\n). A blank line is a row too."""
 
     schema = TEXT
 

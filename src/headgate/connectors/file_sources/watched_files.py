@@ -1,4 +1,4 @@
-"""A source without end: it reads the files that come into a folder."""
+"""`WatchedFiles`: a source without end. It reads the files that come into a folder."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from headgate.state import shapes
 class WatchedFiles(Source):
     """A source of the files that come into a folder; see `hg.sources.files`.
 
-    Each subtask lists the folder itself, all at the same times. A file's name alone decides which subtask reads it. So
-    it does not matter which subtask finds the file first. A subtask without a file of its own holds back no watermark.
+    Each subtask lists the folder itself. All subtasks do so at the same times. Only the name of a file decides which
+    subtask reads the file, so the subtask that finds it first has no influence. A subtask without a file of its own
+    holds back no watermark.
     """
 
     bounded = False
@@ -47,31 +48,33 @@ class WatchedFiles(Source):
         look(self._path)
 
     def prepared(self) -> Any:
-        """Return the path: positions name the files below it."""
+        """Return the path, because positions name files relative to it."""
         return {"path": self._path}
 
     def restore(self, prepared: Any) -> None:
-        """Raise SourceError if the job of the checkpoint watched another path: all files here would be new ones."""
+        """Raise SourceError if the job of the checkpoint watched another path. All files of this path would count as
+        new."""
         self.prepare()
         if prepared["path"] != self._path:
             raise SourceError(
-                f"{self._path}: the job watched {prepared['path']}, and knows the files that it has read by their "
-                "names there; give the same path, written in the same way (where a folder was moved, put a link in its "
+                f"{self._path}: the job of the checkpoint watched {prepared['path']}, and knows files by their "
+                "names there; give the same path, written in the same way (if the folder was moved, put a link in its "
                 "old place), or start without the checkpoint"
             )
 
     def files(self) -> Sequence[DataFile]:
-        """List the files that are there now."""
+        """List the files that the path has now."""
         return look(self._path)
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError unless `position` lists files that are read, and files with the place in each."""
+        """Raise ValueError if `position` is not as `position` of a reader returns it: read files, and other files with
+        places."""
         started = shapes.row(shapes.path_below, shapes.count, self._source.place)
         fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(started)}
         shapes.fields(fields)(position, "the position")
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader of the files whose names fall to this subtask."""
+        """Return a reader of the files that this subtask reads by their names."""
         return _WatchReader(self._path, self._source, self._interval, context)
 
 
@@ -84,11 +87,11 @@ class _WatchReader(SourceReader):
         self._interval = interval
         self._context = context
         self._filesystem, inside = locate(path)
-        #: The folder that the names of files are relative to, with a slash at its end.
+        #: The folder to which the names of files are relative, with a slash at its end.
         self._root = folder_above(inside)
-        #: The names of the files that are read.
+        #: The names of the files that are read to their end.
         self._read: list[str] = []
-        #: The other files, the current one first: name, size when found, and the place up to which the file is read.
+        #: The other files, the current file first: name, size when found, and the place up to which the file is read.
         self._waiting: deque[tuple[str, int, Any]] = deque()
         for position in context.positions or ():
             self._read += filter(self._is_mine, position["read"])
@@ -100,20 +103,21 @@ class _WatchReader(SourceReader):
         self._name = ""
 
     def _check_waiting_files(self) -> None:
-        """Raise SourceError if a file that the checkpoint has as half read is not among those of the path.
+        """Raise SourceError if the path no longer has a file that is partly read in the checkpoint.
 
-        A forged checkpoint could otherwise name any file.
+        Without this check, a forged checkpoint could name any file.
         """
         present = {file.path.removeprefix(self._root) for file in look(self._path)} if self._waiting else set()
         for name, _, _ in self._waiting:
             if name not in present:
                 raise SourceError(
-                    f"{self._root}{name}: is no file of {self._path} any more, and the job of the checkpoint has read "
+                    f"{self._root}{name}: is no longer a file of {self._path}, and the job of the checkpoint has read "
                     "a part of it; put it back"
                 )
 
     def read(self) -> pa.RecordBatch | None:
-        """Return the next batch, which may be empty; None when all files are read and it is not time to look again."""
+        """Return the next batch, which may be empty. Return None if all files are read and it is not time to list the
+        folder."""
         while self._waiting or self._look_for_more():
             name, size, place = self._waiting[0]
             if self._batches is None:
@@ -130,20 +134,22 @@ class _WatchReader(SourceReader):
         return None
 
     def position(self) -> Any:
-        """Return the files that are read, and the places in those that are partly read. `read` finds others again."""
+        """Return the files that are read, and the partly read files with their places. `read` finds all other files
+        again."""
         return {"read": list(self._read), "begun": [file for file in self._waiting if file[2] is not None]}
 
     def next_read(self) -> float | None:
         return self._look_at
 
     def split_name(self) -> str:
-        """Return the current file's number among those that this reader has read, and its name."""
+        """Return the name of the current file, and its number among the files of this reader."""
         return f"{super().split_name()} ({self._name})" if self._name else "no file"
 
     def _look_for_more(self) -> bool:
-        """List the folder, if it is time to; returns whether there is a file to read."""
+        """List the folder if it is time to do so. Returns whether there is a file to read."""
         now = self._context.clock()
-        if self._look_at - self._interval <= now < self._look_at:  # before that the clock was set back: look at once
+        # If `now` is even earlier, the clock was set back: then list the folder at once.
+        if self._look_at - self._interval <= now < self._look_at:
             return False
         started_at = self._context.started_at
         self._look_at = started_at + ((now - started_at) // self._interval + 1) * self._interval

@@ -1,1 +1,1 @@
-"""Aggregates: the functions that users call, the accumulators that hold their state, and the running aggregate."""
+"""Aggregates: the functions that users call, the accumulators that hold the state, and the running aggregate."""

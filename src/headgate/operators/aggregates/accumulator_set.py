@@ -1,4 +1,5 @@
-"""`AccumulatorSet`: the state of all aggregates of an operator, which share one numbering of slots."""
+"""`AccumulatorSet`: the state of all aggregates of an operator. A slot (a number) stands for the same key in all of
+them."""
 
 from __future__ import annotations
 
@@ -32,8 +33,10 @@ _NO_SLOTS = np.zeros(0, np.int64)
 
 
 def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
-    """Return the empty state of an aggregate over columns of this schema, which `Aggregate.output_field` has
-    checked."""
+    """Return the empty state of an aggregate over columns of this schema.
+
+    `Aggregate.output_field` has already checked the aggregate against the schema.
+    """
     kind, name = aggregate.kind, aggregate.column
     if kind == "count" or name is None:
         return CountAccumulator()
@@ -57,7 +60,8 @@ def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
 
 
 class AccumulatorSet:
-    """The accumulators of named aggregates. They find columns by position, since a stream's schema does not change."""
+    """The accumulators of named aggregates. They find columns by position, because a stream's schema does not
+    change."""
 
     def __init__(self, aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> None:
         self._names = [f"{name}={aggregate}" for name, aggregate in aggregates]
@@ -68,24 +72,31 @@ class AccumulatorSet:
         return sum(part.nbytes for _, part in self._parts)
 
     def update(self, size: int, slots: Int64s, batch: pa.RecordBatch, times: Int64s | None) -> None:
-        """Add a batch. `slots` and `times` are each row's slot and event time. `size` slots exist now; each new one is
-        in `slots`."""
+        """Add a batch. `slots` has the slot of each row, and `times` has the event time of each row.
+
+        `size` is the number of slots that exist now. `slots` contains every slot that is new since the last call.
+        """
         for index, part in self._parts:
             part.update(size, slots, None if index < 0 else batch.column(index), times)
 
     def absorb(self, size: int, slots: Int64s, other: AccumulatorSet, others: Int64s) -> None:
-        """Add the state of another set of the same aggregates: its slots `others`, all different, go into `slots`.
-        `size` slots exist now; each new one is in `slots`."""
+        """Add the state of another set of the same aggregates to this set.
+
+        The slots `others` of the other set, all different, are added to the slots `slots` of this set. For `size` see
+        `update`.
+        """
         for (_, part), (_, other_part) in zip(self._parts, other._parts, strict=True):
             part.absorb(size, slots, other_part, others)
 
     def results(self, slots: Int64s) -> list[pa.Array]:
-        """Return the results of these slots, a column for each aggregate. Raises DataError when a result does not fit
-        its type."""
+        """Return the results of these slots, one column for each aggregate.
+
+        Raises DataError if a result does not fit its type.
+        """
         return [part.result(slots) for _, part in self._parts]
 
     def keep(self, slots: Int64s) -> None:
-        """Forget all slots but these, which become 0, 1, 2 ..."""
+        """Forget all other slots. The given slots become 0, 1, 2 ..."""
         for _, part in self._parts:
             part.keep(slots)
 
@@ -96,8 +107,10 @@ class AccumulatorSet:
         return reader
 
     def columns(self, slots: Int64s) -> dict[str, pa.Array]:
-        """Return the whole state of these slots for a snapshot, a row for each. The columns' names begin with the
-        aggregate."""
+        """Return the whole state of these slots for a snapshot, one row for each slot.
+
+        The name of each column begins with the name of its aggregate.
+        """
         columns: dict[str, pa.Array] = {}
         for name, (_, part) in zip(self._names, self._parts, strict=True):
             for number, column in enumerate(part.columns(slots)):
@@ -105,9 +118,9 @@ class AccumulatorSet:
         return columns
 
     def with_exact_sums(self, table: pa.Table) -> pa.Table:
-        """Return a snapshot's table with sums of decimals in today's form.
+        """Return the table of a snapshot with sums of decimals in the present form.
 
-        Earlier versions kept these sums as float64. Raises CheckpointError for one that does not fit its type.
+        Earlier versions stored these sums as float64. Raises CheckpointError for a sum that does not fit its type.
         """
         for name, (_, part) in zip(self._names, self._parts, strict=True):
             at = table.schema.get_field_index(f"{name}[0]")
@@ -122,7 +135,7 @@ class AccumulatorSet:
         return table
 
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
-        """Restore columns that `columns` returned into new slots, all different. For `size` see `update`."""
+        """Restore columns that `columns` returned. `slots` are new slots, all different. For `size` see `update`."""
         begin = 0
         for _, part in self._parts:
             end = begin + len(part.columns(_NO_SLOTS))

@@ -1,7 +1,7 @@
-"""Accumulators of aggregates that are numbers: arrays indexed by slot, which change for a whole batch at a time.
+"""Accumulators of aggregates whose state is numbers: arrays indexed by slot. One call updates them for a whole batch.
 
-They use `ufunc.at`, which is exact for integers. Since NumPy 1.25 it is as fast as `bincount` with few slots (11 us
-for 8192 rows), and not much slower with a million slots.
+They use `ufunc.at`, which is exact for integers. With few slots, since NumPy 1.25, it is as fast as `bincount` (11 us
+for 8192 rows). With a million slots it is not much slower.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _INT64_END = 1 << 63
 
 
 class Accumulator(ABC):
-    """The state of one aggregate for all slots. Slots are dense numbers; their owner says which are still needed."""
+    """The state of one aggregate for all slots. A slot is a number from 0 on that stands for one key."""
 
     @abstractmethod
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
-        """Add rows, each with a slot, a value and an event time. `size` slots exist now; each new one is in `slots`."""
+        """Add rows, each with a slot, a value and an event time. `size` slots exist now; `slots` has all new ones."""
 
     @abstractmethod
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
@@ -37,19 +37,19 @@ class Accumulator(ABC):
 
     @abstractmethod
     def result(self, slots: Int64s) -> pa.Array:
-        """Return the results of these slots. Raises DataError when one does not fit its type."""
+        """Return the results of these slots. Raises DataError if a result does not fit its type."""
 
     @abstractmethod
     def keep(self, slots: Int64s) -> None:
-        """Forget all slots but these, all different, which become 0, 1, 2 ..."""
+        """Forget all other slots. The given slots, all different, become 0, 1, 2 ..."""
 
     @abstractmethod
     def columns(self, slots: Int64s) -> list[pa.Array]:
-        """Return a copy of the whole state of these slots for a snapshot, a row for each."""
+        """Return a copy of the whole state of these slots for a snapshot, one row for each slot."""
 
     @abstractmethod
     def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
-        """Restore columns that `columns` returned into new slots, all different. For `size` see `update`."""
+        """Restore columns that `columns` returned. `slots` are new slots, all different. For `size` see `update`."""
 
     def frozen(self) -> Self:
         """Return a copy for a snapshot. Only its `columns` may be used."""
@@ -61,7 +61,7 @@ class Accumulator(ABC):
 
 
 class CountAccumulator(Accumulator):
-    """The accumulator of `count`: of rows, or of non-null values of a column."""
+    """The accumulator of `count`. It counts rows, or the non-null values of a column."""
 
     def __init__(self) -> None:
         self._counts = Growable(np.int64)
@@ -94,9 +94,9 @@ class CountAccumulator(Accumulator):
 
 
 class ValueAccumulator(Accumulator):
-    """The base of accumulators of non-null values of a fixed-width column; their result without a value is null.
+    """The base class of accumulators over the non-null values of a fixed-width column. The result of no values is null.
 
-    Until the first null comes, every slot has had a value. Only then the accumulator records which slots have.
+    Before the first null, every slot has had a value. After it, the accumulator records which slots have had a value.
     """
 
     def __init__(self) -> None:
@@ -131,7 +131,7 @@ class ValueAccumulator(Accumulator):
             self._absorb(slots, other, others)
 
     def _grow(self, size: int, nulls: bool) -> None:
-        """Grow to `size` slots. With `nulls`, record from now on which slots have had a value."""
+        """Grow to `size` slots. If `nulls` is true, record from now on which slots have had a value."""
         if nulls and self._seen is None:
             self._seen = Growable(np.bool_)
             self._seen.append(np.ones(self._size, np.bool_))
@@ -167,7 +167,7 @@ class ValueAccumulator(Accumulator):
         self._keep(slots)
 
     def _values(self, column: pa.Array) -> npt.NDArray[Any]:
-        """Return the values in a form that NumPy can add or compare; at nulls they are arbitrary."""
+        """Return the values in a form that NumPy can add or compare. A null becomes an arbitrary value."""
         return raw_values(column)
 
     @abstractmethod
@@ -175,22 +175,22 @@ class ValueAccumulator(Accumulator):
 
     @abstractmethod
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
-        """Add non-null values, at least one."""
+        """Add one or more non-null values."""
 
     @abstractmethod
     def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
-        """Add another accumulator's slots `others`, at least one; all of them have had a value."""
+        """Add one or more slots `others` of another accumulator. All these slots have had a value."""
 
     @abstractmethod
     def _result(self, slots: Int64s, nulls: Bools | None) -> pa.Array: ...
 
     @abstractmethod
     def _columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
-        """Return the columns for `columns`; the first one is null for a slot without a value."""
+        """Return the columns for `columns`. The first column is null for a slot that has had no value."""
 
     @abstractmethod
     def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
-        """Restore slots, at least one, from what `_columns` returned; all of them have had a value."""
+        """Restore one or more slots from columns that `_columns` returned. All these slots have had a value."""
 
     @abstractmethod
     def _keep(self, slots: Int64s) -> None: ...
@@ -199,8 +199,8 @@ class ValueAccumulator(Accumulator):
 class IntegerSums:
     """Exact sums of 64-bit integers, one for each slot.
 
-    A sum is one int64 while a bound on all sums proves that none can overflow. After that it is high x 2^32 + low, in
-    two words. Intermediate sums may therefore exceed 64 bits.
+    A sum is one int64 as long as an upper bound on all sums proves that no sum can overflow. Later a sum is two words:
+    high x 2^32 + low. Intermediate sums may therefore exceed 64 bits.
     """
 
     def __init__(self) -> None:
@@ -218,7 +218,7 @@ class IntegerSums:
             self._high.resize(size)
 
     def add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
-        """Add values of any integer type, at least one."""
+        """Add one or more values of any integer type."""
         if values.dtype.itemsize < 8:
             values = values.astype(np.int64)
         if self._high is None and self._raise_bound(values):
@@ -228,14 +228,14 @@ class IntegerSums:
         self.add_words(slots, high.astype(np.int64), low.astype(np.int64))
 
     def absorb(self, slots: Int64s, other: IntegerSums, others: Int64s) -> None:
-        """Add another object's sums of its slots `others`, at least one, to `slots`."""
+        """Add the sums in one or more slots `others` of another object to the slots `slots`."""
         if other._high is None:
             self.add(slots, other._low.values.take(others))
         else:
             self.add_words(slots, *other.sums(others))
 
     def add_words(self, slots: Int64s, high: Int64s, low: Int64s) -> None:
-        """Add high x 2^32 + low, where low is from 0 to 2^32 - 1. From now on a sum is two words."""
+        """Add high x 2^32 + low, where low is from 0 to 2^32 - 1. From this call on, a sum is two words."""
         if self._high is None:
             self._high = Growable(np.int64)
             self._high.append(self._low.values >> _HALF)
@@ -243,13 +243,13 @@ class IntegerSums:
         np.add.at(self._high.values, slots, high)
         np.add.at(self._low.values, slots, low)
         self._uncarried += len(slots)
-        if self._uncarried >= 1 << 30:  # carry well before 2^31 values of 32 bits fill the 63 bits of low
+        if self._uncarried >= 1 << 30:  # long before 2^31 values of 32 bits fill the 63 bits of low
             self._uncarried = 0
             self._high.values[:] += self._low.values >> _HALF
             self._low.values[:] &= _LOW
 
     def sums(self, slots: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the high and the low words of the sums; low is from 0 to 2^32 - 1."""
+        """Return the high and the low words of the sums. A low word is from 0 to 2^32 - 1."""
         low = self._low.values.take(slots)
         high = low >> _HALF
         if self._high is not None:
@@ -265,14 +265,14 @@ class IntegerSums:
             self._high.replace(self._high.values.take(slots))
 
     def columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
-        """Return the sums for a snapshot: modulo 2^64 as int64, and the rest in units of 2^64 (0 within int64)."""
+        """Return the sums for a snapshot: modulo 2^64 as int64, and the rest in units of 2^64 (0 if it fits)."""
         high, low = self.sums(slots)
         total = (high << _HALF) | low
         beyond = (high >> _HALF) - (total >> 63)
         return [as_arrow(total, nulls=nulls), as_arrow(beyond.astype(np.int32))]
 
     def load(self, slots: Int64s, total: Int64s, beyond: npt.NDArray[np.int32]) -> None:
-        """Restore sums that `columns` returned into slots without a sum, at least one."""
+        """Restore sums that `columns` returned into one or more slots that have no sum yet."""
         largest = _largest(total)
         if self._high is None and largest < _INT64_END and not beyond.any():
             self._low.values[slots] = total
@@ -465,7 +465,7 @@ class ExtremeAccumulator(ValueAccumulator):
         self._better: np.ufunc = np.maximum if greatest else np.minimum
         if dtype.kind == "f":
             worst: float = -np.inf if greatest else np.nan
-            self._better = np.maximum if greatest else np.fmin  # maximum lets NaN win, fmin lets it lose
+            self._better = np.maximum if greatest else np.fmin  # maximum prefers NaN, fmin avoids NaN
         else:
             worst = int(np.iinfo(dtype).min if greatest else np.iinfo(dtype).max)
         self._best: Growable[Any] = Growable(dtype, worst)
@@ -478,7 +478,7 @@ class ExtremeAccumulator(ValueAccumulator):
         self._best.resize(size)
 
     def _add(self, slots: Int64s, values: npt.NDArray[Any]) -> None:
-        with np.errstate(invalid="ignore"):  # NaN is a value like any other here
+        with np.errstate(invalid="ignore"):  # NaN is an ordinary value here
             self._better.at(self._best.values, slots, values)
 
     def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:

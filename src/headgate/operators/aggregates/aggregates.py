@@ -24,7 +24,8 @@ class Aggregate(OtherNames):
     column: str | None = None
 
     def output_field(self, name: str, schema: pa.Schema) -> pa.Field:
-        """Return the field of the result. Raises PlanError for a missing column, or one of an unsuitable type."""
+        """Return the field of the result. Raises PlanError for a missing column, or for a column of an unsuitable
+        type."""
         if self.column is None:
             if self.kind != "count":
                 raise PlanError(f"{name}={self.kind}() needs a column: {self.kind}('column')")
@@ -88,11 +89,11 @@ def count(column: str | None = None) -> Aggregate:
 
 
 def sum(column: str) -> Aggregate:
-    """Sum the non-null values. The result is null if there are none.
+    """Sum the non-null values. The result is null if there are no such values.
 
-    The sum of integers is an exact int64, and that of floats a float64. The sum of decimals (p, s) is an exact decimal
-    (p + 10, s), as in Spark SQL. It has at most 38 digits, and for decimal256 at most 76. The job fails if the sum of
-    integers or decimals does not fit; a larger sum on the way does no harm.
+    The sum of integers is an exact int64. The sum of floats is a float64. The sum of decimals (p, s) is an exact
+    decimal (p + 10, s), as in Spark SQL. It has at most 38 digits, and for decimal256 at most 76. The job fails if a
+    sum of integers or decimals does not fit its type. An intermediate sum may be larger.
 
     ```python
     stream.key_by("shop").aggregate(total=hg.sum("price"))
@@ -102,7 +103,7 @@ def sum(column: str) -> Aggregate:
 
 
 def min(column: str) -> Aggregate:
-    """Find the least non-null value. The result is null if there are none. NaN is greater than any number.
+    """Find the least non-null value. The result is null if there are no such values. NaN is greater than any number.
 
     ```python
     stream.key_by("shop").aggregate(cheapest=hg.min("price"))
@@ -112,7 +113,7 @@ def min(column: str) -> Aggregate:
 
 
 def max(column: str) -> Aggregate:
-    """Find the greatest non-null value. The result is null if there are none. NaN is greater than any number.
+    """Find the greatest non-null value. The result is null if there are no such values. NaN is greater than any number.
 
     ```python
     stream.key_by("shop").aggregate(dearest=hg.max("price"))
@@ -122,10 +123,11 @@ def max(column: str) -> Aggregate:
 
 
 def mean(column: str) -> Aggregate:
-    """Compute the mean of the non-null values. The result is null if there are none.
+    """Compute the mean of the non-null values. The result is null if there are no such values.
 
-    It is a float64. The mean of decimals (p, s) is a decimal (p + 4, s + 4), as in Spark SQL: computed exactly, and
-    rounded half up. It has at most 38 digits, and for decimal256 at most 76. The job fails if it does not fit.
+    The mean of integers or floats is a float64. The mean of decimals (p, s) is a decimal (p + 4, s + 4), as in Spark
+    SQL. It is computed exactly, and rounded half up. It has at most 38 digits, and for decimal256 at most 76. The job
+    fails if the mean does not fit its type.
 
     ```python
     stream.key_by("shop").aggregate(usual=hg.mean("price"))
@@ -135,7 +137,7 @@ def mean(column: str) -> Aggregate:
 
 
 def first(column: str) -> Aggregate:
-    """Take the value of the row with the least event time, null or not. If there are several such rows, any is taken.
+    """Take the value of the row with the least event time, even if it is null. Of several such rows, any row counts.
 
     ```python
     stream.key_by("shop").aggregate(opening=hg.first("price"))
@@ -145,7 +147,7 @@ def first(column: str) -> Aggregate:
 
 
 def last(column: str) -> Aggregate:
-    """Take the value of the row with the greatest event time, null or not. If there are several, any is taken.
+    """Take the value of the row with the greatest event time, even if it is null. Of several such rows, any row counts.
 
     ```python
     stream.key_by("shop").aggregate(closing=hg.last("price"))
@@ -165,7 +167,7 @@ def count_distinct(column: str) -> Aggregate:
 
 
 def collect_list(column: str) -> Aggregate:
-    """Collect all non-null values into a list, in no particular order. The list is empty if there are none.
+    """Collect all non-null values into a list, in no particular order. The list is empty if there are no such values.
 
     ```python
     stream.key_by("shop").aggregate(customers=hg.collect_list("customer"))
@@ -175,29 +177,31 @@ def collect_list(column: str) -> Aggregate:
 
 
 def aggregate_fields(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> list[pa.Field]:
-    """Return the result fields of named aggregates. Raises PlanError if there are none, or one is no Aggregate."""
+    """Return the result fields of named aggregates. Raises PlanError for no aggregates, or for an object of another
+    class."""
     if not aggregates:
         raise PlanError("aggregate() needs at least one aggregate, for example rows=hg.count()")
     for name, aggregate in aggregates:
         if not isinstance(aggregate, Aggregate):
-            raise PlanError(f"{name}={aggregate!r} is no aggregate; use hg.count(), hg.sum('column') and the like")
+            raise PlanError(f"{name}={aggregate!r} is not an aggregate; use hg.count(), hg.sum('column') and the like")
     return [aggregate.output_field(name, schema) for name, aggregate in aggregates]
 
 
 def decimal_sums(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> tuple[str, ...]:
-    """Return the names of sums and means of decimals. Earlier versions returned these as float64."""
+    """Return the names of the aggregates that are sums or means of decimals. Earlier versions returned these as
+    float64."""
     fields = zip(aggregates, aggregate_fields(aggregates, schema), strict=True)
     return tuple(name for (name, spec), field in fields if spec.kind in _SUMS and pa.types.is_decimal(field.type))
 
 
 def key_fields(keys: tuple[str, ...], schema: pa.Schema) -> list[pa.Field]:
-    """Return the fields of the key columns in the result. A dictionary column gets its values' type.
+    """Return the fields of the key columns in the result. A dictionary column gets the type of its values.
 
-    Raises PlanError for a missing column, or one that cannot be a key.
+    Raises PlanError for a missing column, or for a column that cannot be a key.
     """
     for key in keys:
         if schema.get_field_index(key) < 0:
-            raise PlanError(f"key column {key!r} is not there once; there are: {', '.join(schema.names)}")
+            raise PlanError(f"there must be one key column {key!r}; the columns are: {', '.join(schema.names)}")
         try:
             check_keyable(schema.field(key).type)
         except PlanError as error:

@@ -1,7 +1,7 @@
-"""Accumulators of `sum` and `mean` of decimals: exact, as integers of several 64-bit words.
+"""Accumulators of `sum` and `mean` of decimals. They are exact: a sum is an integer of several 64-bit words.
 
 A mean is rounded half up, as in Spark SQL. A result that does not fit its type is an error, as for sums of integers.
-Spark, with ANSI mode off, returns null for it.
+Spark with ANSI mode off returns null instead.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _NO_SLOTS: Final = np.zeros(0, np.int64)
 class DecimalSums:
     """Exact sums of decimals of one type, one for each slot, as integers in units of the last digit.
 
-    A value is several 64-bit words, the highest one signed. Each word has its own sum. While all values fit into one
-    signed word, there is only the lowest word's sum: small decimals cost as little as integers.
+    A value is several 64-bit words; only the highest word is signed. Each word has its own sum. As long as all values
+    fit into one signed word, only the sum of the lowest word exists. Small decimals therefore cost as little as
+    integers.
     """
 
     def __init__(self, words: int) -> None:
@@ -52,7 +53,7 @@ class DecimalSums:
             word.resize(size)
 
     def add(self, slots: Int64s, values: npt.NDArray[np.int64]) -> None:
-        """Add values, at least one. A value is a row of words, the lowest first."""
+        """Add one or more values. A value is a row of words, the lowest word first."""
         low = values[:, 0]
         if all((values[:, place] == low >> 63).all() for place in range(1, values.shape[1])):
             self._words[0].add(slots, low)
@@ -63,7 +64,7 @@ class DecimalSums:
             word.add(slots, column if place == self._count - 1 else column.view(np.uint64))
 
     def absorb(self, slots: Int64s, other: DecimalSums, others: Int64s) -> None:
-        """Add another object's sums of its slots `others`, at least one, to `slots`."""
+        """Add the sums in one or more slots `others` of another object to the slots `slots`."""
         if len(other._words) > 1:
             self._widen()
         for word, other_word in zip(self._words, other._words, strict=False):
@@ -76,12 +77,14 @@ class DecimalSums:
 
     @property
     def are_small(self) -> bool:
-        """Whether all sums are one word's, and so below 2^95, which has 29 digits."""
+        """Whether only the sum of the lowest word exists. All sums are then below 2^95, which has 29 digits."""
         return len(self._words) == 1
 
     def sums(self, slots: Int64s) -> list[Int64s]:
-        """Return the sums as arrays of words, the lowest first. There is one word more than in the type; the last word
-        is signed."""
+        """Return the sums as arrays of words, the lowest word first.
+
+        There is one word more than in the type. The last word is signed.
+        """
         if self.are_small:
             high, low = self._words[0].sums(slots)
             return [low | (high << _HALF), high >> _HALF, *[high >> 63] * (self._count - 1)]
@@ -107,7 +110,7 @@ class DecimalSums:
             word.keep(slots)
 
     def load(self, slots: Int64s, words: Sequence[Int64s]) -> None:
-        """Restore sums that `sums` returned into slots without a sum, at least one."""
+        """Restore sums that `sums` returned into one or more slots that have no sum yet."""
         if all((word == words[0] >> 63).all() for word in words[1:]):
             self._words[0].load(slots, words[0], np.zeros(len(slots), np.int32))
             return
@@ -120,7 +123,7 @@ class DecimalSums:
 class DecimalSumAccumulator(ValueAccumulator):
     """The accumulator of `sum` of decimals."""
 
-    #: How many columns earlier versions wrote into snapshots, with the sum as a float64.
+    #: The number of columns in snapshots of earlier versions, which stored the sum as a float64.
     FLOAT_COLUMNS = 1
 
     def __init__(self, column: str, kind: pa.DataType) -> None:
@@ -129,7 +132,7 @@ class DecimalSumAccumulator(ValueAccumulator):
         self._input = kind
         self._kind = sum_type(kind)
         self._sums = DecimalSums(self._kind.bit_width // _WORD_BITS)
-        #: Sums of earlier versions are restored only below this, in units of the last digit.
+        #: A sum of an earlier version is restored only if it is below this limit, in units of the last digit.
         self._limit = 10**self._kind.precision
 
     @property
@@ -175,7 +178,7 @@ class DecimalSumAccumulator(ValueAccumulator):
         return [as_arrow(lowest, nulls), *map(as_arrow, others)]
 
     def columns_of_floats(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """Return columns in today's form from those of earlier versions, with the sums rounded half up.
+        """Convert columns of earlier versions to the present form. The sums are rounded half up.
 
         Raises CheckpointError for a sum that does not fit its type.
         """
@@ -195,7 +198,7 @@ class DecimalSumAccumulator(ValueAccumulator):
             if magnitude < self._limit:
                 return magnitude if numerator >= 0 else -magnitude
         raise CheckpointError(
-            f"an earlier version kept the sum of column {self._column!r} as a float64. It is {value!r} here, which "
+            f"an earlier version stored the sum of column {self._column!r} as a float64. It is {value!r} here, which "
             f"does not fit into {sum_type(self._input)}; start without this checkpoint"
         )
 
@@ -213,7 +216,7 @@ class DecimalMeanAccumulator(DecimalSumAccumulator):
 
     def __init__(self, column: str, kind: pa.DataType) -> None:
         super().__init__(column, kind)
-        self._limit <<= _HALF - 1  # the sum itself need not fit into a type
+        self._limit <<= _HALF - 1  # no type limits the sum itself
         self._kind = mean_type(kind)
         self._counts = Growable(np.int64)
 
@@ -237,7 +240,7 @@ class DecimalMeanAccumulator(DecimalSumAccumulator):
         words, counts = self._sums.sums(slots), np.maximum(self._counts.values.take(slots), 1)
         factor = 10 ** (self._kind.scale - self._input.scale)
         means = np.zeros((len(slots), len(words) - 1), np.int64)
-        # Round half up, in 64 bits where 2 x total x factor + count surely fits. The other rows go one by one.
+        # Round half up: in 64 bits for rows where 2 x total x factor + count surely fits, in Python for all other rows.
         largest = (1 << 61) // factor
         small = _within(words, largest) & (counts < 1 << 61)
         total, count = words[0][small] * factor, counts[small]
@@ -248,7 +251,7 @@ class DecimalMeanAccumulator(DecimalSumAccumulator):
         return from_raw_values(means, nulls, self._kind)
 
     def _mean(self, total: int, count: int, factor: int, words: int) -> list[int]:
-        """Return the words of one mean, the lowest first. Raises DataError if it does not fit its type."""
+        """Return the words of one mean, the lowest word first. Raises DataError if the mean does not fit its type."""
         magnitude = (2 * abs(total) * factor + count) // (2 * count)
         if magnitude >= 10**self._kind.precision:
             raise self._overflow("mean", total, count)
@@ -273,12 +276,12 @@ class DecimalMeanAccumulator(DecimalSumAccumulator):
 
 
 def _within(words: Sequence[Int64s], limit: int) -> Bools:
-    """Return whether each integer is above -limit and below limit. All words but the last are unsigned."""
+    """Return for each integer whether it is above -limit and below limit. Only the last word is signed."""
     return _less(words, limit) & ~_less(words, 1 - limit)
 
 
 def _less(words: Sequence[Int64s], limit: int) -> Bools:
-    """Return whether each integer is below the limit. The highest word that differs decides."""
+    """Return for each integer whether it is below the limit. The highest word that differs decides."""
     less = np.zeros(len(words[0]), np.bool_)
     for word in words[:-1]:
         unsigned, limit_word = word.view(np.uint64), np.uint64(limit & ((1 << _WORD_BITS) - 1))
@@ -293,7 +296,7 @@ def _signed(words: list[int]) -> Int64s:
 
 
 def _integer(words: Sequence[Int64s], row: int) -> int:
-    """Return the integer of one row."""
+    """Return the words of one row as one integer."""
     value = int(words[-1][row])
     for word in reversed(words[:-1]):
         value = (value << _WORD_BITS) | (int(word[row]) & ((1 << _WORD_BITS) - 1))

@@ -1,4 +1,4 @@
-"""`RunningAggregate`: an operator that computes aggregates over all rows of a key so far."""
+"""`RunningAggregate`: an operator that computes aggregates over all rows of a key that have arrived so far."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.state.renumber import OneRowPerSlot
 from headgate.state.snapshot import LazyTables, Snapshot, in_pieces
 
 _MOST_ROWS = 65_536
-#: The results over no rows of those aggregates that are not null then.
+#: The results of aggregates over no rows. The result of any other aggregate is null.
 _OF_NO_ROWS: dict[Kind, Any] = {"count": 0, "count_distinct": 0, "collect_list": []}
 
 
@@ -41,7 +41,7 @@ def running_schema(
     for name, aggregate in aggregates:
         if _by_time(aggregate) and time_column is None:
             raise PlanError(
-                f"{name}={aggregate} goes by event time, which this stream does not have; "
+                f"{name}={aggregate} needs event time, which this stream does not have; "
                 "add watermark=hg.Watermark(column) to from_source"
             )
     return schema
@@ -52,13 +52,13 @@ def _by_time(aggregate: Aggregate) -> bool:
 
 
 class RunningAggregate(Operator):
-    """The operator of a running aggregation. For each batch it emits a row for each key that changed.
+    """The operator of a running aggregation. After each batch it emits one row for each key in the batch.
 
-    With `final` it emits one row for each key when the input ends. Without key columns all rows have one global key. If
-    the input ends without any row, the operator still emits a row for this key, as SQL does.
+    With `final`, it emits one row for each key only when the input ends. Without key columns, all rows have one global
+    key. If the input ends without any row, the operator still emits a row for the global key, as SQL does.
 
-    `time_offset` (microseconds) is added to the event-time column. Only `first` and `last` use this column; for them a
-    null event time raises DataError.
+    The operator adds `time_offset` (microseconds) to the event-time column. Only `first` and `last` use this column. A
+    null event time then raises DataError.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class RunningAggregate(Operator):
         return self._keys.nbytes + self._accumulators.nbytes + self._changed.nbytes
 
     def state_keys(self) -> int:
-        """Return the number of keys; `state_bytes() / state_keys()` is the size of a key in bytes."""
+        """Return the number of keys. `state_bytes() / state_keys()` is the size of one key in bytes."""
         return len(self._keys)
 
     def process(self, batch: pa.RecordBatch) -> None:
@@ -107,7 +107,8 @@ class RunningAggregate(Operator):
                 self._emit(np.arange(begin, min(begin + _MOST_ROWS, len(self._keys))))
 
     def _is_empty(self) -> bool:
-        """Return whether this subtask owns the global key, no row came for it, and no result for that was emitted."""
+        """Return whether this subtask owns the global key, has received no row, and has not yet emitted the result of
+        no rows."""
         if self._key_names or len(self._keys) or self._ended or not self._knows_its_past:
             return False
         groups = self.context.max_parallelism
@@ -119,14 +120,15 @@ class RunningAggregate(Operator):
         return key_groups(key_hash([]), self.context.max_parallelism)
 
     def _of_no_rows(self) -> pa.RecordBatch:
-        """Return the row over no rows, as in SQL: counts are 0, lists are empty, all else is null."""
+        """Return the result of no rows, as in SQL: counts are 0, lists are empty, and all other columns are null."""
         row = [_OF_NO_ROWS.get(aggregate.kind) for _, aggregate in self._aggregates]
         return pa.RecordBatch.from_arrays(
             [pa.array([value], field.type) for value, field in zip(row, self.schema, strict=True)], schema=self.schema
         )
 
     def snapshot(self) -> Snapshot:
-        """Return the state. After the input's end it has no keys with `final`: their rows must not be emitted again."""
+        """Return the state. With `final`, the state has no keys after the input's end: a restart must not emit their
+        rows again."""
         rows = 0 if self._final and self._ended else len(self._keys)
         keys, accumulators = self._keys.frozen(), self._accumulators.frozen()
 
@@ -141,13 +143,17 @@ class RunningAggregate(Operator):
         return Snapshot(LazyTables({"keys": partial(in_pieces, rows, some)}), {"of": of, "ended": self._ended})
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Note that the former owner of the global key, if it is among these, has emitted its result."""
+        """Note that the subtasks with these key groups had ended.
+
+        If one of them owned the global key, it has already emitted the result of this key.
+        """
         if any(int(group) in ended for group in self._global_group() for ended in groups):
             self._knows_its_past = False
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours = self.snapshot()
-        # Earlier versions did not say whether the input had ended; a final aggregate holds no keys then.
+        # Snapshots of earlier versions do not record whether the input had ended. At the end, a final aggregate has no
+        # keys.
         if any(snapshot.values.get("ended") is not False for snapshot in snapshots):
             self._knows_its_past = False
         for snapshot in (snapshot.with_tables(self._accumulators.with_exact_sums) for snapshot in snapshots):
@@ -174,6 +180,6 @@ class RunningAggregate(Operator):
         if column.null_count:
             raise DataError(
                 f"event-time column {self._time_column!r} is null in {column.null_count} of {len(column)} rows, and "
-                "first and last go by event time; filter them out"
+                "first and last need event times; filter these rows out"
             )
         return event_times(column, self._time_column, self._time_offset)

@@ -1,4 +1,5 @@
-"""Accumulators that hold values: of `first`, `last`, `min` and `max` of strings, `count_distinct`, `collect_list`."""
+"""Accumulators that hold values: those of `first`, `last`, `count_distinct`, `collect_list`, and `min` and `max` of
+strings."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ from headgate.state.pairs import PairTable
 from headgate.state.renumber import OneRowPerSlot, renumbering
 from headgate.state.values import ValueLog
 
-#: The log of values is compacted when it has this many values more than twice the number of slots.
+#: The list accumulator compacts its log when it has this many values more than twice the number of slots.
 _SLACK = 1 << 16
 
 
 class PickedValues:
-    """A value of any type for each slot; a slot without a value reads as null."""
+    """One value of any Arrow type for each slot. The value of a slot is null until `put` sets it."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._log = ValueLog(kind)
@@ -38,7 +39,7 @@ class PickedValues:
         self.positions.resize(size)
 
     def put(self, slots: Int64s, values: pa.Array) -> None:
-        """Replace the values of these slots, all different."""
+        """Replace the values of these slots. The slots are all different."""
         begin = self._log.append(values)
         self.positions.values[slots] = np.arange(begin, begin + len(slots))
         if len(self._log) > 2 * len(self.positions) + _SLACK:
@@ -51,7 +52,7 @@ class PickedValues:
         return frozen(self)
 
     def keep(self, slots: Int64s) -> None:
-        """Forget all slots but these, which become 0, 1, 2 ..."""
+        """Forget all other slots. The given slots become 0, 1, 2 ..."""
         values = self.take(slots)
         missing = self.positions.values.take(slots) < 0
         self._log.replace(values)
@@ -110,7 +111,7 @@ class TimedAccumulator(Accumulator):
 class OrderedAccumulator(Accumulator):
     """The accumulator of `min` and `max` of strings, binaries and wide decimals.
 
-    It compares the best value of each batch with the best one so far.
+    It compares the best value of each batch with the best value so far.
     """
 
     def __init__(self, kind: pa.DataType, greatest: bool) -> None:
@@ -150,12 +151,13 @@ class OrderedAccumulator(Accumulator):
 
     @staticmethod
     def _comparable(column: pa.Array) -> pa.Array:
-        """Return the column in a type whose groups Arrow can compare: plain binary for fixed-size binary."""
+        """Return the column in a type that Arrow's grouped `min` and `max` accept: fixed-size binary becomes binary."""
         return column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
 
 
 class DistinctAccumulator(Accumulator):
-    """The accumulator of `count_distinct`: a table of the pairs of slot and value, and how many pairs each slot has."""
+    """The accumulator of `count_distinct`: a table of all pairs of slot and value, and the number of pairs of each
+    slot."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self._values = KeyTable([kind])
@@ -215,9 +217,9 @@ class DistinctAccumulator(Accumulator):
 
 
 class ListAccumulator(Accumulator):
-    """The accumulator of `collect_list`: a log of all non-null values, and one of their slots.
+    """The accumulator of `collect_list`: a log of all non-null values, and a log of the slot of each value.
 
-    A read sorts the values by slot.
+    A result sorts the values by slot.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -257,7 +259,7 @@ class ListAccumulator(Accumulator):
         self.update(size, _list_owners(slots, columns[0]), columns[0].flatten(), None)
 
     def _lists(self, slots: Int64s) -> tuple[pa.Array, Int64s]:
-        """Return the values of these slots, slot by slot, and the offsets where each slot's values begin."""
+        """Return the values of these slots, slot by slot, and the offset at which the values of each slot begin."""
         if self._order is None:
             self._order = np.argsort(self._owners.values, kind="stable")
         positions, offsets = _of_owners(self._owners.values, self._order, slots)
@@ -272,14 +274,16 @@ class ListAccumulator(Accumulator):
 
 
 def _owners(slots: Int64s, others: Int64s, size: int) -> Int64s:
-    """Return, for each of another accumulator's `size` slots, the slot that absorbs it; -1 for none."""
+    """Return the slot that absorbs each of the `size` slots of another accumulator. -1 means that no slot absorbs
+    it."""
     owners = np.full(size, -1)
     owners[others] = slots
     return owners
 
 
 def _of_owners(owners: Int64s, order: Int64s, slots: Int64s) -> tuple[Int64s, Int64s]:
-    """Return the positions that these slots own, slot by slot, and the offsets where each slot's positions begin.
+    """Return the positions that these slots own, slot by slot, and the offset at which the positions of each slot
+    begin.
 
     `order` sorts the positions by owner.
     """

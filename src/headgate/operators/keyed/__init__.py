@@ -1,1 +1,2 @@
-"""Users' functions with state and timers for each key: the base class, its states, and the operator that runs it."""
+"""Users' functions with state and timers for each key: their base class, the kinds of state, and the operator that runs
+them."""

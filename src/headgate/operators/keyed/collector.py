@@ -1,4 +1,4 @@
-"""`Collector`: gathers the batches and rows that calls of a user's function return, and emits them in their order."""
+"""`Collector`: gathers the batches and rows that a user's function returns, and emits them in the same order."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from headgate.operators.operator import UserCode, function_name
 from headgate.operators.rows_checks import batch_of_rows, checked_batch
 from headgate.operators.side_output import SideOutput, side_schema
 
-#: How many rows a collector gathers, about, before it emits them.
+#: About how many rows a collector gathers before it emits them.
 _MOST_ROWS = 8192
 
 
 class Collector:
     """A collector of results for the main output (`schema`) and the side outputs (`sides`, by tag).
 
-    `emit` takes a tag, None for the main output, and a batch. Errors name `function`.
+    `emit` takes a tag and a batch. The tag is None for the main output. Errors name `function`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Collector:
                     self._take(part)
             else:
                 raise self._wrong(result)
-        if self._count >= _MOST_ROWS:  # outside UserCode: the receivers' errors are not the user's
+        if self._count >= _MOST_ROWS:  # outside UserCode: an error of a receiver is not an error of the user's function
             self.flush()
 
     def _take(self, part: object) -> None:
@@ -90,7 +90,7 @@ class Collector:
 
 
 class _OutputBuffer:
-    """The gathered rows of one output: batches, and after them single rows."""
+    """The gathered rows of one output: batches first, then single rows that are in no batch yet."""
 
     def __init__(self, function: Callable[..., Any], schema: pa.Schema) -> None:
         self._function = function
@@ -99,12 +99,12 @@ class _OutputBuffer:
         self.rows: list[object] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch after the rows gathered so far. Raises UserFunctionError if it has another schema."""
+        """Add a batch after the rows gathered so far. Raises UserFunctionError if the batch has another schema."""
         self._make_batch()
         self._batches.append(checked_batch(self._function, batch, self._schema))
 
     def take(self) -> pa.RecordBatch | None:
-        """Remove and return all gathered rows as one batch; None for none."""
+        """Remove all gathered rows and return them as one batch, or None if there are no rows."""
         self._make_batch()
         batches, self._batches = self._batches, []
         if len(batches) > 1:

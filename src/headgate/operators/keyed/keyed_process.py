@@ -28,26 +28,26 @@ from headgate.state.keys import KeyTable, check_key_groups
 from headgate.state.snapshot import LazyTables, Snapshot, in_pieces
 
 _EVENT, _PROCESSING = "event timers", "processing timers"
-#: With fewer keys than this, unused keys are not removed.
+#: The operator removes unused keys only if it has at least this many keys.
 _LEAST_KEYS = 8192
-#: The first key group, the end of the key groups, and the watermark.
+#: The shape of the progress in a snapshot: the first key group, the end of the key groups, and the watermark.
 _PROGRESS = shapes.row(shapes.count, shapes.count, shapes.time)
-#: The end of the year 9999, about, in microseconds of processing time: no honest checkpoint has a later time.
+#: About the end of the year 9999, in microseconds of processing time. A later time in a checkpoint is an error.
 _LATEST = 253_000_000_000_000_000
-#: For how many of the next timers keys are looked up at once.
+#: How many of the next timers the operator looks up keys for at once.
 _KEYS_AHEAD = 1024
 
 
 def check_process_function(function: object) -> KeyedProcessFunction:
-    """Return the function that a user passed to `process`, checked on the driver. Raises PlanError."""
+    """Check the function that a user passed to `process`, and return it. The driver calls this. Raises PlanError."""
     if isinstance(function, type) and issubclass(function, KeyedProcessFunction):
         raise PlanError(f"process: {function.__name__} is a class; make one: process({function.__name__}(), ...)")
     if not isinstance(function, KeyedProcessFunction):
-        raise PlanError(f"process: {function!r} is no hg.KeyedProcessFunction; for one without state use map_batches")
-    if _overrides(function, "process") == _overrides(function, "process_element"):
         raise PlanError(
-            f"process: {type(function).__name__} must override process or process_element, and not both of them"
+            f"process: {function!r} is not a hg.KeyedProcessFunction; for a function without state use map_batches"
         )
+    if _overrides(function, "process") == _overrides(function, "process_element"):
+        raise PlanError(f"process: {type(function).__name__} must override either process or process_element, not both")
     declared_states(function)
     return function
 
@@ -57,11 +57,12 @@ def _overrides(function: KeyedProcessFunction, method: str) -> bool:
 
 
 class KeyedProcess(Operator):
-    """The operator that calls a function for each key of a batch, or for each row, and for each timer.
+    """The operator that calls a user's function for each key of a batch, or for each row, and for each timer.
 
-    Event-time timers fire in the order of their times, before the operator passes on the watermark that reaches them.
-    Processing-time timers fire in order, too, in `on_processing_time`. `time_offset` (microseconds) is added to the
-    event-time column, which only the function uses. `clock` returns the processing time in seconds.
+    Event-time timers fire in the order of their times, before the operator emits the watermark that reaches them.
+    Processing-time timers fire in the order of their times, in `on_processing_time`. The operator adds `time_offset`
+    (microseconds) to the event-time column. Only the user's function reads the event times. `clock` returns the
+    processing time in seconds.
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class KeyedProcess(Operator):
         self._states: list[State[Any, Any]] = []
         for name, declared in declared_states(function).items():
             state = declared.bound(name, self._at)
-            object.__setattr__(function, name, state)  # it may be a frozen dataclass
+            object.__setattr__(function, name, state)  # the function may be a frozen dataclass
             self._states.append(state)
         self._event_timers, self._processing_timers = TimerQueue(), TimerQueue()
         main = function.process_element if self._by_row else function.process
@@ -123,7 +124,7 @@ class KeyedProcess(Operator):
         return self._keys.nbytes + values + self._event_timers.nbytes + self._processing_timers.nbytes
 
     def state_keys(self) -> int:
-        """Return the number of keys. Some of them may have no state and no timer any more."""
+        """Return the number of keys. Some of these keys may no longer have state or a timer."""
         return len(self._keys)
 
     # --- rows and timers
@@ -179,11 +180,11 @@ class KeyedProcess(Operator):
         self._processing_timers.clear()
 
     def _look_at_clock(self) -> None:
-        """Take the processing time from the clock. It never goes back, even if the clock does."""
+        """Set the processing time from the clock. The processing time never goes back, even if the clock does."""
         self._at.now = max(self._at.now, int(self._clock() * 1e6))
 
     def _settle(self) -> None:
-        """Leave the last key and batch, emit the gathered rows, and remove unused keys if there are many."""
+        """Forget the current key and batch, emit the gathered rows, and remove unused keys if there are many."""
         self._at.leave()
         self._key_cache.clear()
         self._user._forget_batch()
@@ -200,7 +201,8 @@ class KeyedProcess(Operator):
     # --- keys
 
     def _cache_keys(self, slots: Int64s, batch: pa.RecordBatch) -> None:
-        """Prepare the lookup of the batch's keys and event times, which happens only if the function asks for them."""
+        """Prepare the lookup of the batch's keys and event times. The lookup happens only if the function asks for a
+        key or a time."""
         times: list[Int64s] = []
 
         def of_batch() -> Int64s:
@@ -212,7 +214,7 @@ class KeyedProcess(Operator):
         self._next_slots = lambda: slots
 
     def _key(self, slot: int) -> tuple[Any, ...]:
-        """Return the key of a slot. A miss in the cache also looks up the keys that are likely to come next."""
+        """Return the key of a slot. If the cache lacks this key, also look up the keys that are likely to come next."""
         if slot not in self._key_cache:
             slots = np.unique(np.append(self._next_slots(), slot))
             keys = zip(self._key_names, self._keys.keys(slots), strict=True)
@@ -229,17 +231,17 @@ class KeyedProcess(Operator):
         if column.null_count:
             raise DataError(
                 f"event-time column {self._time_column!r} is null in {column.null_count} of {len(column)} rows, and "
-                "the function asks for timestamps; filter them out before"
+                "the function asks for timestamps; filter these rows out before"
             )
         return event_times(column, self._time_column, self._time_offset)
 
     @property
     def _holders(self) -> tuple[State[Any, Any] | TimerQueue, ...]:
-        """All parts that hold something by the slot of a key."""
+        """Return all states and timer queues, which hold their content by the slot of a key."""
         return *self._states, self._event_timers, self._processing_timers
 
     def _forget_keys(self) -> None:
-        """Remove the keys without state and timers, if they are at least half of all."""
+        """Remove the keys without state and timers, if at least half of all keys are such keys."""
         used = np.zeros(len(self._keys), np.bool_)
         for holder in self._holders:
             used[holder.slots] = True
@@ -292,9 +294,8 @@ class KeyedProcess(Operator):
             for name, table in snapshot.tables.items():
                 if name not in ours.tables:
                     raise CheckpointError(
-                        f"the checkpoint has a {name}, which this function does not declare: give a state that was "
-                        "renamed its name with name=, declare one that is not used any more, or start without the "
-                        "checkpoint"
+                        f"the checkpoint has a {name}, which this function does not declare: give a renamed state its "
+                        "old name with name=, declare a state that is no longer used, or start without the checkpoint"
                     )
                 check_key_groups(table, len(self._key_names), self.context.max_parallelism)
                 self._load(name, table)
@@ -320,7 +321,7 @@ class KeyedProcess(Operator):
 
 
 def _by_slot(batch: pa.RecordBatch, slots: Int64s) -> tuple[pa.RecordBatch, Int64s]:
-    """Return the rows and their slots, sorted by slot; rows of one slot keep their order."""
+    """Return the rows and their slots, both sorted by slot. Rows of one slot keep their order."""
     if len(slots) == 1 or not (slots[1:] < slots[:-1]).any():
         return batch, slots
     order = np.argsort(slots, kind="stable")

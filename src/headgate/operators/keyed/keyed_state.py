@@ -1,7 +1,7 @@
-"""Value, list and map state of a `KeyedProcessFunction`. A method reads or changes the state of the current key.
+"""Value, list and map state of a `KeyedProcessFunction`. Each method reads or changes the state of the current key.
 
-A state is declared as an attribute of the function. Each subtask binds its own copy. To add another kind of state,
-subclass `State` and implement its abstract methods. `KeyedProcess` finds states by that base class.
+The user declares a state as an attribute of the function. Each subtask makes a copy of its own. To add another kind of
+state, subclass `State` and implement its abstract methods. `KeyedProcess` finds every attribute that is a `State`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headgate.operators.keyed.state_base import WRITTEN, Duration, State
 from headgate.operators.keyed.state_values import StoredKeys, StoredValues
 from headgate.records.canonical import Int64s, as_arrow, flat_ranges
 
-#: About how many bytes Python takes for an entry of a dict, and of a list, besides the value.
+#: About how many bytes Python needs for an entry of a dict, and for an entry of a list, without the value.
 _PER_KEY: Final = 100
 _PER_ELEMENT: Final = 8
 
@@ -25,8 +25,8 @@ _PER_ELEMENT: Final = 8
 class ValueState(State[Any, int]):
     """A state of one value for each key, of an Arrow type.
 
-    It is declared as an attribute of a `KeyedProcessFunction`. Its name is the attribute's, unless `name` is given.
-    With `ttl`, a value is gone this long (processing time) after it was written.
+    Declare it as an attribute of a `KeyedProcessFunction`. The state's name is `name`; the default is the attribute's
+    name. With `ttl`, a value expires this long after it was written, in processing time.
 
     ```python
     class Count(hg.KeyedProcessFunction):
@@ -46,7 +46,7 @@ class ValueState(State[Any, int]):
         self._values = StoredValues(type, self._what)
 
     def value(self, default: Any = None) -> Any:
-        """Return this key's value, or `default` if it has none."""
+        """Return the current key's value, or `default` if the key has no value."""
         slot = self._at.slot
         stored = self._cells.get(slot)
         if stored is None or (self._ttl is not None and self._is_old(self._times[slot])):
@@ -54,7 +54,8 @@ class ValueState(State[Any, int]):
         return self._values.read(stored)
 
     def update(self, value: Any) -> None:
-        """Set this key's value; None removes it. Raises TypeError for a value that does not fit the type."""
+        """Set the current key's value. None removes the value. Raises TypeError for a value that does not fit the
+        type."""
         slot = self._for_writing()
         if value is None:
             self._remove(slot)
@@ -68,7 +69,7 @@ class ValueState(State[Any, int]):
             self._watch(slot, self._at.now)
 
     def clear(self) -> None:
-        """Remove this key's value."""
+        """Remove the current key's value."""
         self._remove(self._for_writing())
 
     def _remove(self, slot: int) -> None:
@@ -106,8 +107,8 @@ class ValueState(State[Any, int]):
 class ListState(State[list[Any], list[int]]):
     """A state of a list for each key; `type` is the Arrow type of its elements.
 
-    It is declared as an attribute of a `KeyedProcessFunction`. Its name is the attribute's, unless `name` is given.
-    With `ttl`, each element is gone this long (processing time) after it was written.
+    Declare it as an attribute of a `KeyedProcessFunction`. The state's name is `name`; the default is the attribute's
+    name. With `ttl`, each element expires this long after it was written, in processing time.
 
     ```python
     class Prices(hg.KeyedProcessFunction):
@@ -127,28 +128,29 @@ class ListState(State[list[Any], list[int]]):
         self._values = StoredValues(type, self._what)
 
     def get(self) -> list[Any]:
-        """Return this key's elements in the order in which they were added. The list is a copy."""
+        """Return a copy of the current key's list. Its elements are in the order in which the function added them."""
         slot = self._at.slot
         if self._ttl is not None and slot in self._times:
             self._prune(slot, self._at.now)
         return [self._values.read(stored) for stored in self._cells.get(slot, ())]
 
     def add(self, value: Any) -> None:
-        """Append a value. Raises TypeError if it does not fit the type."""
+        """Append a value to the current key's list. Raises TypeError if the value does not fit the type."""
         self._append(self._for_writing(), [self._values.check(value)])
 
     def add_all(self, values: Iterable[Any]) -> None:
-        """Append all values. Raises TypeError, and appends none, if one does not fit the type."""
+        """Append all values to the current key's list. If one value does not fit the type, append none and raise
+        TypeError."""
         self._append(self._for_writing(), [self._values.check(value) for value in values])
 
     def update(self, values: Iterable[Any]) -> None:
-        """Replace this key's list. Raises TypeError, and changes nothing, if a value does not fit the type."""
+        """Replace the current key's list. If a value does not fit the type, change nothing and raise TypeError."""
         slot, checked = self._for_writing(), [self._values.check(value) for value in values]
         self._remove(slot)
         self._append(slot, checked)
 
     def clear(self) -> None:
-        """Remove this key's list."""
+        """Remove the current key's list."""
         self._remove(self._for_writing())
 
     def _append(self, slot: int, stored: list[Any]) -> None:
@@ -215,9 +217,9 @@ class ListState(State[list[Any], list[int]]):
 class MapState(State[dict[Any, Any], dict[Any, int]]):
     """A state of a map for each key, from values of `key_type` to values of `type`.
 
-    The map's keys are numbers, times, booleans, strings or binaries. The state is declared as an attribute of a
-    `KeyedProcessFunction`. Its name is the attribute's, unless `name` is given. With `ttl`, each entry is gone this
-    long (processing time) after it was written.
+    The map's keys are numbers, times, booleans, strings or binaries. Declare the state as an attribute of a
+    `KeyedProcessFunction`. The state's name is `name`; the default is the attribute's name. With `ttl`, each entry
+    expires this long after it was written, in processing time.
 
     ```python
     class Sold(hg.KeyedProcessFunction):
@@ -244,18 +246,18 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         return default if stored is None else self._values.read(stored)
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of `key`. Raises TypeError if the key or the value does not fit its type."""
+        """Set the value of `key` in the map. Raises TypeError if the key or the value does not fit its type."""
         self._put(self._for_writing(), self._keys.check(key), self._values.check(value), self._at.now)
 
     def put_all(self, entries: Mapping[Any, Any]) -> None:
-        """Set all entries. Raises TypeError, and sets none, if one does not fit the types."""
+        """Set all entries in the map. If one entry does not fit the types, set none and raise TypeError."""
         slot = self._for_writing()
         checked = [(self._keys.check(key), self._values.check(value)) for key, value in entries.items()]
         for key, stored in checked:
             self._put(slot, key, stored, self._at.now)
 
     def remove(self, key: Any) -> None:
-        """Remove `key`, if the map contains it."""
+        """Remove `key` and its value. Do nothing if the map does not contain `key`."""
         self._drop(self._for_writing(), self._keys.check(key))
 
     def contains(self, key: Any) -> bool:
@@ -263,15 +265,15 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         return self._keys.check(key) in self._fresh()
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the entries as they are now. The map may change meanwhile."""
+        """Iterate over a copy of the map's entries. The function may change the map during the iteration."""
         return iter([(self._keys.read(key), self._values.read(stored)) for key, stored in self._fresh().items()])
 
     def keys(self) -> Iterator[Any]:
-        """Iterate over the map's keys as they are now. The map may change meanwhile."""
+        """Iterate over a copy of the map's keys. The function may change the map during the iteration."""
         return iter([self._keys.read(key) for key in self._fresh()])
 
     def values(self) -> Iterator[Any]:
-        """Iterate over the values as they are now. The map may change meanwhile."""
+        """Iterate over a copy of the map's values. The function may change the map during the iteration."""
         return iter([self._values.read(stored) for stored in self._fresh().values()])
 
     def is_empty(self) -> bool:
@@ -279,20 +281,21 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         return not self._fresh()
 
     def clear(self) -> None:
-        """Remove all entries of this key's map."""
+        """Remove all entries of the current key's map."""
         slot = self._for_writing()
         for key in list(self._cells.get(slot, ())):
             self._drop(slot, key)
 
     def _fresh(self) -> dict[Any, Any]:
-        """Return this key's entries, after removing expired ones."""
+        """Remove the expired entries of the current key's map, and return the other entries."""
         slot = self._at.slot
         if self._ttl is not None and slot in self._times and self._may_be_old(slot):
             self._prune(slot, self._at.now)
         return self._cells.get(slot, {})
 
     def _may_be_old(self, slot: int) -> bool:
-        """Return whether any entry has expired. Times are in the order of writing, so the first one is the oldest."""
+        """Return whether any entry has expired. The times are in the order of writing, so the first time is the
+        oldest."""
         return self._is_old(next(iter(self._times[slot].values())))
 
     def _put(self, slot: int, key: Any, stored: Any, written: int) -> None:
@@ -308,7 +311,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         cell[key] = stored
         if self._ttl is not None:
             times = self._times.setdefault(slot, {})
-            times.pop(key, None)  # so that the new time is the last one
+            times.pop(key, None)  # the new time must come last
             times[key] = written
             self._watch(slot, written)
 
@@ -334,7 +337,7 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         self._values = StoredValues(self._type, self._what)
 
     def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
-        # With `ttl`, entries are in the order of writing, which a restore must keep.
+        # With `ttl`, the entries are in the order in which they were written. A restore must keep this order.
         orders: list[Iterable[Any]] = [self._times[slot] if self._times else self._cells[slot] for slot in slots]
         keys = [key for order in orders for key in order]
         values = [self._cells[slot][key] for slot, order in zip(slots, orders, strict=True) for key in order]
@@ -359,7 +362,8 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         for key in old:
             self._drop(slot, key)
         if old and oldest is not None:
-            self._times[slot] = dict(self._times[slot])  # or a search for the first passes all that were dropped
+            # The old dict would look for its first key among all dropped keys.
+            self._times[slot] = dict(self._times[slot])
         return oldest
 
 

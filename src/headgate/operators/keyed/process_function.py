@@ -1,4 +1,4 @@
-"""`KeyedProcessFunction`: a user's function with state and timers for each key, and its context."""
+"""`KeyedProcessFunction`: a user's function with state and timers for each key; and `ProcessContext`, its context."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class KeyedProcessFunction(OtherNames):
-    """The base of functions with state and timers for each key: `stream.key_by(...).process(function, schema=...)`.
+    """The base class of functions with state and timers for each key: `stream.key_by(...).process(function,
+    schema=...)`.
 
     Override either `process`, which takes all rows of one key in a batch, or `process_element`, which takes one row and
-    is slower. Override `on_timer` if the function sets timers. These methods return or yield rows: dicts,
-    RecordBatches of the declared schema, or `hg.SideOutput(tag, rows)` of these. None means no rows.
+    is slower. Override `on_timer` if the function sets timers. These methods return or yield rows: dicts, RecordBatches
+    of the declared schema, or either of them in `hg.SideOutput(tag, rows)`. None means no rows.
 
-    State is declared as attributes: `hg.ValueState`, `hg.ListState`, `hg.MapState`. Each subtask has its own copy
-    (`copy.copy`) of the function, so `open` may set attributes of the subtask on `self`.
+    Declare state as attributes: `hg.ValueState`, `hg.ListState`, `hg.MapState`. Each subtask has its own copy
+    (`copy.copy`) of the function, so `open` may set attributes on `self`.
 
     ```python
     class Total(hg.KeyedProcessFunction):
@@ -40,20 +41,21 @@ class KeyedProcessFunction(OtherNames):
     """
 
     def open(self, ctx: ProcessContext) -> None:
-        """Prepare the function. Each subtask calls this once, before all other methods; there is no current key."""
+        """Prepare the function. Each subtask calls this method once, before all other methods. There is no current
+        key."""
 
     def process(self, batch: pa.RecordBatch, ctx: ProcessContext) -> Any:
-        """Process all rows of one key (`ctx.key`) in a batch, in the order in which they arrived."""
+        """Process all rows of one key (`ctx.key`) in a batch. The rows are in the order in which they arrived."""
 
     def process_element(self, row: dict[str, Any], ctx: ProcessContext) -> Any:
-        """Process one row. Rows arrive in their order."""
+        """Process one row. The subtask passes the rows in the order in which they arrived."""
 
     def on_timer(self, time: int, ctx: ProcessContext) -> Any:
-        """Handle a timer of a key (`ctx.key`) that was set for `time`, in microseconds since the epoch."""
+        """Handle a timer of one key (`ctx.key`). The timer was set for `time`, in microseconds since the epoch."""
         raise NotImplementedError(f"{type(self).__name__} sets timers: override on_timer")
 
     def close(self) -> None:
-        """Release what `open` took. Each subtask calls this once after `open`, also after a failure."""
+        """Release what `open` allocated. Each subtask calls this method once after `open`, also after a failure."""
 
 
 _NO_EVENT_TIME = (
@@ -62,10 +64,11 @@ _NO_EVENT_TIME = (
 
 
 class ProcessContext(OtherNames):
-    """The context of a call of a `KeyedProcessFunction`: the key, times, and methods that set and delete timers.
+    """The context of a call of a `KeyedProcessFunction`: the key, the times, and methods that set and delete timers.
 
-    Times are microseconds since the epoch. A timer belongs to the current key. A key has one timer at most for a time,
-    however often it is registered. A timer's time may also be a `datetime`; without a zone it is UTC.
+    Times are microseconds since the epoch. A timer belongs to the current key. A key has at most one timer for the same
+    time, even if the function registers it several times. A timer's time may also be a `datetime`; a `datetime` without
+    a zone is UTC.
     """
 
     def __init__(
@@ -82,9 +85,9 @@ class ProcessContext(OtherNames):
     ) -> None:
         self.subtask = subtask
         self.parallelism = parallelism
-        #: The current watermark: -2**63 before the first one, 2**63 - 1 when the input has ended.
+        #: The current watermark: -2**63 before the first watermark, and 2**63 - 1 when the input has ended.
         self.watermark = watermark
-        #: In `on_timer`: whether the timer is of event time or of processing time.
+        #: In `on_timer`: "event" for an event-time timer, "processing" for a processing-time timer. None elsewhere.
         self.time_domain: Literal["event", "processing"] | None = None
         self._at = at
         self._key_of = key_of
@@ -98,47 +101,57 @@ class ProcessContext(OtherNames):
     def key(self) -> tuple[Any, ...]:
         """The current key: the values of the key columns."""
         if self._at.slot < 0:
-            raise RuntimeError("ctx.key: there is no key now; there is one in process, process_element, on_timer")
+            raise RuntimeError("ctx.key: there is no current key; use it in process, process_element and on_timer")
         return self._key_of(self._at.slot)
 
     @property
     def processing_time(self) -> int:
-        """The clock's time in microseconds since the epoch, taken when the batch arrived or the timers became due."""
+        """The clock's time in microseconds since the epoch, read when the batch arrived or the timers became due."""
         return self._at.now
 
     @property
     def timestamps(self) -> Int64s:
-        """In `process`: the event time of each row, microseconds since the epoch. Raises RuntimeError in a stream
-        without event time."""
+        """In `process`: the event time of each row, in microseconds since the epoch.
+
+        Raises RuntimeError in a stream without event time.
+        """
         if self._event_timers is None:
             raise RuntimeError(f"ctx.timestamps needs event time, {_NO_EVENT_TIME}")
         return self._times()[self._begin : self._end]
 
     @property
-    def timestamp(self) -> int | None:
-        """In `process_element`: the event time of the row. None in a stream without event time."""
-        times = self._times()[self._begin : self._end]
-        return int(times[0]) if len(times) else None
+    def timestamp(self) -> int:
+        """In `process_element`: the event time of the row, in microseconds since the epoch.
+
+        Raises RuntimeError in a stream without event time, and where there is no row.
+        """
+        if self._event_timers is None:
+            raise RuntimeError(f"ctx.timestamp needs event time, {_NO_EVENT_TIME}")
+        if self._begin == self._end:
+            raise RuntimeError("ctx.timestamp: there is no row now; on_timer gets the time of its timer as an argument")
+        return int(self._times()[self._begin])
 
     def register_event_time_timer(self, time: int | datetime) -> None:
-        """Set a timer: `on_timer` is called when the watermark reaches this time; for a past time, at the next
-        watermark."""
+        """Set an event-time timer: the subtask calls `on_timer` when the watermark reaches this time.
+
+        A timer for a past time fires at the next watermark.
+        """
         self._events().add(self._new_timer(time))
 
     def delete_event_time_timer(self, time: int | datetime) -> None:
-        """Delete the current key's event-time timer for this time, if it is set."""
+        """Delete the current key's event-time timer for this time. Do nothing if the key has no such timer."""
         self._events().remove(self._timer(time))
 
     def register_processing_time_timer(self, time: int | datetime) -> None:
-        """Set a timer: `on_timer` is called when the clock reaches this time, or soon after."""
+        """Set a processing-time timer: the subtask calls `on_timer` when the clock reaches this time, or soon after."""
         self._processing_timers.add(self._new_timer(time))
 
     def delete_processing_time_timer(self, time: int | datetime) -> None:
-        """Delete the current key's processing-time timer for this time, if it is set."""
+        """Delete the current key's processing-time timer for this time. Do nothing if the key has no such timer."""
         self._processing_timers.remove(self._timer(time))
 
     def _forget_batch(self) -> None:
-        """Drop the event times of the last batch: no rows are being processed."""
+        """Forget the event times of the last batch, because the function now processes no rows."""
         self._times = _no_times
         self._begin = self._end = 0
 
@@ -154,7 +167,7 @@ class ProcessContext(OtherNames):
 
     def _timer(self, time: int | datetime) -> tuple[int, int]:
         if self._at.slot < 0:
-            raise RuntimeError("timers are of a key, and there is none now; set them in process and on_timer")
+            raise RuntimeError("a timer needs a current key, and there is none; set timers in process and on_timer")
         return _as_microseconds(time), self._at.slot
 
 
@@ -168,7 +181,7 @@ def _as_microseconds(time: object) -> int:
             f"a timer's time is microseconds since the epoch, a whole number, or a datetime, not {time!r}"
         ) from None
     if not -(1 << 63) <= microseconds < 1 << 63:
-        raise TypeError(f"a timer's time is microseconds since the epoch in 64 bits, and {microseconds} is beyond that")
+        raise TypeError(f"a timer's time is microseconds since the epoch in 64 bits, and {microseconds} does not fit")
     return microseconds
 
 

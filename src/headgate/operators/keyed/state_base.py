@@ -1,7 +1,8 @@
-"""`State`: the base of value, list and map state.
+"""`State`: the base class of value, list and map state.
 
-A state holds a dict of cells, by the slot of the key. With a `ttl` it also holds the processing time at which each
-value was written. An expired value is never returned, and is removed soon.
+A state holds a dict of cells. The dict's keys are slots: a slot is the number of a stream's key. With a `ttl`, the
+state also holds the processing time at which each value was written. The state never returns an expired value, and
+removes it soon.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from headgate.quantities import microseconds
 from headgate.records.canonical import Int64s, as_arrow
 
 Duration = float | str | timedelta
-#: The column of a state's table with the time at which each value was written; null in a state without `ttl`.
+#: The column of a state's table with the time at which each value was written. Without `ttl`, the column is null.
 WRITTEN: Final = "written"
 _NO_KEY = -1
 
@@ -33,7 +34,8 @@ Times = TypeVar("Times")
 
 
 class Current:
-    """The current key's slot, and the processing time in microseconds. A function's states and context share it."""
+    """The current key's slot, and the processing time in microseconds. The states and the context of a function share
+    this object."""
 
     __slots__ = ("now", "slot")
 
@@ -47,7 +49,8 @@ class Current:
 
 
 class State(OtherNames, ABC, Generic[Cell, Times]):
-    """The base of all states. `Cell` is what one key holds, `Times` are the times at which that was written."""
+    """The base class of all states. `Cell` is the content of one key; `Times` are the times at which its values were
+    written."""
 
     _word: str
 
@@ -58,7 +61,7 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
         self._times: dict[int, Times] = {}
         self._expiry: Expiry | None = None
         self._at = Current()
-        #: The slots whose cells no snapshot shares; None before the first snapshot: all of them.
+        #: The slots whose cells no snapshot shares. None, before the first snapshot, means all slots.
         self._owned: set[int] | None = None
         self.nbytes = 0
 
@@ -72,7 +75,7 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
     # --- for the operator
 
     def bound(self, name: str, at: Current) -> Self:
-        """Return an empty copy for one subtask. `name` is the attribute's."""
+        """Return an empty copy of the state for one subtask. `name` is the name of the attribute."""
         state = copy.copy(self)
         state.name = self.name or name
         state._cells, state._times, state._at = {}, {}, at
@@ -87,16 +90,16 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
 
     @property
     def slots(self) -> Int64s:
-        """The slots of the keys that hold something."""
+        """The slots of the keys that have a cell."""
         return np.fromiter(self._cells, np.int64, len(self._cells))
 
     @property
     def next_expiry(self) -> int | None:
-        """When to call `expire`, in microseconds of processing time; None for never."""
+        """The processing time, in microseconds, at which to call `expire`. None means never."""
         return None if self._expiry is None else self._expiry.next
 
     def expire(self, now: int) -> None:
-        """Remove expired values; not always all of them in one call."""
+        """Remove expired values. One call may leave some of them for the next call."""
         if self._expiry is not None:
             for slot in self._expiry.take_due(now):
                 oldest = self._prune(slot, now) if slot in self._times else None
@@ -104,7 +107,7 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
                     self._expiry.watch(slot, oldest)
 
     def renumber(self, numbers: Mapping[int, int]) -> None:
-        """Change the keys' slots to their new `numbers`, by old slot."""
+        """Renumber the keys' slots: `numbers` gives the new slot of each old slot."""
         self._cells = {numbers[slot]: cell for slot, cell in self._cells.items()}
         self._times = {numbers[slot]: times for slot, times in self._times.items()}
         if self._owned is not None:
@@ -113,7 +116,7 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
             self._expiry.renumber(numbers)
 
     def frozen(self) -> Self:
-        """Return a copy for a snapshot, which later changes of this state do not change."""
+        """Return a copy for a snapshot. Later changes of this state do not change the copy."""
         reader = copy.copy(self)
         reader._cells, reader._times = self._cells.copy(), self._times.copy()
         self._owned = set()
@@ -121,25 +124,27 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
 
     @abstractmethod
     def _bind(self) -> None:
-        """Make the parts that need the state's name, which is known now."""
+        """Make the parts that need the state's name. The name is known when this method is called."""
 
     @abstractmethod
     def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
-        """Return the cells of these slots for a snapshot: the slot of each row, and the columns, WRITTEN last.
+        """Return the cells of these slots for a snapshot: the slot of each row, and the columns. The last column is
+        WRITTEN.
 
         Each of the slots has a cell.
         """
 
     @abstractmethod
     def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:
-        """Restore columns that `columns` returned for other keys. Values without a time of writing get `now`."""
+        """Restore columns that `columns` returned. A value without a time of writing gets the time `now`."""
 
     @abstractmethod
     def _prune(self, slot: int, now: int) -> int | None:
-        """Remove one key's expired values. Returns when the oldest remaining one was written; None if none remains."""
+        """Remove one key's expired values. Returns the time at which the oldest remaining value was written, or
+        None."""
 
     def last_written(self, columns: Mapping[str, pa.Array]) -> int:
-        """Return the latest time of writing in columns that `columns` returned; 0 without one."""
+        """Return the latest time of writing in columns that `columns` returned, or 0 if they have no such time."""
         written = columns[WRITTEN]
         return pc.max(written.flatten() if pa.types.is_large_list(written.type) else written).as_py() or 0
 
@@ -149,12 +154,12 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
         slot = self._at.slot
         if slot == _NO_KEY:
             raise RuntimeError(
-                f"{self._what} is of a key, and there is none now: use it in process, process_element and on_timer"
+                f"{self._what} needs a current key, and there is none: use it in process, process_element and on_timer"
             )
         return slot
 
     def _make_own(self, slot: int) -> None:
-        """Copy a key's cell before a change, if the last snapshot shares it."""
+        """Copy a key's cell before a change, if the last snapshot shares the cell."""
         if self._owned is not None and slot not in self._owned:
             self._owned.add(slot)
             if slot in self._cells:
@@ -187,7 +192,8 @@ def _positive(what: str, ttl: Duration) -> int:
 
 
 def declared_states(function: object) -> dict[str, State[Any, Any]]:
-    """Return the states among a function's attributes, by attribute. Raises PlanError when two have the same name."""
+    """Return the states among a function's attributes, by attribute. Raises PlanError if two states have the same
+    name."""
     states: dict[str, State[Any, Any]] = {}
     for attributes in (*(vars(base) for base in reversed(type(function).__mro__)), vars(function)):
         for attribute, value in attributes.items():
@@ -198,5 +204,5 @@ def declared_states(function: object) -> dict[str, State[Any, Any]]:
     for attribute, state in states.items():
         name = state.name or attribute
         if names.setdefault(name, attribute) != attribute:
-            raise PlanError(f"{type(function).__name__}: {names[name]} and {attribute} are both state {name!r}")
+            raise PlanError(f"{type(function).__name__}: {names[name]} and {attribute} are both named {name!r}")
     return states

@@ -1,8 +1,9 @@
 """`StoredValues`: checks and stores the values of keyed state.
 
-A value is checked against its Arrow type when a function writes it. Stored values never change, so a snapshot need
-only copy the dict that holds them. They are Python values. Lists and dicts, which a user could change later, are copied
-when written and when read. Values of other nested types are stored as arrays of one value.
+`StoredValues` checks a value against its Arrow type when a function writes it. Stored values never change, so a
+snapshot copies only the dict that holds them. Stored values are Python values. A user could change a list or a dict
+later, so `StoredValues` copies it at each write and each read. A value of any other nested type is stored as an Arrow
+array with this one value.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from headgate.records.canonical import check_keyable
 
 
 def _is_text(value: str) -> bool:
-    """Return whether UTF-8 can encode the string: it has no lone surrogates."""
+    """Return whether UTF-8 can encode the string. A string with lone surrogates cannot be encoded."""
     if value.isascii():
         return True
     try:
@@ -33,7 +34,8 @@ def _is_text(value: str) -> bool:
     return True
 
 
-#: Types whose Python values need no conversion, if they are exactly of this class and the check is true.
+#: Types whose Python values are stored without a conversion. Such a value is exactly of this class, and passes the
+#: check.
 _AS_THEY_ARE: dict[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
     pa.int64(): (int, lambda value: -(1 << 63) <= value < 1 << 63),
     pa.float64(): (float, lambda value: True),
@@ -43,19 +45,19 @@ _AS_THEY_ARE: dict[pa.DataType, tuple[type, Callable[[Any], bool]]] = {
 }
 
 
-#: Types that are finer than their Python values: a `datetime.time` has no nanoseconds.
+#: Types with finer values than Python has: a `datetime.time` has no nanoseconds.
 _FINER_THAN_PYTHON = {pa.time64("ns")}
 
 
 class _Unfit(Exception):
-    """Raised for a value that needs a conversion by Arrow, which also checks whether it fits."""
+    """Raised for a value that Arrow must convert. Arrow then also checks whether the value fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Copying:
     """Functions that copy values of one Arrow type deeply: lists, dicts, and immutable values in them.
 
-    `taken` copies a user's value, and raises _Unfit if that needs a conversion. `given` copies a stored value.
+    `taken` copies a user's value, and raises _Unfit if Arrow must convert the value. `given` copies a stored value.
     """
 
     taken: Callable[[Any], Any]
@@ -64,7 +66,7 @@ class _Copying:
 
 
 def _copying(kind: pa.DataType) -> _Copying | None:
-    """Return how values of this type are copied; None for types whose values need a conversion."""
+    """Return the functions that copy values of this type, or None if Arrow must convert the values."""
     if kind in _AS_THEY_ARE:
         return _Copying(_leaf_check(*_AS_THEY_ARE[kind]), lambda value: value, is_leaf=True)
     if pa.types.is_struct(kind):
@@ -127,13 +129,13 @@ def _copied(value: Any) -> Any:
 
 
 def _size(value: Any) -> int:
-    """Return about how many bytes a Python value takes."""
+    """Return about how many bytes a Python value needs."""
     inner = value.values() if type(value) is dict else value if type(value) is list else ()
     return sys.getsizeof(value) + sum(map(_size, inner))
 
 
 class StoredValues:
-    """The checks and conversions for stored values of one Arrow type. `what` names the state in errors."""
+    """The checks and conversions of stored values of one Arrow type. `what` names the state in errors."""
 
     def __init__(self, kind: pa.DataType, what: str) -> None:
         if not isinstance(kind, pa.DataType):
@@ -150,7 +152,7 @@ class StoredValues:
     def check(self, value: object) -> Any:
         """Return a user's value in its stored form. Raises TypeError for None, and for a value that does not fit."""
         if value is None:
-            raise TypeError(f"{self._what}: None cannot be kept; remove or clear() what is there instead")
+            raise TypeError(f"{self._what}: None cannot be stored; call remove or clear() instead")
         if self._copying is not None:
             try:
                 return self._copying.taken(value)
@@ -161,21 +163,19 @@ class StoredValues:
             array.validate(full=True)
             stored = array if self._is_array else array[0].as_py()
         except CONVERSION_ERRORS as error:
-            raise TypeError(f"{self._what}: {shown(value)} is no {self.type}: {error}") from None
+            raise TypeError(f"{self._what}: {shown(value)} does not fit {self.type}: {error}") from None
         if array.null_count:
-            raise TypeError(
-                f"{self._what}: {shown(value)} is null, which cannot be kept; clear() what is there instead"
-            )
+            raise TypeError(f"{self._what}: {shown(value)} is null, which cannot be stored; call clear() instead")
         return stored
 
     def read(self, stored: Any) -> Any:
-        """Return the user's form of a stored value."""
+        """Return a stored value in the form that users see."""
         if self._is_plain:
             return stored
         return stored[0].as_py() if self._is_array or self._copying is None else self._copying.given(stored)
 
     def size(self, stored: Any) -> int:
-        """Return about how many bytes a stored value takes."""
+        """Return about how many bytes a stored value needs."""
         if self._is_plain:
             return sys.getsizeof(stored)
         return int(stored.nbytes) + sys.getsizeof(stored) if self._is_array else _size(stored)
@@ -187,7 +187,7 @@ class StoredValues:
         return pa.array(stored, self.type)
 
     def of_column(self, column: pa.Array) -> list[Any]:
-        """Return the stored values that `column` was given."""
+        """Return the stored values of an Arrow array that `column` returned."""
         if self._is_array:
             return [pa.concat_arrays([column.slice(row, 1)]) for row in range(len(column))]
         values: list[Any] = column.to_pylist()
@@ -195,7 +195,8 @@ class StoredValues:
 
 
 class StoredKeys(StoredValues):
-    """Stored keys of a map state: values of types that are not nested. They are equal when a stream's keys are."""
+    """The stored keys of a map state, whose types are not nested. Two map keys are equal if they would be equal as keys
+    of a stream."""
 
     def __init__(self, kind: pa.DataType, what: str) -> None:
         super().__init__(kind, what)
@@ -215,10 +216,10 @@ class StoredKeys(StoredValues):
         return [self._as_key(value) for value in super().of_column(column)]
 
     def _as_key(self, value: Any) -> Any:
-        """Return a key in the form in which a dict compares it correctly.
+        """Return a map key in a form that a dict compares correctly.
 
-        A dict finds a NaN only if it is the same object. In the hour that occurs twice in autumn, a dict takes two
-        different times of one zone for equal; in UTC they differ.
+        A dict finds a NaN only if it is the same object. In the hour that occurs twice in autumn, Python compares two
+        different times of one zone as equal. The same times in UTC differ.
         """
         if self._has_zone:
             return value.astimezone(UTC)

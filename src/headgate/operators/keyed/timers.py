@@ -1,4 +1,5 @@
-"""`TimerQueue`: the timers of keys. A timer is a time in microseconds and a key; each pair exists once."""
+"""`TimerQueue`: the timers of all keys. A timer is a pair of a time in microseconds and a key. Each pair exists at most
+once."""
 
 from __future__ import annotations
 
@@ -10,18 +11,18 @@ import numpy as np
 
 from headgate.records.canonical import Int64s
 
-#: About how many bytes Python takes for a timer.
+#: About how many bytes Python needs for a timer.
 _BYTES: Final = 250
-#: With fewer deleted timers than this, a new heap is not worth its cost.
+#: The queue builds a new heap only if it has at least this many deleted timers.
 _LEAST_DELETED: Final = 1024
-#: A time and the slot of a key.
+#: The time in microseconds, and the slot (number) of the key.
 Timer = tuple[int, int]
 
 
 class TimerQueue:
     """A queue of timers, ordered by time.
 
-    Deleted timers stay in the heap until their time comes, or until they are more than half of it.
+    A deleted timer stays in the heap until its time comes, or until more than half of the heap is deleted timers.
     """
 
     def __init__(self) -> None:
@@ -37,25 +38,25 @@ class TimerQueue:
 
     @property
     def first(self) -> int | None:
-        """The earliest time; None without timers."""
+        """The earliest time of a timer, or None if there are no timers."""
         while self._heap and self._heap[0] not in self._timers:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
 
     def add(self, timer: Timer) -> None:
-        """Add a timer, unless it exists."""
+        """Add a timer. Do nothing if the queue has it already."""
         if timer not in self._timers:
             self._timers.add(timer)
             heapq.heappush(self._heap, timer)
 
     def remove(self, timer: Timer) -> None:
-        """Remove a timer, if it exists."""
+        """Remove a timer. Do nothing if the queue does not have it."""
         self._timers.discard(timer)
         if len(self._heap) > 2 * len(self._timers) + _LEAST_DELETED:
             self._rebuild()
 
     def pop(self, until: int) -> Timer | None:
-        """Remove and return the earliest timer, if it is not after `until`; else return None."""
+        """Remove and return the earliest timer. If this timer is after `until`, leave it and return None."""
         first = self.first
         if first is None or first > until:
             return None
@@ -64,7 +65,7 @@ class TimerQueue:
         return timer
 
     def next(self, most: int) -> Int64s:
-        """Return the slots of up to `most` timers, mostly of the earliest ones."""
+        """Return the slots of up to `most` timers. Most of these are among the earliest timers."""
         return np.array([slot for _, slot in self._heap[:most]], np.int64)
 
     @property
@@ -80,7 +81,7 @@ class TimerQueue:
         self._heap.clear()
 
     def renumber(self, numbers: Mapping[int, int]) -> None:
-        """Change the timers' slots to their new `numbers`, by old slot."""
+        """Renumber the timers' slots: `numbers` gives the new slot of each old slot."""
         self._timers = {(time, numbers[slot]) for time, slot in self._timers}
         self._rebuild()
 

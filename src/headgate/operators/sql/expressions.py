@@ -1,9 +1,10 @@
-"""`compile_expression` checks a SQL string against a schema, once, on the driver. The `Expression` travels to tasks.
+"""`compile_expression` checks a SQL string against a schema. The driver calls it once, and sends the `Expression` to
+tasks.
 
-The meaning is that of Spark SQL. `/` returns a float64; a division by zero returns null. Integers are int64, and their
-overflow is an error; decimals are exact; all other arithmetic is float64. `and`, `or`, `not` are three-valued. A
-timestamp without a zone is UTC. All types are known when the string is compiled. Strings and numbers are not converted
-into each other: comparing them is a PlanError.
+An expression means the same as in Spark SQL. `/` returns a float64; a division by zero returns null. Integers are
+int64, and an overflow is an error. Decimals are exact. All other arithmetic is float64. `and`, `or`, `not` are
+three-valued. A timestamp without a zone is UTC. All types are known when the string is compiled. A comparison of a
+string with a number is a PlanError, because neither is converted to the other.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ from headgate.operators.sql.sql_types import common_type, kind_of
 if TYPE_CHECKING:
     from sqlglot import exp
 
-#: The column with a row's event time where the user dropped the event-time column. The user never sees it.
+#: The name of a hidden column with each row's event time. A stream has this column if the user dropped the event-time
+#: column. The user never sees it.
 HIDDEN_COLUMN = "__event_time__"
 
-#: Deeper trees cannot be pickled.
+#: Python cannot pickle much deeper trees.
 _MAX_DEPTH = 100
 _INT64 = range(-(1 << 63), 1 << 63)
 _MOST_DIGITS = 76
@@ -49,7 +51,7 @@ _BOOL = pa.bool_()
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A compiled SQL string: immutable and picklable. `text` is only for errors."""
+    """A compiled SQL string, immutable and picklable. `text` is the string, for errors."""
 
     text: str
     root: SqlNode
@@ -59,7 +61,8 @@ class Expression:
         return self.root.type
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return a value for each row of `batch`. Raises DataError where an integer or a decimal overflows."""
+        """Return the expression's value for each row of `batch`. Raises DataError if an integer or a decimal
+        overflows."""
         try:
             value = self.root.evaluate(batch)
         except pa.ArrowInvalid as error:
@@ -70,19 +73,21 @@ class Expression:
 
 
 def compile_expression(text: str, schema: pa.Schema) -> Expression:
-    """Compile a SQL string for rows of this schema. Raises PlanError, which shows the position of a mistake."""
+    """Compile a SQL string for rows of this schema. Raises PlanError for a mistake, and shows its position."""
     columns = [name for name in schema.names if name != HIDDEN_COLUMN]
     return Expression(text, _Compiler(text, schema).node(parse(text, columns)))
 
 
 def column_expression(name: str, schema: pa.Schema) -> Expression:
-    """Return the expression of a column of `schema`, unchanged."""
+    """Return the expression whose value is a column of `schema`, unchanged."""
     return Expression(name, Column(name, schema.field(name).type))
 
 
 class _Compiler:
-    """A compiler from sqlglot's tree to SqlNodes, bottom up. It casts each operand to the type that its operator
-    needs."""
+    """A compiler from sqlglot's syntax tree to SqlNodes, from the leaves to the root.
+
+    It casts each operand to the type that the operator needs.
+    """
 
     def __init__(self, text: str, schema: pa.Schema) -> None:
         self._text = text
@@ -121,7 +126,7 @@ class _Compiler:
 
     def _column(self, tree: exp.Expr) -> SqlNode:
         if tree.args.get("table") is not None:
-            self._refuse(tree, f"a column has no table here; {ALLOWED}")
+            self._refuse(tree, f"write a column without a table name; {ALLOWED}")
         return Column(tree.name, self._schema.field(tree.name).type)
 
     def _null(self, tree: exp.Expr) -> SqlNode:
@@ -182,7 +187,7 @@ class _Compiler:
 
     def _negate(self, tree: exp.Expr) -> SqlNode:
         inner = tree.this
-        if inner.key == "literal" and not inner.is_string:  # so that -9223372036854775808 can be written
+        if inner.key == "literal" and not inner.is_string:  # so users can write -9223372036854775808
             return self._number(inner, f"-{inner.this}")
         operand = self._numeric(inner)
         integer = kind_of(operand.type) == "integer"
@@ -192,7 +197,8 @@ class _Compiler:
         return Call("negate_checked" if integer else "negate", (self._coerce(operand, result, tree),), result)
 
     def _logical(self, tree: exp.Expr, kernel: str) -> SqlNode:
-        """Compile a chain of one operator into a balanced tree, so that a chain of thousands can be pickled."""
+        """Compile a chain of one operator into a balanced tree, so that Python can pickle a chain of thousands of
+        operands."""
         nodes = [self._boolean(part) for part in tree.flatten()]
         while len(nodes) > 1:
             pairs = [tuple(nodes[start : start + 2]) for start in range(0, len(nodes), 2)]
@@ -240,7 +246,7 @@ class _Compiler:
         return self._like(tree.this, escape.this)
 
     def _pattern(self, tree: exp.Expr, escape: str) -> str:
-        """Return the pattern with Arrow's escape character, the backslash, in place of `escape`."""
+        """Return the pattern with a backslash, which is Arrow's escape character, instead of `escape`."""
         out, characters = [], iter(str(tree.this))
         for character in characters:
             if character == escape:
@@ -267,7 +273,7 @@ class _Compiler:
         return self._coerce(node, _BOOL, tree)
 
     def _common(self, trees: Sequence[exp.Expr]) -> list[SqlNode]:
-        """Compile operands and cast them to one type. Raises PlanError if there is none."""
+        """Compile operands and cast them to their common type. Raises PlanError if the operands have no common type."""
         nodes = _align_decimals([self.node(tree) for tree in trees])
         target = common_type([node.type for node in nodes])
         if target is None:
@@ -290,22 +296,24 @@ class _Compiler:
 
 
 def _exact(digits: str) -> Literal | None:
-    """Return a number with a point as a decimal; None for one with an exponent or too many digits."""
+    """Return the text of a number with a point as a decimal literal. Return None if the text has an exponent or too
+    many digits."""
     is_plain = "e" not in digits.lower() and len(digits) <= _MOST_DIGITS // 2
     return _decimal(Decimal(digits)) if is_plain else None
 
 
 def _align_decimals(nodes: list[SqlNode]) -> list[SqlNode]:
-    """Return the nodes; if one is a decimal, with all literal numbers as decimals, too."""
+    """Return the nodes. If a node is a decimal, turn all literal numbers into decimals too."""
     if not any(kind_of(node.type) == "decimal" for node in nodes):
         return nodes
     return [_written(node) if isinstance(node, Literal) else node for node in nodes]
 
 
 def _folded(kernel: str, left: SqlNode, right: SqlNode) -> Literal | None:
-    """Return the result of two literal numbers, at least one with a point, as a literal that also has its exact value.
+    """Return the result of an operator on two literal numbers, as one literal that also holds the exact decimal value.
 
-    `price * (1 + 0.19)` is therefore exact for a decimal `price`. None if an operand is no such literal.
+    At least one of the two numbers has a point. `price * (1 + 0.19)` is therefore exact for a decimal `price`. Returns
+    None if an operand is not such a literal.
     """
     if kernel not in _FOLDED or kind_of(left.type) == kind_of(right.type) == "integer":
         return None
@@ -319,7 +327,8 @@ def _folded(kernel: str, left: SqlNode, right: SqlNode) -> Literal | None:
 
 
 def _written(literal: Literal) -> Literal:
-    """Return a literal number as the decimal that is written; the literal itself if it has none."""
+    """Return a literal number as the exact decimal that the user wrote. Return the literal itself if it has no exact
+    decimal."""
     return _decimal(Decimal(literal.value)) if kind_of(literal.type) == "integer" else literal.exact or literal
 
 

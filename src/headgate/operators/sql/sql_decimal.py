@@ -1,4 +1,4 @@
-"""`DecimalCall`: arithmetic on decimals in SQL strings. It is exact, in 256 bits, and then rounded half up.
+"""`DecimalCall`: arithmetic on decimals in SQL strings. It computes exactly, in 256 bits, and then rounds half up.
 
 The result has the type that Spark SQL gives it.
 """
@@ -22,11 +22,11 @@ _EXACT: Final = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
 
 @dataclass(frozen=True, slots=True)
 class DecimalCall(SqlNode):
-    """The node of an arithmetic operator on two decimals, which may have different types. A zero divisor is null
-    already.
+    """The node of an arithmetic operator on two decimals, which may have different types. `NullIfZero` has replaced a
+    zero divisor by null.
 
-    Arrow computes whole columns. Two cases are computed row by row in Python: a division that may need more than 76
-    digits on the way, and a remainder if this pyarrow has no kernel for it.
+    Arrow computes whole columns. Python computes two cases row by row: a division with an intermediate result of more
+    than 76 digits, and a remainder if this pyarrow has no kernel for it.
     """
 
     kernel: str
@@ -49,12 +49,12 @@ class DecimalCall(SqlNode):
         return self._rounded(pc.call_function(kernel, [left, right]))
 
     def _dividend(self, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-        """Return the type to which the dividend is cast; None if it would need too many digits.
+        """Return the type to which the dividend is cast, or None if this type would need too many digits.
 
         The cast adds zeros until Arrow's quotient has one digit more than the result. Arrow cuts the quotient after
-        that digit, which then decides the rounding.
+        this extra digit, and the extra digit decides the rounding.
         """
-        scale = left.scale + right.precision - right.scale + 1  # of Arrow's quotient, if it is at least 4
+        scale = left.scale + right.precision - right.scale + 1  # the scale of Arrow's quotient, which is at least 4
         more = max(0, self.type.scale + 1 - scale)
         precision = left.precision - left.scale + right.scale + max(4, scale + more)
         if precision > _MOST or left.precision + more > _MOST:
@@ -77,7 +77,7 @@ class DecimalCall(SqlNode):
         return results if arrays else results[0]
 
     def _row(self, left: Decimal | None, right: Decimal | None) -> Decimal | None:
-        """Return the result of one row, rounded half up; null for a null."""
+        """Return the result of one row, rounded half up. Return None if an operand is None."""
         if left is None or right is None:
             return None
         exact = _EXACT.divide(left, right) if self.kernel == "divide" else _EXACT.remainder(left, right)

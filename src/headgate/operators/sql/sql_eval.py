@@ -1,8 +1,8 @@
-"""The nodes of compiled SQL strings: small frozen dataclasses that evaluate themselves on a batch.
+"""The nodes of compiled SQL strings: small frozen dataclasses. Each node evaluates itself on a batch.
 
-Each operand has its final type: the compiler inserts a `Cast` where needed. The meaning is that of Spark SQL
-(https://spark.apache.org/docs/latest/sql-ref.html, "Null semantics" and "NaN semantics"): null is unknown, NaN equals
-NaN and is greater than any number, -0.0 equals 0.0, and a division by zero returns null.
+Operands already have the type that their operator needs, because the compiler inserts each `Cast`. Values mean the same
+as in Spark SQL: null is unknown, NaN equals NaN and is greater than any number, -0.0 equals 0.0, and a division by zero
+returns null. Source: https://spark.apache.org/docs/latest/sql-ref.html, "Null semantics" and "NaN semantics".
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import pyarrow.compute as pc
 
 from headgate.compat import MISSING_KERNELS
 
-#: What a node evaluates to: a scalar where it depends on no column, else an array as long as the batch.
+#: The value of a node: a scalar if the node reads no column, otherwise an array with one value per row.
 Value: TypeAlias = Union[pa.Array, pa.Scalar]  # noqa: UP007 - pyarrow has no types: "|" would not be an alias
 
 
 class SqlNode(ABC):
-    """A node of an expression; immutable and picklable. `type` is the type of its value."""
+    """A node of an expression, immutable and picklable. `type` is the type of the node's value."""
 
     type: pa.DataType
 
     @abstractmethod
     def evaluate(self, batch: pa.RecordBatch) -> Value:
-        """Return the node's value for each row. Raises pa.ArrowInvalid where an integer or a decimal overflows."""
+        """Return the node's value for each row. Raises pa.ArrowInvalid if an integer or a decimal overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Literal(SqlNode):
 
     value: Any
     type: pa.DataType
-    #: For a float64 that is written without an exponent: the decimal that is written, for arithmetic with decimals.
+    #: The exact decimal of a float64 that the user wrote without an exponent, for arithmetic with decimals.
     exact: Literal | None = None
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
@@ -82,7 +82,7 @@ class Call(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class NullIfZero(SqlNode):
-    """A divisor: the operand, with null in place of 0."""
+    """A divisor: the operand, with null instead of 0."""
 
     operand: SqlNode
     type: pa.DataType
@@ -94,8 +94,8 @@ class NullIfZero(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class CompareFloats(SqlNode):
-    """A comparison of floats in which NaN equals NaN and is greater than any number. Arrow's kernels follow IEEE 754
-    instead."""
+    """A comparison of floats in which NaN equals NaN and is greater than any number. Arrow's own kernels follow IEEE
+    754, where NaN equals nothing."""
 
     operator: str
     left: SqlNode
@@ -126,9 +126,9 @@ _TOTAL_ORDER: dict[str, Callable[[Value, Value], Value]] = {
 
 @dataclass(frozen=True, slots=True)
 class InLiterals(SqlNode):
-    """The node of `operand in (constants)`, with one hash probe per row.
+    """The node of `operand in (constants)`. It makes one hash lookup per row.
 
-    The result is null for a null operand, and for an operand that matches nothing while a constant is null.
+    The result is null for a null operand. It is also null if no constant matches and one of the constants is null.
     """
 
     operand: SqlNode
@@ -140,7 +140,7 @@ class InLiterals(SqlNode):
         value = self.operand.evaluate(batch)
         wanted = pa.array([literal.value for literal in self.values], self.operand.type)
         if pa.types.is_floating(self.operand.type):
-            value, wanted = pc.add(value, 0.0), pc.add(wanted, 0.0)  # turn -0.0 into 0.0, which hashes differently
+            value, wanted = pc.add(value, 0.0), pc.add(wanted, 0.0)  # -0.0 becomes 0.0: the two hash differently
         is_in = pc.is_in(value, wanted)
         unknown = pa.scalar(None, pa.bool_())
         if self.has_null:
@@ -150,7 +150,7 @@ class InLiterals(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class Like(SqlNode):
-    """The node of `operand like pattern`. The pattern is in Arrow's form: a backslash escapes %, _ and itself."""
+    """The node of `operand like pattern`. As Arrow expects, a backslash in the pattern escapes %, _ and a backslash."""
 
     operand: SqlNode
     pattern: str

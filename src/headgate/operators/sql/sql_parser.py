@@ -1,7 +1,8 @@
-"""`parse` turns a SQL string into sqlglot's syntax tree. Its errors show the exact position of a mistake.
+"""`parse` turns a SQL string into sqlglot's syntax tree. An error shows the exact position of the mistake.
 
-The tokens are checked before they are parsed, since their positions are known then. A token outside the small grammar
-is an error. A word that names a column becomes a quoted identifier, so that a column may be called `date` or `select`.
+`parse` checks the tokens before it parses them, because each token still has its position. A token outside the small
+grammar is an error. A word that names a column becomes a quoted identifier. A column may therefore be called `date` or
+`select`.
 """
 
 from __future__ import annotations
@@ -24,22 +25,22 @@ _GRAMMAR = {
     *("AND", "OR", "NOT", "IS", "IN", "BETWEEN", "LIKE", "ESCAPE", "NULL", "TRUE", "FALSE", "STRING", "NUMBER"),
     *("EQ", "NEQ", "LT", "LTE", "GT", "GTE", "PLUS", "DASH", "STAR", "SLASH", "MOD", "L_PAREN", "R_PAREN", "COMMA"),
 }
-#: The dot of `.5`, in contrast to that of `table.column`.
+#: Matches the dot of a fraction such as `.5`, but not the dot of `table.column`.
 _FRACTION = re.compile(r"(?<![\w`)])\.\d")
 
 
-#: How many characters of a line an error shows before a position, and after it.
+#: How many characters an error shows on each side of the mistake's position.
 _SHOWN = 100
 
 
 def sql_error(text: str, position: int, problem: str) -> PlanError:
-    """Return a PlanError that shows `text` with a mark under `position`.
+    """Return a PlanError that shows `text` with a mark under the character at `position`.
 
-    `position` is counted from 0. The message counts from 1.
+    `position` counts from 0. The message counts from 1.
     """
     begin = text.rfind("\n", 0, position) + 1
     line = text[begin:].partition("\n")[0]
-    if position - begin > _SHOWN:  # of a long line, show what is near the position
+    if position - begin > _SHOWN:  # show only the part of a long line near the position
         begin = position - _SHOWN
         line = f"...{text[begin + 3 :]}".partition("\n")[0]
     line = line if len(line) <= 2 * _SHOWN else f"{line[: 2 * _SHOWN]}..."
@@ -48,7 +49,7 @@ def sql_error(text: str, position: int, problem: str) -> PlanError:
 
 
 def unknown_column(name: str, columns: Collection[str]) -> str:
-    """Return the error message for an unknown column; it lists the known ones."""
+    """Return the error message for an unknown column. The message lists the known columns."""
     return f"no column {name!r}; the columns are: {', '.join(columns) or 'none'}"
 
 
@@ -78,13 +79,15 @@ def parse(text: str, columns: Collection[str]) -> exp.Expr:
 
 
 def position_of(node: exp.Expr) -> int:
-    """Return where a node begins in the text, counted from 0: the least position of its parts."""
+    """Return the position in the text, counted from 0, where a node begins: the least position of the node's parts."""
     return min((part.meta["start"] for part in node.walk() if "start" in part.meta), default=0)
 
 
 def _checked(text: str, tokens: list[Any], columns: Collection[str]) -> list[Any]:
-    """Return the tokens, with columns quoted, and `'it''s'` as one string. Raises PlanError for a token outside the
-    grammar."""
+    """Return the tokens, with quoted column names, and with a string such as `'it''s'` as one token.
+
+    Raises PlanError for a token outside the grammar.
+    """
     out: list[Any] = []
     for index, token in enumerate(tokens):
         following = tokens[index + 1] if index + 1 < len(tokens) else None
@@ -117,7 +120,7 @@ def _column(text: str, token: Any, following: Any, columns: Collection[str]) -> 
 
 
 def _is_timestamp(token: Any, following: Any) -> bool:
-    """Return whether the token is the word in `timestamp '...'`."""
+    """Return whether the token is the word `timestamp` before a string, as in `timestamp '...'`."""
     return token.text.lower() == "timestamp" and following is not None and following.token_type.name == "STRING"
 
 

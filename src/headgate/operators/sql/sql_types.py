@@ -1,4 +1,4 @@
-"""The types that SQL strings work on, and the common type of several operands."""
+"""The types that SQL strings can compute with, and the common type of several operands."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _UNITS = ("s", "ms", "us", "ns")
 
 
 def kind_of(data_type: pa.DataType) -> str:
-    """Return "null", "boolean", "integer", "decimal", "float", "string" or "timestamp"; for any other type, its name.
+    """Return the kind of a type: "null", "boolean", "integer", "decimal", "float", "string" or "timestamp".
 
-    SQL strings can pass on columns of other types, but not compute with them.
+    For any other type, return the type's name. A SQL string can return a column of another type, but not compute with
+    it.
     """
     types = pa.types
     if types.is_dictionary(data_type):
@@ -36,7 +37,7 @@ def kind_of(data_type: pa.DataType) -> str:
 
 
 def common_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
-    """Return the type in which values of these types are compared; None if they cannot be compared."""
+    """Return the type in which values of these types are compared, or None if they cannot be compared."""
     data_types = [data_type.value_type if pa.types.is_dictionary(data_type) else data_type for data_type in data_types]
     kinds = {kind_of(data_type) for data_type in data_types} - {"null"}
     if kinds <= {"boolean"}:
@@ -50,7 +51,8 @@ def common_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
     if kinds == {"string"}:
         return pa.large_string() if any(map(pa.types.is_large_string, data_types)) else pa.string()
     if kinds == {"timestamp"}:
-        # Arrow stores an instant in UTC, with a zone or without. So types without a zone compare instants.
+        # Arrow stores every timestamp in UTC, with a zone or without. A type without a zone therefore compares
+        # instants.
         units = [data_type.unit for data_type in data_types if pa.types.is_timestamp(data_type)]
         return pa.timestamp(max(units, key=_UNITS.index, default="s"))
     return None

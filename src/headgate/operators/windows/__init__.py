@@ -1,1 +1,1 @@
-"""Windows of event time: the functions that declare them, the operator that aggregates in them, and its state."""
+"""Windows of event time: the functions that declare windows, the operator that aggregates in windows, and its state."""

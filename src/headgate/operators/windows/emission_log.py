@@ -1,4 +1,4 @@
-"""`EmissionLog`: records how many rows an operator had emitted at which time, in bounded memory."""
+"""`EmissionLog`: records at several times how many rows an operator has emitted so far. Its memory is bounded."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ _MOST_POINTS = 1024
 
 
 class EmissionLog:
-    """A log of points (wall-clock time in seconds, rows emitted until then).
+    """A log of points. A point is a wall-clock time in seconds, and the number of rows emitted until this time.
 
-    It holds at most 1024 points; a full log drops every second one.
+    The log holds at most 1024 points. A full log drops every second point.
     """
 
     def __init__(self) -> None:
         self._points: list[tuple[float, int]] = []
 
     def record(self, now: float, total: int) -> None:
-        """Record that `total` rows had been emitted at time `now`. Neither may be lower than before."""
+        """Record that the operator has emitted `total` rows at time `now`. Neither number may be lower than in the last
+        call."""
         if len(self._points) == _MOST_POINTS:
             self._points = self._points[1::2]
         self._points.append((now, total))

@@ -1,9 +1,9 @@
-"""`TimeShard`: key groups of a subtask that are at the same point of event time.
+"""`TimeShard`: the key groups of a subtask that have reached the same point of event time.
 
-Usually all key groups of a subtask are in one shard. After a restart with another parallelism they come from several
-former subtasks, whose watermarks may differ. A window that fired there must not fire again, and a row that was on time
-there must not be late. Each shard therefore resumes from its own point, until the subtask's watermark has passed all of
-these points.
+Usually all key groups of a subtask are in one shard. After a restart with another parallelism, the key groups may come
+from several former subtasks, whose watermarks may differ. A window that fired in a former subtask must not fire again.
+A row that was on time in a former subtask must not be late. Each shard therefore resumes from its own point of event
+time. The shards merge when the subtask's watermark has passed all these points.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class TimeShard:
 
     state: WindowState
     watermark: int
-    #: The number of the last window that has fired, and of the last one that was removed.
+    #: The number of the last window that has fired, and the number of the last window that was removed.
     fired: int
     closed: int
     groups: list[range] = field(default_factory=list)
 
     @property
     def point(self) -> tuple[int, int]:
-        """The point of event time. Shards at the same point can be merged."""
+        """The point of event time of this shard. Two shards at the same point can be merged."""
         return self.watermark, self.closed
 
     def owns(self, key_groups: Int64s) -> Bools:
-        """Return for each of these key groups whether it is in this shard."""
+        """Return for each of these key groups whether the key group is in this shard."""
         own = np.zeros(len(key_groups), np.bool_)
         for groups in self.groups:
             own |= (key_groups >= groups.start) & (key_groups < groups.stop)

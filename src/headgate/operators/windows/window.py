@@ -1,11 +1,11 @@
-"""Windowed aggregation: `hg.tumble`, `hg.hop`, and the operator with accumulators for each key and window.
+"""Windowed aggregation: `hg.tumble`, `hg.hop`, and the operator, which has accumulators for each key and window.
 
-A key has a slot in a table of keys, and a window a slot in a table of windows. The pair of both is an entry, whose
-number is the slot of the accumulators. The tables find all of these for a whole batch at once, even if its rows are in
-many windows.
+A key has a slot (a number) in a table of keys. A window has a slot in a table of windows. A pair of a key and a window
+is an entry. The number of the entry is its slot in the accumulators. The tables find all these slots for a whole batch
+at once, even if the batch's rows are in many windows.
 
-Windows have numbers: window n begins at n x `every`. So times alone tell the windows of a row. Windows that depend on
-rows, such as sessions, need another operator.
+Windows have numbers: window n begins at n x `every`. The event time of a row therefore determines its windows. Windows
+that depend on other rows, such as sessions, need another operator.
 """
 
 from __future__ import annotations
@@ -39,32 +39,34 @@ from headgate.state.snapshot import LazyTables, Snapshot
 
 Duration = float | str | timedelta
 _MOST_ROWS = 65_536
-#: For each range of key groups: its first group, its end, the watermark, and the number of the last closed window.
+#: The shape of the progress in a snapshot. For each range of key groups, it has the first group, the end of the range,
+#: the watermark, and the number of the last closed window.
 _PROGRESS = shapes.items(shapes.row(shapes.count, shapes.count, shapes.time, shapes.time))
-#: With fewer windows per row, a pass for each window costs no more than merging panes.
+#: Panes pay off only if each row is in at least this many windows.
 _LEAST_PANES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows of `size` microseconds. A window begins every `every` microseconds, counted from 1970-01-01T00:00Z."""
+    """Windows of `size` microseconds. A new window begins every `every` microseconds, counted from
+    1970-01-01T00:00Z."""
 
     size: int
     every: int
 
     @property
     def per_row(self) -> int:
-        """The most windows that a row is in."""
+        """The largest number of windows that one row can be in."""
         return -(-self.size // self.every)
 
     @property
     def has_panes(self) -> bool:
-        """Whether panes are used: each row is in so many windows that one pass for each window would cost more."""
+        """Whether the operator uses panes: each row is in at least 4 windows, and `size` is a multiple of `every`."""
         return self.per_row >= _LEAST_PANES and self.size % self.every == 0
 
 
 def tumble(size: Duration) -> Windows:
-    """Declare windows that follow one another without gaps. Raises PlanError unless `size` is above 0.
+    """Declare windows that follow one another without gaps. Raises PlanError if `size` is not above 0.
 
     ```python
     stream.key_by("shop").window(hg.tumble("1 h")).aggregate(rows=hg.count())
@@ -74,9 +76,9 @@ def tumble(size: Duration) -> Windows:
 
 
 def hop(size: Duration, every: Duration) -> Windows:
-    """Declare overlapping windows: each is `size` long, and one begins at every multiple of `every`.
+    """Declare overlapping windows. Each window is `size` long, and a window begins at every multiple of `every`.
 
-    Raises PlanError if `every` is not above 0, or longer than `size`.
+    Raises PlanError if `every` is not above 0, or if `every` is longer than `size`.
 
     ```python
     stream.key_by("shop").window(hg.hop("1 h", every="5 min")).aggregate(rows=hg.count())
@@ -89,7 +91,7 @@ def hop(size: Duration, every: Duration) -> Windows:
     if windows.every <= 0:
         raise PlanError(f"window: {every!r} is too short: windows need at least one microsecond")
     if windows.size < windows.every:
-        raise PlanError(f"window: size {size!r} must not be shorter than every={every!r}: rows would fall between")
+        raise PlanError(f"window: size {size!r} must not be shorter than every={every!r}: rows would be in no window")
     return windows
 
 
@@ -116,13 +118,14 @@ def window_schema(
 
 
 class WindowAggregate(Operator):
-    """The operator that emits a row for each key and window with rows, when the watermark passes the window's end.
+    """The operator that emits one row for each key and window, when the watermark passes the window's end.
 
-    `time_offset` (microseconds) is added to the event-time column. The operator retains a window until the watermark
-    has passed its end by `allowed_lateness` (microseconds). If a row arrives for a window that has fired, the operator
-    emits the key's whole row again. A row is late when none of its windows is retained any more. Late rows go to the
-    side output `late_tag`, if it is read; else they are counted and dropped. A null event time raises DataError; with
-    `on_null_time="late"`, the row is late.
+    A window in which a key has no rows emits nothing for this key. The operator adds `time_offset` (microseconds) to
+    the event-time column. The operator retains a window until the watermark has passed the window's end by
+    `allowed_lateness` (microseconds). If a row arrives for a retained window that has fired, the operator emits the
+    key's whole row again. A row is late if the operator no longer retains any of the row's windows. Late rows go to the
+    side output `late_tag`. If the job does not read this side output, the operator counts and drops late rows. A null
+    event time raises DataError. With `on_null_time="late"`, a row with a null event time is late.
     """
 
     def __init__(
@@ -159,7 +162,7 @@ class WindowAggregate(Operator):
         if windows.has_panes:
             self._empty_state = partial(PaneState, key_types, accumulators, windows.per_row)
         self._shards = [self._new_shard(MIN_TIME, self._last_ended(MIN_TIME))]
-        #: This subtask's key groups whose former subtasks had ended before the checkpoint.
+        #: The key groups of this subtask whose former subtasks had ended before the checkpoint.
         self._ended_groups: list[range] = []
 
     def open(self, context: OperatorContext) -> None:
@@ -170,7 +173,7 @@ class WindowAggregate(Operator):
         return sum(shard.state.nbytes for shard in self._shards)
 
     def state_keys(self) -> int:
-        """Return the number of keys; `state_bytes() / state_keys()` is the size of a key in bytes."""
+        """Return the number of keys. `state_bytes() / state_keys()` is the size of one key in bytes."""
         return sum(shard.state.keys for shard in self._shards)
 
     def process(self, batch: pa.RecordBatch) -> None:
@@ -189,7 +192,7 @@ class WindowAggregate(Operator):
         times = event_times(batch.column(self._time_index), self._time_column, self._time_offset)
         first, last = int(times.min()), int(times.max())
         self._check_range(first, last)
-        if first // every <= shard.closed:  # remove late rows first, so that they leave no entries in the tables
+        if first // every <= shard.closed:  # remove late rows first: they must add nothing to the tables
             held = times >= (shard.closed + 1) * every
             self._emit_late(batch.filter(as_arrow(~held)))
             batch, times = batch.filter(as_arrow(held)), times[held]
@@ -199,7 +202,7 @@ class WindowAggregate(Operator):
         self._add(shard, batch, times, first, last)
 
     def _add(self, shard: TimeShard, batch: pa.RecordBatch, times: Int64s, first: int, last: int) -> None:
-        """Add rows, whose event times are from `first` to `last`, to their windows or panes."""
+        """Add rows to their windows or panes. The event times of the rows are from `first` to `last`."""
         every, state, changed = self._windows.every, shard.state, []
         keys = state.find_or_add_keys([batch.column(index) for index in self._key_indices], batch.num_rows)
         index = first // every if first // every == last // every else times // every
@@ -254,7 +257,7 @@ class WindowAggregate(Operator):
         return pa.concat_tables([state.table(self._keys, self.context.max_parallelism) for state in states])
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Note key groups of former subtasks that had ended: all their windows have fired, and no state remains."""
+        """Note the key groups of former subtasks that had ended. All their windows have fired, and no state remains."""
         own = self._own_groups()
         self._ended_groups = [range(max(ended.start, own.start), min(ended.stop, own.stop)) for ended in groups]
 
@@ -272,10 +275,10 @@ class WindowAggregate(Operator):
                     parts.append((shard, groups, snapshot))
         ended = [groups for groups in self._ended_groups if groups]
         if ended:
-            first = self._shards[0]  # nothing has happened in it
+            first = self._shards[0]  # a new, unused shard
             shards.setdefault(first.point, self._new_shard(*first.point)).groups.extend(ended)
         if sorted(group for shard in shards.values() for groups in shard.groups for group in groups) != list(mine):
-            raise CheckpointError("the checkpoint does not have the state of every subtask that there was, each once")
+            raise CheckpointError("the checkpoint does not have the state of each former subtask exactly once")
         for shard, groups, snapshot in parts:
             if (entries := snapshot.tables.get("entries")) is not None:
                 self._check_windows(entries)
@@ -285,19 +288,19 @@ class WindowAggregate(Operator):
         self._shards = list(shards.values())
 
     def _check_windows(self, entries: pa.Table) -> None:
-        """Raise ValueError for windows that, by `_check_range`, no row can be in."""
+        """Raise ValueError for windows that no row can be in, because `_check_range` refuses such rows."""
         least, greatest = time_range(self._time_type)
         first, last = pc.min_max(entries.column("window")).as_py().values()
         if first is not None and not least <= first * self._windows.every <= last * self._windows.every <= greatest:
             raise ValueError(f"there are windows from {first} to {last}, which {self._time_type} cannot hold")
 
     def _progress(self, snapshot: Snapshot) -> list[tuple[int, int, int, int]]:
-        """Return the progress in a snapshot. Raises ValueError for values that no windowed aggregation writes."""
+        """Return the progress in a snapshot. Raises ValueError for values that a windowed aggregation never writes."""
         progress: list[tuple[int, int, int, int]] = snapshot.values.get("progress", [])
         _PROGRESS(progress, "progress")
         if len(progress) > self.context.max_parallelism:
             groups = self.context.max_parallelism
-            raise ValueError(f"there is progress of {len(progress)} parts, and {groups} key groups")
+            raise ValueError(f"there are {len(progress)} progress entries, and {groups} key groups")
         for _, _, watermark, closed in progress:
             if not self._last_ended(MIN_TIME) <= closed <= self._last_ended(watermark):
                 raise ValueError(f"window {closed} is closed, and the watermark is {watermark}")
@@ -307,7 +310,7 @@ class WindowAggregate(Operator):
         return TimeShard(self._empty_state(), watermark, self._last_ended(watermark), closed)
 
     def _merge_shards(self) -> None:
-        """Merge all shards into one once they are at the same point."""
+        """Merge all shards into one shard if all are at the same point of event time."""
         first, *others = self._shards
         if all(shard.point == first.point for shard in others):
             for shard in others:
@@ -324,7 +327,7 @@ class WindowAggregate(Operator):
         return np.broadcast_to(key_groups(hashes, self.context.max_parallelism), batch.num_rows)
 
     def _last_ended(self, watermark: int) -> int:
-        """Return the number of the last window that ends at or before the watermark; window n begins at n x `every`."""
+        """Return the number of the last window that ends at or before the watermark. Window n begins at n x `every`."""
         return (watermark - self._windows.size) // self._windows.every
 
     def _emit_rows(self, fired: Iterable[Fired]) -> None:
@@ -336,8 +339,11 @@ class WindowAggregate(Operator):
             self.emissions.record(self._clock(), self.rows_out)
 
     def _rows_in(self, shard: TimeShard, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
-        """Return the rows that are in the window `back` before their last one, if it is still retained; None for all
-        rows."""
+        """Return the rows that are in the window `back` windows before their last window, if this window is still
+        retained.
+
+        Return None if these are all rows.
+        """
         every, size = self._windows.every, self._windows.size
         whole = (back + 1) * every <= size
         if whole and first - back > shard.closed:
@@ -346,7 +352,8 @@ class WindowAggregate(Operator):
         return np.flatnonzero(open_still if whole else open_still & (times - index * every < size - back * every))
 
     def _without_null_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows with an event time; the others are late. Raises DataError if they are errors instead."""
+        """Return the rows with an event time, and emit the other rows as late. Raises DataError if null times are
+        errors."""
         nulls = null_mask(batch.column(self._time_index))
         if nulls is None:
             return batch
@@ -360,20 +367,20 @@ class WindowAggregate(Operator):
         return batch.filter(as_arrow(~nulls))
 
     def _emit_late(self, late: pa.RecordBatch) -> None:
-        """Emit late rows to their side output if it is read, or count and drop them."""
+        """Emit late rows to their side output. If the job does not read this side output, count and drop the rows."""
         if self._late_tag in self.sides:
             self.emit_side(self._late_tag, late)
         else:
             self.late_rows += late.num_rows
 
     def _check_range(self, first: int, last: int) -> None:
-        """Raise DataError unless the column's type can hold the bounds of all windows of these event times."""
+        """Raise DataError if the column's type cannot hold the bounds of all windows of these event times."""
         every, (least, greatest) = self._windows.every, time_range(self._time_type)
         start = (first // every - self._windows.per_row + 1) * every
         end = last // every * every + self._windows.size
         if start < least or end > greatest:
             raise DataError(
                 f"event-time column {self._time_column!r}: a window of {first if start < least else last} us since the "
-                f"epoch has a bound that {self._time_type} cannot hold; filter such rows out, or cast the column to a "
-                "coarser unit"
+                f"epoch begins or ends at a time that {self._time_type} cannot hold; filter such rows out, or cast the "
+                "column to a coarser unit"
             )

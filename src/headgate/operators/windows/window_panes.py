@@ -1,7 +1,7 @@
-"""`PaneState`: overlapping windows as panes. A row goes into one pane; a window merges its panes when it fires.
+"""`PaneState`: overlapping windows made of panes. A row goes into one pane. A window merges its panes when it fires.
 
-A batch then needs one pass, instead of one for each window that its rows are in. This is cheaper if windows overlap
-many times (Li et al., "No pane, no gain", SIGMOD Record 2005).
+With panes, the operator adds a batch once, instead of once for each window of its rows. This is cheaper if windows
+overlap many times (Li et al., "No pane, no gain", SIGMOD Record 2005).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from headgate.records.canonical import Int64s
 class PaneState(WindowState):
     """A window state whose entries are panes.
 
-    Pane n begins where window n begins. Window n consists of the `panes` panes from n on. So window n is the last one
-    that pane n is in, and the pane is closed with it.
+    Pane n begins where window n begins. Window n consists of `panes` panes, and pane n is the first of them. Window n
+    is therefore the last window that contains pane n. Pane n closes when window n closes.
     """
 
     def __init__(
@@ -31,7 +31,8 @@ class PaneState(WindowState):
         self._panes = panes
 
     def fire(self, after: int, last: int, most: int) -> Iterator[Fired]:
-        """Yield the results of the windows after `after` up to `last`, ascending, at most `most` rows at a time."""
+        """Yield the results of the windows from `after` + 1 to `last`, in ascending order, at most `most` rows at a
+        time."""
         if last <= after or last < self._first_open - self._panes + 1:
             return
         panes = np.unique(self._windows.column()[self._open.values])
@@ -39,9 +40,9 @@ class PaneState(WindowState):
             yield from self._merge_panes(window, self._entries_of(window), most)
 
     def changed(self, entries: Int64s, after: int, last: int, most: int) -> Iterator[Fired]:
-        """Yield the results that changed with these entries, in the windows after `after` up to `last`.
+        """Yield the results that these entries changed, in the windows from `after` + 1 to `last`.
 
-        In each window, these are the results of the keys that have one of the entries in it.
+        In each window, these are the results of all keys that have one of the entries in this window.
         """
         panes = self._windows.column().take(self._entries.left().take(entries))
         keys = self._entries.right().take(entries)
@@ -52,15 +53,19 @@ class PaneState(WindowState):
             yield from self._merge_panes(window, inside[changed.take(self._entries.right().take(inside))], most)
 
     def _windows_of(self, panes: Int64s, after: int, last: int) -> list[int]:
-        """Return the windows after `after` up to `last` that contain one of these panes, ascending.
+        """Return the windows from `after` + 1 to `last` that contain one of these panes, in ascending order.
 
-        `panes` are ascending and different. Pane n is in the windows from n - self._panes + 1 to n. If pane m is the
-        one before n in `panes`, the windows up to m are in the result already; pane n adds only those after m.
+        `panes` are ascending and different. Pane n is in the windows from n - self._panes + 1 to n. If pane m comes
+        just before pane n in `panes`, the windows up to m are in the result already. Pane n then adds only the windows
+        after m.
         """
         if not len(panes):
             return []
         lowest, highest = int(panes[0]) - self._panes, int(panes[-1])
-        after, last = max(after, lowest), max(lowest, min(last, highest))  # into 64 bits, as panes are
+        after, last = (
+            max(after, lowest),
+            max(lowest, min(last, highest)),
+        )  # make both fit into 64 bits, as panes do
         first = np.maximum(panes - self._panes + 1, after + 1)
         first[1:] = np.maximum(first[1:], panes[:-1] + 1)
         counts = np.maximum(np.minimum(panes, last) - first + 1, 0)
@@ -75,7 +80,7 @@ class PaneState(WindowState):
         return entries
 
     def _merge_panes(self, window: int, entries: Int64s, most: int) -> Iterator[Fired]:
-        """Yield a result for each key of these entries, which are in the panes of one window."""
+        """Yield one result for each key of these entries. The entries are in the panes of one window."""
         if not len(entries):
             return
         keys, slots = np.unique(self._entries.right().take(entries), return_inverse=True)

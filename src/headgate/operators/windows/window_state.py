@@ -1,4 +1,5 @@
-"""`WindowState`: the state of a windowed aggregation. It holds keys, windows, and accumulators for each pair."""
+"""`WindowState`: the state of a windowed aggregation. It holds keys, windows, and accumulators for each pair of
+them."""
 
 from __future__ import annotations
 
@@ -19,19 +20,20 @@ from headgate.state.renumber import renumbering
 from headgate.state.snapshot import in_pieces
 from headgate.state.words import WordTable
 
-#: Results of some entries: their key columns, window numbers, and aggregates.
+#: The results of some entries: the key columns, the window numbers, and the aggregates' columns.
 Fired: TypeAlias = tuple[list[pa.Array], Int64s, list[pa.Array]]
 
-#: With fewer dead entries than this, a compaction is not worth its cost.
+#: A compaction happens only if at least this many entries are dead.
 _LEAST_DEAD = 8192
 
 
 class WindowState:
-    """The keys, windows and entries of a windowed aggregation. The caller numbers windows, ascending in time.
+    """The keys, windows and entries of a windowed aggregation. The caller gives windows numbers, which ascend with
+    time.
 
-    An entry is a pair of window and key, with its accumulators. Entries of closed windows are dead. When more than half
-    of the entries are dead, a compaction removes them. A key stays for one compaction after its last entry was removed:
-    otherwise keys that occur in every window would be removed and added each time.
+    An entry is a pair of a window and a key, with its accumulators. Entries of closed windows are dead. When more than
+    half of the entries are dead, a compaction removes the dead entries. A key stays for one more compaction after its
+    last entry was removed. Otherwise a key that occurs in every window would be removed and added again each time.
     """
 
     def __init__(self, key_types: Sequence[pa.DataType], accumulators: Callable[[], AccumulatorSet]) -> None:
@@ -56,19 +58,22 @@ class WindowState:
         return len(self._keys)
 
     def find_or_add_keys(self, columns: Sequence[pa.Array], rows: int) -> Int64s:
-        """Return the slot of each row's key, for `add`. The slots are valid until the next `close`."""
+        """Return the slot of each row's key, as `add` needs it. The slots are valid until the next `close`."""
         return self._keys.find_or_add(columns, rows)
 
     def add(self, keys: Int64s, window: Int64s | int, batch: pa.RecordBatch, times: Int64s) -> Int64s:
-        """Add rows to their windows: `window` is one for each row, or one for all. Returns each row's entry, valid
-        until the next `close`."""
+        """Add rows to their windows. `window` is one number for all rows, or an array with a number for each row.
+
+        Returns the entry of each row. The entries are valid until the next `close`.
+        """
         slot = self._find_or_add_window(window) if isinstance(window, int) else self._find_or_add_windows(window)
         entries = self._entries.find_or_add(slot, keys)
         self._accumulators.update(len(self._entries), entries, batch, times)
         return entries
 
     def fire(self, after: int, last: int, most: int) -> Iterator[Fired]:
-        """Yield the results of the windows after `after` up to `last`, ascending, at most `most` rows at a time."""
+        """Yield the results of the windows from `after` + 1 to `last`, in ascending order, at most `most` rows at a
+        time."""
         if last < self._first_open:
             return
         numbers = self._windows.column()
@@ -76,7 +81,7 @@ class WindowState:
         yield from self.rows(np.flatnonzero(fired.take(self._entries.left())), most)
 
     def rows(self, entries: Int64s, most: int) -> Iterator[Fired]:
-        """Yield the results of these entries, ascending by window, at most `most` rows at a time."""
+        """Yield the results of these entries, in ascending order of windows, at most `most` rows at a time."""
         if not len(entries):
             return
         keys, windows = self._entries.right(), self._entries.left()
@@ -87,7 +92,7 @@ class WindowState:
             yield self._keys.keys(keys.take(some)), index, self._accumulators.results(some)
 
     def close(self, last: int) -> None:
-        """Close all windows up to `last`: their entries are dead."""
+        """Close all windows up to and including `last`. Their entries become dead."""
         if last < self._first_open:
             return
         closed = self._open.values & (self._windows.column() <= last)
@@ -115,16 +120,17 @@ class WindowState:
         return in_pieces(len(live), some)
 
     def with_exact_sums(self, table: pa.Table) -> pa.Table:
-        """Return a snapshot's table with sums of decimals in today's form: see AccumulatorSet."""
+        """Return the table of a snapshot with sums of decimals in the present form, as `AccumulatorSet.with_exact_sums`
+        does."""
         return self._accumulators.with_exact_sums(table)
 
     def load(self, table: pa.Table) -> None:
-        """Restore entries that `table` returned for other keys. Raises ValueError for one without a window."""
+        """Restore entries that `table` returned. Raises ValueError for an entry without a window."""
         for batch in table.to_batches():
             if batch.num_rows:
                 _, *keys, windows = batch.columns[: self._key_columns + 2]
                 if windows.null_count:
-                    raise ValueError("an entry is of no window")
+                    raise ValueError("an entry has no window")
                 slots = self.find_or_add_keys(keys, batch.num_rows)
                 entries = self._entries.find_or_add(
                     self._find_or_add_windows(raw_values(windows).view(np.int64)), slots
@@ -144,11 +150,11 @@ class WindowState:
         return slots
 
     def _in_order(self, entries: Int64s, windows: Int64s) -> Int64s:
-        """Return the entries sorted by window. `windows` is the window's slot of every entry in the table."""
+        """Return the entries sorted by window. `windows` has the window slot of every entry in the table."""
         order = np.argsort(self._windows.column())
         rank = np.empty(
             len(order), np.uint16 if len(order) <= 1 << 16 else np.int64
-        )  # NumPy sorts 16 bits by radix, which is faster
+        )  # NumPy sorts 16-bit numbers by radix, which is faster
         rank[order] = np.arange(len(order))
         return entries.take(np.argsort(rank.take(windows.take(entries)), kind="stable"))
 
@@ -164,7 +170,8 @@ class WindowState:
         self._dead, self._latest = 0, None
 
     def _renumber_keys(self, keys: Int64s) -> Int64s:
-        """Remove keys without an entry, live or dead, if they are half or more. Returns the entries' new keys."""
+        """Remove the keys that have no entry, if at least half of all keys have none. Returns the new key slots of the
+        entries."""
         used = np.zeros(len(self._keys), np.bool_)
         used[keys] = True
         mentioned = np.flatnonzero(used)

@@ -1,4 +1,4 @@
-"""Collect the contents of a job's checkpoint for its metadata."""
+"""Collects the contents of a job's checkpoint for the metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.state.checkpoint_metadata import (
 
 
 def vertices_of(complete: StoreMetadata, job: JobGraph, key_groups: Mapping[int, int]) -> tuple[VertexState, ...]:
-    """Return each vertex with its tasks' parts; `key_groups` is the number of key groups of each vertex."""
+    """Return each vertex with its tasks' parts. `key_groups` has the number of key groups by vertex."""
     return tuple(
         VertexState(
             vertex_key(vertex),
@@ -31,14 +31,17 @@ def vertices_of(complete: StoreMetadata, job: JobGraph, key_groups: Mapping[int,
 
 
 def nodes_of(complete: StoreMetadata, job: JobGraph, with_state: Set[str]) -> tuple[NodeDescription, ...]:
-    """Return the nodes with state in the checkpoint; `with_state` are keys of some that have."""
+    """Return the nodes that have state in the checkpoint.
+
+    These are the nodes with keys in `with_state`, the nodes with pending results, and the sources that have ended.
+    """
     ended = [part.positions for part in complete.parts.values() if isinstance(part, Finished)]
     keys = set(with_state).union(complete.pending, *ended)
     return tuple(describe(node) for vertex in job.vertices for node in vertex.nodes if node_key(node) in keys)
 
 
 def exchanges_of(complete: StoreMetadata, job: JobGraph) -> tuple[ExchangeDescription, ...]:
-    """Return the exchanges that have data in flight in the checkpoint."""
+    """Return the exchanges that have in-flight data in the checkpoint."""
     states = [part for part in complete.parts.values() if isinstance(part, StateFile)]
     used = {key for state in states if state.in_flight is not None for key in state.in_flight.exchanges}
     every = [describe_exchange(edge, job) for edge in job.edges] if used else []

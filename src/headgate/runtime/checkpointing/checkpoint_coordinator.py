@@ -1,49 +1,51 @@
-"""Decide when a job takes checkpoints, and whether each succeeds. No I/O, no clock: callers pass times, in seconds of
-one clock.
+"""Decides when a job takes checkpoints, and whether each checkpoint succeeds.
 
-A checkpoint is triggered at its roots: the sources, and tasks whose producers have all ended. Barriers carry it to
-the other tasks. Each task takes its part and acknowledges. When all have acknowledged, the driver stores the metadata,
-and then commits. One checkpoint is under way at a time. Flink's class is CheckpointCoordinator (FLIP-147 for jobs of
-which parts have ended).
+The coordinator does no I/O and reads no clock. Callers pass times, in seconds of one clock. Flink's class is
+CheckpointCoordinator (FLIP-147 describes checkpoints after some tasks have ended).
 
-**Metadata that comes late.** A checkpoint is given up when its timeout has passed, also while its metadata is being
-stored. If the metadata is stored after all, the checkpoint does not count, but it is complete. If the job restarts
-before another checkpoint is stored, the driver resumes from it. No row is lost or doubled: pending results stay
-pending, and are committed by the program that resumes from it, or with the next checkpoint. A checkpoint is complete
-once its metadata is stored, however long the commit takes.
+The coordinator triggers a checkpoint at its roots: the sources, and the tasks whose producers have all ended. Barriers
+carry the checkpoint to the other tasks. Each task takes its part and acknowledges. When all tasks have acknowledged,
+the driver stores the metadata. Then the sinks commit. Only one checkpoint is under way at a time.
 
-**Tasks that end.** A task counts as ended when its consumers have processed all that it sent. If it took no part in a
-checkpoint, its part there is "finished". It holds nothing, and all that it sent is in the parts of its consumers: they
-take their parts only when each of their channels has delivered the barrier or has ended. A task ends only after its
-producers, so the producers of a task that is finished in a checkpoint are finished in it, too.
+**Metadata that comes late.** The coordinator gives up a checkpoint when the timeout has passed, even while the metadata
+is being stored. If the metadata is stored after all, the checkpoint is complete, although it does not count as a
+success. If the job restarts before another checkpoint is stored, the driver resumes from this one. No row is lost or
+doubled: pending results stay pending. They are committed by the program that resumes from this checkpoint, or with the
+next checkpoint. A checkpoint is complete once its metadata is stored, however long the commit takes.
 
-A task may thus end before the barrier of the current checkpoint reaches it. If all producers of a task do so, no
-barrier will come to that task: it becomes a root of the current checkpoint. If one of its producers has passed the
-barrier on, the barrier will come.
+**Tasks that end.** A task counts as ended when its consumers have processed all that the task sent. If an ended task
+took no part in a checkpoint, its part is "finished". Such a part holds nothing. All that the task sent is in the parts
+of its consumers: a consumer takes its part only when each of its channels has delivered the barrier or has ended. A
+task ends only after its producers. So if a task is finished in a checkpoint, its producers are finished in it, too.
+
+A task may end before the barrier of the current checkpoint reaches it. If all producers of a consumer do so, no barrier
+reaches the consumer: the coordinator makes it a root of the current checkpoint. If one producer has passed the barrier
+on, the barrier reaches the consumer.
 
 A root may process its last row before its barrier comes, while the report of its end is on the way to the coordinator.
-Then it takes no part, because what its sinks have pending at their end would be in no part.
+The root then takes no part in the checkpoint. Otherwise no part would contain what its sinks have pending at its end.
 
-A task that took part in a checkpoint and then ended is not finished in that checkpoint, whichever report comes
-first. Its end says which checkpoint it took part in last.
+A task that took part in a checkpoint and then ended is not finished in that checkpoint. The order in which the two
+reports come does not matter: the report of the end names the last checkpoint that the task took part in.
 
-**What sinks have pending** does not depend on a checkpoint's success. What was flushed for a checkpoint that failed,
-or came too late for it, is committed with the next one that completes. So each task must report every checkpoint that
-it took part in, by `acknowledged` or `declined`, in the order of checkpoints. What it has pending at its end comes
-after its last part. It is committed with the first checkpoint in which the task is finished.
+**Pending results of sinks** do not depend on a checkpoint's success. A sink may flush results for a checkpoint that
+fails, or too late for a checkpoint. These results are committed with the next checkpoint that completes. So each task
+must report every checkpoint that it took part in, by `Acknowledged` or `Declined`, in the order of checkpoints. The
+results that are pending at a task's end come after the task's last part. They are committed with the first checkpoint
+in which the task is finished.
 
-**On request.** A savepoint is a checkpoint on request. It starts at once, or when the current checkpoint is over. A
-savepoint that fails is no failure of the job. A savepoint that is requested before the job's end is taken before it. A
-savepoint under way fails when the job restarts; waiting ones wait for the job to run again.
+**Checkpoints on request.** A savepoint is a checkpoint on request. It starts at once, or when the current checkpoint is
+over. A savepoint that fails does not fail the job. A savepoint that is requested before the job's end is taken before
+the end. A savepoint under way fails when the job restarts. Requests that wait then wait for the job to run again.
 
-**A stop** is a checkpoint behind which sources read nothing. When it is stored the job is over, though its tasks
-have not ended. If it fails the sources read on. After a restart it is taken again.
+**A stop** is a checkpoint after which sources read nothing. When the checkpoint is stored the job is over, although its
+tasks have not ended. If the checkpoint fails, the sources continue to read. After a restart the stop is tried again.
 
-**The end.** When all tasks have ended, one more checkpoint completes, in which all are finished. What is still
-pending is committed with it, and the coordinator stops.
+**The end.** When all tasks have ended, one more checkpoint completes, in which all tasks are finished. All results that
+are still pending are committed with it. Then the coordinator stops.
 
-**The table.** `_RULES` says for each event what is done in each phase. Events of another attempt, repeated events
-and events of unknown tasks are dropped first. An empty row says that an event comes too late.
+**The table.** `_RULES` has the steps for each event in each phase. The coordinator first drops events of another
+attempt, repeated events and events of unknown tasks. An empty entry means that the event comes too late.
 """
 
 from __future__ import annotations
@@ -82,7 +84,7 @@ from headgate.runtime.checkpointing.checkpoint_events import (
 from headgate.runtime.checkpointing.checkpoint_record import HISTORY, CheckpointRecord
 from headgate.state.checkpoint_metadata import Finished, TaskState
 
-#: The place of what a task has pending at its end: after what it had pending at checkpoints.
+#: Stands for a checkpoint's number, for results that are pending at a task's end: they come after all checkpoints.
 _AT_END: Final = math.inf
 _NAMED: Final = 3
 #: How many events the trace keeps, to find the cause of a failure.
@@ -91,9 +93,12 @@ _TRACED: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class CheckpointOptions:
-    """Options of a coordinator, in seconds: `interval` from one trigger to the next (infinite: only requested
-    checkpoints), `min_pause` between two checkpoints at the least, and `timeout` of one. More failures in a row than
-    `tolerable_failures` fail the job."""
+    """The options of a coordinator. Times are in seconds.
+
+    `interval` is the time from one trigger to the next; if it is infinite, only requested checkpoints are taken.
+    `min_pause` is the least time between two checkpoints. `timeout` is the most time that a checkpoint may take. More
+    failures in a row than `tolerable_failures` fail the job.
+    """
 
     interval: float
     min_pause: float = 0.0
@@ -103,15 +108,15 @@ class CheckpointOptions:
 
 class Phase(enum.Enum):
     STOPPED = "the job does not run"
-    WAITING = "for the time of the next checkpoint"
+    WAITING = "the coordinator waits for the time of the next checkpoint"
     COLLECTING = "a checkpoint is under way"
-    STORING = "all tasks have their part in it; its metadata is being written"
-    COMMITTING = "its metadata is stored; what sinks have pending is being committed"
+    STORING = "all tasks have acknowledged the checkpoint; its metadata is being written"
+    COMMITTING = "the checkpoint's metadata is stored; sinks commit their pending results"
     OVER = "the last checkpoint of the job is stored"
 
 
 class CheckpointCoordinator:
-    """The coordinator of one job, through all its attempts. `handle` takes an event and returns what to do."""
+    """The coordinator of one job, for all its attempts. `handle` takes an event and returns the actions to do."""
 
     def __init__(self, plan: ExecutionPlan, options: CheckpointOptions, first_id: int = 1) -> None:
         self.phase = Phase.STOPPED
@@ -132,25 +137,29 @@ class CheckpointCoordinator:
         self._last = first_id - 1
         self._next_trigger = math.inf
         self._failures = 0
-        #: Requests that wait, and the request of the current or last checkpoint.
+        #: Requests that wait.
         self._requests: deque[Request] = deque()
+        #: The request of the current or last checkpoint, if it was requested.
         self._request: Request | None = None
         self._record = CheckpointRecord(checkpoint=self._last, triggered_at=0.0)
         self._parts: dict[TaskId, TaskState] = {}
         self._complete: StoreMetadata | None = None
-        #: Tasks that will get the current checkpoint's barrier from a producer that has ended since.
+        #: Tasks whose producer passed the current checkpoint's barrier on and then ended: the barrier will reach them.
         self._reached: set[TaskId] = set()
-        #: Of the attempt, by task: how many producers have not ended, the last checkpoint that the task reported, and
-        #: for ended tasks the last checkpoint that they took part in, with the final positions of their readers.
+        #: For each task of the attempt, how many producers have not ended.
         self._live: dict[TaskId, int] = {}
+        #: For each task of the attempt, the last checkpoint that it reported.
         self._last_reported: dict[TaskId, int] = {}
+        #: For each ended task, the last checkpoint that it took part in, and the final positions of its readers.
         self._ended: dict[TaskId, tuple[int, Finished]] = {}
-        #: What sinks have pending and is not committed, by checkpoint (or `_AT_END`) and task.
+        #: The results of sinks that are not committed yet, by checkpoint (or `_AT_END`) and task.
         self._pending: dict[tuple[float, TaskId], Mapping[str, Any]] = {}
 
     def handle(self, event: Event, now: float) -> list[Action]:
-        """Take an event, and return what is to be done, in order. Raises RuntimeError, with the last events, for an
-        event that is impossible in this phase."""
+        """Take an event, and return the actions to carry out, in order.
+
+        Raises RuntimeError for an event that is impossible in this phase. The error lists the last events.
+        """
         steps = _RULES[type(event)].get(self.phase)
         if steps is None:
             where = f"phase {self.phase.name} ({self.phase.value})"
@@ -170,7 +179,7 @@ class CheckpointCoordinator:
 
     @property
     def deadline(self) -> float | None:
-        """When the caller is to send `TimePassed`, if nothing happens before; None without a deadline."""
+        """The time when the caller must send `TimePassed`, or None. Other events may change it before."""
         if self.phase in (Phase.COLLECTING, Phase.STORING):
             return self._record.triggered_at + self._options.timeout
         if self.phase is Phase.WAITING and len(self._ended) < len(self._producers) and self._next_trigger < math.inf:
@@ -189,7 +198,7 @@ class CheckpointCoordinator:
     # --- whether an event counts
 
     def _counts(self, event: Event) -> bool:
-        """Whether an event counts: it is not too early, too late, repeated, or of another attempt."""
+        """Return whether an event counts: it is not too early, too late, repeated, or of another attempt."""
         match event:
             case TimePassed():
                 return (deadline := self.deadline) is not None and self._now >= deadline
@@ -212,7 +221,7 @@ class CheckpointCoordinator:
     # --- steps: the job
 
     def _start(self, event: Started) -> None:
-        """Forget the attempt before, and wait for the first checkpoint."""
+        """Forget the previous attempt, and wait for the first checkpoint."""
         self._attempt = event.attempt
         self.phase = Phase.WAITING
         self._next_trigger = self._now + self._options.interval
@@ -226,7 +235,7 @@ class CheckpointCoordinator:
         self.phase = Phase.STOPPED
 
     def _ask_again(self, event: Interrupted) -> None:
-        """Repeat a stop, and a checkpoint at the end, when the job runs again."""
+        """Queue the request of a stop, or of a checkpoint at the end, again. The job takes it when it runs again."""
         if self._request is not None and (self._request.stops or self._request.at_end):
             self._requests.appendleft(self._request)
             self._request = None
@@ -277,7 +286,7 @@ class CheckpointCoordinator:
         self._trigger(None)
 
     def _begin_wanted(self, event: Event | None = None) -> None:
-        """Trigger the next requested checkpoint, or the last one when all tasks have ended."""
+        """Trigger the next requested checkpoint, or the job's last checkpoint when all tasks have ended."""
         have_ended = all(map(self._is_reported, self._producers))
         request = next((each for each in self._requests if have_ended or not each.at_end), None)
         if request is not None:
@@ -286,8 +295,8 @@ class CheckpointCoordinator:
             self._trigger(request)
 
     def _complete_if_whole(self, event: Event | None = None) -> None:
-        """Have the metadata stored if all tasks have their part."""
-        if self.phase is not Phase.COLLECTING:  # it failed: a part was declined
+        """Let the driver store the metadata if the parts of all tasks are there."""
+        if self.phase is not Phase.COLLECTING:  # the checkpoint failed: a part was declined
             return
         for task, (_, finished) in self._ended.items():
             if task not in self._parts and self._is_reported(task):
@@ -328,7 +337,10 @@ class CheckpointCoordinator:
         self._fail(f"it took longer than {limit}; {self._missing()}")
 
     def _succeed(self, event: Event | None = None) -> None:
-        """Count the checkpoint as complete: its metadata is stored. The program that resumes from it commits it."""
+        """Count the checkpoint as complete, because its metadata is stored.
+
+        If the commit was interrupted, whoever resumes from the checkpoint commits.
+        """
         self.completed += 1
         self._close(None)
 
@@ -377,16 +389,16 @@ class CheckpointCoordinator:
     def _missing(self) -> str:
         missing = [task for task in self._producers if task not in self._parts]
         if not missing:
-            return "all tasks have acknowledged, but its metadata was not stored by then"
+            return "all tasks have acknowledged, but the metadata was not stored in time"
         named = ", ".join(map(self.name, missing[:_NAMED])) + (", ..." if len(missing) > _NAMED else "")
         return f"{len(missing)} of {len(self._producers)} tasks have not acknowledged: {named}"
 
     def _is_reported(self, task: TaskId) -> bool:
-        """Whether the task has ended, and has reported all checkpoints that it took part in."""
+        """Return whether the task has ended, and has reported all checkpoints that it took part in."""
         return task in self._ended and self._last_reported[task] >= self._ended[task][0]
 
     def _covered(self) -> list[tuple[float, TaskId]]:
-        """Return the keys of what is pending and came before the cut of the current checkpoint, in order."""
+        """Return the keys of the pending results that the current checkpoint covers, in order."""
         keys = sorted(self._pending)
         return [key for key in keys if key[0] < _AT_END or isinstance(self._parts.get(key[1]), Finished)]
 
@@ -417,8 +429,11 @@ Step: TypeAlias = Callable[[CheckpointCoordinator, Any], None]
 
 
 def _rules() -> dict[type, dict[Phase, tuple[Step, ...]]]:
-    """Return the steps by event, for the phases in their order: stopped, waiting, collecting, storing, committing,
-    over. None: the event is impossible then. (): it comes too late, or has no effect then."""
+    """Return the steps for each event in each phase.
+
+    A row of the table has one entry for each phase, in the order of `Phase`. None means that the event is impossible
+    in the phase. An empty tuple means that the event comes too late, or has no effect in the phase.
+    """
     of = CheckpointCoordinator
     note, end = (of._note,), (of._end_task,)
     keep, stop = (of._queue_request,), (of._stop,)
@@ -460,12 +475,12 @@ def _describe(event: Event) -> str:
 
 
 def all_finished(parts: Mapping[TaskId, TaskState]) -> bool:
-    """Whether a checkpoint with these parts is the last of its job."""
+    """Return whether a checkpoint with these parts is the last of its job."""
     return all(isinstance(part, Finished) for part in parts.values())
 
 
 def _consumers(plan: ExecutionPlan) -> dict[TaskId, list[tuple[int, range]]]:
-    """Return the consumers of every task that it has channels to, by vertex."""
+    """Return, for every task, the consumers that it has channels to, by vertex."""
     tasks = [TaskId(vertex.id, subtask) for vertex in plan.job.vertices for subtask in range(vertex.parallelism)]
     consumers: dict[TaskId, list[tuple[int, range]]] = {task: [] for task in tasks}
     for edge in plan.job.edges:

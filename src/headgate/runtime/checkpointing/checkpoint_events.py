@@ -19,11 +19,10 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A checkpoint on request: a savepoint, whose folder is to be in `uri`, or with None another checkpoint of the
-    job's own.
+    """A request for a checkpoint: for a savepoint below `uri`, or for one of the job's own if `uri` is None.
 
-    With `stops` the job is over with it. With `at_end` it is taken when all tasks have ended; when the job restarts
-    before, it is taken again.
+    If `stops` is true, the job is over when the checkpoint is complete. If `at_end` is true, the checkpoint is taken
+    when all tasks have ended. If the job restarts before such a checkpoint is complete, it is taken again.
     """
 
     uri: str | None
@@ -50,14 +49,14 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A checkpoint was requested. Actions report how it ended, unless the job ends before."""
+    """A checkpoint was requested. Later actions report its outcome, unless the job ends first."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """Time has passed, perhaps the coordinator's `deadline`."""
+    """Time has passed. The coordinator acts if its `deadline` has come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class NotStored:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What sinks had pending is committed."""
+    """The sinks have committed their pending results."""
 
     checkpoint: int
 
@@ -87,8 +86,10 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """A task took its part and has stored it. `pending` is what its sinks flushed, by node key; `part` is what it
-    reported of its alignment."""
+    """A task took its part and has stored it.
+
+    `pending` is what the task's sinks flushed, by node key. `part` is the task's report on its alignment.
+    """
 
     task: TaskId
     attempt: int
@@ -111,8 +112,11 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """A task has ended, and its consumers have processed all that it sent. `took_part` is the last checkpoint it took
-    part in, 0 for none; `positions` and `pending` are those at its end, by node key."""
+    """A task has ended, and its consumers have processed all that it sent.
+
+    `took_part` is the last checkpoint that the task took part in, or 0. `positions` and `pending` are the source
+    positions and the pending results at the task's end, by node key.
+    """
 
     task: TaskId
     attempt: int
@@ -130,7 +134,7 @@ Event: TypeAlias = FromJob | FromTask
 
 @dataclass(frozen=True, slots=True)
 class TriggerCheckpoint:
-    """Inject the barrier at these tasks. It may come more than once for a checkpoint, with other tasks."""
+    """Inject the barrier at these tasks. A checkpoint may need this action several times, each with other tasks."""
 
     checkpoint: int
     tasks: tuple[TaskId, ...]
@@ -139,7 +143,7 @@ class TriggerCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class StoreMetadata:
-    """Store the metadata, and send `Stored` or `NotStored`; `pending`, by node key, is what is to be committed."""
+    """Store the metadata, and send `Stored` or `NotStored`. `pending` is what sinks are to commit, by node key."""
 
     checkpoint: int
     duration: float
@@ -150,14 +154,14 @@ class StoreMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit what is pending, and send `Committed`: the checkpoint is complete."""
+    """Commit the pending results of a complete checkpoint, and send `Committed`."""
 
     complete: StoreMetadata
 
 
 @dataclass(frozen=True, slots=True)
 class AbortCheckpoint:
-    """Remove what was written for the checkpoint, unless its metadata may exist: it failed."""
+    """Remove the files of a failed checkpoint, unless its metadata may exist."""
 
     checkpoint: int
     reason: str
@@ -166,7 +170,7 @@ class AbortCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Fail the attempt: too many checkpoints failed. Nothing is triggered until the job has `Started` again."""
+    """Fail the attempt: too many checkpoints failed. No checkpoint is triggered until the job has `Started` again."""
 
     error: CheckpointError
 

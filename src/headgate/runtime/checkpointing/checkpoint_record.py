@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headgate.state.checkpoint_metadata import Kind
 
-#: How many checkpoints a job's history has.
+#: The most checkpoints that a job's history keeps.
 HISTORY: Final = 10
 
 
@@ -16,10 +16,10 @@ HISTORY: Final = 10
 class CheckpointRecord:
     """The outcome of a checkpoint or savepoint.
 
-    `triggered_at` is in seconds since the epoch (within the coordinator, on its clock). `duration` is in seconds,
-    until the checkpoint was committed or given up. `size` is in bytes, of all tasks. `failure` is None if the
-    checkpoint completed. `parts` are what tasks reported of their parts, by the task's name: see
-    `docs/reference/checkpoint-files.md`.
+    `triggered_at` is in seconds since the epoch; within the coordinator, in seconds of its clock. `duration` is how
+    long the checkpoint took until it was committed or given up, in seconds. `size` is the size of all tasks' files, in
+    bytes. `failure` is None if the checkpoint completed. `parts` has each task's report on its part, by the task's
+    name: see `docs/reference/checkpoint-files.md`.
     """
 
     checkpoint: int

@@ -1,12 +1,12 @@
-"""A job's checkpoints on the driver: carries out what the coordinator decides, with the storage, the sinks and the
-TaskManagers.
+"""Carries out what the checkpoint coordinator decides, with the storage, the sinks and the TaskManagers.
 
-Without `checkpoint_dir` there are only savepoints, and one commit at the end of the job. Everything runs on the
-job's thread, except for `requests`. Calls that may take long run on a background thread.
+Without `checkpoint_dir` a job takes only savepoints, and commits once, at its end. Everything runs on the job's thread,
+except for `requests`. Calls that may take long run on a background thread.
 
-**In doubt.** While metadata is being written, a checkpoint that is given up may still become complete. The outcome
-is known when the call that writes it is done, and a restart waits for that: the job resumes from what is stored. A job
-that ends before that leaves the files of its sinks as they are, so another job can resume from either checkpoint.
+**Checkpoints in doubt.** A checkpoint may be given up while its metadata is being written. It may still become
+complete. The outcome is known when the call that writes the metadata is done. A restart waits for that call, and the
+job resumes from what is stored. A job that ends before the call is done leaves the files of its sinks as they are.
+Another job can then resume from this checkpoint, or from the one before.
 """
 
 from __future__ import annotations
@@ -76,18 +76,19 @@ from headgate.state.checkpoint_storage import CheckpointStorage, discard
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two looks at whether another program has taken over the job.
+#: Seconds between two checks whether another program has taken over the job.
 OWNER_CHECK_INTERVAL: Final = 5.0
 
 
 class Checkpoints:
     """The checkpoints of one job.
 
-    `latest` is the checkpoint that the job would resume from. `next_id` is the number of the next one, 0 without
-    checkpoints. `run_id` ends with a hexadecimal number that is unique to the run.
+    `latest` is the checkpoint that the job would resume from. `next_id` is the number of the next checkpoint, or 0
+    without checkpoints. `run_id` ends with a hexadecimal number that is unique to the run.
 
-    `stopped` is called when the job is over though its tasks are not, `finished` when all is done after the end of
-    its tasks, and `done`, on another thread, when `run_callbacks` has callbacks to run.
+    `stopped` is called when the checkpoint of a stop is committed: the job is over, although its tasks still run.
+    `finished` is called when the tasks have ended and the sinks have finished. `done` is called on another thread, when
+    `run_callbacks` has callbacks to run.
     """
 
     def __init__(
@@ -134,8 +135,10 @@ class Checkpoints:
 
     @property
     def history(self) -> list[CheckpointRecord]:
-        """Any thread: the last ten checkpoints, with times since the epoch. The commit at the end of a job without
-        checkpoints does not count."""
+        """The last ten checkpoints, with times in seconds since the epoch. Any thread may read them.
+
+        The commit at the end of a job without checkpoints is not among them.
+        """
         return [
             dataclasses.replace(record, triggered_at=self._epoch + record.triggered_at)
             for record in list(self._coordinator.history)
@@ -145,21 +148,39 @@ class Checkpoints:
     # --- the life of the job
 
     def prepare(self) -> None:
-        """Find the checkpoint to resume from, on the caller's thread, before the job starts. Raises CheckpointError for
-        a folder that cannot be used, and for a checkpoint that the job cannot resume from."""
+        """Find the checkpoint to resume from, and prepare sources and sinks: on the caller's thread, before the start.
+
+        Raises CheckpointError for a folder that cannot be used, and for a checkpoint that the job cannot resume from.
+        Raises what sources and sinks raise.
+        """
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
+        while not self._is_prepared():
+            self.resumption.find()
         if self._storage is not None:
             warn_of_sources(self._job, self._plan.job, "restarts")
 
+    def _is_prepared(self) -> bool:
+        """Prepare sources and sinks. Returns False if another program, which runs the job, has published rows of a
+        newer checkpoint since this one looked."""
+        try:
+            self._connectors.prepare(self.latest)
+        except CheckpointError:
+            if self._storage is None or self.resumption.is_newest(self._storage):
+                raise
+            return False
+        return True
+
     def take_over(self, program: Program) -> None:
-        """Become the owner of the job's checkpoints and results: the job is about to start. Raises HeadgateError; then
-        call `abort`."""
+        """Make this program the owner of the job's checkpoints and results, just before the job starts.
+
+        Raises HeadgateError. The caller must then call `abort`.
+        """
         claim = self._claim(program)
-        self._connectors.refuse_repeats(self.latest)  # before the start is on record
+        self._connectors.refuse_repeats(self.latest)  # before the storage notes the start
         if self._storage is not None:
-            self._storage.start(self.resumption.place or None)
+            self._storage.start(self.resumption.place or None, self._connectors.replaces)
             self.next_id = self._storage.next_id()
             self._storage.remove_incomplete(self.next_id - 1)  # left by a killed driver; they may fill the disk
         self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
@@ -202,12 +223,14 @@ class Checkpoints:
 
     @property
     def latest(self) -> CheckpointMetadata | None:
-        """The checkpoint that the job would resume from, None for its beginning."""
+        """The checkpoint that the job would resume from, or None for a start from the beginning."""
         return self.resumption.latest
 
     def fall_back(self) -> Future[Found | None]:
-        """Start to look for a checkpoint to resume from: the attempt could not read `latest`. The answer is there once
-        all is settled, see `Resumption.find_usable`."""
+        """Start to look for a checkpoint to resume from, because the attempt could not read `latest`.
+
+        The future gets the answer of `Resumption.find_usable` after the background calls before it are done.
+        """
         answer: Future[Found | None] = Future()
 
         def find() -> None:
@@ -227,7 +250,7 @@ class Checkpoints:
         self.poll_requests()
 
     def poll_requests(self) -> None:
-        """Handle the requests that have come."""
+        """Handle the new requests."""
         if self.requests.drains:
             self._send(Drain())
         for request in self.requests.take():
@@ -245,38 +268,44 @@ class Checkpoints:
         self._handle(Interrupted(reason))
 
     def settle(self, timeout: float) -> bool:
-        """Wait, while no attempt runs, until nothing is being stored or committed any more. Returns whether that
-        is so."""
+        """Wait at most `timeout` seconds until nothing is being stored or committed any more. No attempt may run.
+
+        Returns whether nothing is being stored or committed.
+        """
         is_settled = self._background.wait_until_idle(timeout)
         self._run_remaining_callbacks()
         return is_settled
 
     def _run_remaining_callbacks(self) -> None:
-        """Run the remaining callbacks. In a job that has failed, their errors do not fail it again: the calls are
-        repeated, or given up."""
+        """Run the remaining callbacks of an attempt that has failed.
+
+        Errors of the callbacks do not fail the job again: the calls are repeated, or given up.
+        """
         while True:
             try:
                 return self._background.run_callbacks()
             except Superseded:
-                pass  # the job ends with it, and says so
+                pass  # the job ends with this error, and reports it
             except HeadgateError as error:
                 log.warning("job %r: %s", self._job, error)
 
     def close(self, error: HeadgateError | None, reason: str) -> None:
-        """Answer all requests: the job is over. `reason` is why no savepoint can be taken any more."""
+        """Answer all requests, because the job is over. `reason` says why no savepoint can be taken any more."""
         self._background.close()
         self.requests.close(self._last, error, reason)
 
     def rollback(self) -> BackgroundCall:
-        """Start to take back what was written since `latest`, which the job resumes from. All must be settled."""
+        """Start to remove what was written after `latest`, from which the job resumes. Call `settle` first."""
         self.next_id = self._coordinator.last + 1
         return self._background.submit(
             partial(self._stored.roll_back, *self.resumption.results, self._coordinator.last), ignore_result
         )
 
     def end_of_tasks(self) -> None:
-        """Note that all tasks have ended and reported what they wrote. The last checkpoint may still be being stored or
-        committed. Raises CheckpointError if there is none."""
+        """Note that all tasks have ended and reported what they wrote.
+
+        The last checkpoint may not be stored or committed yet. Raises CheckpointError if there is no last checkpoint.
+        """
         self._tasks_have_ended = True
         if self._coordinator.phase not in (Phase.STORING, Phase.COMMITTING, Phase.OVER):
             raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
@@ -291,19 +320,21 @@ class Checkpoints:
         self._finished()
 
     def abort(self, known: str = "") -> list[str]:
-        """Undo what does not belong to `latest`: the job has failed or was cancelled. Returns what could not be cleaned
-        up, unless the job's error, `known`, says it."""
+        """Remove results that do not belong to `latest`, because the job has failed or was cancelled.
+
+        Returns messages about what could not be cleaned up. They do not repeat `known`, the job's error.
+        """
         in_doubt = [checkpoint for checkpoint, call in self._storing.items() if not self._background.cancel(call)]
         if not in_doubt:
             return self._connectors.abort(*self.resumption.results, known)
         why = f"checkpoint {in_doubt[0]} was being stored when the job ended; {THREAD_LEFT_RUNNING}"
-        stays = "it may yet be complete, so what sinks have written stays as it is"
+        stays = "the checkpoint may still become complete, so what sinks have written stays as it is"
         return [f"{why}, and {stays}", *self._connectors.release()]
 
     # --- reports of tasks
 
     def acknowledged(self, message: AcknowledgeCheckpoint, part: Any) -> None:
-        """Note that a task's part is stored; `part` is what the task reported of its alignment."""
+        """Note that a task's part is stored. `part` is the task's report on its alignment."""
         self._nodes_with_state.update(message.nodes)
         task = TaskId(message.vertex, message.subtask)
         self._handle(
@@ -337,11 +368,11 @@ class Checkpoints:
     def on_time(self, now: float) -> None:
         self._handle(TimePassed())
         if self._next_check is not None and now >= self._next_check:
-            self._next_check = None  # no second check before this one is done, however slow the storage
+            self._next_check = None  # no second check starts before this one is done, however slow the storage is
             self._background.submit(self._stored.require_owner, self._on_checked)
 
     def _on_checked(self, error: Exception | None) -> None:
-        """End a program that was replaced, also between two checkpoints."""
+        """Raise the error of the check if another program has replaced this one. This ends the program."""
         if self._storage is not None:
             self._next_check = time.monotonic() + OWNER_CHECK_INTERVAL
         if isinstance(error, Superseded):
@@ -375,7 +406,7 @@ class Checkpoints:
 
     def _complete(self, complete: StoreMetadata) -> None:
         savepoint = self._stored.savepoint(complete.checkpoint, complete.request)
-        if self._storage is None and savepoint is None:  # all tasks have ended
+        if self._storage is None and savepoint is None:  # all tasks have ended: there is only a commit
             self._last = None
             self._handle(Stored(complete.checkpoint))
             return
@@ -397,12 +428,12 @@ class Checkpoints:
         self.resumption.use((self._stored.own_folder(complete.checkpoint) or self._last, metadata))
         actions = self._coordinator.handle(Stored(complete.checkpoint), time.monotonic())
         if not actions:
-            log.warning("job %r: checkpoint %d is complete, too late to count; the job resumes from it "
+            log.warning("job %r: checkpoint %d is complete, but too late to count; the job resumes from it "
                         "until there is another one: %s", self._job, complete.checkpoint, self._last)  # fmt: skip
         self._do(actions)
 
     def _commit(self, complete: StoreMetadata) -> None:
-        if not self._runs:  # the program that resumes from it commits
+        if not self._runs:  # whoever resumes from the checkpoint commits
             self._answer(complete)
             return
         checkpoint = 0 if self.latest is None else complete.checkpoint
@@ -427,8 +458,11 @@ class Checkpoints:
             self.requests.done(complete.request, self._stored.place(complete))
 
     def _discard(self, checkpoint: int, request: Request | None) -> None:
-        """Remove what was written for a checkpoint that failed. If its metadata is being written, it may become
-        complete, and stays. Files of the job's own checkpoints are removed later, with old ones."""
+        """Remove what was written for a checkpoint that failed.
+
+        If the metadata is being written, the checkpoint may become complete, and its files stay. For one of the job's
+        own checkpoints, this removes all incomplete checkpoints up to it.
+        """
         call, savepoint = self._storing.get(checkpoint), self._stored.savepoint(checkpoint, request)
         if call is not None:
             if not self._background.cancel(call):

@@ -1,6 +1,6 @@
-"""A job's sources and sinks on the driver: prepare them before the job starts, commit at its checkpoints and its end.
+"""A job's sources and sinks on the driver: prepares them before the job starts, and commits at checkpoints and the end.
 
-Each error has the operator's name. Sinks commit on a thread of their own: a commit may take long, or never return.
+Each error has the operator's name. Sinks commit on a background thread: a commit may take long, or never return.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Pending = Mapping[str, Sequence[Any]]
 
 
 class DriverConnectors:
-    """The sources and sinks of one run; with `allow_duplicates` it may publish rows that are already there.
+    """The sources and sinks of one run. With `allow_duplicates` the run may publish rows that are already published.
 
-    One thread at a time calls `commit`, `finish` and `rollback`, another calls the rest. `_committing_lock` protects
-    `_committing` and `_has_ended`.
+    One thread at a time calls `commit`, `finish` and `rollback`. Another thread calls the other methods.
+    `_committing_lock` protects `_committing` and `_has_ended`.
     """
 
     def __init__(self, job: JobGraph, run: str, allow_duplicates: bool = False) -> None:
@@ -52,11 +52,10 @@ class DriverConnectors:
         self._committing_lock = threading.Lock()
 
     def prepare(self, resumed: CheckpointMetadata | None = None) -> None:
-        """Check that all sources can be read and all sinks written. For a job that resumes from a checkpoint, also
-        check that they are unchanged.
+        """Check that all sources can be read and all sinks written. Existing results stay as they are.
 
-        Existing results stay as they are. Raises HeadgateError; then nothing of the preparation is left, and the
-        method may be called again.
+        If the job resumes from a checkpoint, also check that sources and sinks are unchanged. Raises HeadgateError. In
+        that case nothing of the preparation is left, and the method may be called again.
         """
         self._has_ended = False
         try:
@@ -68,6 +67,11 @@ class DriverConnectors:
             self.abort()
             raise
 
+    @property
+    def replaces(self) -> bool:
+        """Whether a fresh start removes the results of all programs before."""
+        return any(sink.replaces for _, sink in self._sinks.values())
+
     def newest_owner(self) -> int:
         """Return the highest epoch with which a program has claimed one of the results. Raises the first error."""
         epochs = [0]
@@ -78,7 +82,9 @@ class DriverConnectors:
 
     def claim(self, claim: Claim) -> bool:
         """Claim the results for this program. Returns whether no other program has claimed them with the same epoch.
-        Raises the first error."""
+
+        Raises the first error.
+        """
         are_claimed = []
         for node, sink in self._sinks.values():
             with _errors_of(node):
@@ -86,31 +92,33 @@ class DriverConnectors:
         return all(are_claimed)
 
     def begin(self, claim: Claim, resumed: CheckpointMetadata | None) -> None:
-        """Keep of the results what belongs to the checkpoint: the job is about to start, and its results are claimed.
-        Raises the first error; then call `abort`."""
+        """Keep only results that belong to the checkpoint `resumed`, just before the job starts.
+
+        The results must be claimed. Raises the first error. The caller must then call `abort`.
+        """
         for node, sink in self._sinks.values():
             with _errors_of(node, _resume_prefix(resumed)):
                 sink.begin(claim)
         if resumed is not None:
             self.rollback(resumed.pending, resumed.id, _resume_prefix(resumed))
-            self.refuse_repeats(resumed)  # another program may have committed until `begin`
+            self.refuse_repeats(resumed)  # another program may have committed before `begin`
 
     def refuse_repeats(self, resumed: CheckpointMetadata | None) -> None:
-        """Raise CheckpointError if a sink has published rows that the checkpoint does not have."""
+        """Check that no sink has published rows that the checkpoint does not have. Raises CheckpointError."""
         if self._allow_duplicates or resumed is None:
             return
         for node, sink in self._sinks.values():
             with _errors_of(node):
                 if shown := sink.published_after(resumed.id, resumed.run):
-                    other = "" if shown > resumed.id else ", which another program took that went on with them"
+                    other = "" if shown > resumed.id else " (taken by another program that continued the job)"
                     raise CheckpointError(
                         f"the results have the rows of checkpoint {shown}{other}, and the job would resume from "
-                        f"checkpoint {resumed.id}: the rows between them would be there twice. Restore checkpoint "
+                        f"checkpoint {resumed.id}: the rows between the two would be written twice. Restore checkpoint "
                         f"{shown} and resume from it, or give allow_duplicates=True (headgate run --allow-duplicates)"
                     )
 
     def _prepare(self, node: Node, before: Any) -> None:
-        """Prepare a source or sink; `before` is its preparation in the program that the job resumes from."""
+        """Prepare a source or sink. `before` is what it prepared in the program that the job resumes from, or None."""
         if node.source is not None:
             node.source.prepare() if before is None else node.source.restore(before)
             self._reading.append(node)
@@ -120,13 +128,12 @@ class DriverConnectors:
             node.sink.prepare(job, node.schema) if before is None else node.sink.resume(job, node.schema, before)
 
     def prepared(self) -> dict[str, Any]:
-        """Return what sources and sinks found in their preparation, by node key, for a program that resumes this
-        job."""
+        """Return what sources and sinks prepared, by node key. A program that resumes this job needs these values."""
         ends = ((node_key(node), (node.source or node.sink)) for node in self._nodes)
         return {key: prepared for key, end in ends if end is not None and (prepared := end.prepared()) is not None}
 
     def deliver(self, node_id: int, payload: bytes, checkpoint: int) -> None:
-        """Give a sink on the driver a batch, with the checkpoint that it belongs to."""
+        """Give a batch to a sink on the driver, with the number of the checkpoint that the batch belongs to."""
         node, sink = self._sinks[node_id]
         with _errors_of(node):
             batch = pa.ipc.read_record_batch(pa.py_buffer(payload), self._schemas[node_id])
@@ -135,22 +142,28 @@ class DriverConnectors:
 
     @property
     def slots(self) -> int:
-        """The task slots of Spark that sinks need while the job runs. Sinks run one after the other, so this is the
-        maximum."""
+        """The task slots of Spark that sinks need while the job runs.
+
+        Sinks run one after the other, so this is the most that one sink needs.
+        """
         return max((sink.slots for _, sink in self._sinks.values()), default=0)
 
     def commit(self, pending: Pending, checkpoint: int) -> None:
-        """Publish what writers returned, of a checkpoint, or (0) of a job without checkpoints. Raises the first
-        error."""
+        """Publish what the writers of sinks returned for a checkpoint. Raises the first error.
+
+        `checkpoint` is 0 in a job without checkpoints.
+        """
         self._for_each_sink(lambda node, sink: sink.commit(pending.get(node_key(node), ()), checkpoint))
 
     def finish(self) -> None:
-        """Finish all sinks: the job has finished and all is committed. Raises the first error."""
+        """Finish all sinks, after the job has finished and everything is committed. Raises the first error."""
         self._for_each_sink(lambda node, sink: sink.finish())
 
     def rollback(self, pending: Pending, checkpoint: int, prefix: str = "") -> None:
-        """Take back what sinks wrote after a checkpoint; 0 is the job's beginning. Raises the first error; an error
-        that is not Headgate's gets `prefix`."""
+        """Remove what sinks wrote after a checkpoint. Checkpoint 0 is the job's beginning.
+
+        Raises the first error. The text of an error that is not Headgate's own begins with `prefix`.
+        """
         self._for_each_sink(lambda node, sink: sink.rollback(pending.get(node_key(node), ()), checkpoint), prefix)
 
     def _for_each_sink(self, do: Callable[[Node, Sink], None], prefix: str = "") -> None:
@@ -167,13 +180,15 @@ class DriverConnectors:
 
     @property
     def current_cleanup(self) -> str:
-        """Any thread: the clean-up that runs now, or ran last, for messages."""
+        """The name of the clean-up that runs now, or ran last, for messages. Any thread may read it."""
         node = self._cleaning
         return "the clean-up" if node is None else f"the clean-up of {node.name}"
 
     def release(self) -> list[str]:
-        """Have sources remove what they made for the job, which has ended. Returns what could not be removed, and
-        why."""
+        """Let sources remove what they made for the job, which has ended.
+
+        Returns messages about what could not be removed, and why.
+        """
         problems = []
         for node in self._reading:
             assert node.source is not None
@@ -186,8 +201,11 @@ class DriverConnectors:
         return sentences(problems)
 
     def abort(self, pending: Pending = MappingProxyType({}), checkpoint: int = 0, known: str = "") -> list[str]:
-        """Remove from the results what does not belong to a checkpoint. Returns what could not be cleaned up, and why,
-        unless the job's error, `known`, says it. A sink that has not returned from a commit stays as it is."""
+        """Remove results that do not belong to a checkpoint.
+
+        Returns messages about what could not be cleaned up, and why. They do not repeat `known`, the job's error. A
+        sink that has not returned from a commit stays as it is.
+        """
         messages, problems = self.release(), []
         with self._committing_lock:
             self._has_ended = True

@@ -1,4 +1,4 @@
-"""Find out what a failure may do to a job's rows. Its checkpoints, sources and sinks decide that together."""
+"""Finds out whether a failure may lose or repeat a job's rows. The checkpoints, sources and sinks decide this."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ def guarantee_of(job: JobGraph, config: Config) -> Guarantee:
 
 
 def warn_of_sources(name: str, job: JobGraph, when: str) -> None:
-    """Log a warning for each source whose rows are lost, or come twice, when the job restarts or resumes."""
+    """Log a warning for each source whose rows are lost, or count twice, when the job restarts or resumes.
+
+    `when` completes the sentence "when the job ...".
+    """
     for node in (vertex.head for vertex in job.vertices):
         if node.source is not None and not node.source.replayable:
             log.warning("job %r: %s is read from its beginning when the job %s: rows in flight are lost, and "
-                        "rows that it gives again count twice", name, node.name, when)  # fmt: skip
+                        "rows that the source repeats count twice", name, node.name, when)  # fmt: skip
         elif node.source is not None and not node.source.resumable:
-            log.warning("job %r: %s is read on when the job restarts by itself, but no other job resumes from its "
-                        "checkpoints or savepoints (resume=): for that, write the rows to files, and read these",
+            log.warning("job %r: %s continues when the job restarts by itself, but no other job can resume from its "
+                        "checkpoints or savepoints (resume=): for that, write the rows to files, and read the files",
                         name, node.name)  # fmt: skip

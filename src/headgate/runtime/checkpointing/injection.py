@@ -1,4 +1,4 @@
-"""How a job's checkpoints start: the messages to TaskManagers."""
+"""Builds the messages to TaskManagers that start a job's checkpoints."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def injection(
     folder: str | None = None,
     stops: bool = False,
 ) -> InjectBarrier:
-    """Return the message that starts a barrier now at `roots`, or as a probe at all sources; `timeout` is in
-    seconds."""
+    """Return the message that starts a barrier now at `roots`, or a probe at all sources if `roots` is None.
+
+    `timeout` is in seconds.
+    """
     return InjectBarrier(
         checkpoint=checkpoint,
         alignment=alignment,

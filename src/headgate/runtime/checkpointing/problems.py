@@ -1,4 +1,4 @@
-"""Describe what could not be cleaned up at the end of a job: one sentence for all that failed in the same way."""
+"""Describes what could not be cleaned up at a job's end: one sentence for all problems with the same cause."""
 
 from __future__ import annotations
 
@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A source or sink that could not clean up. `error` is what it raised. It may begin with a place (a file, a
-    folder); the rest of it is then often the same as in other errors."""
+    """A source or sink that could not clean up.
+
+    `error` is the text of the error that it raised. The text may begin with a place (a file, a folder). The rest of
+    the text is then often the same as in other errors.
+    """
 
     kind: str
     name: str
@@ -22,8 +25,10 @@ class Problem:
 
 
 def sentences(problems: Iterable[Problem], known: str = "") -> list[str]:
-    """Return one sentence for each cause, with the names of all sources or sinks that it concerns. `known` is the job's
-    own error: the sentences do not repeat it."""
+    """Return one sentence for each cause, with the names of all sources or sinks that it concerns.
+
+    `known` is the job's own error. The sentences do not repeat it.
+    """
     groups: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
         if not known or known not in problem.error:

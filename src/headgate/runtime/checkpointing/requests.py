@@ -1,4 +1,4 @@
-"""Requests to a running job for savepoints and its stop, from any thread, and their answers."""
+"""Requests to a running job, for savepoints and for its stop, and the answers. Any thread may make a request."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from headgate.runtime.checkpointing.guarantee import warn_of_sources
 from headgate.state.checkpoint_storage import CheckpointStorage
 
 _NONE_IN_BATCH: Final = (
-    "there are no checkpoints and savepoints with execution_mode='batch', where an operator begins when those before "
-    "it have ended"
+    "there are no checkpoints and savepoints with execution_mode='batch', where an operator begins when the operators "
+    "before it have ended"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class _Stop:
-    """A request to stop. `answer` gets the job's last checkpoint when it has ended."""
+    """A request to stop. `answer` gets the job's last checkpoint when the job has ended."""
 
     drain: bool
     uri: str | None
@@ -33,14 +33,14 @@ class _Stop:
 
 
 class Requests:
-    """The requests to one job. Any thread calls `savepoint` and `stop`, the job's thread the rest. Each request gets
-    one answer.
+    """The requests to one job. Each request gets one answer.
 
-    `_lock` protects all fields that change.
+    Any thread may call `savepoint` and `stop`. Only the job's thread calls the other methods. `_lock` protects all
+    fields that change.
     """
 
     def __init__(self, job: str, graph: JobGraph, config: Config, storage: CheckpointStorage | None) -> None:
-        """Create it; `storage` is that of the job's own checkpoints."""
+        """Create an object without requests. `storage` holds the job's own checkpoints, if it takes any."""
         self._job = job
         self._graph = graph
         self._config = config
@@ -54,8 +54,10 @@ class Requests:
         self._last: Future[str | None] = Future()
 
     def savepoint(self, uri: str | os.PathLike[str]) -> Future[str]:
-        """Request a savepoint below `uri`. The answer is its own URI, or CheckpointError. Raises CheckpointError for a
-        folder that cannot be used, and in batch mode."""
+        """Request a savepoint below `uri`. The answer is the URI of the savepoint itself, or CheckpointError.
+
+        Raises CheckpointError for a folder that cannot be used, and in batch mode.
+        """
         request, answer = Request(self._folder(uri)), Future[str]()
         with self._lock:
             if self._too_late is None:
@@ -66,11 +68,11 @@ class Requests:
         return answer
 
     def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
-        """Request a stop. With `uri` the last checkpoint is a savepoint below it.
+        """Request a stop. If `uri` is given, the last checkpoint is a savepoint below it.
 
-        The answer is the checkpoint's path or URI, or the job's error, when the job has ended. A second request gets
-        the same answer. Raises CheckpointError if there can be no checkpoint to end with, ConfigError if the job is
-        being stopped in another way.
+        When the job has ended, the answer is the path or URI of its last checkpoint, or the job's error. A second
+        request gets the same answer. Raises CheckpointError if the job cannot take a last checkpoint. Raises
+        ConfigError if the job is already being stopped in another way.
         """
         if self._too_late is not None:
             return self._last
@@ -113,29 +115,29 @@ class Requests:
 
     @property
     def last(self) -> Future[str | None] | None:
-        """Once the job has ended: its last checkpoint, or its error."""
+        """The job's last checkpoint, or its error. None while the job has not ended."""
         return None if self._too_late is None else self._last
 
     @property
     def drains(self) -> bool:
-        """Whether sources are to end where they are, in each attempt."""
+        """Whether sources must end at their current positions, in each attempt."""
         return self._stop is not None and self._stop.drain
 
     def take(self) -> list[Request]:
-        """Return the requests that are new."""
+        """Return the new requests. A request is returned only once."""
         with self._lock:
             taken = list(self._new)
             self._new.clear()
         return taken
 
     def done(self, request: Request, uri: str) -> None:
-        """Answer the request: its checkpoint is stored."""
+        """Answer a request whose checkpoint is stored."""
         with self._lock:
             if request in self._savepoints:
                 self._savepoints.pop(request).set_result(uri)
 
     def failed(self, request: Request, reason: str) -> None:
-        """Answer the request: its checkpoint failed. A job whose sources have ended ends all the same."""
+        """Answer a request whose checkpoint failed. A job whose sources have ended still ends."""
         error = CheckpointError(reason)
         with self._lock:
             if request in self._savepoints:
@@ -145,7 +147,7 @@ class Requests:
                 self._stop = self._stop if self._stop.drain else None
 
     def close(self, last: str | None, error: HeadgateError | None, reason: str) -> None:
-        """Answer all requests, those that come later, too: the job is over, with or without an error."""
+        """Answer all requests, also later ones, because the job is over, with or without an error."""
         with self._lock:
             self._too_late = CheckpointError(reason)
             for savepoint in self._savepoints.values():

@@ -1,4 +1,4 @@
-"""Find the checkpoint that a job resumes from."""
+"""Finds the checkpoint that a job resumes from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headgate.state.checkpoint_storage import CheckpointStorage, load_checkpoint
 
 log = logging.getLogger(__name__)
 
-#: The newest of the job's own checkpoints that can be used.
+#: The value of `resume` for the newest of the job's own checkpoints that can be used.
 LATEST: Final = "latest"
-#: The same, or a fresh start where there is none yet.
+#: The value for the same checkpoint, or for a fresh start if the job has no checkpoint yet.
 LATEST_IF_ANY: Final = "latest-if-any"
 
 
@@ -25,8 +25,10 @@ Found = tuple[str, CheckpointMetadata]
 
 
 def find_checkpoint(resume: str, storage: CheckpointStorage | None) -> Found | None:
-    """Return the checkpoint to resume from, None for a fresh start; `storage` is that of the job's own checkpoints.
-    Raises CheckpointError."""
+    """Return the checkpoint to resume from, or None for a fresh start. Raises CheckpointError.
+
+    `storage` holds the job's own checkpoints, if it takes any.
+    """
     if resume not in (LATEST, LATEST_IF_ANY):
         metadata = _load(resume)
         verify_checkpoint(metadata)
@@ -55,8 +57,8 @@ def _load(resume: str) -> CheckpointMetadata:
 def newest(storage: CheckpointStorage, completed: Sequence[str]) -> Found:
     """Return the first of these checkpoints that is not damaged.
 
-    A damaged one is passed over only if sinks committed nothing with it: otherwise their rows would come a second
-    time. Raises CheckpointError, or StorageError if the storage does not answer.
+    A damaged checkpoint is skipped only if sinks committed nothing with it. Otherwise the job would write the committed
+    rows a second time. Raises CheckpointError, or StorageError if the storage does not answer.
     """
     unreadable: StorageError | None = None
     for checkpoint in completed:
@@ -70,11 +72,11 @@ def newest(storage: CheckpointStorage, completed: Sequence[str]) -> Found:
             unreadable = error if isinstance(error, StorageError) else unreadable
             if has_committed:
                 break
-            passed = f"job {storage.job!r}: passes over {checkpoint}, with which nothing was committed"
+            passed = f"job {storage.job!r}: skips {checkpoint}, with which nothing was committed"
             log.warning("%s: %s", passed, error)
     if unreadable is not None:
         raise unreadable
     usable = storage.latest_usable()
-    older = "" if usable is None else f"; to resume from an older one name {usable}, "
-    again = older and "with allow_duplicates=True, and remove what was committed since, or it will be there twice"
+    older = "" if usable is None else f"; to resume from an older one, give resume={usable!r} "
+    again = older and "and allow_duplicates=True, and remove the rows committed since, or they will be there twice"
     raise CheckpointError(f"{checkpoint}: is damaged, see the warnings{older}{again}")

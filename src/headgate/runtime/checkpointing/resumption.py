@@ -1,4 +1,4 @@
-"""Choose what a job resumes from: at its start, when it takes over from another program, and after a failure."""
+"""Chooses the checkpoint that a job resumes from: at its start, when it takes over a job, and after a failure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from headgate.state.checkpoint_metadata import LAST_ID, CheckpointMetadata
 from headgate.state.checkpoint_storage import CheckpointStorage, verify_checkpoint
 
 log = logging.getLogger(__name__)
-_BOTH: Final = "results written before keep their types, so who reads both must cast these columns to one type"
+_BOTH: Final = (
+    "results written before keep their types, so a reader of old and new results must cast these columns to one type"
+)
 
 
 class Resumption:
     """The checkpoint that a job resumes from.
 
-    `latest` is its metadata, None for the job's beginning. `place` is where the metadata are, among the job's own
-    checkpoints in `storage`, if it takes any. `resume` is what the user requested.
+    `latest` is the checkpoint's metadata, or None for a start from the beginning. `place` is the path or URI of the
+    metadata's folder; if the job takes checkpoints of its own, the folder in `storage`. `resume` is what the user
+    requested.
     """
 
     def __init__(
@@ -36,7 +39,7 @@ class Resumption:
         self._resume = resume
         self.latest: CheckpointMetadata | None = None
         self.place = ""
-        #: Of a job with a fresh start: the owner of its checkpoints when this program looked at them.
+        #: For a fresh start: the epoch of the checkpoints' owner when this program looked at them. Otherwise None.
         self.known_owner: int | None = None
 
     @property
@@ -47,13 +50,18 @@ class Resumption:
 
     @property
     def results(self) -> tuple[Mapping[str, Sequence[Any]], int]:
-        """What sinks have pending with `latest`, by node key, and its number; 0: no rows are to stay."""
+        """The results that sinks have pending with `latest`, by node key, and the checkpoint's number.
+
+        The number 0 means that no rows may stay.
+        """
         return ({}, 0) if self.latest is None else (self.latest.pending, self.latest.id)
 
     @property
     def hint(self) -> str:
-        """The end of an error message, which says that the job has a checkpoint to resume from; empty if it has
-        none."""
+        """The end of an error message, which says that the job has a checkpoint to resume from.
+
+        The text is empty if the job has none, or already resumes from one.
+        """
         if self.latest is not None or self._storage is None or not self._storage.completed():
             return ""
         return (
@@ -75,18 +83,24 @@ class Resumption:
                 log.warning("job %r resumes from %s: %s; %s", self._job, usable[0], changed, _BOTH)
 
     def find_again(self, storage: CheckpointStorage) -> None:
-        """Load the newest checkpoint again. This program owns the checkpoints now; until then the owner before may have
-        completed another one. Raises CheckpointError."""
+        """Load the newest checkpoint again, after this program has become the owner. Raises CheckpointError.
+
+        The previous owner may have completed another checkpoint before that.
+        """
         if self.known_owner is not None:
             self.known_owner = storage.owner
-        if self._resume in (LATEST, LATEST_IF_ANY) and next(iter(storage.completed()), "") != self.place:
+        if not self.is_newest(storage):
             self.find()
 
-    def find_usable(self) -> Found | None:
-        """Return what to resume from when `latest` could not be read.
+    def is_newest(self, storage: CheckpointStorage) -> bool:
+        """Return False if the user requested the newest checkpoint, and there is another one now."""
+        return self._resume not in (LATEST, LATEST_IF_ANY) or next(iter(storage.completed()), "") == self.place
 
-        That is `latest`, if it is not damaged after all or the storage does not answer; or the one before, if it
-        leads to the same results; None otherwise. Reads all files of one or several checkpoints.
+    def find_usable(self) -> Found | None:
+        """Return the checkpoint to resume from when `latest` could not be read, or None.
+
+        This is `latest` if it is not damaged after all, or if the storage does not answer. Otherwise it is an older
+        checkpoint, if that one leads to the same results. The method reads all files of one or several checkpoints.
         """
         if self._storage is None or self.latest is None:
             return None
@@ -112,8 +126,8 @@ class Resumption:
 
 
 def require_numbers(first: int) -> None:
-    """Raise CheckpointError if there are too few numbers for checkpoints from this one on."""
+    """Check that enough numbers are left for checkpoints from the number `first` on. Raises CheckpointError."""
     if first > LAST_ID // 2:
         raise CheckpointError(
-            f"checkpoint {first - 1} leaves no numbers for others: start without it, in another folder"
+            f"checkpoint {first - 1} leaves no numbers for later checkpoints: start without it, in another folder"
         )

@@ -1,4 +1,4 @@
-"""Work on checkpoints that may take long: in storage, and by the sinks."""
+"""Work on checkpoints that may take long, because the storage or the sinks do it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from headgate.state.checkpoint_storage import CheckpointStorage, savepoint_folde
 
 
 class StoredCheckpoints:
-    """Stores, commits and rolls back a job's checkpoints, and knows their folders.
+    """The stored checkpoints of a job: stores, commits and rolls back, and knows the folders.
 
-    The methods that work run on the background thread. They first check that this program still owns the job.
-    Without `storage` only savepoints are stored.
+    `store`, `commit` and `roll_back` run on the background thread. They first check that this program still owns the
+    job. Without `storage` only savepoints are stored.
     """
 
     def __init__(self, job: str, run: str, storage: CheckpointStorage | None, ends: DriverConnectors) -> None:
@@ -26,13 +26,13 @@ class StoredCheckpoints:
     # --- folders
 
     def savepoint(self, checkpoint: int, request: Request | None) -> str | None:
-        """Return the folder of a savepoint, None for another checkpoint."""
+        """Return the folder of a savepoint, or None for any other checkpoint."""
         if request is None or request.uri is None:
             return None
         return savepoint_folder(request.uri, self._job, checkpoint, self._run)
 
     def own_folder(self, checkpoint: int) -> str | None:
-        """Return the checkpoint's folder among the job's own checkpoints, None without these."""
+        """Return the checkpoint's folder among the job's own checkpoints, or None if the job takes none."""
         return None if self._storage is None else self._storage.folder_of(checkpoint)
 
     def place(self, complete: StoreMetadata) -> str:
@@ -51,7 +51,7 @@ class StoredCheckpoints:
     def store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
         """Store a checkpoint's metadata. A savepoint is also listed among the job's own checkpoints.
 
-        A job that resumes from the latest one must not repeat what sinks commit with the savepoint.
+        A job that resumes from its latest checkpoint must not repeat what sinks commit with the savepoint.
         """
         self.require_owner()
         if savepoint is not None:
@@ -62,13 +62,13 @@ class StoredCheckpoints:
     def commit(self, pending: Pending, checkpoint: int) -> None:
         """Let sinks commit, if this program still owns the job. Raises Superseded if it does not.
 
-        The sinks' own check is not enough: it does not tell whether a newer owner resumes from this checkpoint.
+        The check of the sinks is not enough: a sink does not know whether a newer owner resumes from this checkpoint.
         """
         self.require_owner()
         self._connectors.commit(pending, checkpoint)
 
     def roll_back(self, pending: Pending, checkpoint: int, last: int) -> None:
-        """Take back what sinks wrote after `checkpoint`, and remove incomplete checkpoints up to number `last`."""
+        """Remove what sinks wrote after `checkpoint`, and incomplete checkpoints up to the number `last`."""
         self.require_owner()
         self._connectors.rollback(pending, checkpoint)
         if self._storage is not None:

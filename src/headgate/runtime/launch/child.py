@@ -1,4 +1,4 @@
-"""Run a TaskManager in a forked process: read the plan from standard input, run it, and end with the driver."""
+"""Runs a TaskManager in a forked process: reads the plan from standard input, runs it, and ends with the driver."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headgate.runtime.taskmanager import taskmanager_process
 
 
 def main(index: int, count: int, host: str) -> int:
-    """Return the exit code. An unexpected error is printed."""
-    # The process is in a group of its own, so Ctrl-C does not reach it. A signal that is sent to it ends it, and the
-    # driver reports the signal.
+    """Run the TaskManager, and return the process's exit code. An unexpected error is printed."""
+    # The process is in a group of its own, so Ctrl-C does not reach it. SIGINT, if it is sent to this process, ends
+    # the process, and the driver reports the signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     payload = read(0)
     if payload is None:
@@ -36,7 +36,7 @@ def main(index: int, count: int, host: str) -> int:
 
 
 def _end_with_driver(pipe: int) -> None:
-    """End this process with the driver, which holds the other end of the pipe for as long as it lives."""
+    """End this process when the driver ends. The driver holds the other end of the pipe as long as it lives."""
     while os.read(pipe, 1):
         pass
     os._exit(NOT_REPORTED)

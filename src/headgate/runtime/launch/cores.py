@@ -1,8 +1,8 @@
-"""Give each TaskManager process its own cores.
+"""Gives each TaskManager process its own cores.
 
-The threads of a TaskManager take turns at one interpreter lock. If the kernel moves them between cores, each turn
-costs a wake-up across cores and cold caches. Two TaskManagers on two cores did keyed sums at half the rate until each
-kept to its own core.
+The threads of a TaskManager take turns at one interpreter lock. If the kernel moves threads between cores, each turn
+costs a wake-up across cores and cold caches. Two TaskManagers on two cores computed keyed sums at half the rate until
+each process stayed on its own core.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ def usable_cores() -> int:
 
 
 def share(cores: set[int], rank: int, processes: int) -> set[int]:
-    """Return the cores of process number `rank` of `processes`: an equal share, or one core in turn if there are too
-    few."""
+    """Return the cores of process number `rank` of `processes`: an equal share of all cores.
+
+    If there are fewer cores than processes, processes get one core each, in turn.
+    """
     ordered = sorted(cores)
     if processes >= len(ordered):
         return {ordered[rank % len(ordered)]}
@@ -28,8 +30,10 @@ def share(cores: set[int], rank: int, processes: int) -> set[int]:
 
 @contextmanager
 def own_cores(rank: int, processes: int) -> Iterator[None]:
-    """Keep the calling thread, and all threads that it starts, on its share of the cores within the context. Does
-    nothing on a system without CPU affinity (only Linux has it)."""
+    """Keep the calling thread, and all threads that it starts, on their share of the cores within the context.
+
+    Does nothing on a system without CPU affinity: only Linux has it.
+    """
     if processes < 2 or not hasattr(os, "sched_setaffinity"):
         yield
         return

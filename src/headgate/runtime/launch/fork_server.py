@@ -1,9 +1,9 @@
 """A server process that forks TaskManagers. Their imports take a second; this process imports once for all of them.
 
-`forks` starts it, and sends requests on the socket that is its standard input. Each request brings four descriptors:
-the child's standard input, output and error, and a pipe for how the child ended. The server has one thread and runs no
-code of the user's, so each fork starts from a clean state. It ends with its driver, or when no request has come for a
-while.
+The module `forks` starts the server, and sends requests on the socket that is the server's standard input. Each request
+brings four descriptors: the child's standard input, output and error, and a pipe for the report of the child's end. The
+server has one thread and runs no code of the user's, so each fork starts from a clean state. The server ends with its
+driver, or when no request has come for a while.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pyarrow as pa
 from headgate.runtime.launch import child, framing
 from headgate.runtime.launch.forks import ENDED, PROCESS_NAME
 
-#: Seconds without a request, after which the server imports what the first job should not wait for.
+#: Seconds without a request, after which the server imports slow modules, so that the first job need not wait.
 _QUIET: Final = 0.1
 _LARGEST_REQUEST: Final = 4096
 _DESCRIPTORS: Final = 4
@@ -43,9 +43,9 @@ class _Server:
         self._control = control
         self._idle = idle
         self._listens = True
-        #: Whether everything is imported, also what is not needed at once.
+        #: Whether the server has imported everything, also the slow modules of `_settle`.
         self._is_settled = False
-        #: The children, by the driver's number: process, and the pipe for its end.
+        #: The children, by the driver's number: the process, and the pipe for the report of its end.
         self._children: dict[int, tuple[int, int]] = {}
         self._woken, wake = os.pipe()
         for descriptor in (self._woken, wake):
@@ -65,11 +65,11 @@ class _Server:
                 self._serve()
             if not readable and not self._is_settled:
                 self._settle()
-            elif not readable:  # requests already sent are served; later ones find the socket shut
+            elif not readable:  # the server still serves requests that were sent; later requests find the socket shut
                 self._control.shutdown(socket.SHUT_RD)
 
     def _settle(self) -> None:
-        """Import what the first job should not wait for: pyarrow imports pandas when it first gets a list."""
+        """Let pyarrow import pandas, so that the first job need not wait. The first list given to pyarrow does this."""
         pa.array([0])
         _freeze()
         self._is_settled = True
@@ -98,7 +98,8 @@ class _Server:
         for number, (process, _) in list(self._children.items()):
             ended, status = os.waitpid(process, os.WNOHANG)
             if ended:
-                # Processes that functions started there: the child's group has its number as long as one of them lives.
+                # End the processes that functions started in the child. The group keeps the child's number while one
+                # of them lives.
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(process, signal.SIGKILL)
                 self._tell_end(number, os.waitstatus_to_exitcode(status))
@@ -111,9 +112,10 @@ class _Server:
 
 
 def _fork() -> int:
-    """Fork. Returns the child's process, 0 in the child, -1 if the system can start no more processes."""
+    """Fork this process. Returns the child's process id, 0 in the child, or -1 if the system cannot start a process."""
     with warnings.catch_warnings():
-        # Python warns of threads in a process that forks: those of OpenBLAS and jemalloc handle forks.
+        # Python warns if a process with threads forks. Its threads are those of OpenBLAS and jemalloc, which handle
+        # forks.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             return os.fork()
@@ -122,7 +124,7 @@ def _fork() -> int:
 
 
 def _run_child(streams: list[int], index: int, count: int, host: str) -> None:
-    """Run the child, which never returns: the frames above hold the server's sockets, and must not be unwound."""
+    """Run the child, and end the process. It never returns: the frames above hold the server's sockets."""
     code = framing.NOT_REPORTED
     try:
         signal.set_wakeup_fd(-1)
@@ -144,7 +146,7 @@ def _run_child(streams: list[int], index: int, count: int, host: str) -> None:
 
 
 def _apply_settings(process_settings: dict[str, Any]) -> None:
-    """Take on the settings of the driver's process as they are now, see `forks.process_settings`."""
+    """Apply the current settings of the driver's process, see `forks.process_settings`."""
     os.environ.clear()
     os.environ.update(process_settings["environ"])
     time.tzset()
@@ -154,7 +156,7 @@ def _apply_settings(process_settings: dict[str, Any]) -> None:
     if process_settings["cores"]:
         os.sched_setaffinity(0, process_settings["cores"])
     random.seed()
-    np.random.seed()  # or all children would draw the same numbers
+    np.random.seed()  # otherwise all children would draw the same numbers
 
 
 def _name(name: str) -> None:
@@ -172,7 +174,7 @@ def _freeze() -> None:
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     control = socket.socket(fileno=0)
-    importlib.import_module("headgate")  # all modules that pipelines use
+    importlib.import_module("headgate")  # this imports all modules that pipelines use
     _freeze()
     _Server(control, float(sys.argv[1])).run()
 

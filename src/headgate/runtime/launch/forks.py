@@ -1,5 +1,7 @@
-"""The driver's side of the server process that forks TaskManagers, see `fork_server`. There is one server for the life
-of this process, or until it has been idle for a minute."""
+"""The driver's side of the server process that forks TaskManagers, see `fork_server`.
+
+This process has one server. The server lives as long as this process, or until it has been idle for a minute.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ from typing import Any, Final
 
 from headgate.runtime.launch.framing import framed
 
-#: How a child ended: its process, 0 if it could not be started, and its exit code, negative for a signal.
+#: The report of a child's end. The first number is its process id, or 0 if it could not be started. The second is its
+#: exit code; it is negative if a signal ended the child.
 ENDED: Final = struct.Struct("<qi")
 #: Seconds without a child and without a request, after which the server ends.
 _IDLE: Final = 60.0
@@ -48,9 +51,12 @@ class Fork:
                 os.close(descriptor)
 
     def wait(self) -> tuple[int, int] | None:
-        """Send the child its settings and payload, and wait until it has ended. Returns its process and exit code as in
-        `ENDED`, None if that is not known because the server has ended; the child then ends, too."""
-        with suppress(OSError):  # it may die at once; its exit code says more
+        """Send the child its settings and payload, and wait until the child has ended.
+
+        Returns the child's process id and exit code as in `ENDED`. Returns None if the server has ended, so that they
+        are not known. The child then ends, too.
+        """
+        with suppress(OSError):  # the child may die at once; its exit code says more
             _write(self._stdin, self._given)
         status = b""
         while len(status) < ENDED.size and (part := os.read(self._status, ENDED.size - len(status))):
@@ -66,8 +72,10 @@ class Fork:
 
 
 def process_settings() -> dict[str, Any]:
-    """Return the settings that a child takes from this process as it is now. If the working folder was removed, the
-    child keeps the server's."""
+    """Return the current settings of this process, which a child applies.
+
+    If the working folder was removed, the child keeps the server's working folder.
+    """
     folder = None
     with suppress(FileNotFoundError):
         folder = os.getcwd()
@@ -80,8 +88,10 @@ def process_settings() -> dict[str, Any]:
 
 
 class _Server:
-    """The client of the fork server. Any thread may use it. A process that was forked from this one gets a server of
-    its own. `_lock` protects the socket and the process."""
+    """The client of the fork server. Any thread may use it. `_lock` protects the socket and the process.
+
+    A process that was forked from this one starts a server of its own.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -94,13 +104,13 @@ class _Server:
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start the server's process, whose imports take half a second, unless it runs. Returns at once."""
+        """Start the server's process, unless it runs. Returns at once: the imports of the server take half a second."""
         with self._lock:
             if not self._is_mine or (self._process is not None and self._process.poll() is not None):
                 self._control = self._start()
 
     def close(self) -> None:
-        """At the end of the program: end the server's process. TaskManagers that are left end with their driver."""
+        """End the server's process at the end of the program. TaskManagers that are left end with their driver."""
         if self._control is not None and self._process is not None and self._is_mine:
             self._control.close()
             self._process.kill()
@@ -108,7 +118,7 @@ class _Server:
                 self._process.wait()
 
     def send(self, request: dict[str, Any], descriptors: Sequence[int]) -> socket.socket:
-        """Send a request, and return the socket for further messages on the same child."""
+        """Send a request, and return the socket for further messages about the same child."""
         data = [json.dumps(request).encode()]
         with self._lock:
             if self._control is not None and self._is_mine:
@@ -121,11 +131,11 @@ class _Server:
 
     @property
     def _is_mine(self) -> bool:
-        """Whether this process started the server, and not the process that this one was forked from."""
+        """Whether this process started the server. After a fork, the parent process may have started it."""
         return self._owner == os.getpid()
 
     def _start(self) -> socket.socket:
-        if self._control is not None and self._process is not None:  # of a server that has ended, or of another process
+        if self._control is not None and self._process is not None:  # the server has ended, or is another process's
             self._control.close()
             self._process.poll()
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -137,7 +147,7 @@ class _Server:
                 stdout=output,
                 stderr=errors,
                 env=_own_environ(),
-                process_group=0,  # Ctrl-C is the driver's to handle
+                process_group=0,  # the driver handles Ctrl-C
             )
         finally:
             theirs.close()
@@ -148,13 +158,18 @@ class _Server:
 
 
 def command(idle: float) -> list[str]:
-    """Of a server that ends after so many seconds with nothing to do. With -P it imports nothing from the working
-    folder, where anybody's files may be."""
+    """Return the command that starts a server, which ends after `idle` seconds with nothing to do.
+
+    With -P the server imports nothing from the working folder, which may contain files of other users.
+    """
     return [sys.executable, "-P", "-m", "headgate.runtime.launch.fork_server", str(idle)]
 
 
 def _own_environ() -> dict[str, str]:
-    """The server's: it imports this package, also where the driver found it by "", which is the working folder."""
+    """Return the server's environment. With it the server can import this package.
+
+    The package's folder is added, because the driver may have found the package in the working folder ("").
+    """
     environ: dict[str, str] = process_settings()["environ"]
     root = str(Path(__file__).resolve().parents[2])
     return {**environ, "PYTHONPATH": os.pathsep.join(filter(None, [environ["PYTHONPATH"], root]))}
@@ -166,7 +181,7 @@ atexit.register(server.close)
 
 
 def _stream(number: int) -> int:
-    """Return a copy of this process's output as it is now; /dev/null if it is closed."""
+    """Return a copy of this process's current output stream, or of /dev/null if the stream is closed."""
     try:
         return os.dup(number)
     except OSError:

@@ -1,16 +1,19 @@
-"""Frames and exit codes between a driver and its processes. A frame is bytes with their length before them. This module
-imports almost nothing, so that the fork server's client loads fast."""
+"""Frames and exit codes between a driver and its processes. A frame is a length, followed by this number of bytes.
+
+This module imports almost nothing, so that the fork server's client loads fast.
+"""
 
 from __future__ import annotations
 
 import os
 
 _LENGTH = 8
-#: Exit codes of a TaskManager, which a user's function is unlikely to use. The driver knows how it ended.
+#: Exit codes of a TaskManager, which a user's function is unlikely to use. With this one the driver knows how the
+#: TaskManager ended.
 DONE = 100
-#: It failed, and could not report that to the driver.
+#: The TaskManager failed, and could not report this to the driver.
 NOT_REPORTED = 101
-#: It lost its link to the driver, and nothing else failed.
+#: The TaskManager lost its link to the driver, and nothing else failed.
 CUT_OFF = 102
 
 
@@ -20,7 +23,7 @@ def framed(data: bytes) -> bytes:
 
 
 def read(pipe: int) -> bytes | None:
-    """Read a frame from a pipe. Returns its data, None if the pipe ends before."""
+    """Read a frame from a pipe. Returns the frame's data, or None if the pipe ends before the frame does."""
     if (length := _exactly(pipe, _LENGTH)) is None:
         return None
     return _exactly(pipe, int.from_bytes(length, "big"))

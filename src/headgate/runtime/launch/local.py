@@ -1,4 +1,4 @@
-"""LocalDeployment: TaskManagers on this machine, as threads of this process or as processes of their own."""
+"""`LocalDeployment`: runs TaskManagers on this machine, as threads of this process or as processes of their own."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ from headgate.runtime.launch.forks import Fork, server
 from headgate.runtime.launch.framing import CUT_OFF, DONE, NOT_REPORTED
 
 _LOOPBACK = "127.0.0.1"
-#: Seconds to wait for children that were killed because not all could be started.
+#: Seconds to wait for the end of children that were killed because not all children could be started.
 _KILL_TIMEOUT = 2.0
 
 
 class LocalDeployment:
     """Run a job on this machine: in one process for each slot, up to the number of cores.
 
-    With `processes=True` each TaskManager is a process of its own. Functions and what they close over are copies there,
-    and what they print appears here as `operator[subtask] | line`. A script needs no `__main__` guard: the processes
-    are forks of a server process, which has imported Headgate and nothing of yours. It ends after a minute without a
-    job.
+    With `processes=True` each TaskManager is a process of its own. There, functions and the variables that they close
+    over are copies. Lines that functions print appear here as `operator[subtask] | line`. A script needs no `__main__`
+    guard: the processes are forks of a server process, which has imported Headgate and none of your modules. The
+    server process ends after a minute without a job.
 
-    With `processes=False` each TaskManager is a thread of this process. Functions and what they close over are the
-    user's own objects, and a debugger stops in them. Threads share one interpreter lock: in seven of seven comparisons
-    a job of parallelism 2 was 1.7 to 3.3 times slower in threads than a job of parallelism 1.
+    With `processes=False` each TaskManager is a thread of this process. Functions and the variables that they close
+    over are your own objects, and a debugger stops in functions. Threads share one interpreter lock: in seven of seven
+    comparisons a job of parallelism 2 was 1.7 to 3.3 times slower in threads than a job of parallelism 1.
 
-    `taskmanagers` is their number; each has ceil(parallelism / taskmanagers) slots, so that every parallelism runs.
-    None: as many as the job has slots, up to the cores that this process may use; one with threads. Where the system
-    is not Linux, threads are the default. All sockets are on loopback.
+    `taskmanagers` is the number of TaskManagers. Each has ceil(parallelism / taskmanagers) slots, so that every
+    parallelism runs. By default there is one TaskManager for each slot of the job, up to the number of cores that this
+    process may use. With threads the default is one. On systems other than Linux, threads are the default. All sockets
+    are on loopback.
     """
 
     def __init__(self, taskmanagers: int | None = None, processes: bool = sys.platform == "linux") -> None:
@@ -69,7 +70,7 @@ class LocalDeployment:
 
 
 class _Threads:
-    """TaskManagers as threads. They cannot be killed: `cancel` does nothing beyond the driver's messages."""
+    """TaskManagers as threads. Threads cannot be killed, so `cancel` does nothing: only the driver's messages act."""
 
     can_kill = False
 
@@ -84,7 +85,7 @@ class _Threads:
     @staticmethod
     def _run(spec: TaskManagerSpec, index: int, on_exit: OnExit) -> None:
         from headgate.runtime.taskmanager.taskmanager import (
-            TaskManager,  # a program whose jobs run in processes needs none
+            TaskManager,  # imported here: a program whose jobs run in processes does not need it
         )
 
         reason = ""
@@ -105,8 +106,10 @@ class _Threads:
 
 
 class _Processes:
-    """TaskManagers as processes. The plan goes through a pipe. When the driver ends, the pipe closes and the process
-    ends, too."""
+    """TaskManagers as processes. The driver sends the plan through a pipe.
+
+    When the driver ends, the pipe closes and the process ends, too.
+    """
 
     can_kill = True
 
@@ -156,7 +159,7 @@ class _Processes:
 
 
 def _join(threads: list[threading.Thread], timeout: float) -> bool:
-    """Wait at most `timeout` seconds for all of them. Returns whether they have ended."""
+    """Wait at most `timeout` seconds until all threads have ended. Returns whether all threads have ended."""
     deadline = time.monotonic() + timeout
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -176,5 +179,5 @@ def _exit_reason(ended: tuple[int, int] | None, driver: tuple[str, int]) -> str:
     if code == CUT_OFF:
         return cut_off(driver)
     if code == NOT_REPORTED:
-        return f"process {process} could not tell the driver how it ended; its standard error says so"
+        return f"process {process} could not tell the driver why it ended; its standard error shows the reason"
     return f"process {process} ended with exit code {code}, as after os._exit({code}) in a function"

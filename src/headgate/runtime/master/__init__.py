@@ -1,1 +1,1 @@
-"""A job on the driver: its attempts, its end, and what it says of itself."""
+"""A job on the driver: its attempts, its end, its counters and its warnings."""

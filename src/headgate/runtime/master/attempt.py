@@ -1,6 +1,6 @@
-"""Attempt: one deployment of a job's tasks. It starts the TaskManagers, follows them, and ends them.
+"""`Attempt`: one deployment of a job's tasks. It starts the TaskManagers, follows them, and ends them.
 
-Every event arrives on one queue, and one thread handles it. So all events have one order.
+Every event arrives on the same queue, and the same thread handles all events. So all events have one order.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ from headgate.transport.sockets import Server, is_on_loopback, listen, reached_a
 
 log = logging.getLogger(__name__)
 
-#: Seconds from the order to end until the platform uses force. TaskManagers themselves give up after 2 s.
+#: Seconds from the driver's order to end until the platform uses force. TaskManagers give up waiting after 2 s.
 END_TIMEOUT = 3.0
 #: Seconds in which TaskManagers of a failed job must end once they have closed their links.
 LEAVE_TIMEOUT = 1.0
-#: Seconds from the order to end until the attempt stops waiting, even for the effect of force: Spark takes up to 4 s to
-#: kill.
+#: Seconds from the driver's order to end until the attempt stops waiting, even for the effect of force. Spark takes up
+#: to 4 s to kill.
 OVER_TIMEOUT = 4.0
 #: The least seconds to wait for the effect of force.
 FORCE_TIMEOUT = 0.5
 #: Seconds from the first report of a loss until the attempt stops waiting for anything, even if the timeouts above
 #: allow more.
 LOSS_TIMEOUT = 4.5
-#: Seconds to wait for the platform's reason, once a TaskManager's connection is closed. An exit code is there at once;
-#: Spark takes up to a second for an executor.
+#: Seconds to wait for the platform's reason, once a TaskManager's connection is closed. An exit code comes at once.
+#: Spark takes up to a second to report the loss of an executor.
 EXIT_WORD = 1.5
 #: Seconds to wait for a lost TaskManager's own error, once the platform has given its reason.
 LAST_WORDS = 0.4
-#: Seconds between two looks at whether the TaskManagers have ended, once they were asked to.
+#: Seconds between two checks whether the TaskManagers have ended, after they were ordered to end.
 _GANG_POLL = 0.02
 _NETWORK_TIMEOUT = 2.0
 #: The most characters of the host name that a TaskManager reports, as in DNS.
@@ -67,7 +67,7 @@ _LONGEST_HOST = 253
 
 
 class _LossSource(Enum):
-    """Who reports the loss of a TaskManager, in the order of how much they know about the reason."""
+    """The source of a report that a TaskManager was lost. A source with a higher value knows more about the reason."""
 
     NONE = 0
     PEER = 1  # a TaskManager whose data link was cut
@@ -102,27 +102,31 @@ class Member:
 
 
 class Job(Protocol):
-    """The job of an attempt. The attempt's thread calls all of it."""
+    """The job of an attempt. The attempt's thread calls all methods."""
 
     def start_tasks(self) -> float:
-        """Note that all tasks run now. Returns the `time.time()` at which the tasks of the first attempt started."""
+        """Note that all tasks run now. Returns when the tasks of the first attempt started, as in `time.time()`."""
 
     def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
-        """Handle a report of a TaskManager on its tasks."""
+        """Handle a TaskManager's report on its tasks."""
 
     def on_end_of_tasks(self) -> None:
-        """Act on the end of all tasks. The job calls `over` when the attempt is over. Raises HeadgateError: then the
-        attempt has failed with it."""
+        """Handle the end of all tasks. The job later calls `over` when the attempt is over.
+
+        If the method raises HeadgateError, the attempt fails with this error.
+        """
 
     def deadline(self) -> float | None:
-        """Return when `on_time` has something to do, on the monotonic clock."""
+        """Return when `on_time` must be called, in seconds of the monotonic clock, or None."""
 
     def on_time(self, now: float) -> None: ...
 
 
 class Attempt:
-    """One attempt: call `launch`, then `run`, which returns when nothing of it runs any more. `error` is then None or
-    what ended it."""
+    """One attempt to run a job. Call `launch`, then `run`.
+
+    `run` returns when nothing of the attempt runs any more. `error` is then the error that ended the attempt, or None.
+    """
 
     def __init__(
         self,
@@ -161,7 +165,7 @@ class Attempt:
     # --- from any thread
 
     def post(self, event: Callable[[], None]) -> None:
-        """Run `event` on the attempt's thread, unless the outcome is decided by then."""
+        """Run `event` on the attempt's thread, unless the outcome is decided before that."""
 
         def unless_decided() -> None:
             if not self._decided:
@@ -170,11 +174,11 @@ class Attempt:
         self._events.put(unless_decided)
 
     def end(self, error: HeadgateError) -> None:
-        """End the attempt with this error, unless its outcome is decided already."""
+        """End the attempt with this error, unless the outcome is decided already."""
         self._events.put(lambda: self._decide(error))
 
     def metrics(self) -> Metrics:
-        """Return the last reports of all TaskManagers, added up."""
+        """Return the sum of the last reports of all TaskManagers."""
         return merge([member.metrics for member in self.members if member.metrics is not None])
 
     def operators(self) -> list[Metrics]:
@@ -183,18 +187,18 @@ class Attempt:
 
     @property
     def has_reported(self) -> bool:
-        """Whether all TaskManagers have reported since they restored their state."""
+        """Whether all TaskManagers have reported metrics since they restored their state."""
         return all(member.has_reported for member in self.members)
 
     @property
     def has_registered(self) -> bool:
-        """Whether all TaskManagers have registered: they have started, and reach the driver."""
+        """Whether all TaskManagers have registered: they have started, and can reach the driver."""
         return all(member.address is not None for member in self.members)
 
     # --- the beginning
 
     def launch(self) -> None:
-        """Start the TaskManagers. Raises HeadgateError; then none of them is left."""
+        """Start the TaskManagers. Raises HeadgateError; in that case no TaskManager is left."""
         host = self._deployment.bind_hosts()
         bind_host = self._config.bind_host
         sock = listen(bind_host or host, self._config.port_range)
@@ -220,14 +224,13 @@ class Attempt:
             checkpoint=self._checkpoint,
             restore=self._restore,
         )
-        # The driver has counted free slots before. If no other Spark job holds them, this time is for Python processes
-        # to start.
+        # The driver has counted the free slots before. So unless another Spark job takes these slots, only the start of
+        # Python processes needs this time.
         self._start_by = time.monotonic() + self._config.registration_timeout
         self._gang = self._deployment.launch(spec, len(self.members), self._on_exit)
 
     def _issue_identities(self, sock: Any) -> tuple[Credentials, Credentials]:
-        """Issue TLS identities if links are to be encrypted. Returns the credentials of the driver and of the
-        TaskManagers."""
+        """Return the credentials of the driver and the TaskManagers, with TLS identities if links are encrypted."""
         tls = self._config.tls
         if tls == "off" or (tls == "auto" and is_on_loopback(sock)):
             return self.credentials, self.credentials
@@ -240,7 +243,10 @@ class Attempt:
     # --- events, posted by other threads
 
     def _accepted(self, sock: Any, index: int) -> None:
-        """On the network thread: a TaskManager has connected and authenticated itself."""
+        """Start the control link of a TaskManager that has connected and authenticated itself.
+
+        Runs on the network thread.
+        """
         if index >= len(self.members) or self.members[index].link is not None:
             sock.close()
             return
@@ -261,10 +267,10 @@ class Attempt:
         self._events.put(lambda: self._decide(unexpected(error)))
 
     def _on_exit(self, index: int | None, reason: str) -> None:
-        """Any thread: the platform reports that TaskManager `index` (None: all) has ended."""
+        """Handle the platform's report that TaskManager `index` has ended; None means all. Any thread may call this."""
         self._events.put(lambda: self._exited(index, reason))
 
-    # --- its life, on the job's thread
+    # --- while the attempt runs, on the job's thread
 
     def run(self) -> None:
         """Follow the TaskManagers until all have ended."""
@@ -285,12 +291,12 @@ class Attempt:
         self._guarded(event)
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Run `work`. An error of it ends the attempt."""
+        """Run `work`. An error that it raises ends the attempt."""
         try:
             work()
         except HeadgateError as error:
             self._decide(error)
-        except Exception as error:  # a bug of ours must end the job, not hang it
+        except Exception as error:  # a bug of Headgate must end the job, not let it hang
             log.exception("error in the JobMaster")
             self._decide(unexpected(error))
 
@@ -303,8 +309,8 @@ class Attempt:
             limit = f"{self._config.registration_timeout:g} s (registration_timeout)"
             what = f"{missing} did not register within {limit} on {self._deployment.name}"
             why = self._gang.why_waiting() or (
-                "not started in that time, or unable to connect to the driver; see whether it has processor time and "
-                "memory left there"
+                "it did not start in that time, or could not connect to the driver; check whether processor time and "
+                "memory are left there"
             )
             self._decide(TaskManagerLost(f"{what}: {why}"))
 
@@ -337,16 +343,21 @@ class Attempt:
         self.send(StartTasks(addresses=addresses, started_at=at))
 
     def _on_failed(self, error: HeadgateError) -> None:
-        """End the attempt, unless the TaskManager failed because it lost a peer: the peer may be about to report the
-        cause itself."""
+        """End the attempt, unless the TaskManager failed because it lost another TaskManager.
+
+        The lost TaskManager may be about to report the cause itself.
+        """
         if isinstance(error, TaskManagerLost):
             self._suspect_lost(error, _LossSource.PEER)
         else:
             self._decide(error)
 
     def _suspect_lost(self, error: TaskManagerLost, evidence: _LossSource) -> None:
-        """Assume that this loss ends the attempt. A source that knows more may replace the reason for a short time.
-        Once all TaskManagers have finished, a loss does no harm."""
+        """Assume that this loss ends the attempt.
+
+        For a short time, a source that knows more may replace the reason. Once all TaskManagers have finished, a loss
+        does no harm.
+        """
         if all(member.finished for member in self.members):
             return
         if evidence.value > self._evidence.value:
@@ -382,8 +393,10 @@ class Attempt:
             log.warning("job %r has ended well, and its result stands, but %s did not: %s", self._name, member, reason)
 
     def _stop_waiting_for(self, member: Member) -> None:
-        """Stop waiting for a better reason: the TaskManager has ended and its connection is closed, so it can send no
-        message."""
+        """Stop waiting for a better reason if the TaskManager has ended and its connection is closed.
+
+        Such a TaskManager can send no message any more.
+        """
         if member.gone and member.exited and self._decide_by is not None:
             self._decide_by = time.monotonic()
 
@@ -396,11 +409,11 @@ class Attempt:
     # --- the end
 
     def over(self) -> None:
-        """On the attempt's thread: end it successfully, whether its tasks have ended or not."""
+        """End the attempt successfully, whether its tasks have ended or not. Runs on the attempt's thread."""
         self._decide(None)
 
     def _decide(self, error: HeadgateError | None) -> None:
-        """Decide the outcome; None is success. The first call counts."""
+        """Decide the outcome. None means success. Only the first call counts."""
         if not self._decided:
             self._decided = True
             self.error = error.at(job=self._name) if error is not None else None
@@ -415,8 +428,10 @@ class Attempt:
             member.link.send(self._last_message)
 
     def _end(self) -> None:
-        """Send all TaskManagers the outcome, wait until they end, use force on those that do not, and release
-        everything."""
+        """Send all TaskManagers the outcome, and wait until they end. Then release everything.
+
+        The platform uses force on TaskManagers that do not end.
+        """
         self._last_message = Close() if self.error is None else Cancel()
         self.send(self._last_message)
         began = time.monotonic()
@@ -438,15 +453,17 @@ class Attempt:
         return [member for member in self.members if member.link is not None and not member.gone]
 
     def _time_before_force(self, unresponsive: list[Member]) -> float:
-        """Return the seconds to wait before force. There is no wait if TaskManagers are lost, do not respond or are
-        still starting."""
+        """Return the seconds to wait before the platform uses force.
+
+        There is no wait if TaskManagers are lost, do not respond or are still starting.
+        """
         if self.error is None:
             return END_TIMEOUT
         has_left = not unresponsive and not any(member.link is None or member.lost for member in self.members)
         return LEAVE_TIMEOUT if has_left else 0.0
 
     def _await_gang(self, timeout: float) -> bool:
-        """Wait until the TaskManagers have ended. Those that connect meanwhile get the last message."""
+        """Wait until the TaskManagers have ended. A TaskManager that connects meanwhile gets the last message."""
         deadline = time.monotonic() + timeout
         while not (ended := self._gang.join(_GANG_POLL)) and time.monotonic() < deadline:
             self._handle_waiting_events()
@@ -457,7 +474,7 @@ class Attempt:
             self._next_event(0.0)
 
     def _explain_end(self, error: HeadgateError, unresponsive: list[Member], waited: float) -> None:
-        """Add to the error which functions and TaskManagers did not end by themselves."""
+        """Name in the error's text the functions and TaskManagers that did not end by themselves."""
         notes = []
         if stuck := self._stuck():
             left = "its process was killed" if self._gang.can_kill else "its daemon thread is left running"
@@ -477,5 +494,5 @@ class Attempt:
 
 
 def unexpected(error: Exception) -> HeadgateError:
-    """Return a bug of Headgate as the error that ends the job."""
+    """Return the error that ends the job when a bug of Headgate raises `error`."""
     return HeadgateError(f"unexpected {type(error).__name__} in the JobMaster: {error}")

@@ -1,8 +1,8 @@
-"""The certificates of one attempt of a job: its own authority, an identity for the driver, and one that its
-TaskManagers share.
+"""The certificates of one attempt of a job: its own authority, and identities for the driver and for the TaskManagers.
 
-The authority's key is dropped once it has signed these two. A TaskManager of an older attempt has certificates of an
-older authority, which links of the new attempt refuse. No TaskManager can pass for the driver.
+All TaskManagers share one identity. The authority's key is dropped once it has signed both identities. A TaskManager of
+an older attempt has certificates of an older authority; links of the new attempt refuse these. No TaskManager can pass
+itself off as the driver.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from headgate.protocol.handshake import DRIVER, TASKMANAGER, Identity
 
-#: Clocks of machines differ.
+#: How far back certificates are valid, because the clocks of machines differ.
 _BACKDATED: Final = timedelta(days=1)
-#: Longer than any attempt runs; the keys are gone when it ends.
+#: How long certificates are valid: longer than any attempt runs. The keys are gone when the attempt ends.
 _LIFETIME: Final = timedelta(days=3650)
 _AUTHORITY: Final = "authority"
 
@@ -30,13 +30,15 @@ class _Authority:
 
     def __init__(self) -> None:
         self._key = generate_private_key(SECP256R1())
-        usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # certificates and lists
+        usage = x509.KeyUsage(
+            False, False, False, False, False, True, True, False, False
+        )  # it may sign certificates and revocation lists
         builder = _builder(_AUTHORITY, self._key)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         self.certificate = builder.add_extension(usage, critical=True).sign(self._key, SHA256())
 
     def identity(self, name: str, *uses: x509.ObjectIdentifier) -> Identity:
-        """Return an identity for an end of a link; `uses` are the extended key usages that it may have."""
+        """Return an identity for an end of a link. `uses` are the extended key usages of its certificate."""
         key = generate_private_key(SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         certificate = (
@@ -53,8 +55,10 @@ class _Authority:
 
 
 def issue() -> tuple[Identity, Identity]:
-    """Return the driver's identity, which can only accept connections, and the TaskManagers', which can connect and
-    accept."""
+    """Return the driver's identity and the TaskManagers' identity.
+
+    The driver's identity can only accept connections. The TaskManagers' identity can connect and accept.
+    """
     authority = _Authority()
     driver = authority.identity(DRIVER, ExtendedKeyUsageOID.SERVER_AUTH)
     both = ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH

@@ -28,18 +28,18 @@ from headgate.runtime.running_operator import current_operator
 _T = TypeVar("_T")
 #: Seconds that the end of a program waits for the end of its jobs.
 _EXIT_TIMEOUT = 10.0
-#: Seconds that a wait for a job may last before it looks for an interrupt.
+#: Seconds of one step of a wait for a job: between two steps, an interrupt is noticed.
 _WAIT_SLICE = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobResult(OtherNames):
-    """A finished job.
+    """The result of a finished job.
 
-    `rows_in` counts the rows that sources have read, and `rows_out` those that sinks have taken: a row that goes to two
-    sinks counts twice, each row that a running aggregate emits on its way counts, and side outputs count where they go
-    to a sink. `late_rows` were dropped by windows. `duration_s` runs from the start of the tasks to the commit of the
-    sinks, through all `restarts`.
+    `rows_in` counts the rows that sources have read, and `rows_out` the rows that sinks have taken. A row that goes to
+    two sinks counts twice in `rows_out`. Each row that a running aggregate emits counts. Rows of a side output count if
+    they go to a sink. `late_rows` counts the rows that windows dropped. `duration_s` is the time from the start of the
+    tasks to the commit of the sinks, including all `restarts`.
     """
 
     name: str
@@ -63,20 +63,25 @@ class JobHandle(OtherNames):
         return self._master.state.value
 
     def wait(self, timeout: float | None = None) -> JobResult:
-        """Wait until the job has finished and nothing of it runs any more, and return its result. Raises the job's
-        error, JobCancelled, or TimeoutError after `timeout` seconds."""
+        """Wait until the job has finished and nothing of it runs any more. Returns the job's result.
+
+        Raises the job's error, JobCancelled, or TimeoutError after `timeout` seconds.
+        """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        # In slices: an interrupt that comes just before the wait begins does not end it.
+        # The wait has steps, because an interrupt that comes just before a wait begins does not end the wait.
         while not self._master.ended.wait(max(0.0, min(_WAIT_SLICE, deadline - time.monotonic()))):
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"job {self._name!r} is {self.status()} after {timeout} s")
         if self._master.error is not None:
-            raise self._master.error.with_traceback(None)  # not those of earlier calls
+            raise self._master.error.with_traceback(None)  # drop the tracebacks of earlier calls
         return self._result()
 
     def cancel(self) -> None:
-        """Cancel the job, and return when all its tasks have ended. A second call, or one after the end, does nothing.
-        Within a function of a job it returns at once: the function cannot wait for the end of its own job."""
+        """Cancel the job, and return when all its tasks have ended.
+
+        A second call does nothing, and a call after the job's end does nothing. Within a function of a job, the method
+        returns at once: the function cannot wait for the end of its own job.
+        """
         self._master.cancel()
         if current_operator() is None:
             self._master.ended.wait()
@@ -84,16 +89,18 @@ class JobHandle(OtherNames):
     def savepoint(self, uri: str | os.PathLike[str], timeout: float | None = None) -> str:
         """Take a savepoint: a checkpoint that Headgate never deletes, in a new folder below `uri`, a path or URI.
 
-        Returns its URI, once it is complete and what sinks wrote before it is committed. `execute(resume=)` takes
-        this URI.
+        Returns the savepoint's URI, once the savepoint is complete and sinks have committed what they wrote before it.
+        `execute(resume=)` takes this URI.
 
-        The job continues, and need not take checkpoints of its own. The savepoint starts when the current checkpoint
-        is over, or when a job that is starting or restarting runs again. Raises CheckpointError when it fails: it
-        cannot be written, or the job fails or ends before it is complete. A failed savepoint does not harm the job.
-        Raises TimeoutError after `timeout` seconds; the savepoint may still become complete.
+        The job continues, and need not take checkpoints of its own. If a checkpoint is under way, the savepoint starts
+        when that checkpoint is over. If the job is starting or restarting, the savepoint starts when the job runs.
+
+        Raises CheckpointError if the savepoint fails: it cannot be written, or the job fails or ends before it is
+        complete. A failed savepoint does not harm the job. Raises TimeoutError after `timeout` seconds; the savepoint
+        may still become complete.
         """
         if current_operator() is not None:
-            raise CheckpointError("a function of a job cannot wait for a savepoint; ask for it in the program")
+            raise CheckpointError("a function of a job cannot wait for a savepoint; take it in the program")
         late = f"the savepoint of job {self._name!r} is not complete after {timeout} s"
         return _answer(self._master.savepoint(uri), timeout, late)
 
@@ -104,19 +111,21 @@ class JobHandle(OtherNames):
         savepoint: str | os.PathLike[str] | None = None,
         timeout: float | None = None,
     ) -> str | None:
-        """Stop the job without a failure. Returns when it is FINISHED, with the path or URI of its last checkpoint,
-        None for a job without checkpoints. That is a checkpoint of the job's own, or a savepoint below `savepoint`.
+        """Stop the job without a failure, and return when it is FINISHED.
 
-        Sources stop reading. With `drain` the input ends there: operators process what was read, event time ends, so
-        all windows fire, and sinks commit everything. Without `drain` no window fires: the last checkpoint has the
-        operators' state, sinks commit what came before it, and `execute(resume=)` continues as if the job had not been
-        stopped.
+        Returns the path or URI of the job's last checkpoint, or None for a job without checkpoints. The last checkpoint
+        is a savepoint below `savepoint`, if this is given, and otherwise one of the job's own checkpoints.
 
-        A second call waits for the same end. After the end, and within a function of the job, it returns at once. If
-        the job fails before it has stopped, it restarts, if it may, and then stops.
+        Sources stop reading. With `drain` the input ends at this position: operators process all rows that were read,
+        event time ends, all windows fire, and sinks commit everything. Without `drain` no window fires: the last
+        checkpoint contains the operators' state, and sinks commit what came before it. `execute(resume=)` then
+        continues as if the job had not been stopped.
 
-        Raises the job's error if it fails or is cancelled. Raises CheckpointError when the checkpoint fails: without
-        `drain` the job then continues, with `drain` it ends. Raises ConfigError when the job is being stopped in
+        A second call waits for the same end. After the end, and within a function of the job, the method returns at
+        once. If the job fails before it has stopped, it restarts, if its restart strategy allows this, and then stops.
+
+        Raises the job's error if the job fails or is cancelled. Raises CheckpointError if the checkpoint fails: without
+        `drain` the job then continues, with `drain` it ends. Raises ConfigError if the job is already being stopped in
         another way. Raises TimeoutError after `timeout` seconds; the job still ends later.
         """
         answer = self._master.stop(drain, savepoint)
@@ -125,27 +134,29 @@ class JobHandle(OtherNames):
         return _answer(answer, timeout, f"job {self._name!r} has not ended {timeout} s after it was asked to stop")
 
     def metrics(self) -> dict[str, Any]:
-        """Return the counters of the job as last reported (four times a second while it runs); see
-        `docs/reference/metrics.md`."""
+        """Return the last reported counters of the job; see `docs/reference/metrics.md`.
+
+        TaskManagers report four times a second while the job runs.
+        """
         return self._master.metrics()
 
     @property
     def restarts(self) -> int:
-        """How many times the job has restarted so far."""
+        """The number of restarts of the job so far."""
         return self._master.restarts
 
     @property
     def guarantee(self) -> Guarantee:
-        """What holds for rows after a failure; it follows from the job's checkpoints, sources and sinks.
+        """The guarantee for rows after a failure. The job's checkpoints, sources and sinks decide it.
 
         "exactly-once": each row affects state once, and appears once at the sinks.
 
-        "at-least-once": no row is lost, but some may count or appear twice. The reason is `checkpoint_mode`, or a
-        sink that cannot take back rows: `for_each_batch`, `foreach_dataframe`, `printer`, or one of your own. The
+        "at-least-once": no row is lost, but some rows may count or appear twice. The reason is `checkpoint_mode`, or a
+        sink that cannot take back rows: `for_each_batch`, `foreach_dataframe`, `printer`, or a sink of your own. The
         reference of these sinks says how a function can still count rows once.
 
-        "none": rows may be lost, at a source that cannot resume from its position; or the job has no checkpoints,
-        and a failure ends it.
+        "none": a source cannot resume from its position, so rows may be lost. Or the job has no checkpoints, and a
+        failure ends it.
         """
         return self._master.guarantee
 
@@ -171,8 +182,10 @@ class JobHandle(OtherNames):
 
 
 def report(job: JobHandle) -> dict[str, Any]:
-    """Return what is known of a job now, as JSON values: its `state`, the error that ended it, and the fields of
-    `JobResult` without the metrics."""
+    """Return a report on a job's present state, as JSON values.
+
+    The report has the job's `state`, the `error` that ended the job, and the fields of `JobResult` without `metrics`.
+    """
     result, error = job._result(), job._master.error
     description = None if error is None else f"{type(error).__name__}: {error}"
     counters = {name: getattr(result, name) for name in ("rows_in", "rows_out", "late_rows", "duration_s", "restarts")}
@@ -185,10 +198,10 @@ def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
     except TimeoutError:
         raise TimeoutError(late) from None
     except HeadgateError as error:
-        raise error.with_traceback(None) from None  # not those of earlier calls
+        raise error.with_traceback(None) from None  # drop the tracebacks of earlier calls
 
 
-#: Called with each job that starts, for a program that runs the script of another.
+#: Functions that are called with each job that starts, for a program that runs another program's script.
 listeners: list[Callable[[JobHandle], None]] = []
 
 
@@ -203,8 +216,8 @@ def submit(
 ) -> JobHandle:
     """Check the job, prepare its sources and sinks, and start it.
 
-    `resume` is the checkpoint to resume from: its path or URI, "latest" or "latest-if-any". Raises what is wrong
-    before anything runs, also for a checkpoint older than what sinks have published, unless `allow_duplicates`.
+    `resume` is the checkpoint to resume from: its path or URI, "latest" or "latest-if-any". Errors are raised before
+    anything runs. A checkpoint that is older than what sinks have published is an error, unless `allow_duplicates`.
     """
     job_graph = build_job_graph(graph)
     count = deployment.taskmanagers(job_graph.parallelism, config)

@@ -1,4 +1,4 @@
-"""Add up the counters of a job's TaskManagers."""
+"""Adds up the counters of a job's TaskManagers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ADDED_UP: Final = ("busy_s", "rows_in", "rows_out", "late_rows", "state_bytes",
 
 
 def merge(snapshots: Sequence[Metrics]) -> Metrics:
-    """Return the job's counters from those of its TaskManagers: operators by name, subtasks added up."""
+    """Return the job's counters from its TaskManagers' counters. An operator's counters are sums over its subtasks."""
     rows = [row for each in snapshots for row in each["operators"]]
     operators: dict[str, Metrics] = {}
     for row in rows:
@@ -57,7 +57,7 @@ def _edges(snapshots: Sequence[Metrics]) -> dict[str, Metrics]:
 
 
 def _least_watermark(watermarks: Sequence[int | None]) -> int | None:
-    """Return the least watermark, None while a subtask has sent none."""
+    """Return the least watermark, or None while a subtask has sent no watermark."""
     known = [watermark for watermark in watermarks if watermark is not None and watermark > MIN_TIME]
     return min(known) if len(known) == len(watermarks) else None
 
@@ -76,8 +76,11 @@ def _latencies(rows: Sequence[Metrics]) -> dict[str, Metrics]:
 
 
 def _before_end(rows: Sequence[Metrics]) -> int | None:
-    """Return how many rows windows had emitted when the last source subtask read its last row; None before that, or
-    without windows. Emissions are logged at intervals, so the true number is at least this."""
+    """Return how many rows windows had emitted when the last source subtask read its last row.
+
+    Returns None before that time, and for a job without windows. Emissions are logged at intervals, so the true number
+    may be larger.
+    """
     ends = [row["ended_at"] for row in rows if row["kind"] == "source"]
     logs = [row["emissions"] for row in rows if "emissions" in row]
     if not logs or not ends or any(end is None for end in ends):

@@ -1,6 +1,6 @@
-"""JobMaster: one job on the driver, from its start through its attempts and checkpoints to its end.
+"""`JobMaster`: one job on the driver, from its start through its attempts and checkpoints to its end.
 
-Everything but the start happens on one thread, the job's, which runs the attempts.
+Only the start runs on the caller's thread. All other work runs on the job's thread, which runs the attempts.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ log = logging.getLogger(__name__)
 
 #: Seconds that a job waits for checkpoints that are being stored or committed, once its tasks have ended.
 _SETTLE_TIMEOUT = 1.5
-#: Seconds that it then waits until sources and sinks have removed what is not to stay.
+#: Seconds that the job then waits until sources and sinks have cleaned up.
 _CLEAN_TIMEOUT = 2.5
-#: Seconds between two looks at whether a job that waits for that was cancelled.
+#: Seconds between two checks whether a job that waits for storing, committing or cleaning was cancelled.
 _SETTLE_POLL = 0.02
-#: The most attempts in a row that may lose a TaskManager before it registers, in a job that has never run and whose
-#: restart strategy has no limit. Without a package, or without a connection to the driver, each attempt fails in the
-#: same way.
+#: The most attempts in a row that may lose a TaskManager before all have registered. This limit is for a job that has
+#: never run and whose restart strategy has no limit. If a package or the connection to the driver is missing, every
+#: attempt fails in the same way.
 _STARTS = 3
 
 
@@ -89,7 +89,10 @@ class JobState(enum.Enum):
 
 
 class JobMaster:
-    """Runs one job. `ended` is set when nothing of the job runs any more; `error` is then None or what ended it."""
+    """The master of one job, which runs its attempts.
+
+    `ended` is set when nothing of the job runs any more. `error` is then the error that ended the job, or None.
+    """
 
     def __init__(
         self,
@@ -157,8 +160,10 @@ class JobMaster:
     # --- from any thread
 
     def start(self) -> None:
-        """Reserve slots, prepare sources and sinks on the caller's thread, then launch the first attempt. Raises
-        HeadgateError; then nothing is left behind."""
+        """Reserve slots, prepare sources and sinks on the caller's thread, and launch the first attempt.
+
+        Raises HeadgateError; in that case nothing is left behind.
+        """
         with self._reserved_slots():
             self._prepare()
             try:
@@ -173,13 +178,12 @@ class JobMaster:
     def _prepare(self) -> None:
         if self._config.tls == "off":
             log.warning(
-                "job %r: tls='off': its links are not encrypted. Who is on the network between its machines can read "
+                "job %r: tls='off': its links are not encrypted. Anyone on the network between its machines can read "
                 "and change rows and commands. Every batch is validated in full, which is slow",
                 self._name,
             )
-        self._checkpoints.prepare()
         try:
-            self._connectors.prepare(self._checkpoints.latest)
+            self._checkpoints.prepare()
         except SinkError as error:
             error.message += self._checkpoints.resumption.hint
             raise
@@ -198,8 +202,11 @@ class JobMaster:
         return answer
 
     def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
-        """Stop the job. The answer is the path or URI of its last checkpoint, when the job has ended. Raises
-        CheckpointError if the job can have none, ConfigError if it is being stopped in another way."""
+        """Stop the job. When the job has ended, the answer is the path or URI of its last checkpoint.
+
+        Raises CheckpointError if the job cannot take a last checkpoint. Raises ConfigError if the job is already being
+        stopped in another way.
+        """
         answer = self._checkpoints.requests.stop(drain, uri)
         self._attempt.post(self._checkpoints.poll_requests)
         return answer
@@ -208,24 +215,25 @@ class JobMaster:
         return JobCancelled(f"job {self._name!r} was cancelled")
 
     def inject_barrier(self, alignment: Alignment = Alignment.ALIGNED, timeout: float = 0.0) -> int:
-        """Send a checkpoint's barrier from every source, and return its number; `checkpoint_parts` reports how far it
-        has come.
+        """Send a checkpoint's barrier from every source, and return the checkpoint's number.
 
-        `timeout` (seconds) is for Alignment.TIMEOUT. Nothing is stored. Do not use it in a job of which savepoints
-        are taken. Raises ConfigError if barriers cannot overtake in the job's data plane, and in a job that takes
-        checkpoints of its own.
+        `checkpoint_parts` shows which tasks the barrier has passed. Nothing is stored. `timeout` is the timeout of
+        Alignment.TIMEOUT, in seconds. Do not use the method in a job of which you take savepoints. Raises ConfigError
+        if barriers cannot overtake in the job's data plane, and in a job that takes checkpoints of its own.
         """
         overtakes = alignment in (Alignment.TIMEOUT, Alignment.UNALIGNED)
         if overtakes and self._config.flow_control is not FlowControl.CREDIT:
             raise ConfigError(f"a barrier overtakes only under credit, and flow_control={self._config.flow_control}")
         if self._config.checkpoint_dir is not None:
-            raise ConfigError("the job takes checkpoints of its own; barriers from outside would be taken for theirs")
+            raise ConfigError(
+                "the job takes checkpoints of its own; a barrier from outside would be mistaken for one of these"
+            )
         checkpoint = next(self._injected)
         self._attempt.post(lambda: self._send(injection(checkpoint, alignment, timeout)))
         return checkpoint
 
     def checkpoint_parts(self, checkpoint: int) -> dict[str, Part]:
-        """Return what tasks have reported of one of the last ten checkpoints, by task; see `TaskBarriers`."""
+        """Return the tasks' reports on one of the last ten checkpoints, by task; see `TaskBarriers`."""
         return dict(self._parts.get(checkpoint, {}))
 
     def checkpoints(self) -> list[CheckpointRecord]:
@@ -234,12 +242,14 @@ class JobMaster:
 
     @property
     def guarantee(self) -> Guarantee:
-        """See `JobHandle.guarantee`."""
+        """The guarantee for rows after a failure, see `JobHandle.guarantee`."""
         return guarantee_of(self._plan.job, self._config)
 
     def metrics(self) -> Metrics:
-        """Return the last reports of all TaskManagers, added up. While a job restarts, these are those of the attempt
-        before, until all TaskManagers have reported."""
+        """Return the sum of the last reports of all TaskManagers.
+
+        While a job restarts, this is the sum of the previous attempt, until all TaskManagers have reported.
+        """
         attempt = self._attempt
         return attempt.metrics() if self._before is None or attempt.has_reported else self._before
 
@@ -283,7 +293,7 @@ class JobMaster:
         self._parts = {checkpoint: parts for checkpoint, parts in self._parts.items() if checkpoint > oldest}
 
     def _on_stopped(self) -> None:
-        """End the attempt: the last checkpoint of a job that stops is committed. Its tasks wait for that."""
+        """End the attempt, because the last checkpoint of a job that stops is committed. The tasks wait for this."""
         self._is_stopped = True
         self.duration_s = time.time() - (self._started_at or time.time())
         self._attempt.over()
@@ -292,12 +302,12 @@ class JobMaster:
         self._checkpoints.end_of_tasks()
 
     def _on_finished(self) -> None:
-        """End the attempt: all tasks have ended, and everything is committed."""
+        """End the attempt, because all tasks have ended and everything is committed."""
         self.duration_s = time.time() - (self._started_at or time.time())
         self._attempt.over()
 
     def _on_background_done(self) -> None:
-        """Any thread: a background call is done. Run its callback on the job's thread."""
+        """Run the callback of a background call on the job's thread. Any thread may call this."""
         self._attempt.post(self._checkpoints.run_callbacks)
 
     def deadline(self) -> float | None:
@@ -309,7 +319,7 @@ class JobMaster:
     def _send(self, message: FromDriver) -> None:
         self._attempt.send(message)
 
-    # --- its life, on its own thread
+    # --- from the first attempt to the end, on the job's thread
 
     def _run(self) -> None:
         try:
@@ -335,10 +345,12 @@ class JobMaster:
     def _await_restart(self, failed: Attempt) -> bool:
         """Wait as long as the restart strategy says. Returns whether the job is restarted.
 
-        Some failures repeat themselves: the job cannot read its checkpoint, lacks finished files or its Spark
-        session, or holds more state than it may. If a user's function did not return, its effect on another attempt is
-        unknown. In these cases the job is not restarted. A restart that found too few slots does not count as one of
-        those that the strategy allows; as many of these may come in a row.
+        Some failures repeat themselves: the job cannot read its checkpoint, finished files or its Spark session are
+        missing, or the job holds more state than it may. If a user's function did not return, its effect on another
+        attempt is unknown. In these cases the job is not restarted.
+
+        Restarts that found too few slots are counted apart from other restarts. The strategy's limit applies to such
+        restarts in a row.
         """
         is_lost = isinstance(failed.error, TaskManagerLost) and not failed.has_registered
         if is_lost and not self._restarts.has_limit:
@@ -365,8 +377,10 @@ class JobMaster:
         return not self._cancelled.is_set()
 
     def _fall_back(self, failed: Attempt) -> bool:
-        """Resume from what can be read: the checkpoint after all, or another one. Returns whether there is one. Storage
-        may take long to answer; a cancel ends the wait."""
+        """Choose a checkpoint that can be read: the same one after all, or another one. Returns whether there is one.
+
+        The storage may take long to answer. A cancel ends the wait.
+        """
         answer = self._checkpoints.fall_back()
         try:
             self._settle()
@@ -379,8 +393,10 @@ class JobMaster:
         return usable is not None
 
     def _may_start(self, failed: Attempt) -> bool:
-        """Whether a job that has never run may be started again. A lost TaskManager, storage that does not answer and
-        too few slots may be better the next time. Any other error (of a function, a file, an option) would come again.
+        """Return whether a job that has never run may be started again.
+
+        A lost TaskManager, storage that does not answer and too few slots may be better the next time. Any other error
+        (of a function, a file, an option) would come again.
         """
         is_lost = isinstance(failed.error, TaskManagerLost)
         if is_lost and not failed.has_registered and not self._restarts.has_limit:
@@ -402,13 +418,15 @@ class JobMaster:
         except HeadgateError as error:
             self._attempt.error = error
             return
-        if self._cancelled.is_set():  # the attempt before may have got the cancel in place of this one
+        if self._cancelled.is_set():  # the cancel may have gone to the previous attempt
             self.cancel()
         self._run_attempt()
 
     def _load_older_checkpoint(self) -> None:
-        """Wait until the checkpoint to resume from is stored, and roll back the sinks to it. Raises the error of a
-        sink, or JobCancelled."""
+        """Wait until the checkpoint to resume from is stored, and roll back the sinks to this checkpoint.
+
+        Raises the error of a sink, or JobCancelled.
+        """
         self._settle()
         rollback = self._checkpoints.rollback()
         self._settle()
@@ -421,8 +439,10 @@ class JobMaster:
                 raise self._as_cancelled()
 
     def _settle_at_the_end(self, settle: Callable[[float], bool], timeout: float, error: HeadgateError | None) -> bool:
-        """Wait until all is settled, and return whether it is. A job that has failed or is cancelled waits no longer
-        than `timeout` seconds."""
+        """Wait until `settle` returns true. Returns whether it did.
+
+        A job that has failed or is cancelled waits no longer than `timeout` seconds.
+        """
         give_up: float | None = None
         while not settle(_SETTLE_POLL):
             now = time.monotonic()
@@ -445,9 +465,9 @@ class JobMaster:
         self.state = _STATES.get(type(error), JobState.FAILED)
 
     def _clean_up(self, error: HeadgateError | None) -> list[str]:
-        """Have sources and sinks clean up, and return what could not be cleaned up.
+        """Let sources and sinks clean up. Returns messages about what could not be cleaned up.
 
-        It runs on a thread of its own: the storing thread may still hang, and the job's thread must react to
+        The clean-up runs on a thread of its own: the storing thread may still hang, and the job's thread must react to
         cancels.
         """
         problems: list[str] = []

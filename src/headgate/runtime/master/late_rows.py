@@ -1,4 +1,4 @@
-"""Warn the user that windows drop rows as late: when it starts, and with the total at the end."""
+"""Warns the user that windows drop late rows: when the first row is dropped, and at the end, with the total."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class LateRowWarnings:
-    """Warns in the driver's log. `update` gets a function that returns the job's current counters."""
+    """The warnings about late rows, in the driver's log. `update` gets a function that returns the job's counters."""
 
     def __init__(self, job: JobGraph) -> None:
         nodes = [node for vertex in job.vertices for node in vertex.nodes]

@@ -1,4 +1,4 @@
-"""How long a failed job waits for its restart. No clock: callers pass times, in seconds of one clock."""
+"""Decides how long a failed job waits for its restart. Callers pass the time, in seconds of one clock."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.restart import ExponentialDelay, FailureRate, FixedDelay, RestartS
 
 
 class Restarts:
-    """The restarts of one job, by its restart strategy."""
+    """The restarts of one job, as its restart strategy allows them."""
 
     def __init__(self, strategy: RestartStrategy) -> None:
         self._strategy = strategy
@@ -24,7 +24,7 @@ class Restarts:
         return not isinstance(self._strategy, ExponentialDelay)
 
     def note_failure(self, now: float) -> float | None:
-        """Record a failure. Returns the seconds to wait before the restart, None if the job is not restarted."""
+        """Record a failure. Returns the seconds to wait before the restart, or None if the job is not restarted."""
         match self._strategy:
             case FixedDelay(attempts, delay):
                 return self._restart(now, delay) if self._made < attempts else None

@@ -1,4 +1,4 @@
-"""Warn the user, once, that event time stands still while rows flow, and name the split that holds it back."""
+"""Warns the user once that event time stands still while rows flow, and names the split that holds event time back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headgate.plan.job_graph import JobGraph
 
 log = logging.getLogger(__name__)
 
-#: The seconds that a watermark may stand while rows flow.
+#: The seconds that a watermark may stand still while rows flow.
 STANDS: Final = 10.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Row = Mapping[str, Any]
@@ -23,7 +23,7 @@ Row = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Standing:
-    """An operator's watermark, since when it has stood, and the operator's row count at that time."""
+    """An operator's watermark, the time since which it stands still, and the operator's row count at that time."""
 
     watermark: int
     since: float
@@ -32,8 +32,10 @@ class _Standing:
 
 
 class StalledWatermarks:
-    """Warns in the driver's log. `update` gets a function that returns the counters of each operator and subtask, see
-    `Attempt.operators`."""
+    """The warnings about watermarks that stand still, in the driver's log.
+
+    `update` gets a function that returns the counters of each operator and subtask, see `Attempt.operators`.
+    """
 
     def __init__(self, job: JobGraph, clock: Callable[[], float] = time.monotonic) -> None:
         nodes = [node for vertex in job.vertices for node in vertex.nodes]
@@ -78,8 +80,10 @@ class StalledWatermarks:
 
 
 def _timed_sources(node: Node, nodes: Sequence[Node]) -> frozenset[str]:
-    """Return the names of the sources with watermarks above an operator that uses event time; none for another
-    operator."""
+    """Return the names of the sources whose watermarks reach an operator that uses event time.
+
+    The set is empty for an operator that does not use event time.
+    """
     if "by_time" not in node.attributes:
         return frozenset()
     by_id = {other.id: other for other in nodes}
@@ -93,7 +97,7 @@ def _timed_sources(node: Node, nodes: Sequence[Node]) -> frozenset[str]:
 
 
 def _shown(watermark: int) -> str:
-    """Return a time in ISO format; in microseconds if a calendar has no such year."""
+    """Return a time in ISO format, or in microseconds if Python's calendar does not have the year."""
     if watermark == MIN_TIME:
         return "no time"
     try:

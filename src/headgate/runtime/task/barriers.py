@@ -1,6 +1,6 @@
-"""Handle the checkpoint barriers of one task: align them, pass them on, and report the task's part.
+"""Handles the checkpoint barriers of one task: aligns them, passes them on, and reports the task's part.
 
-A task takes barriers from its input, or from the driver if it is a source. The data that a barrier overtakes are
+A task takes barriers from its input. A source takes barriers from the driver. The data that a barrier overtakes are
 stored with the task's state. Flink's classes are SubtaskCheckpointCoordinator and SingleCheckpointBarrierHandler.
 """
 
@@ -30,32 +30,36 @@ from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
 
 
 class StateCapturer(Protocol):
-    """Takes and stores a task's part of a checkpoint. One `store` or `drop` follows each `capture`."""
+    """An object that takes and stores a task's part of a checkpoint. One `store` or `drop` follows each `capture`."""
 
     def capture(self, checkpoint: int) -> None:
         """Take the task's state. All rows before the barrier have been processed, or are in flight."""
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        """Store what was captured, with the data in flight. The part is complete."""
+        """Store what was captured, with the data in flight. This completes the part."""
 
     def drop(self, checkpoint: int, reason: str) -> None:
         """Discard what was captured. The checkpoint cannot use it."""
 
 
 class TaskBarriers:
-    """The barriers of one task. Only the task thread uses it, between two batches, except for `inject` and the two
-    methods that say "any thread".
+    """The barriers of one task.
 
-    It is a `Timed`: an urgent event is due at once, also while the task waits for its output.
+    Only the task thread uses this object, between two batches. The exceptions are the methods that say "any thread".
+    The object is a `Timed`: an urgent event is due at once, also while the task waits for its output.
 
-    `report` gets the task's part when the checkpoint is complete at this task or aborted, and again if the output
-    turns urgent later. A part has `start_delay_s`, from the barrier's injection to its first arrival; `alignment_s`,
-    from the first arrival to the last; `triggered_s` and `completed_s`, from the injection; `sync_s`, in which the task
-    only took its state; `unaligned`; `aborted`; `processed_bytes`, read during the alignment; and the bytes that the
-    barrier overtook in the input and in the output.
+    `report` gets the task's part when the checkpoint is complete or aborted at this task. If the output turns urgent
+    later, `report` gets the part again. A part has these fields:
 
-    `capturer` stores the part once all of it is known. A barrier with a timeout may still overtake data in the
-    output, so its part is known only when the barrier has left the output.
+    - `start_delay_s` is the time from the barrier's injection to its first arrival at the task. `alignment_s` is the
+      time from the first arrival to the last. `triggered_s` and `completed_s` are times since the injection. `sync_s`
+      is the time in which the task did nothing but take its state.
+    - `unaligned` says whether the barrier overtook data. `aborted` says whether the alignment was aborted.
+    - `processed_bytes` counts the bytes that the task read during the alignment. `overtaken_in_bytes` and
+      `overtaken_out_bytes` count the bytes that the barrier overtook in the input and in the output.
+
+    `capturer` stores the part once the whole part is known. A barrier with a timeout may still overtake data in the
+    output. Its part is known only when the barrier has left the output.
     """
 
     def __init__(
@@ -84,36 +88,36 @@ class TaskBarriers:
         self._polled = 0
         self._input_timeout: float | None = None
         self._output_timeout: tuple[float, int] | None = None
-        self._captured = 0  # the captured checkpoint that is neither stored nor dropped; 0: none
+        self._captured = 0  # the captured checkpoint that is neither stored nor dropped yet, or 0
         self._is_complete = False
         self._in_flight = InFlight()
-        #: Records what the input reads from the time when the state was taken until all barriers are in.
+        #: The recording of the input, from the time when the state was taken until all barriers have arrived.
         self.recording: InputRecording | None = None
-        #: The bytes of each channel that the task has taken and not processed; `TaskInput` sets it.
+        #: Returns, for each channel, the bytes that the task has taken but not processed. `TaskInput` sets it.
         self.held: Callable[[], list[Pieces]] = list
         self.capturer: StateCapturer | None = None
 
     def inject(self, barrier: CheckpointBarrier) -> None:
-        """Any thread: add a barrier that starts at this task, a source. The caller then wakes the task."""
+        """Add a barrier that starts at this task. Any thread may call this; the caller then wakes the task."""
         self._injected.append(barrier)
         self._urgent = True
 
     def end(self) -> None:
-        """Take no part in later checkpoints: the last row has left the task."""
+        """Take no part in later checkpoints, because the last row has left the task."""
         self._has_ended = True
 
     def _on_priority(self) -> None:
-        """Any thread: a gate has a priority event."""
+        """Note that a gate has a priority event. Any thread may call this."""
         self._urgent = True
 
     def on_barrier_left(self) -> None:
-        """Any thread: a barrier with a timeout has left an output. The caller then wakes the task."""
+        """Note that a barrier with a timeout has left an output. Any thread may call this, and then wakes the task."""
         self._urgent = True
 
     # --- in order with the rows
 
     def on_event(self, channel: int, event: Event) -> None:
-        """Take an event of a channel. `catch_up` does what follows from it, in order with the rows."""
+        """Take an event of a channel. `catch_up` later acts on the event, in order with the rows."""
         match event:
             case CheckpointBarrier():
                 self._in_order += self._handler.delivered(channel, event)
@@ -137,7 +141,7 @@ class TaskBarriers:
         return self._handler.blocks_channels
 
     def catch_up(self) -> None:
-        """Act on the events that came. All rows before them have been processed."""
+        """Act on the events that `on_event` took. All rows before these events have been processed."""
         while self._in_order:
             action = self._in_order.popleft()
             if isinstance(action, int):
@@ -186,7 +190,7 @@ class TaskBarriers:
             offset += len(gate.channels)
 
     def _perform_urgent(self, actions: list[Action]) -> None:
-        """Perform the actions at once, or after those that already wait."""
+        """Perform the actions at once, or after the actions that already wait."""
         if self._in_order:
             self._in_order += actions
             return
@@ -194,8 +198,10 @@ class TaskBarriers:
             self._perform(action)
 
     def _turn_output_urgent(self, checkpoint: int) -> None:
-        """Let the barrier in the outputs overtake the data before it. Channels that it has already left have no data in
-        flight."""
+        """Let the barrier in the outputs overtake the data before it.
+
+        A channel that the barrier has already left has no data in flight.
+        """
         self._output_timeout = None
         overtaken = [writer.prioritise(checkpoint) for writer in self._writers]
         if any(pieces is not None for channels in overtaken for pieces in channels):
@@ -234,7 +240,7 @@ class TaskBarriers:
                     self._finish(aborted=True)
 
     def _begin(self, barrier: CheckpointBarrier) -> None:
-        self._drop(f"checkpoint {barrier.id} started before the barrier of this one had left the task")
+        self._drop(f"checkpoint {barrier.id} started before this checkpoint's barrier had left the task")
         self._barrier = barrier
         self._is_complete = False
         self._output_timeout = None
@@ -254,7 +260,7 @@ class TaskBarriers:
         began = self._clocks.monotonic()
         self._part["triggered_s"] = self._since_injection()
         self._part["unaligned"] = barrier.is_priority
-        # Barriers first: the tasks behind this one need not wait while it copies its state.
+        # Send the barriers first: the next tasks then need not wait while this task copies its state.
         if barrier.is_priority:
             self._in_flight.outputs = [writer.overtake(barrier) for writer in self._writers]
             self.recording = InputRecording(self._channels, self.held())
@@ -286,8 +292,10 @@ class TaskBarriers:
         self._store_if_known()
 
     def _store_if_known(self) -> None:
-        """Store the captured part if all of it is known: the input is aligned and no barrier in the output may still
-        overtake."""
+        """Store the captured part if the whole part is known.
+
+        It is known when the input is aligned and no barrier in the output can still overtake data.
+        """
         if not self._is_complete or self._output_timeout is not None:
             return
         in_flight, self._in_flight = self._in_flight, InFlight()
@@ -310,7 +318,7 @@ class TaskBarriers:
         return self._clocks.wall() - self._barrier.timestamp / 1e6
 
     def _deadline_of(self, barrier: CheckpointBarrier) -> float | None:
-        """Return when the barrier's timeout passes, in seconds of the monotonic clock; None without a timeout."""
+        """Return when the barrier's timeout passes, in seconds of the monotonic clock, or None without a timeout."""
         if not barrier.is_announced:
             return None
         return self._clocks.monotonic_at((barrier.timestamp + barrier.timeout) / 1e6)

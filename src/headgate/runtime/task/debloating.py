@@ -1,4 +1,4 @@
-"""Buffer debloating of one task: measure its input gates, and announce buffer sizes to their producers."""
+"""Buffer debloating of one task: measures its input gates, and announces buffer sizes to the gates' producers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headgate.exchange.gate import InputGate
 
 
 class Debloating:
-    """The debloating of one task: each gate gets a buffer size of its own. Runs on the task thread, every
-    `debloat_period` seconds.
+    """The debloating of one task: each gate gets a buffer size of its own.
 
-    A gate's throughput is the bytes polled per second in which the task had input. `idle_seconds` returns for how
-    long the task has had none so far. `set_message_size` gets the number of bytes that the task should take at once.
+    Runs on the task thread, every `debloat_period` seconds. A gate's throughput is the number of bytes polled per
+    second; only time in which the task had input counts. `idle_seconds` returns how many seconds the task has had no
+    input so far. `set_message_size` gets the number of bytes that the task should take at once.
     """
 
     def __init__(
@@ -37,12 +37,12 @@ class Debloating:
 
     @property
     def buffer_size(self) -> int:
-        """The smallest buffer size of any gate, in bytes."""
+        """The smallest buffer size of all gates, in bytes."""
         return min(debloater.size for debloater in self._debloaters)
 
     @property
     def time_to_consume(self) -> float:
-        """How long the task needs for the data in flight to its slowest gate, in seconds."""
+        """The time that the task needs to process the data in flight to its slowest gate, in seconds."""
         return max(debloater.time_to_consume for debloater in self._debloaters)
 
     def on_time(self, now: float) -> None:
@@ -60,7 +60,7 @@ class Debloating:
                 self._adjust(gate, self._debloaters[number], self._throughput[number])
 
     def _measure_active(self, now: float) -> float:
-        """End a measurement. Returns for how many seconds of it the task had input."""
+        """End a measurement. Returns how many seconds of the measurement the task had input."""
         idle = self._idle_seconds()
         since = now if self._measured_at is None else self._measured_at
         active = now - since - (idle - self._idle)

@@ -1,6 +1,6 @@
-"""Build the parts of an exchange: a partition and its pool, a writer, and a gate's channels with their buffers.
+"""Builds the parts of an exchange: a partition and its pool, a writer, and a gate's channels with their buffers.
 
-Tasks, benchmarks, experiments and tests are built of these. Tests pass their own locks and clock.
+Tasks, benchmarks, experiments and tests use these parts. Tests pass their own locks and clock.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ from headgate.records.arrow import BatchCodec
 
 
 def network_memory(config: Config) -> NetworkBufferPool:
-    """Allocate all segments of a TaskManager. Raises ConfigError when the machine has no room for them."""
+    """Allocate all segments of a TaskManager. Raises ConfigError if the machine has too little memory."""
     try:
         return NetworkBufferPool(config.network_memory // config.segment_size, config.segment_size, threading.Lock)
     except OSError as error:
-        raise ConfigError(f"network_memory={config.network_memory} bytes cannot be had: {error}; lower it") from error
+        raise ConfigError(
+            f"network_memory={config.network_memory} bytes cannot be allocated: {error}; lower it"
+        ) from error
 
 
 class ExchangeParts:
-    """Builds the parts of exchanges, with the sizes of `config`, from the segments of `memory`."""
+    """A builder of the parts of exchanges, with the sizes of `config` and the segments of `memory`."""
 
     def __init__(
         self,
@@ -63,8 +65,11 @@ class ExchangeParts:
         self._clock = clock
 
     def partition(self, name: str, subpartitions: int, wake: Callable[[], None]) -> ResultPartition:
-        """Create an output and its pool. It wakes its task when the task can write again, and when consumers have
-        processed everything. In batch mode its data go to a file. Raises InsufficientBuffers."""
+        """Create an output and its pool.
+
+        The output calls `wake` when the task can write again, and when consumers have processed everything. In batch
+        mode the output's data go to a file. Raises InsufficientBuffers.
+        """
         config, size = self.config, output_pool(subpartitions, self.config)
         is_unbounded = config.flow_control is FlowControl.UNBOUNDED
         cap = sys.maxsize if is_unbounded else config.max_buffers_per_channel
@@ -105,7 +110,7 @@ class ExchangeParts:
             codec=codec,
             budget=budget,
             message_size=config.message_size,
-            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # consumers wait for the end
+            buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # consumers wait for the end of the data
             watermark_interval=config.watermark_interval,
             clock=self._clock,
             wait_within_record=wait_within_record,
@@ -113,7 +118,10 @@ class ExchangeParts:
 
 
 class GateChannels:
-    """The channels of a gate, in order, and the memory that its `remote` channels share. Raises InsufficientBuffers."""
+    """The channels of a gate, in order, and the memory that the remote channels share.
+
+    `remote` is the number of remote channels. Raises InsufficientBuffers.
+    """
 
     def __init__(self, parts: ExchangeParts, gate: InputGate, name: str, remote: int) -> None:
         self.gate = gate
@@ -130,7 +138,7 @@ class GateChannels:
             self._remote_channel = partial(PlainInputChannel, spill_folder=folder)
         self._remote = remote
         self._exclusive = ExclusiveBuffers(parts.memory, f"{name}, exclusive")
-        #: One pool: of the floating buffers, or without credit of all buffers. None without remote channels.
+        #: One pool, or no pool without remote channels. It holds the floating buffers, or without credit all buffers.
         self.pools: list[LocalBufferPool] = []
         if remote:
             size = floating_pool(config) if self._is_credit else shared_pool(remote, config)
@@ -149,8 +157,10 @@ class GateChannels:
         return channel
 
     def add_remote(self, address: tuple[int, int, int], connection: Connection) -> RemoteInputChannel:
-        """Add a channel that receives from `address` (edge, producer, subpartition). The caller requests the
-        partition."""
+        """Add a channel that receives from `address` (edge, producer, subpartition).
+
+        The caller requests the partition.
+        """
         channel = self._remote_channel(
             index=len(self.channels),
             address=address,

@@ -1,9 +1,9 @@
-"""Data in flight: what a checkpoint's barrier overtakes at one task. It belongs to the checkpoint, but to no operator's
-state.
+"""Data in flight: the data that a checkpoint's barrier overtakes at one task.
 
-At an input channel these are the bytes that the task has received and not processed when it takes its state, and
-then what comes until the channel's own barrier. At an output channel these are the bytes that the barrier overtakes. A
-channel's two parts, the consumer's first, are one run of bytes, which ends with an element.
+These data belong to the checkpoint, but to no operator's state. At an input channel, they are the bytes that the task
+has received but not processed when it takes its state, and the bytes that come later, before the channel's own barrier.
+At an output channel, they are the bytes that the barrier overtakes. A channel has a part at its consumer and a part at
+its producer. In this order, both parts are one run of bytes, which ends with a whole element.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ Pieces: TypeAlias = list[memoryview]
 
 @dataclass(slots=True)
 class InFlight:
-    """The data in flight of one task: of each input channel, gate after gate, and of each channel of each output."""
+    """The data in flight of one task.
+
+    `inputs` has the pieces of each input channel, gate after gate. `outputs` has those of each channel of each output.
+    """
 
     inputs: list[Pieces] = field(default_factory=list)
     outputs: list[list[Pieces]] = field(default_factory=list)
@@ -36,8 +39,10 @@ class InFlight:
 
 
 class InputRecording:
-    """Copies what a task reads, from when its state was taken until all barriers are in. `held` are the bytes of each
-    channel that it had taken by then and not processed."""
+    """A copy of what a task reads, from the time when its state was taken until all barriers have arrived.
+
+    `held` has, for each channel, the bytes that the task had taken before but not processed.
+    """
 
     def __init__(self, channels: Sequence[InputChannel], held: list[Pieces]) -> None:
         self._channels: Final = channels
@@ -50,8 +55,10 @@ class InputRecording:
             self.pieces[channel] += [memoryview(b"".join(buffer.views)) for buffer in buffers]
 
     def end(self, channel: int, arrived: int) -> None:
-        """End the recording of a channel. Its barrier came after `arrived` bytes, some of which may still wait for the
-        task."""
+        """End the recording of a channel. The channel's barrier came after `arrived` bytes.
+
+        Some of these bytes may still wait for the task.
+        """
         if self._open[channel]:
             self._open[channel] = False
             source = self._channels[channel]
@@ -59,5 +66,5 @@ class InputRecording:
 
 
 def size_of(pieces: Pieces) -> int:
-    """Return the number of bytes."""
+    """Return the number of bytes in all pieces."""
     return sum(map(len, pieces))

@@ -19,14 +19,14 @@ from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer, serialize
 from headgate.runtime.task.barriers import TaskBarriers
 
-#: In one step about so many bytes of one channel are read, and their segments given back.
+#: The number of bytes of one channel, about, that the task reads in one step before it gives their segments back.
 _RUN_BYTES: Final = 32 << 10
 
 
 class TaskInput:
-    """Reads the union of a task's gates.
+    """The input of a task: reads the union of the task's gates.
 
-    `next` returns batches of up to about `message_size` bytes. It joins small batches that have come: otherwise an
+    `next` returns batches of up to about `message_size` bytes. It joins small batches that have arrived. Otherwise an
     exchange over many channels would give the operators batches of a few rows each.
     """
 
@@ -61,7 +61,7 @@ class TaskInput:
 
     @property
     def is_finished(self) -> bool:
-        """Whether all channels have ended and `next` has returned all of their data."""
+        """Whether all channels have ended and `next` has returned all their data."""
         held = self._elements or self._batches or self._markers or self._barriers.is_behind
         return not self._open and not held and self._watermark is None
 
@@ -75,10 +75,10 @@ class TaskInput:
         return bool(self._elements) or self._gates.has_data
 
     def _held(self) -> list[list[memoryview]]:
-        """Return the bytes of each channel that were taken and not returned by `next`. Call it between two calls of
-        `next`.
+        """Return the bytes of each channel that were taken, but that `next` has not returned yet.
 
-        Only rows count: after a restart sources send watermarks and their status again.
+        Call this between two calls of `next`. The bytes contain only rows: after a restart, sources send watermarks and
+        their status again.
         """
         held: list[list[memoryview]] = [[] for _ in self._deserializers]
         for channel, element in self._elements:
@@ -89,18 +89,22 @@ class TaskInput:
         return held
 
     def restore(self, rows: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        """Before the first `next`: add the rows that were in flight, by the number of their channel. They come before
-        all others."""
+        """Add the rows that were in flight, with the number of their channel. They come before all other rows.
+
+        Call this before the first `next`.
+        """
         self._elements += rows
 
     def set_message_size(self, message_size: int) -> None:
-        """Join batches up to another size, in bytes, from now on."""
+        """Set the size up to which batches are joined from now on, in bytes."""
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
 
     def next(self) -> Element | None:
-        """Return the next batch, watermark, status or marker; None when there is none. Watermarks and latency markers
-        never overtake rows. They wait only for the rows that came before them."""
+        """Return the next batch, watermark, status or marker, or None if there is none.
+
+        Watermarks and latency markers never overtake rows. They wait only for the rows that came before them.
+        """
         if self._watermark is None and self._status is None and not self._markers:
             self._gather()
         if self._batches:
@@ -114,15 +118,17 @@ class TaskInput:
         return self._markers.popleft() if self._markers else None
 
     def catch_up(self) -> bool:
-        """Act on the events behind what `next` has returned. Call it when `next` returns None. Returns whether there
-        were any."""
+        """Act on the events that come after what `next` has returned. Returns whether there were events.
+
+        Call this when `next` returns None.
+        """
         if not self._barriers.is_behind:
             return False
         self._barriers.catch_up()
         return True
 
     def _gather(self) -> None:
-        """Take elements that have come, up to the message size."""
+        """Take elements that have arrived, up to the message size."""
         while self._has_room and not self._barriers.is_behind:
             if not self._elements and not self._poll():
                 return
@@ -131,8 +137,10 @@ class TaskInput:
 
     @property
     def _has_room(self) -> bool:
-        """Whether another element may be taken: the message size is not reached, and no status or marker waits, which
-        later rows must not overtake."""
+        """Whether another element may be taken.
+
+        It may if the message size is not reached and no status or marker waits: later rows must not overtake these.
+        """
         return self._bytes < self._message_size and self._status is None and not self._markers
 
     def _join_batches(self) -> pa.RecordBatch:
@@ -146,7 +154,7 @@ class TaskInput:
             self._batches.append(element)
             self._bytes += self._codec.batch_bytes(element)
         elif isinstance(element, WatermarkElement):
-            # A later watermark replaces an earlier one: it says more, and the rows in between were on time for both.
+            # A later watermark replaces an earlier one. The rows between the two were on time for both watermarks.
             watermark = self._valve.on_watermark(channel, element.time)
             self._watermark = watermark if watermark is not None else self._watermark
         elif isinstance(element, LatencyMarker):
@@ -156,7 +164,7 @@ class TaskInput:
             self._watermark = watermark if watermark is not None else self._watermark
 
     def _poll(self) -> bool:
-        """Read the buffers of one channel, or an event, of the gates in turn. Returns False when there is none."""
+        """Read the buffers of one channel, or an event, from the gates in turn. Returns whether there was one."""
         polled = self._gates.poll(self._run)
         if polled is None:
             return False

@@ -1,4 +1,4 @@
-"""The mailbox of a task thread: other threads wake it, or send it calls, which it runs between two batches."""
+"""The mailbox of a task thread. Other threads wake the task thread, or send calls that it runs between two batches."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 
 class Signal:
-    """A flag that one thread waits for and any thread sets. To set it again before the thread has seen it costs almost
-    nothing.
+    """A flag that one thread waits for and any thread sets.
 
-    `_mutex` protects `_is_set`. `_lock` is held while the flag is not set: `wait` acquires it, `set` releases it.
+    It costs almost nothing to set a flag that is already set. `_mutex` protects `_is_set`. `_lock` is held while the
+    flag is not set: `wait` acquires `_lock`, `set` releases it.
     """
 
     __slots__ = ("_is_set", "_lock", "_mutex")
@@ -49,11 +49,11 @@ class Mailbox:
         self.wait = self._signal.wait
 
     def put(self, mail: Callable[[], None]) -> None:
-        """Any thread: have the task thread run `mail`, between two batches or while it waits."""
+        """Let the task thread run `mail`, between two batches or while it waits. Any thread may call this."""
         self._mail.append(mail)
         self._signal.set()
 
     def run(self) -> None:
-        """The task thread: run the mail that has come. An exception of it ends the task."""
+        """Run the mail that has come. Only the task thread calls this. An exception that mail raises ends the task."""
         while self._mail:
             self._mail.popleft()()

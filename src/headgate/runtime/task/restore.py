@@ -1,4 +1,4 @@
-"""Read what a task resumes from: the state and the rows in flight that a checkpoint has of its old subtasks."""
+"""Reads what a task resumes from: the state and the in-flight rows of the old subtasks in a checkpoint."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _VALUES: Final = shapes.mapping(shapes.plain)
 def snapshots(
     metadata: CheckpointMetadata, nodes: Collection[str], groups: range, max_parallelism: int
 ) -> dict[str, list[Snapshot]]:
-    """Return the snapshots of these nodes by node key, of all old subtasks in order, whatever the nodes were chained
-    with.
+    """Return the snapshots of these nodes, by node key: those of all old subtasks, in order.
 
-    Their tables contain only the rows of the given key groups, of `max_parallelism` groups. Waits for the storage.
-    Raises CheckpointError for a damaged file.
+    The nodes may have been chained with other nodes before. The tables of the snapshots contain only the rows of the
+    key groups `groups`, of `max_parallelism` key groups in all. The function waits for the storage. Raises
+    CheckpointError for a damaged file.
     """
     by_node: dict[str, list[Snapshot]] = {}
     for state in metadata.vertices:
@@ -51,7 +51,7 @@ def snapshots(
 
 
 def ended_groups(metadata: CheckpointMetadata, nodes: Collection[str]) -> dict[str, list[range]]:
-    """Return by node key the key groups of those subtasks that had ended: they left no snapshot."""
+    """Return, by node key, the key groups of the subtasks that had ended. Such subtasks left no snapshot."""
     groups: dict[str, list[range]] = {}
     for state in metadata.vertices:
         ended = [
@@ -85,11 +85,10 @@ def input_in_flight(
     codecs: Sequence[BatchCodec],
     keyed: Callable[[JobEdge, int], KeyGroups],
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows that were in flight to a subtask, each batch with the number of its channel, counted over all
-    gates.
+    """Yield the rows that were in flight to a subtask: batches with the number of their channel.
 
-    A batch of a channel that no longer exists comes by another channel of the same gate. `codecs` are those of the
-    gates. `keyed` makes the selector of a keyed exchange to a number of channels.
+    Channels are counted over all gates. A batch of a channel that no longer exists gets another channel of the same
+    gate. `codecs` has the codec of each gate. `keyed` makes the selector of a keyed exchange to a number of channels.
     """
     first, nodes = 0, set(map(node_key, vertex.nodes))
     groups = {state.max_parallelism for state in metadata.vertices if state.has_any(nodes)}
@@ -106,11 +105,11 @@ def input_in_flight(
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """One subtask, of `subtasks`, at the end of an exchange.
+    """One of the `subtasks` subtasks at the end of an exchange.
 
     `selector` partitions the rows of a keyed exchange. Each target takes its own share, so the selector must give
-    the same result everywhere. Without a selector whole channels are assigned to targets. `groups_stay` is whether keys
-    have the same key groups as before.
+    the same result everywhere. Without a selector whole channels are assigned to targets. `groups_stay` says whether
+    keys have the same key groups as before.
     """
 
     exchange: str
@@ -123,8 +122,11 @@ class RestoreTarget:
 def rows_in_flight(
     metadata: CheckpointMetadata, target: RestoreTarget, codec: BatchCodec
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows that were in flight to the target with the producer's number, in the order of each old channel.
-    Waits for the storage. Raises CheckpointError for damaged data."""
+    """Yield the rows that were in flight to the target, each batch with the number of its producer.
+
+    The rows of each old channel keep their order. The function waits for the storage. Raises CheckpointError for
+    damaged data.
+    """
     exchanges = [exchange for exchange in metadata.exchanges if exchange.key == target.exchange]
     if not exchanges:
         return
@@ -154,7 +156,7 @@ class _Part:
 
 
 def _files_of(channel: list[ChannelPart], parts: dict[ChannelPart, _Part]) -> str:
-    """Return the names of the files that have data of a channel."""
+    """Return the names of the files that hold data of a channel."""
     return " or ".join(dict.fromkeys(parts[part].file for part in channel if part in parts))
 
 
@@ -169,7 +171,7 @@ def _parts(metadata: CheckpointMetadata, exchange: ExchangeDescription) -> dict[
                 if part.exchange == exchange.key:
                     if part in parts or part.producer >= exchange.producers or part.consumer >= exchange.consumers:
                         raise UnusableState(
-                            f"{part} is there twice, or its channel does not exist; start from another checkpoint"
+                            f"{part} occurs twice, or its channel does not exist; start from another checkpoint"
                         )
                     parts[part] = _Part(content, file.path)
     return parts
@@ -178,8 +180,10 @@ def _parts(metadata: CheckpointMetadata, exchange: ExchangeDescription) -> dict[
 def _decoded(
     channel: list[ChannelPart], parts: dict[ChannelPart, _Part], codec: BatchCodec
 ) -> Iterator[pa.RecordBatch]:
-    """Return the batches of one channel. A row may begin in what the consumer had received and end in what the producer
-    still had."""
+    """Return the batches of one channel.
+
+    A row may begin in the bytes that the consumer had received, and end in the bytes that the producer still had.
+    """
     deserializer = SpanningDeserializer(codec)
     present = [parts[part] for part in channel if part in parts]
     with checkpoint_errors(*(part.file for part in present)):

@@ -21,8 +21,11 @@ from headgate.records.hashing import default_max_parallelism
 def selector_of(
     edge: JobEdge, partition: ResultPartition, subtask: int, context: OperatorContext, max_parallelism: int | None
 ) -> ChannelSelector:
-    """Return the channel selector for the output of `subtask` on an edge. `context` is that of the node whose output it
-    is. `max_parallelism` is the job's option, None if it is not given."""
+    """Return the channel selector for the output of `subtask` on an edge.
+
+    `context` is the context of the node that has this output. `max_parallelism` is the job's option, or None if it is
+    not given.
+    """
     channels = len(partition.subpartitions)
     match edge.partitioning.kind:
         case "forward" | "to_one":
@@ -43,5 +46,5 @@ def selector_of(
 
 
 def key_groups(edge: JobEdge, channels: int, max_parallelism: int | None) -> KeyGroups:
-    """Return the selector of a keyed exchange."""
+    """Return the channel selector of a keyed exchange."""
     return KeyGroups(edge.partitioning.keys, channels, max_parallelism or default_max_parallelism(channels))

@@ -12,10 +12,10 @@ from headgate.operators.operator import Operator, OperatorContext
 
 
 class SinkOperator(Operator):
-    """Writes the batches of one sink in one subtask.
+    """The operator that writes the batches of one sink in one subtask.
 
     `pending` is what the writer returned at the end of input, for `Sink.commit` on the driver. `checkpoint` is the
-    number of the checkpoint that the first rows belong to, 0 without checkpoints. Each delivered batch carries the
+    number of the checkpoint that the first rows belong to, or 0 without checkpoints. Each delivered batch carries the
     number of its checkpoint.
     """
 
@@ -61,7 +61,7 @@ class SinkOperator(Operator):
     def process_status(self, active: bool) -> None: ...
 
     def flush(self, checkpoint: int) -> Any:
-        """Return what the writer has for `Sink.commit`, once it has taken all rows before a checkpoint's barrier."""
+        """Return what the writer has for `Sink.commit`, after it has taken all rows before a checkpoint's barrier."""
         assert self._writer is not None
         self._checkpoint = checkpoint + 1
         return self._writer.flush(checkpoint)

@@ -14,15 +14,17 @@ class StateMemory:
         self._accounts: list[StateAccount] = []
 
     def open_account(self, operator: Operator, context: OperatorContext) -> StateAccount | None:
-        """Return an account for an operator that reports its state's size, None for others."""
+        """Return an account for an operator that reports the size of its state, or None for other operators."""
         if type(operator).state_bytes is Operator.state_bytes:
             return None
         self._accounts.append(account := StateAccount(self, operator, context))
         return account
 
     def check(self) -> None:
-        """Raise StateMemoryExceeded if all operators together hold more than the limit. The error names the operator
-        that holds the most."""
+        """Check that all operators together do not hold more than the limit.
+
+        Raises StateMemoryExceeded, which names the operator that holds the most.
+        """
         held = sum(account.held for account in self._accounts)
         if held <= self._limit:
             return
@@ -31,9 +33,9 @@ class StateMemory:
         raise StateMemoryExceeded(
             f"the operators of its TaskManager hold {held} bytes, and max_state_memory is {self._limit} bytes; "
             f"{most.held} bytes are this operator's, which has {keys} keys. Raise max_state_memory if there is memory, "
-            "raise the parallelism over more TaskManagers, or have state end sooner (windows, allowed_lateness, ttl). "
+            "raise the parallelism over more TaskManagers, or let state end sooner (windows, allowed_lateness, ttl). "
             'With checkpoints, resume="latest" resumes from the last one. The job does not restart by itself: it would '
-            "come to the same point"
+            "reach the limit again"
         ).at(operator=most.context.operator, subtask=most.context.subtask)
 
 
@@ -53,5 +55,5 @@ class StateAccount:
             self._memory.check()
 
     def close(self) -> None:
-        """Count the operator as empty: it is closed."""
+        """Count the operator as empty, because it is closed."""
         self.held = 0

@@ -1,4 +1,4 @@
-"""Build the tasks of one TaskManager from the plan, and connect their partitions, gates and channels."""
+"""Builds the tasks of one TaskManager from the plan, and connects their partitions, gates and channels."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from headgate.transport.data_link import ConsumerEnd
 
 @dataclass(slots=True, kw_only=True)
 class BuiltTask:
-    """A task, and what is to be released when it has ended."""
+    """A task, and what must be released when the task has ended."""
 
     task: Task
     vertex: JobVertex
@@ -60,19 +60,21 @@ class BuiltTask:
     state: TaskState
     #: The writer of each exchange, named `operator -> operator`.
     writers: list[tuple[str, RecordWriter]]
-    #: Calls for the network thread: they request remote partitions, which in batch mode must be finished first.
+    #: Calls for the network thread, which request remote partitions. In batch mode, a partition must be finished first.
     requests: list[Callable[[], None]]
 
     def return_buffers(self) -> None:
-        """Give back the network memory of a task that has ended, whose output is in files. A second call does
-        nothing."""
+        """Give back the network memory of a task that has ended and whose output is in files.
+
+        A second call does nothing.
+        """
         for gate in self.gates:
             gate.release()
         for partition in self.partitions:
             partition.pool.destroy()
 
     def release(self) -> None:
-        """Release all that a task had which has ended, its output too. A second call does nothing."""
+        """Release everything that an ended task has, its output too. A second call does nothing."""
         for partition in self.partitions:
             partition.release()
         for writer in self.task.writers:
@@ -81,8 +83,10 @@ class BuiltTask:
 
 
 class TaskBuilder:
-    """Builds the tasks of one TaskManager: all at once, or in batch mode stage by stage. It builds partitions first, so
-    that local channels and early requests of other TaskManagers find them."""
+    """A builder of the tasks of one TaskManager: all at once, or in batch mode stage by stage.
+
+    The builder builds partitions first, so that local channels and early requests of other TaskManagers find them.
+    """
 
     def __init__(self, services: TaskManagerServices) -> None:
         self._services = services
@@ -94,8 +98,10 @@ class TaskBuilder:
         self._mailboxes: dict[tuple[int, int], Mailbox] = {}
 
     def build(self, vertices: Container[int]) -> list[BuiltTask]:
-        """Build this TaskManager's tasks of the given vertices. Raises InsufficientBuffers when network memory is too
-        small; then call `discard`."""
+        """Build this TaskManager's tasks of the given vertices.
+
+        Raises InsufficientBuffers if network memory is too small. The caller must then call `discard`.
+        """
         mine = [each for each in self._services.plan.subtasks(self._services.index) if each[0].id in vertices]
         for vertex, subtask in mine:
             self._mailboxes[vertex.id, subtask] = Mailbox()
@@ -111,7 +117,7 @@ class TaskBuilder:
         return built
 
     def discard(self) -> None:
-        """Give back the network memory of tasks that never ran, after `build` failed."""
+        """Give back the network memory of tasks that never ran, because `build` failed."""
         for gate in self.gates:
             gate.release()
         for partition in self._written:
@@ -126,7 +132,7 @@ class TaskBuilder:
 
 
 class _TaskAssembly:
-    """Assembles one task."""
+    """The assembly of one task."""
 
     def __init__(self, services: TaskManagerServices, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
         self._services = services
@@ -226,7 +232,7 @@ class _TaskAssembly:
         state.end()
 
     def _restore(self, state: TaskState, task_input: TaskInput | None) -> None:
-        """Restore the task from the checkpoint. Runs on the task's thread, which may wait for the storage."""
+        """Restore the task from the checkpoint. Runs on the task's thread, and may wait for the storage."""
         if self._services.restore is None:
             return
         groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
@@ -313,8 +319,10 @@ class _TaskAssembly:
         )
 
     def _build_entry(self, node: Node) -> ToOperator:
-        """Build the node's operator and everything behind it. The end of the chain comes first in `_entries`, so
-        operators are opened from there."""
+        """Build the node's operator, and all operators that follow it in the chain.
+
+        The end of the chain comes first in `_entries`, so the last operator is opened first.
+        """
         output, sides = self._build_outputs(node)
         operator: Operator
         if node.sink is not None:
@@ -341,7 +349,7 @@ class _TaskAssembly:
         self._services.deliver(node_id, batch, checkpoint, self._task)
 
     def _build_outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
-        """Build the node's output, and those of its side outputs that are read."""
+        """Build the node's main output, and the side outputs that other nodes read."""
         main = fan_out(self._build_consumers(node, None))
         consumers = {tag: self._build_consumers(node, tag) for tag in node.sides}
         sides = {tag: fan_out(outputs) for tag, outputs in consumers.items() if outputs}

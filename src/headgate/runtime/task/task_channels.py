@@ -14,7 +14,7 @@ from headgate.state.in_flight_file import ChannelPart, InFlightData
 
 @dataclass(frozen=True, slots=True)
 class TaskChannels:
-    """The channel names of one task: of its gates, in order, and of each of its outputs."""
+    """The channel names of one task: those of its gates, in order, and those of each output."""
 
     inputs: Sequence[ChannelPart]
     outputs: Sequence[Sequence[ChannelPart]]
@@ -28,7 +28,7 @@ class TaskChannels:
 
 
 def channels_of(plan: ExecutionPlan, vertex: JobVertex, subtask: int, written: Sequence[JobEdge]) -> TaskChannels:
-    """Return the channel names of a subtask; `written` are the edges of its outputs, in order."""
+    """Return the channel names of a subtask. `written` has the edges of the subtask's outputs, in order."""
     inputs: list[ChannelPart] = []
     for edge in plan.job.inputs(vertex):
         key = exchange_key(edge, plan.job)

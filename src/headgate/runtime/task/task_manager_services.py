@@ -1,4 +1,4 @@
-"""What a TaskManager gives its tasks."""
+"""The objects and functions that a TaskManager gives its tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headgate.transport.data_link import ConsumerEnd
 
 @dataclass(slots=True, kw_only=True)
 class TaskManagerServices:
-    """What a TaskManager gives its tasks."""
+    """The objects and functions that a TaskManager gives its tasks."""
 
     job: str
     index: int
@@ -33,8 +33,8 @@ class TaskManagerServices:
     state_memory: StateMemory | None
     #: Returns the link by which this TaskManager receives an edge's data from another TaskManager (index, edge).
     consumer_end: Callable[[int, int], ConsumerEnd]
-    #: Sends a batch of a sink (by node id) to the driver, with the checkpoint that it belongs to. While the driver is
-    #: behind, the given task waits.
+    #: Sends a batch of a sink (by node id) to the driver, with the checkpoint that the batch belongs to. The given task
+    #: waits while too many bytes are on the way to the driver.
     deliver: Callable[[int, pa.RecordBatch, int, Task], None]
     opened: Callable[[], None]
     #: Returns the `time.time()` at which the job started. It is known only when the tasks are about to run.
@@ -43,9 +43,9 @@ class TaskManagerServices:
     report_part: Callable[[Part], None]
     #: The number of the job's attempt, which sinks use in names of files.
     attempt: int
-    #: The number of the next checkpoint, 0 without checkpoints.
+    #: The number of the next checkpoint, or 0 without checkpoints.
     checkpoint: int
-    #: The checkpoint that the job resumes from, None without one.
+    #: The checkpoint that the job resumes from, or None.
     restore: CheckpointMetadata | None
     clocks: Clocks = SYSTEM
     #: Stores what a task (name, vertex, subtask) has captured. None in batch mode, which has no checkpoints.

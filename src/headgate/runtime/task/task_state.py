@@ -1,6 +1,6 @@
-"""The state of one task: taken for a checkpoint between two batches, and restored before the first batch.
+"""The state of one task: it is taken for a checkpoint between two batches, and restored before the first batch.
 
-Everything here runs on the task's thread. What was taken is a copy, which another thread stores.
+Everything in this module runs on the task's thread. The task takes a copy of its state, and another thread stores it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,18 @@ from headgate.state import shapes
 from headgate.state.in_flight_file import InFlightData
 from headgate.state.snapshot import Snapshot, checkpoint_errors
 
-#: The counters of the task, stored beside the operators' state: so a job's counters include all its attempts.
+#: The key of the task's counters. They are stored with the state, so a job's counters include all its attempts.
 _COUNTERS = "#counters"
 _COUNTED = shapes.mapping(shapes.items(shapes.count))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """What a task took for one checkpoint. `snapshots` are by node key. `pending` is what sinks wrote before the
-    barrier, by node key, for their commit. With a `failure` the snapshots are not stored."""
+    """What a task took for one checkpoint.
+
+    `snapshots` has the snapshots by node key. `pending` has, by node key, what sinks wrote before the barrier and will
+    commit. If there is a `failure`, the snapshots are not stored.
+    """
 
     checkpoint: int
     snapshots: Mapping[str, Snapshot]
@@ -40,8 +43,11 @@ class Captured:
 
 
 class TaskState:
-    """The state of one subtask: its source, if it has one, and its operators, each with its node key. `store` stores
-    what was captured; None in batch mode."""
+    """The state of one subtask.
+
+    `head` is its source with the node key, if it has a source. `entries` are its operators with their node keys.
+    `store` stores what was captured; it is None in batch mode.
+    """
 
     def __init__(
         self,
@@ -67,16 +73,19 @@ class TaskState:
         self._has_ended = False
         #: The number of the last checkpoint that the task took part in.
         self.took_part = 0
-        #: Of a task that has ended: its source's position and its counters by node key, and what its sinks wrote since
-        #: the last checkpoint.
+        #: After the task's end: the position of its source, and its counters, by node key.
         self.final: dict[str, Any] = {}
+        #: After the task's end: what its sinks wrote after the last checkpoint, by node key.
         self.pending: dict[str, Any] = {}
 
     def capture(self, checkpoint: int) -> None:
-        """Take the task's state for a checkpoint. All rows before its barrier have been processed or are in flight, and
-        none behind it. Raises the error of a sink that cannot write its rows."""
+        """Take the task's state for a checkpoint.
+
+        All rows before the checkpoint's barrier have been processed or are in flight. No row after the barrier has been
+        processed. Raises the error of a sink that cannot write its rows.
+        """
         assert not self._has_ended, (
-            f"checkpoint {checkpoint}: the task has ended, and what its sinks have pending is in no part"
+            f"checkpoint {checkpoint}: the task has ended, and no part has what its sinks have pending"
         )
         self.took_part = checkpoint
         caller = self._times.switch(SNAPSHOT)
@@ -113,9 +122,11 @@ class TaskState:
         self._store(replace(captured, in_flight=in_flight, failure=failure))
 
     def end(self) -> None:
-        """Keep what is needed after the last row has left the task. Its producers end with it, so later checkpoints
-        need no state of its operators. They need the source's position: a restart must not read it from the beginning.
-        No `capture` follows."""
+        """Keep what later checkpoints need, after the last row has left the task. No `capture` follows.
+
+        The task's producers have ended too, so later checkpoints need no state of its operators. They need the position
+        of its source: after a restart, the job must not read the source from the beginning.
+        """
         self._has_ended = True
         if self._store is not None:
             self.final = {key: dict(snapshot.values) for key, snapshot in self._task_snapshots().items()}
@@ -124,8 +135,11 @@ class TaskState:
     def restore(
         self, snapshots: Mapping[str, Sequence[Snapshot]], ended: Mapping[str, Sequence[range]] = MappingProxyType({})
     ) -> None:
-        """Restore the state of old subtasks, by node key; tables contain only this subtask's key groups. `ended` are
-        the key groups of subtasks that had ended. Raises CheckpointError for state that these nodes did not write."""
+        """Restore the state of old subtasks, by node key.
+
+        The tables of `snapshots` contain only this subtask's key groups. `ended` has the key groups of subtasks that
+        had ended. Raises CheckpointError for state that these nodes did not write.
+        """
         for key, entry in self._entries:
             if key in ended:
                 entry.operator.restore_ended(ended[key])
@@ -151,7 +165,7 @@ class TaskState:
         return snapshots
 
     def _task_snapshots(self) -> dict[str, Snapshot]:
-        """Return the snapshots of the task itself, without its operators."""
+        """Return the snapshots of the task itself, without the snapshots of its operators."""
         snapshots = {_COUNTERS: Snapshot(values=self._counters())}
         if self._head is not None:
             snapshots[self._head[0]] = Snapshot(values=self._head[1].snapshot())
@@ -170,7 +184,7 @@ class TaskState:
         return counters
 
     def _restore_counters(self, old: Sequence[Mapping[str, Any]]) -> None:
-        """Add the counters of old subtasks. Each goes to the new subtask of its number, modulo the parallelism."""
+        """Add the counters of old subtasks whose number, modulo the parallelism, is that of this subtask."""
         for counters in old[self._subtask :: self._parallelism]:
             for key, entry in self._entries:
                 rows_in, rows_out, late = (*counters.get(key, ()), 0, 0, 0)[:3]

@@ -1,8 +1,8 @@
-"""Send to the driver what users' functions print in a TaskManager process, line by line, with the subtask's name.
+"""Sends the lines that users' functions print in a TaskManager process to the driver, with the subtask's name.
 
-`sys.stdout` and `sys.stderr` are replaced while the TaskManager runs. Whole lines go over the control link, and the
-driver prints them as `name[subtask] | line`. `logging` needs nothing more: its handlers write to `sys.stderr`. A thread
-TaskManager shares the user's own streams, so its prints simply appear.
+The TaskManager replaces `sys.stdout` and `sys.stderr` while it runs. Whole lines go over the control link, and the
+driver prints them as `name[subtask] | line`. This works for `logging` too, because its handlers write to `sys.stderr`.
+Functions in a TaskManager that is a thread print to the user's own streams.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from headgate.runtime.control_messages import Printed, Stream
 from headgate.runtime.printed_lines import LINE_LENGTH
 from headgate.runtime.running_operator import current_operator
 
-#: The lines per second that one subtask may print, and the most at once. Further lines are counted and dropped.
+#: The most lines per second that one subtask may print, and the most lines at once. Further lines are dropped.
 LINES_PER_SECOND: Final = 200
 
 Send = Callable[[Printed], None]
 
 
 class Console:
-    """The printed lines of one TaskManager on their way to the driver. Any thread may print. `_lock` protects the
-    partial lines and the limits."""
+    """The printed lines of one TaskManager on their way to the driver.
+
+    Any thread may print. `_lock` protects the partial lines and the limits.
+    """
 
     def __init__(self, taskmanager: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._taskmanager = taskmanager
@@ -39,8 +41,10 @@ class Console:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Replace the process's streams within the context. Afterwards the old ones are back, since a worker may be
-        reused."""
+        """Replace the process's streams within the context.
+
+        Afterwards the old streams are back, because another job may reuse the process.
+        """
         before = sys.stdout, sys.stderr
         sys.stdout = ConsoleStream("stdout", before[0], self)
         sys.stderr = ConsoleStream("stderr", before[1], self)
@@ -51,7 +55,7 @@ class Console:
             sys.stdout, sys.stderr = before
 
     def connect(self, send: Send) -> None:
-        """Send lines by `send` from now on. Before that, and after `disconnect`, they go to the old streams."""
+        """Send lines with `send` from now on. Before this call, and after `disconnect`, lines go to the old streams."""
         self._send = send
 
     def disconnect(self) -> None:
@@ -59,7 +63,7 @@ class Console:
         self._send = None
 
     def write(self, stream: Stream, text: str) -> bool:
-        """Take printed text. Returns False when there is no link to the driver."""
+        """Take printed text. Returns whether there is a link to the driver."""
         with self._lock:
             if self._send is None:
                 return False
@@ -72,7 +76,7 @@ class Console:
             return True
 
     def flush(self) -> None:
-        """Send incomplete lines, and how many lines were dropped: perhaps nothing more will come."""
+        """Send incomplete lines, and the number of dropped lines, because no more text may come."""
         with self._lock:
             partial, self._partial = self._partial, {}
             for source, text in partial.items():
@@ -92,7 +96,7 @@ class Console:
 
 
 class RateLimit:
-    """A token bucket that holds one second's lines."""
+    """A token bucket for the lines of one subtask. It holds as many tokens as lines are allowed in one second."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second
@@ -113,14 +117,17 @@ class RateLimit:
         self._dropped += lines
 
     def take_dropped(self) -> list[str]:
-        """Return a line that says how many were dropped since the last call; nothing if none were."""
+        """Return a line that says how many lines were dropped since the last call. The list is empty if none were."""
         count, self._dropped = self._dropped, 0
         return [f"... {count} lines dropped: more than {self._per_second} in a second"] if count else []
 
 
 class ConsoleStream(io.TextIOBase):
-    """Replaces `sys.stdout` or `sys.stderr`. Once the job is over it writes to the current stream: a logging handler
-    that was made with it may outlive the job in a reused worker."""
+    """A stream that replaces `sys.stdout` or `sys.stderr`.
+
+    Once the job is over, the stream writes to the process's current stream. A logging handler that was made with this
+    stream may outlive the job, if another job reuses the process.
+    """
 
     def __init__(self, name: Stream, before: TextIO, console: Console) -> None:
         self._name = name
@@ -133,7 +140,7 @@ class ConsoleStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream behind. Lines are sent when they are complete; only the end sends an incomplete one."""
+        """Flush the underlying stream. This sends no incomplete line: only the end of the job does."""
         self._behind().flush()
 
     def _behind(self) -> TextIO:
@@ -141,7 +148,7 @@ class ConsoleStream(io.TextIOBase):
         return self._before if id(current) == id(self) else current
 
     def fileno(self) -> int:
-        """The descriptor of the replaced stream: the console cannot see what child processes print."""
+        """Return the descriptor of the replaced stream: the console cannot see what child processes print."""
         return self._before.fileno()
 
     @property

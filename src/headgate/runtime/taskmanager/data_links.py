@@ -22,10 +22,10 @@ from headgate.transport.sockets import Dial, Server, listen
 
 
 class DataLinks:
-    """The data links of one TaskManager. It listens from the start, and accepts after `serve`.
+    """The data links of one TaskManager. The object listens from the start, and accepts connections after `serve`.
 
-    `find` returns a partition of this TaskManager by edge and producer. Any thread calls `lost` with the number of a
-    TaskManager that cannot be reached any more, and the reason.
+    `find` returns a partition of this TaskManager by edge and producer. `lost` is called with the number of a
+    TaskManager that cannot be reached any more, and the reason, on any thread.
     """
 
     def __init__(
@@ -62,8 +62,11 @@ class DataLinks:
         self._server.start()
 
     def consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
-        """Return the link for an edge from `peer`: one link for all edges. Without credit each edge has its own, or one
-        edge might have to wait for another. If several links per pair are configured, channels use them in turn."""
+        """Return the link for an edge from `peer`.
+
+        With credit, all edges share one link. Without credit, each edge has a link of its own: otherwise one edge might
+        have to wait for another. If several links per pair are configured, channels use these links in turn.
+        """
         config = self._config
         turn = self._channels_from[peer] % config.connections_per_pair
         self._channels_from[peer] += 1
@@ -85,7 +88,7 @@ class DataLinks:
         return self._consumer_ends[key]
 
     def dial(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Connect to all TaskManagers from which channels receive, now or later."""
+        """Connect to all TaskManagers from which channels receive. Channels that are added later connect, too."""
         self._addresses = addresses
         for end in self._consumer_ends.values():
             self._dial(end, addresses)
@@ -114,7 +117,7 @@ class DataLinks:
         end.start()
 
     def _forget_ended(self) -> None:
-        """Drop ended links: a peer that connects again and again must not make the list grow."""
+        """Drop ended links, so that a peer that connects again and again does not make the list grow."""
         ends = self._producer_ends
         self._producer_ends = [end for end in ends if end.is_open]
         self._sendfile_by_ended += sum(end.bytes_sent_by_sendfile for end in ends if not end.is_open)

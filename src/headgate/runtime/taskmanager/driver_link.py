@@ -1,4 +1,7 @@
-"""A TaskManager's link to the driver: its messages, and the batches of sinks that run on the driver, under a window."""
+"""A TaskManager's link to the driver. It carries messages, and batches of sinks that run on the driver.
+
+A window limits how many bytes of batches are on the way.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +21,18 @@ from headgate.transport.control_link import ControlLink, TooLong
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial
 
-#: The most bytes in flight to the driver, per TaskManager, before its sinks wait. Larger batches are sent in pieces.
+#: The most bytes of a TaskManager on the way to the driver before its sinks wait. Larger batches are sent in pieces.
 _DELIVERY_WINDOW = 4 << 20
-#: The most bytes of one row, less than the most of a frame.
+#: The most bytes of one row. This is less than the most bytes of a frame.
 _LARGEST_ROW = 255 << 20
 
 
 class DriverLink:
-    """The control link of a TaskManager. The network thread calls `on_message` and `on_lost`. Messages are dropped
-    before `connect`, and after the link is lost. `_lock` protects `_undelivered`."""
+    """The control link of a TaskManager.
+
+    The network thread calls `on_message` and `on_lost`. Messages are dropped before `connect`, and after the link is
+    lost. `_lock` protects `_undelivered`.
+    """
 
     def __init__(
         self,
@@ -47,11 +53,11 @@ class DriverLink:
 
     @property
     def is_connected(self) -> bool:
-        """Whether the link was established, also if it is lost now."""
+        """Whether the link was ever established. It may be lost now."""
         return self._control is not None
 
     def connect(self) -> None:
-        """Connect to the driver. Raises TaskManagerLost when it cannot be reached."""
+        """Connect to the driver. Raises TaskManagerLost if the driver cannot be reached."""
         connected: queue.SimpleQueue[ControlLink | str] = queue.SimpleQueue()
 
         def established(sock: Any) -> None:
@@ -84,7 +90,7 @@ class DriverLink:
         self._control = link
 
     def send(self, message: FromTaskManager, payload: bytes | memoryview = b"") -> None:
-        """Any thread: send a message. If it is too long, the driver gets an error that ends the job instead."""
+        """Send a message. If it is too long, send an error that ends the job instead. Any thread may call this."""
         if self._control is None:
             return
         try:
@@ -92,14 +98,16 @@ class DriverLink:
         except TooLong as error:
             failed = HeadgateError(
                 f"TaskManager {self._index} has a message ({type(message).__name__}) that is too long for the "
-                f"driver: {error}. Raise the parallelism, or have sinks finish fewer files at a time (shorter "
+                f"driver: {error}. Raise the parallelism, or let sinks finish fewer files at a time (shorter "
                 "intervals between checkpoints, fewer folders of partition_by)"
             )
             self._control.send(Failed(error=to_wire(failed)))
 
     def deliver(self, node: int, batch: pa.RecordBatch, checkpoint: int, task: Task) -> None:
-        """On a task's thread: send a sink's batch, with the checkpoint that it belongs to, once the window has room.
-        Raises DataError for a row that is too long."""
+        """Send a sink's batch, with the checkpoint that the batch belongs to. Waits until the window has room.
+
+        Runs on the task's thread. Raises DataError for a row that is too long.
+        """
         for payload in _pieces(batch):
             task.wait_until(lambda: self._undelivered < _DELIVERY_WINDOW)
             with self._lock:
@@ -112,7 +120,7 @@ class DriverLink:
             self._undelivered -= size
 
     def close(self) -> None:
-        """Close the link. Queued messages are sent as far as the kernel takes them."""
+        """Close the link. Messages in the queue are sent only if the kernel takes them at once."""
         if self._control is not None:
             self._network.post(self._control.close)
 

@@ -1,10 +1,10 @@
-"""Write what tasks have captured to the checkpoints' storage, on a thread of its own: no task waits for a disk.
+"""Writes what tasks have captured to the storage, on a thread of its own, so that no task waits for a disk.
 
-A barrier that travels with the rows may be faster than the driver's message that names the checkpoint's folder. What
-was captured waits for that message, which comes to every TaskManager.
+A barrier that travels with the rows may be faster than the driver's message that names the checkpoint's folder. The
+captured state waits for this message, which comes to every TaskManager.
 
-When the driver starts another checkpoint, earlier ones that are not stored are dropped. Their data that still wait
-are released, however slow the storage: at most the part that is being written and the newest ones are held.
+When the driver starts another checkpoint, older parts that are not written yet are dropped, and their data released.
+Memory holds at most the part that is being written and the newest checkpoint's parts, even if the storage is slow.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from headgate.state.snapshot import encode_parts
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a write under way may take when the TaskManager ends. No checkpoint refers to its file then.
+#: Seconds that a write under way may take when the TaskManager ends. No checkpoint will refer to the file.
 _CLOSE_TIMEOUT = 2.0
-_GIVEN_UP = "it was given up before this task's part was written"
+_GIVEN_UP = "the checkpoint was given up before this task's part was written"
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What was captured of one task."""
+    """The captured part of one task."""
 
     task: str
     vertex: int
@@ -42,15 +42,15 @@ class _Part:
     captured: Captured
 
     def given_up(self) -> _Part:
-        """Return the part without its state. What sinks have pending still counts."""
+        """Return the part without its state. It keeps what sinks have pending."""
         return replace(self, captured=replace(self.captured, snapshots={}, in_flight=(), failure=_GIVEN_UP))
 
 
 class StateUpload:
-    """The uploads of one TaskManager in one attempt. `report` sends the driver the outcome of each task's part, in the
-    order of capture. The first part starts the thread.
+    """The uploads of one TaskManager in one attempt. The first part starts the thread.
 
-    `_changed` protects the queue, the folders and `_closed`.
+    `report` sends the outcome of each task's part to the driver, in the order of capture. `_changed` protects the
+    queue, the folders and `_closed`.
     """
 
     def __init__(self, attempt: int, report: Callable[[AcknowledgeCheckpoint | DeclineCheckpoint], None]) -> None:
@@ -61,8 +61,9 @@ class StateUpload:
         #: Parts to write, in order.
         self._waiting: deque[_Part] = deque()
         self._queued = self._reported = 0
-        #: The last checkpoint that the driver has started, and the folders of those that may still be written.
+        #: The last checkpoint that the driver has started.
         self._known = 0
+        #: The folders of checkpoints whose parts may still be written.
         self._folders: dict[int, str] = {}
         self._closed = False
 
@@ -72,8 +73,10 @@ class StateUpload:
         return self._queued == self._reported
 
     def announce(self, checkpoint: int, folder: str) -> None:
-        """Any thread: note that the driver has started the checkpoint, whose files go into `folder`. A second call
-        changes nothing."""
+        """Note that the driver has started the checkpoint, whose files go into `folder`.
+
+        Any thread may call this. A second call changes nothing.
+        """
         with self._changed:
             self._known = max(self._known, checkpoint)
             self._folders = {number: path for number, path in self._folders.items() if number >= checkpoint}
@@ -82,7 +85,7 @@ class StateUpload:
             self._changed.notify()
 
     def store(self, task: str, vertex: int, subtask: int, captured: Captured) -> None:
-        """On a task's thread: queue a part, and return at once."""
+        """Queue a part, and return at once. Runs on the task's thread."""
         with self._changed:
             self._queued += 1
             self._waiting.append(_Part(task, vertex, subtask, captured))
@@ -128,7 +131,7 @@ class StateUpload:
             self._reported += 1
 
     def _next(self) -> _Part | None:
-        """Wait for a part and for the driver's message on its checkpoint. Returns None at the end."""
+        """Wait for a part and for the driver's message about its checkpoint. Returns None at the end."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or (self._waiting and self._waiting[0].captured.checkpoint <= self._known)

@@ -11,12 +11,15 @@ from headgate.runtime.running_operator import operator_of_thread
 from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_thread import run_task
 
-#: Seconds in which a cancelled task must end; after that its function is reported as stuck.
+#: Seconds in which a cancelled task must end. After this time its function is reported as stuck.
 CANCEL_TIMEOUT = 2.0
 
 
 class TaskThreads:
-    """Runs each task in a thread of its own. `done` gets each task when it has ended, with its error or None."""
+    """The threads of tasks. Each task runs in a thread of its own.
+
+    `done` gets each task when it has ended, with its error or None.
+    """
 
     def __init__(self, done: Callable[[Task, HeadgateError | None], None]) -> None:
         self._done = done
@@ -31,8 +34,10 @@ class TaskThreads:
             thread.start()
 
     def join(self) -> dict[str, str]:
-        """Wait for all tasks, which have been cancelled. Returns the names of those that did not end, with the operator
-        whose function does not return."""
+        """Wait for the end of all tasks, which have been cancelled.
+
+        Returns, by the name of each task that did not end, the operator whose function does not return.
+        """
         deadline = time.monotonic() + CANCEL_TIMEOUT
         stuck = {}
         for name, thread in self._threads.items():
@@ -43,7 +48,7 @@ class TaskThreads:
 
 
 class StuckTasks(HeadgateError):
-    """User functions did not return after a cancel."""
+    """An error: user functions did not return after a cancel."""
 
     def __init__(self, operators: Sequence[str]) -> None:
         super().__init__(f"a user function of {', '.join(operators)} did not return within {CANCEL_TIMEOUT:g} s")

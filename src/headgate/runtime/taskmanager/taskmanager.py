@@ -1,8 +1,10 @@
-"""TaskManager: the tasks of one process, its network thread, its network memory, and its link to the driver.
+"""`TaskManager`: the tasks of one process, its network thread, its network memory, and its link to the driver.
 
-It lives for one attempt of one job: build, register, start when all have registered, run, report, end when the driver
-says so. Whatever ends it, it leaves no thread, socket or segment behind; only a user function that does not return
-cannot be ended from within, and is named."""
+A TaskManager lives for one attempt of one job. It builds its tasks and registers. When all TaskManagers have
+registered, the tasks start. The TaskManager reports to the driver while the tasks run, and ends when the driver orders
+it. However it ends, it leaves no thread, socket or segment behind. The exception is a user function that does not
+return: the TaskManager cannot end the function, and names it in an error.
+"""
 
 from __future__ import annotations
 
@@ -60,17 +62,17 @@ from headgate.transport.sockets import reached_at
 
 log = logging.getLogger(__name__)
 
-#: Seconds in which the network thread must close links, and end.
+#: Seconds in which the network thread must close all links and end.
 _NETWORK_TIMEOUT = 2.0
 _METRICS_INTERVAL = 0.25
-#: Seconds between two looks at whether consumers have taken the rest, once all tasks have ended.
+#: Seconds between two checks whether consumers have taken all output, once all tasks have ended.
 _CONSUMED_POLL = 0.005
-#: Seconds in which the network thread must return segments that it had reserved, once all tasks have ended.
+#: Seconds in which the network thread must return the segments that it uses, once all tasks have ended.
 RETURN_TIMEOUT = 10.0
 
 
 class TaskManager:
-    """One TaskManager. `run` is its life, on the caller's thread. `console` exists in a process of its own."""
+    """One TaskManager. `run` runs it on the caller's thread. `console` is None if it is not a process of its own."""
 
     def __init__(self, spec: TaskManagerSpec, index: int, host: str, console: Console | None = None) -> None:
         self._spec = spec
@@ -108,8 +110,10 @@ class TaskManager:
         self._unsent_error: HeadgateError | None = None
 
     def run(self) -> None:
-        """Run until the job is over. If it fails, the driver gets the error. Raises an error that could not be sent to
-        the driver, and StuckTasks for user functions that did not return."""
+        """Run until the job is over. If the TaskManager fails, it sends the error to the driver.
+
+        Raises an error that could not be sent to the driver. Raises StuckTasks if user functions did not return.
+        """
         self._evidence.start()
         try:
             self._guarded(self._start)
@@ -121,7 +125,7 @@ class TaskManager:
             raise self._unsent_error
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        """Run `work`, and report an error of it to the driver."""
+        """Run `work`, and report an error that it raises to the driver."""
         try:
             work()
         except HeadgateError as error:
@@ -133,12 +137,12 @@ class TaskManager:
         self._events.put(lambda: self._fail(self._unexpected(error)))
 
     def _unexpected(self, error: Exception) -> HeadgateError:
-        """Return a bug of Headgate as an error that ends the job, and not only a thread."""
+        """Return the error that ends the job when a bug of Headgate raises `error`."""
         text = "".join(traceback.format_exception(error)).rstrip()
         what = f"unexpected {type(error).__name__} in TaskManager {self._index}: {error}"
         return HeadgateError(f"{what}\n{text}")
 
-    # --- beginning
+    # --- the start
 
     def _start(self) -> None:
         config = self._spec.config
@@ -185,8 +189,11 @@ class TaskManager:
         self._open_first_stage()
 
     def _open_first_stage(self) -> None:
-        """Start the first tasks. They open their operators at once, and wait for the start of the job before they take
-        a batch. Tasks of later stages are built when their input is complete."""
+        """Start the first tasks, which open their operators at once.
+
+        These tasks wait for the start of the job before they take a batch. Tasks of later stages are built when their
+        input is complete.
+        """
         self._unopened = len(self._built)
         self._threads.start(built.task for built in self._built)
         if not self._built:
@@ -202,7 +209,7 @@ class TaskManager:
     # --- the life of the job
 
     def _follow_events(self) -> None:
-        """Handle events, and report metrics in between, until the driver says that the job is over."""
+        """Handle events and report metrics, until the driver says that the job is over."""
         report_at = 0.0
         while not self._over:
             now = time.monotonic()
@@ -245,7 +252,7 @@ class TaskManager:
                 self._over = True
 
     def _inject(self, message: InjectBarrier) -> None:
-        """Start a checkpoint at the tasks that the message names, a probe at all sources here."""
+        """Start a checkpoint at the tasks that the message names. A probe starts at all sources of this TaskManager."""
         checkpoint, roots = message.checkpoint, message.roots
         if message.stops:
             self._hold(True)
@@ -260,7 +267,7 @@ class TaskManager:
                 built.task.wake()
 
     def _hold(self, is_held: bool) -> None:
-        """Hold all sources, because the job is to stop, or let them read again."""
+        """Hold all sources, because the job must stop, or let the sources read again."""
         for built in self._built:
             if isinstance(built.task.head, SourceHead):
                 built.task.head.is_held = is_held
@@ -268,7 +275,7 @@ class TaskManager:
 
     @staticmethod
     def _drain(built: Sequence[BuiltTask]) -> None:
-        """Let sources end where they are."""
+        """Let sources end at their current positions."""
         for each in built:
             if isinstance(each.task.head, SourceHead):
                 each.task.head.ends_now = True
@@ -281,8 +288,10 @@ class TaskManager:
         self._begin(self._built)
 
     def _run_stage(self, vertices: Sequence[int]) -> None:
-        """Build and start the tasks of a stage: its input is complete, and the buffers of the stage before are free
-        again."""
+        """Build and start the tasks of a stage whose input is complete.
+
+        The buffers of the previous stage are free again.
+        """
         assert self._builder is not None  # it has registered
         stage = self._builder.build(vertices)
         self._built += stage
@@ -313,7 +322,7 @@ class TaskManager:
             return
         built = next(built for built in self._built if built.task is task)
         for each in built.gates:
-            each.gate.release()  # tells the producers that all was consumed
+            each.gate.release()  # this tells the producers that all data were consumed
         if self._spec.config.is_batch:
             built.return_buffers()
         self._driver.send(
@@ -328,7 +337,7 @@ class TaskManager:
 
     @property
     def _is_done(self) -> bool:
-        """Whether all tasks have ended without an error, and consumers have taken all their output."""
+        """Whether all tasks have ended without an error, and consumers have taken all output of the tasks."""
         if self._failed or self._running or not self._started_at:
             return False
         return all(partition.is_consumed for built in self._built for partition in built.partitions)
@@ -338,8 +347,10 @@ class TaskManager:
         return bool(self._started_at) and not self._running and not self._reported and not self._failed
 
     def _report(self) -> None:
-        """Report the end of all tasks once all segments are back. After a timeout fail, with the names of the
-        holders."""
+        """Report the end of all tasks once all segments are back.
+
+        If segments are not back after a timeout, fail with an error that names their holders.
+        """
         if self._return_by is None:
             self._return_by = time.monotonic() + RETURN_TIMEOUT
             for built in self._built:
@@ -350,7 +361,7 @@ class TaskManager:
             if time.monotonic() >= self._return_by:
                 who = f"all tasks of TaskManager {self._index} have ended, but network buffers are still lent: {lent}"
                 self._fail(ExchangeError(who))
-            return  # the caller looks again
+            return  # the caller calls again
         if self._upload is not None and not self._upload.is_idle:
             return
         self._reported = True
@@ -358,7 +369,7 @@ class TaskManager:
         self._driver.send(AllFinished(metrics=self._metrics(self._pool)))
 
     def _fail(self, error: HeadgateError) -> None:
-        """Report the first error. The driver decides what follows; until then other tasks run on."""
+        """Report the first error. The driver decides what follows. Until then, other tasks continue to run."""
         if self._failed or self._over:
             return
         self._failed = True
@@ -377,7 +388,7 @@ class TaskManager:
     # --- to the driver
 
     def _flush_console(self) -> None:
-        """Send what was printed, before what is sent next."""
+        """Send the printed lines to the driver, before the next message."""
         if self._console is not None:
             self._console.flush()
 
@@ -396,8 +407,10 @@ class TaskManager:
     # --- the end
 
     def _end(self) -> None:
-        """Release everything, in the order of dependence: tasks, links, buffers, the network thread, memory. Raises
-        StuckTasks."""
+        """Release everything. Raises StuckTasks.
+
+        The order follows from what each needs: tasks, links, buffers, the network thread, memory.
+        """
         stuck = self._end_tasks()
         if self._upload is not None:
             self._upload.close()
@@ -424,7 +437,7 @@ class TaskManager:
             raise StuckTasks(functions)
 
     def _stuck_readers(self) -> list[str]:
-        """Return the sources whose task has ended, but not the user's iterator, which runs on a thread of its own."""
+        """Return the sources whose task has ended while the user's iterator still runs, on a thread of its own."""
         heads = [built.task.head for built in self._built]
         stuck = [head.context for head in heads if isinstance(head, SourceHead) and head.is_stuck]
         return [f"{context.operator}[{context.subtask}]" for context in stuck]
@@ -436,8 +449,10 @@ class TaskManager:
             log.error("TaskManager %d: %s", self._index, error)
 
     def _end_tasks(self) -> dict[str, str]:
-        """Cancel the tasks that still run. Returns those that did not end, with the operator whose function does not
-        return."""
+        """Cancel the tasks that still run.
+
+        Returns, by the name of each task that did not end, the operator whose function does not return.
+        """
         for built in self._built:
             built.task.cancel()
         return self._threads.join()

@@ -1,4 +1,4 @@
-"""Run a TaskManager in a process of its own: set up the interpreter, and send to the driver what is printed."""
+"""Runs a TaskManager in a process of its own: sets up the interpreter, and sends printed lines to the driver."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from headgate.runtime.taskmanager.console import Console
 from headgate.runtime.taskmanager.task_threads import StuckTasks
 from headgate.runtime.taskmanager.taskmanager import TaskManager
 
-#: Objects that are made before a collection of the youngest. Python's default of 700 cost 2 % of a keyed sum, whose
-#: batches make many short-lived objects and no cycles.
+#: The number of new objects after which Python collects the youngest generation. Python's default of 700 cost 2 % of
+#: the time of a keyed sum: batches make many short-lived objects and no cycles.
 _COLLECTED_AFTER = 5_000
 
 
 def run(payload: bytes, index: int, host: str) -> None:
     """Run TaskManager `index` of a pickled TaskManagerSpec, `payload`, which comes from the driver itself.
 
-    Threads share this process's interpreter lock. A short switch interval keeps the network thread responsive beside
-    a task that computes in Python. Arrow's own threads would only compete for the one core. What is printed goes to the
-    driver.
+    Threads share this process's interpreter lock. A short switch interval keeps the network thread responsive while a
+    task computes in Python. Arrow's own threads are switched off, because they would only compete for the same core.
+    Printed lines go to the driver.
     """
     sys.setswitchinterval(0.0005)
     pa.set_cpu_count(1)

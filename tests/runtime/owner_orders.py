@@ -1,0 +1,170 @@
+"""Orders in which programs of one job move: drawn ones, and those in which a rule matters."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from headgate.connectors.file_sinks.file_sink import Mode
+from headgate.runtime.checkpointing.resume import LATEST_IF_ANY
+from tests.runtime.owner_driver import Event
+from tests.runtime.owner_machine import OwnerMachine
+
+#: How likely each event is at one checkpoint of a program.
+CHANCES: dict[Event, float] = {
+    "is idle": 0.3, "is saved": 0.3, "fails": 0.4, "is cancelled": 0.1, "is cancelled late": 0.1,
+}  # fmt: skip
+
+
+def run(folder: Path, seed: int) -> OwnerMachine:
+    """Up to three programs and one that ends the job; what happens is drawn.
+
+    Some programs start afresh, and some name a checkpoint or savepoint to resume from. That one may be from before the
+    results were replaced, which no sink knows: so with mode "overwrite" none is named.
+    """
+    chance = random.Random(seed)
+    events = {(event, driver, chance.randint(1, 5)) for event, likely in CHANCES.items() for driver in range(4)
+              if chance.random() < likely}  # fmt: skip
+    mode: Mode = chance.choice(get_args(Mode))
+    with pytest.MonkeyPatch.context() as patch:
+        machine = OwnerMachine(folder, patch, events, keep=1 + seed % 3, mode=mode, calls=chance.random() < 0.3)
+        try:
+            for _ in range(chance.randint(1, 3)):
+                machine.start(resume(machine, chance))
+                for _ in range(chance.randint(1, 6)):
+                    chance.choice(machine.drivers).step(chance.choice([1, 2, 5, 20, 60, 200]))
+                if chance.random() < 0.3:
+                    chance.choice(machine.drivers).lose()
+                if chance.random() < 0.2 and (saved := machine.saved()):
+                    machine.delete(chance.choice(saved))
+            favourite = chance.random()
+            machine.end(lambda drivers: drivers[-1] if chance.random() < favourite else chance.choice(drivers))
+        finally:
+            machine.close()
+    return machine
+
+
+def resume(machine: OwnerMachine, chance: random.Random) -> str | None:
+    """What the next program resumes from."""
+    if (drawn := chance.random()) < 0.2:
+        return None
+    there = [] if machine.mode == "overwrite" else machine.complete() + machine.saved()
+    return chance.choice(there) if drawn < 0.5 and there else LATEST_IF_ANY
+
+
+def hand_over(
+    folder: Path,
+    first_steps: int,
+    second_steps: int,
+    *,
+    resume: str | None = LATEST_IF_ANY,
+    mode: Mode = "append",
+    calls: bool = False,
+) -> bool:
+    """A program sleeps while its successor takes over, goes on to its end, and then the successor does. Whether the
+    first one slept at all."""
+    with pytest.MonkeyPatch.context() as patch:
+        machine = OwnerMachine(folder, patch, mode=mode, calls=calls)
+        try:
+            first = machine.start()
+            first.step(first_steps)
+            slept = not first.has_ended
+            second = machine.start(resume)
+            second.step(second_steps)
+            first.step(100_000)
+            second.step(100_000)
+            machine.check(machine.newest)
+        finally:
+            machine.close()
+    return slept
+
+
+def hand_overs(folder: Path) -> int:
+    """A grid of them: the least window in which a planted bug shows is 3 steps of the first by 9 of the second. Returns
+    how many there were."""
+    count, first_steps, slept = 0, 1, True
+    while slept:
+        for second_steps in range(5, 50, 8):
+            slept = hand_over(folder / f"{first_steps}-{second_steps}", first_steps, second_steps)
+            count += 1
+        first_steps += 3
+    return count
+
+
+def hand_overs_afresh(folder: Path, mode: Mode) -> None:
+    """Another program starts afresh, while the first is about to make the rows of its first checkpoint visible: that is
+    in the steps from 40 on."""
+    for first_steps in range(40, 47):
+        for second_steps in range(22, 50, 2):
+            hand_over(
+                folder / f"{mode}-{first_steps}-{second_steps}", first_steps, second_steps, resume=None, mode=mode
+            )
+
+
+def lost_while_replacing(folder: Path) -> None:
+    """The last checkpoint before has no rows of its own, so no sink misses them."""
+    with pytest.MonkeyPatch.context() as patch:
+        machine = OwnerMachine(folder, patch, {("is idle", 0, 2), ("is cancelled", 0, 3)}, mode="overwrite")
+        machine.start().step(100_000)
+        replacing = machine.start(None)
+        while machine.rows():
+            replacing.step()
+        replacing.lose()
+        last = machine.start()
+        last.step(100_000)
+        machine.check(last)
+
+
+def looks_meanwhile(folder: Path) -> None:
+    """What a program finds is an older checkpoint by the time it asks the sinks."""
+    for steps in range(1, 25):
+        with pytest.MonkeyPatch.context() as patch:
+            machine = OwnerMachine(folder / f"looks-{steps}", patch)
+            first = machine.start()
+            while len(machine.complete()) < 2:
+                first.step()
+            second = machine.start()
+            second.step(steps)
+            first.step(35)
+            second.step(100_000)
+            first.step(100_000)
+            machine.check(second)
+
+
+def calls_meanwhile(folder: Path) -> None:
+    """A program sleeps when its function has returned. Its successor calls it with the same rows, whose files the first
+    one removes shortly before."""
+    with pytest.MonkeyPatch.context() as patch:
+        machine = OwnerMachine(folder / "calls", patch, calls=True)
+        first_steps = _steps_to_call(machine, 3)
+        second_steps = _steps_to_call(machine, 4)
+        machine.close()
+    for second in range(second_steps - 10, second_steps):
+        hand_over(folder / f"calls-{second}", first_steps, second, calls=True)
+
+
+def _steps_to_call(machine: OwnerMachine, number: int) -> int:
+    """Start a program, and have it go on until that call has returned. How many steps that were."""
+    driver, steps = machine.start(), 0
+    assert machine.calls is not None
+    while len(machine.calls.made) < number:
+        driver.step()
+        steps += 1
+    return steps
+
+
+def hunt(folder: Path) -> None:
+    """All of these orders, the quick ones first."""
+    for seed in range(10):
+        run(folder / str(seed), seed)
+    lost_while_replacing(folder / "lost")
+    looks_meanwhile(folder)
+    calls_meanwhile(folder)
+    hand_overs_afresh(folder, "error")
+    hand_overs_afresh(folder, "overwrite")
+    hand_overs(folder)
+    for seed in range(10, 1000):
+        run(folder / str(seed), seed)
