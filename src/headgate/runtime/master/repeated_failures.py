@@ -27,8 +27,8 @@ class RepeatedFailures:
         self._text, self._times = str(error), self._times + 1 if is_same else 1
         if self._times % _TIMES == 0:
             log.warning(
-                "job %r has failed %d times in a row with this error. If the same row causes it, the job never gets past "
-                'the row: put such rows aside (side_output("bad") of a source, hg.SideOutput of a function), '
+                "job %r has failed %d times in a row with this error. If the same row causes it, the job never gets "
+                'past the row: put such rows aside (side_output("bad") of a source, hg.SideOutput of a function), '
                 "or limit the restarts, for example restart=hg.restart.fixed(3, '1 s')",
                 self._job,
                 self._times,
