@@ -233,6 +233,31 @@ def test_run_raises_the_error_of_a_function() -> None:
         testing.run(lambda env: read(env).map_batches(broken, schema=ROWS), [row("a", 1)], parallelism=2)
 
 
+class Broken(hg.KeyedProcessFunction):
+    """Raises in a call on a row, or in the call of its timer."""
+
+    def __init__(self, *, in_timer: bool) -> None:
+        self.in_timer = in_timer
+
+    def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> None:
+        if not self.in_timer:
+            raise ZeroDivisionError("of the user")
+        ctx.register_processing_time_timer(1)
+
+    def on_timer(self, time: int, ctx: hg.ProcessContext) -> None:
+        raise ZeroDivisionError("of the user")
+
+
+@pytest.mark.parametrize("in_timer", [False, True])
+def test_run_raises_the_error_of_a_function_behind_an_exchange(in_timer: bool) -> None:
+    def pipeline(env: hg.StreamEnvironment) -> hg.DataStream:
+        return read(env).key_by("k").process(Broken(in_timer=in_timer), schema=SAID)
+
+    for _ in range(5):  # the error comes while the harness waits for the barriers of its checkpoint
+        with pytest.raises(hg.UserFunctionError, match="ZeroDivisionError: of the user"):
+            testing.run(pipeline, [row("a", 1), AdvanceClock(at(5))])
+
+
 def test_a_function_that_does_not_return_is_shown_with_its_line() -> None:
     opens = threading.Event()
 

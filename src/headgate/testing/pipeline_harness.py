@@ -198,9 +198,10 @@ class PipelineHarness:
             job.savepoint(self._folder.name, timeout=self._remaining())
         except TimeoutError:
             raise overdue(what, self._timeout) from None
-        except CheckpointError:
+        except CheckpointError as error:
             self._raise_if_failed(job)
-            raise
+            # The answer comes as soon as the attempt has failed. The job may not have noted its end yet.
+            raise error.__cause__ or error from None
         self._collect()
 
     def _raise_if_failed(self, job: JobHandle) -> None:
