@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow as pa
 from headgate.api.checks import check_parallelism, check_schema
 from headgate.api.stream import DataStream
 from headgate.api.watermark import Watermark
-from headgate.errors import ConfigError, PlanError
+from headgate.errors import ConfigError, HeadgateError, PlanError
 from headgate.exchange.selectors import ChannelSelector, KeyGroups, Rebalance
 from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.operators.rows import visible
@@ -69,7 +70,8 @@ class OperatorHarness:
         self._main: list[pa.RecordBatch] = []
         self._sides: dict[str, list[pa.RecordBatch]] = {}
         self._subtasks: list[ToOperator] = []
-        self._open(parallelism, [])
+        node, partitioning = self._plan_operator(check_parallelism("OperatorHarness", parallelism, None))
+        self._open(node, partitioning, [])
 
     def __enter__(self) -> Self:
         return self
@@ -79,9 +81,9 @@ class OperatorHarness:
 
     def push(self, rows: Rows) -> list[dict[str, Any]]:
         """Give the operator a dict, a list of dicts, a RecordBatch or a frame as one batch. Return its new rows."""
-        batch = as_batch(rows, self._schema)
+        batch, subtasks = as_batch(rows, self._schema), self._open_subtasks()
         for subtask, share in self._selector.select(batch) if batch.num_rows else ():
-            self._subtasks[subtask].emit(share)
+            subtasks[subtask].emit(share)
         return self._take_main()
 
     def advance_watermark(self, time: Moment) -> list[dict[str, Any]]:
@@ -101,8 +103,9 @@ class OperatorHarness:
 
         The clock starts at 1970-01-01T00:00Z. Raises ConfigError if `time` is earlier than the clock.
         """
+        subtasks = self._open_subtasks()
         self._clock.advance(time)
-        for subtask in self._subtasks:
+        for subtask in subtasks:
             due = subtask.operator.next_time()
             if due is not None and due <= self._clock.now:
                 subtask.on_processing_time()
@@ -114,7 +117,7 @@ class OperatorHarness:
         Processing-time timers are dropped.
         """
         self._advance_to(MAX_TIME)
-        for subtask in self._subtasks:
+        for subtask in self._open_subtasks():
             subtask.end_input()
         return self._take_main()
 
@@ -123,20 +126,28 @@ class OperatorHarness:
 
         `parallelism` is the new number of subtasks. None keeps the number. The checkpoint is encoded and decoded as in
         a job. The new operator gets the last watermark again, as in a job. So timers for earlier times are called.
+
+        If your function raises an error in `open` or `close`, the harness is closed.
         """
-        snapshots = [subtask.operator.snapshot() for subtask in self._subtasks]
+        subtasks = self._open_subtasks()
+        checked = check_parallelism("restart", len(subtasks) if parallelism is None else parallelism, None)
+        node, partitioning = self._plan_operator(checked)
+        snapshots = [subtask.operator.snapshot() for subtask in subtasks]
         stored = [decode(encode({"operator": each}))["operator"] for each in snapshots if each is not None]
-        before = len(self._subtasks)
         self.close()
-        self._open(before if parallelism is None else parallelism, stored)
+        self._open(node, partitioning, stored)
         return self._take_main()
 
     def close(self) -> None:
-        """Close the operator and your function in it. A second call does nothing."""
+        """Close the operator and your function in it. A second call does nothing.
+
+        After that, each step raises ConfigError. `take` and `late_rows` still return what there is.
+        """
         subtasks, self._subtasks = self._subtasks, []
         self._late_rows += sum(subtask.operator.late_rows for subtask in subtasks)
-        for subtask in subtasks:
-            subtask.close()
+        with ExitStack() as closing:  # which closes each subtask, even if another one raises
+            for subtask in subtasks:
+                closing.callback(subtask.close)
 
     def take(self, tag: str) -> list[dict[str, Any]]:
         """Return the rows of the side output `tag` since its last `take`.
@@ -154,9 +165,23 @@ class OperatorHarness:
 
     # Inside
 
-    def _open(self, parallelism: int, stored: Sequence[Snapshot]) -> None:
-        """Open `parallelism` subtasks, which resume from the `stored` snapshots of all earlier subtasks."""
-        node, partitioning = self._plan_operator(check_parallelism("OperatorHarness", parallelism, None))
+    def _open_subtasks(self) -> list[ToOperator]:
+        """Return the subtasks. Raises ConfigError if the harness is closed."""
+        if not self._subtasks:
+            raise ConfigError("the harness is closed, by close() or by an error in a restart: make a new harness")
+        return self._subtasks
+
+    def _open(self, node: Node, partitioning: Partitioning | None, stored: Sequence[Snapshot]) -> None:
+        """Open the subtasks of `node`, or none after an error. They resume from the `stored` snapshots of all earlier
+        subtasks."""
+        try:
+            self._open_each(node, partitioning, stored)
+        except BaseException:
+            with suppress(HeadgateError):  # the first error counts
+                self.close()
+            raise
+
+    def _open_each(self, node: Node, partitioning: Partitioning | None, stored: Sequence[Snapshot]) -> None:
         groups = default_max_parallelism(node.parallelism)
         self._selector: ChannelSelector = Rebalance(node.parallelism, 0)
         if partitioning is not None and partitioning.kind == "key_group":
@@ -197,9 +222,10 @@ class OperatorHarness:
         return graph[made[0].source], inputs[0].partitioning
 
     def _advance_to(self, moment: int) -> None:
+        subtasks = self._open_subtasks()
         if moment > self._watermark:
             self._watermark = moment
-            for subtask in self._subtasks:
+            for subtask in subtasks:
                 subtask.emit_watermark(moment)
 
     def _take_main(self) -> list[dict[str, Any]]:
