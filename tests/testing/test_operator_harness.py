@@ -7,10 +7,12 @@ from collections import defaultdict
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import headgate as hg
 from headgate import testing
+from headgate.runtime.running_operator import current_operator
 from headgate.testing import OperatorHarness, PipelineHarness, at
 
 ROWS = pa.schema({"k": pa.string(), "n": pa.int64(), "at": pa.timestamp("us", "UTC")})
@@ -88,6 +90,43 @@ def test_the_harness_returns_the_rows_that_a_job_returns(seed: int) -> None:
         last = operator.end()
         job.end()
         assert by_key(last) == by_key(job.take("said"))
+
+
+def where(rows: hg.DataStream) -> hg.DataStream:
+    """Add the subtask that processes the rows."""
+    return rows.map(lambda row: {"k": row["k"], "said": current_operator()}, schema=SAID)
+
+
+PARTITIONINGS: dict[str, Any] = {
+    "of a chain": lambda rows: where(rows),
+    "forward": lambda rows: where(rows.forward()),
+    "rebalance": lambda rows: where(rows.rebalance()),
+    "load-aware rebalance": lambda rows: where(rows.rebalance(load_aware=True)),
+    "rescale": lambda rows: where(rows.rescale()),
+    "rescale to more": lambda rows: where(rows.rescale()).set_parallelism(5),
+    "rescale to fewer": lambda rows: where(rows.rescale()).set_parallelism(2),
+    "to another parallelism": lambda rows: where(rows).set_parallelism(2),
+    "shuffle": lambda rows: where(rows.shuffle()),
+    "broadcast": lambda rows: where(rows.broadcast()),
+    "to one": lambda rows: where(rows.to_one()),
+    "by a function": lambda rows: where(rows.partition_by(lambda batch, n: pc.subtract(n - 1, batch["n"]))),
+    "by key": lambda rows: where(rows.key_by("k")),
+}
+
+
+@pytest.mark.parametrize("partitioning", PARTITIONINGS)
+def test_a_row_goes_to_the_subtask_to_which_it_goes_in_a_job(partitioning: str) -> None:
+    place = PARTITIONINGS[partitioning]
+    steps = [[{"k": f"{step}{n}", "n": n} for n in range(2)] for step in range(8)]
+    operator = OperatorHarness(place, schema=NOTED, parallelism=3)
+    job = testing.run(lambda env: place(env.from_source(hg.sources.csv("in/", schema=NOTED))), steps, parallelism=3)
+    testing.assert_same_rows([row for step in steps for row in operator.push(step)], job.rows)
+
+
+def test_an_error_of_a_partitioning_function_names_the_source() -> None:
+    operator = OperatorHarness(lambda rows: where(rows.partition_by(lambda batch, n: [0])), schema=NOTED)
+    with pytest.raises(hg.UserFunctionError, match=r"\[0\]: partition_by: .* must return a NumPy or pyarrow array"):
+        operator.push({"k": "a", "n": 1})
 
 
 def test_an_overdue_timer_is_called_with_the_next_watermark_which_a_restart_brings() -> None:
