@@ -222,6 +222,17 @@ def test_outputs_are_found_by_name_or_uid() -> None:
         testing.run(pipeline, {})["al"]
 
 
+def test_a_restart_with_other_outputs_is_refused() -> None:
+    names = iter(["first", "second", "first"])
+
+    with PipelineHarness(lambda env: {next(names): read(env), "same": read(env, "b")}) as harness:
+        harness.push(row("a", 1), source="rows")
+        with pytest.raises(hg.PlanError, match="had the outputs 'first', 'same', and now it has 'second', 'same'"):
+            harness.restart()
+        harness.restart()
+        assert harness.take("first") == [row("a", 1)]
+
+
 # --- errors
 
 

@@ -10,7 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from headgate.api.checks import check_parallelism
-from headgate.errors import CheckpointError, ConfigError
+from headgate.errors import CheckpointError, ConfigError, PlanError
 from headgate.operators.side_output import SideOutput
 from headgate.quantities import seconds
 from headgate.runtime.master.job import JobHandle
@@ -120,11 +120,12 @@ class PipelineHarness:
         """Stop the pipeline with a checkpoint, and resume from it in a new job.
 
         `parallelism` is the parallelism of the new job. None keeps the parallelism. The harness calls the pipeline's
-        function again to build the new job.
+        function again to build the new job. Raises PlanError if the function then builds other outputs.
         """
         checked = check_parallelism("restart", self._parallelism if parallelism is None else parallelism, None)
         job = self._begin_step()
         resumed = PipelineUnderTest(self._pipeline, checked, self._clock)
+        _check_same_outputs(self._pipeline_under_test.names, resumed.names)
         try:
             checkpoint = job.stop(savepoint=self._folder.name, timeout=self._remaining())
         except TimeoutError:
@@ -220,6 +221,16 @@ class PipelineHarness:
     def _collect(self) -> None:
         for name in self._pipeline_under_test.names:
             self._rows_by_output[name] += self._pipeline_under_test.outputs[name].take()
+
+
+def _check_same_outputs(before: Sequence[str], after: Sequence[str]) -> None:
+    """Raise PlanError if the names differ: a restart must not lose the rows of an output."""
+    if set(before) != set(after):
+        was, now = (", ".join(map(repr, names)) for names in (before, after))
+        raise PlanError(
+            f"restart: the pipeline had the outputs {was}, and now it has {now}; its function must build the same "
+            "outputs in each call"
+        )
 
 
 def _as_item(rows: Rows, source: GivenSource) -> Item:
