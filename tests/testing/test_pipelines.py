@@ -285,6 +285,35 @@ def test_a_function_that_does_not_return_is_shown_with_its_line() -> None:
     assert "in hang\n    opens.wait(60)" in str(caught.value)
 
 
+def test_a_timeout_shows_no_function_of_an_earlier_job() -> None:
+    may_end, hangs = threading.Event(), threading.Event()
+
+    def of_an_earlier_job() -> None:
+        hangs.set()
+        may_end.wait(60)
+
+    def hang(batch: pa.RecordBatch) -> pa.RecordBatch:
+        may_end.wait(60)
+        return batch
+
+    earlier = threading.Thread(target=of_an_earlier_job, name="headgate-map[0]")
+    earlier.start()
+    hangs.wait()
+    with PipelineHarness(lambda env: read(env).map_batches(hang, schema=ROWS), timeout="0.5 s") as harness:
+        with pytest.raises(TimeoutError) as caught:
+            harness.push(row("a", 1))
+        may_end.set()
+    earlier.join()
+    assert "in hang\n" in str(caught.value)
+    assert "of_an_earlier_job" not in str(caught.value)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "-1 s"])
+def test_a_timeout_that_no_step_can_keep_is_refused(timeout: Any) -> None:
+    with pytest.raises(hg.ConfigError, match=f"timeout={timeout!r} must be more than 0 s"):
+        PipelineHarness(read, timeout=timeout)
+
+
 def test_a_timeout_at_the_end_of_the_input_names_the_step() -> None:
     stop = threading.Event()
 
@@ -375,3 +404,10 @@ def test_a_harness_is_used_within_its_block_and_before_its_end() -> None:
         harness.end()
         with pytest.raises(hg.ConfigError, match="take no step after end"):
             harness.push(row("a", 1))
+
+
+def test_a_harness_is_used_once() -> None:
+    with PipelineHarness(read) as harness, pytest.raises(hg.ConfigError, match="make a new harness"), harness:
+        pass
+    with pytest.raises(hg.ConfigError, match="one with block: make a new harness"):
+        harness.__enter__()

@@ -63,7 +63,7 @@ class OperatorHarness:
         parallelism: int = 1,
     ) -> None:
         self._operator = operator
-        self._schema = check_schema("OperatorHarness", schema)
+        self._schema = check_schema("OperatorHarness", schema, "the rows that go in")
         self._event_time = event_time
         self._clock = SetClock()
         self._watermark = MIN_TIME
