@@ -39,13 +39,13 @@ def check_named(call: str, unnamed: Sequence[object], example: str) -> None:
         raise PlanError(f"{call}: {unnamed[0]!s} has no name; each result is given by its name: {example}")
 
 
-def check_schema(call: str, schema: object) -> pa.Schema:
-    """Return the schema of rows. Raises PlanError if it is not an Arrow schema, or has a repeated or a reserved name.
+def check_schema(call: str, schema: object, rows: str = "the rows that come out") -> pa.Schema:
+    """Return the schema of `rows`. Raises PlanError if it is not an Arrow schema, or has a repeated or a reserved name.
 
     Columns of dictionaries, runs and views become plain columns, because tasks exchange rows in this form.
     """
     if not isinstance(schema, pa.Schema):
-        raise PlanError(f"{call}: schema= must be a pyarrow.Schema of the rows that come out, not {schema!r}")
+        raise PlanError(f"{call}: schema= must be a pyarrow.Schema of {rows}, not {schema!r}")
     if len(schema) == 0:
         raise PlanError(f"{call}: the schema has no columns; rows need at least one")
     for name in schema.names:

@@ -124,6 +124,8 @@ class Checkpoints:
         self._coordinator: CheckpointCoordinator
         self.requests = Requests(job, plan.job, config, self._storage)
         self._attempt = 0
+        #: The error of the last attempt that failed.
+        self._failure: Exception | None = None
         self._next_check: float | None = 0.0
         #: The time at which the coordinator's clock was 0, in seconds since the epoch.
         self._epoch = time.time() - time.monotonic()
@@ -262,7 +264,7 @@ class Checkpoints:
 
     def interrupted(self, error: Exception) -> None:
         """Note that the attempt has failed. Storing and committing continue."""
-        self._runs = False
+        self._runs, self._failure = False, error
         self._run_remaining_callbacks()
         reason = "another program took over" if isinstance(error, Superseded) else f"the job failed: {error}"
         self._handle(Interrupted(reason))
@@ -483,7 +485,8 @@ class Checkpoints:
             log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
             return
         what = "the stop" if abort.request.stops else "savepoint"
-        self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}")
+        cause = None if self._runs else self._failure
+        self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}", cause)
         if abort.request.stops:
             self._send(ContinueSources())
 

@@ -198,7 +198,7 @@ def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
     except TimeoutError:
         raise TimeoutError(late) from None
     except HeadgateError as error:
-        raise error.with_traceback(None) from None  # drop the tracebacks of earlier calls
+        raise error.with_traceback(None) from error.__cause__  # drop the tracebacks of earlier calls
 
 
 #: Functions that are called with each job that starts, for a program that runs another program's script.

@@ -348,7 +348,7 @@ class _TaskAssembly:
         partition = self._builder.partitions[edge.id, self._subtask]
         writer = self._builder.parts.writer(
             partition,
-            selector_of(edge, partition, self._subtask, self._context(node), self._services.config.max_parallelism),
+            selector_of(edge, partition, self._context(node), self._services.config.max_parallelism),
             BatchCodec(node.output_schema(edge.tag)),
             self._services.budget,
             self._wait_hard,
