@@ -150,11 +150,11 @@ class JobBuilder:
             check_batch(graph)
         if self.config.checkpoint_dir is None:
             check_end_sinks(graph)
-        check_overwrites(graph, self.config.checkpoint_dir)
+        name = check_label("the job's name", name)
+        check_overwrites(graph, name, self.config.checkpoint_dir, resume)
         deployment = self._deployed()
         if deployment.copies_functions:
             warn_of_lost_changes(graph)
-        name = check_label("the job's name", name)
         return submit(
             graph, name, config=self.config, deployment=deployment, resume=resume, allow_duplicates=allow_duplicates
         )
