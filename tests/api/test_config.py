@@ -37,6 +37,8 @@ def test_every_option_has_a_description() -> None:
             r"option port_range: \(9, 8\) is impossible: it must be \(first, last\), 1",
         ),
         ({"buffer_timeout": -2}, 'option buffer_timeout: -2 is impossible: it must be a duration, "adaptive"'),
+        ({"checkpoint_dir": ""}, "option checkpoint_dir: '' is not a path; give a path or URI"),
+        ({"spill_dir": ""}, "option spill_dir: '' is not a path; give a path or URI"),
         ({"max_state_memory": 0}, "max_state_memory=0 is impossible: it must be above 0"),
         ({"unaligned": True}, "unaligned has no effect without checkpoint_dir: give one, or leave it out"),
         ({"slot_per_task": 1}, r"unknown option 'slot_per_task' \(did you mean slots_per_task\?\)"),
