@@ -215,6 +215,7 @@ class Config:
         "By how much the buffer size must change before consumers announce it to producers.",
         unit="percent",
         least=0,
+        most=100,
         needs="debloat",
     )
     min_segment_size: int = option(

@@ -5,6 +5,7 @@ The first argument of a check is the name of the user's call, for the error mess
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -48,9 +49,9 @@ def check_schema(call: str, schema: object, rows: str = "the rows that come out"
         raise PlanError(f"{call}: schema= must be a pyarrow.Schema of {rows}, not {schema!r}")
     if len(schema) == 0:
         raise PlanError(f"{call}: the schema has no columns; rows need at least one")
-    for name in schema.names:
-        if schema.names.count(name) > 1:
-            raise PlanError(f"{call}: the schema has two columns named {name!r}; rename one")
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
+    if twice:
+        raise PlanError(f"{call}: the schema has two columns named {twice[0]!r}; rename one")
     check_names(call, schema.names)
     plain = plain_schema(schema)
     for field in plain:

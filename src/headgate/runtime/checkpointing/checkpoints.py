@@ -306,10 +306,12 @@ class Checkpoints:
     def end_of_tasks(self) -> None:
         """Note that all tasks have ended and reported what they wrote.
 
-        The last checkpoint may not be stored or committed yet. Raises CheckpointError if there is no last checkpoint.
+        The last checkpoint may not be stored or committed yet, or may wait to be tried again. Raises CheckpointError if
+        there is no last checkpoint.
         """
         self._tasks_have_ended = True
-        if self._coordinator.phase not in (Phase.STORING, Phase.COMMITTING, Phase.OVER):
+        is_there = self._coordinator.phase in (Phase.STORING, Phase.COMMITTING, Phase.OVER)
+        if not is_there and not self._coordinator.retries_end:
             raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
         self._finish_if_over()
 
