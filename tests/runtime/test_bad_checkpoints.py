@@ -129,6 +129,13 @@ def test_a_checkpoint_that_is_not_as_it_was_written(
     assert bytes_below(tmp_path) == before
 
 
+def test_too_few_key_groups_are_named_before_too_little_memory(stopped: Path) -> None:
+    """More memory would not help."""
+    env = environment(stopped, hg.LocalDeployment(2, processes=False), 200, network_memory="1 mb")
+    with pytest.raises(hg.CheckpointError, match=r"has 128 key groups for .*; the parallelism is 200: lower it"):
+        build(env, stopped, source=gated(stopped)).execute(resume="latest")
+
+
 def another_type(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.set_column(0, "key", batch["key"].cast(pa.int32()))
 
