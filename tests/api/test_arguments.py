@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.functions import udf
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import IntegerType
 
 import headgate as hg
 from headgate.quantities import microseconds
@@ -16,6 +19,7 @@ from tests.api.conftest import FLIGHTS, Plans
 
 NAN, INF = float("nan"), float("inf")
 SCHEMA = pa.schema({"n": pa.int64()})
+INT = IntegerType()
 TABLE = pa.table({"carrier": ["AA"], "seats": [1]})
 
 
@@ -95,6 +99,14 @@ def stream() -> Any:
 def test_an_error_names_an_impossible_argument(call: Callable[[], object], says: str) -> None:
     with pytest.raises((hg.ConfigError, hg.PlanError), match=says):
         call()
+
+
+@pytest.mark.parametrize("of_spark", [udf(len, INT), pandas_udf(lambda names: names.str.len(), INT)])
+@pytest.mark.parametrize("call", ["map", "map_batches", "flat_map", "filter"])
+def test_a_udf_of_spark_is_refused_at_the_call(call: str, of_spark: Any) -> None:
+    options = {} if call == "filter" else {"schema": SCHEMA}
+    with pytest.raises(hg.PlanError, match=rf"{call}: this is a Spark UDF; give the plain Python function \(udf.func"):
+        getattr(stream(), call)(of_spark, **options)
 
 
 def test_numpy_numbers_are_accepted() -> None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headgate.compat import filter_batch
 from headgate.errors import DataError, PlanError, UserFunctionError
 from headgate.operators.conversion import python_rows, shown
-from headgate.operators.operator import Operator, UserCode, call_user, function_name
+from headgate.operators.operator import Operator, UserCode, call_user, check_function, function_name
 from headgate.operators.rows_checks import (
     BATCHES,
     ONE_ROW,
@@ -72,6 +72,7 @@ def filter_predicate(condition: object, schema: pa.Schema, rows: bool = False) -
             "filter takes a SQL string, a pyarrow Expression, or a function of a row (with rows=True) or of a batch, "
             f"{what}"
         )
+    check_function("filter", condition)
     return condition
 
 
