@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.functions import udf
 from pyspark.sql.pandas.functions import pandas_udf
-from pyspark.sql.types import IntegerType
+from pyspark.sql.types import IntegerType, StructType
 
 import headgate as hg
 from headgate.quantities import microseconds
@@ -88,6 +88,9 @@ def stream() -> Any:
         (lambda: stream().select(["carrier"]), r"select: columns are named by strings, not by \['carrier'\]"),
         (lambda: stream().key_by(["carrier"]), r"key_by: columns .* not by \['carrier'\]; name them one by one"),
         (lambda: stream().side_output(["bad"]), r"side_output: the tag must be a string .*, not \['bad'\]"),
+        (lambda: stream().map(len, schema="x long"), r"pa.schema\({'x': pa.int64\(\)}\), not 'x long'"),
+        (lambda: stream().map(len, schema=StructType()), r"example pa.schema\({'x': pa.int64\(\)}\), not StructType"),
+        (lambda: hg.sources.csv("x", schema="x long"), r"be a pyarrow.Schema, for example pa.schema\({'x': pa.int64"),
         (lambda: stream().lookup(TABLE, on=5), "lookup: on=5 must be the name of a column"),
         (lambda: stream().select("*"), r'select: "\*" is not a column; with_columns\(total="a \+ b"\) keeps all'),
         (lambda: stream().lookup(TABLE, on=[5]), "lookup: columns are named by strings, not by 5"),

@@ -146,6 +146,10 @@ def test_filter_says_what_a_predicate_must_return(result: Any, words: str) -> No
         (pc.field("a") + 1, "does not fit the columns a, s"),
         (pc.field("s") > 1, "does not fit the columns a, s"),
         (5, "a function of a row (with rows=True) or of a batch, not int"),
+        (
+            type("Column", (), {"__module__": "pyspark.sql.column"})(),
+            'not Column; instead of a Column of Spark write SQL, for example filter("x > 1")',
+        ),
     ],
 )
 def test_a_wrong_condition_is_refused_before_anything_runs(condition: Any, words: str) -> None:

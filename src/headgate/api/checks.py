@@ -45,7 +45,10 @@ def check_schema(call: str, schema: object) -> pa.Schema:
     Columns of dictionaries, runs and views become plain columns, because tasks exchange rows in this form.
     """
     if not isinstance(schema, pa.Schema):
-        raise PlanError(f"{call}: schema= must be a pyarrow.Schema of the rows that come out, not {schema!r}")
+        raise PlanError(
+            f"{call}: schema= must be a pyarrow.Schema of the rows that come out, for example "
+            f"pa.schema({{'x': pa.int64()}}), not {schema!r}"
+        )
     if len(schema) == 0:
         raise PlanError(f"{call}: the schema has no columns; rows need at least one")
     for name in schema.names:

@@ -67,7 +67,9 @@ def filter_predicate(condition: object, schema: pa.Schema, rows: bool = False) -
             raise PlanError(f"filter: {condition} does not fit the columns {', '.join(names)}: {error}") from None
         return condition
     if not callable(condition):
-        what = f"not {type(condition).__name__}"
+        of_spark = type(condition).__module__.startswith("pyspark.")
+        sql = '; instead of a Column of Spark write SQL, for example filter("x > 1")' if of_spark else ""
+        what = f"not {type(condition).__name__}{sql}"
         raise PlanError(
             "filter takes a SQL string, a pyarrow Expression, or a function of a row (with rows=True) or of a batch, "
             f"{what}"
