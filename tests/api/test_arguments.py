@@ -112,6 +112,21 @@ def test_a_udf_of_spark_is_refused_at_the_call(call: str, of_spark: Any) -> None
         getattr(stream(), call)(of_spark, **options)
 
 
+@pytest.mark.parametrize("fn", [lambda d: None, lambda: None, lambda a, b, c, d: None, lambda d, *, number: None])
+def test_a_function_for_dataframes_that_cannot_take_the_arguments_is_refused(fn: Any) -> None:
+    with pytest.raises(
+        hg.PlanError, match=r"fn gets \(spark_df, checkpoint_id\), or .*, run\), and .*<lambda> takes \("
+    ):
+        hg.sinks.foreach_dataframe(fn)
+
+
+@pytest.mark.parametrize(
+    "fn", [print, lambda d, n: None, lambda *all: None, lambda d, n, run: None, lambda d, n=1: None]
+)
+def test_a_function_for_dataframes_that_takes_the_arguments_is_accepted(fn: Any) -> None:
+    hg.sinks.foreach_dataframe(fn)
+
+
 def test_numpy_numbers_are_accepted() -> None:
     source = hg.sources.generate(rows, rows=np.int64(5), rate=np.float32(2), batch_rows=np.int32(3))
     assert (source.rows, type(source.rows), source.block_rows, type(source.block_rows)) == (5, int, 1, int)  # type: ignore[attr-defined]
