@@ -70,3 +70,10 @@ def seconds(value: object) -> float:
 def microseconds(value: object) -> int:
     """Return whole microseconds, the unit of event time, from a value that `seconds` accepts. Raises ConfigError."""
     return round(seconds(value) * 1_000_000)
+
+
+def duration_text(time: int) -> str:
+    """Return whole microseconds as text, in the largest unit that needs no fraction."""
+    units = {"d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
+    unit = next(unit for unit, size in units.items() if time % size == 0)
+    return f"{time // units[unit]} {unit}"

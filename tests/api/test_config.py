@@ -45,7 +45,8 @@ def test_every_option_has_a_description() -> None:
         ),
         ({"max_state_memory": 0}, "max_state_memory=0 is impossible: it must be above 0"),
         ({"unaligned": True}, "unaligned has no effect without checkpoint_dir: give one, or leave it out"),
-        ({"slot_per_task": 1}, r"unknown option 'slot_per_task' \(did you mean slots_per_task\?\)"),
+        ({"slot_per_task": 1}, r"unknown option 'slot_per_task'; did you mean slots_per_task\?$"),
+        ({"color": 1}, "unknown option 'color'; known options: .*slots_per_task"),
     ],
     ids=str,
 )

@@ -46,7 +46,10 @@ def check_schema(call: str, schema: object, rows: str = "the rows that come out"
     Columns of dictionaries, runs and views become plain columns, because tasks exchange rows in this form.
     """
     if not isinstance(schema, pa.Schema):
-        raise PlanError(f"{call}: schema= must be a pyarrow.Schema of {rows}, not {schema!r}")
+        raise PlanError(
+            f"{call}: schema= must be a pyarrow.Schema of {rows}, for example pa.schema({{'x': pa.int64()}}), not "
+            f"{schema!r}"
+        )
     if len(schema) == 0:
         raise PlanError(f"{call}: the schema has no columns; rows need at least one")
     twice = [name for name, count in Counter(schema.names).items() if count > 1]

@@ -21,6 +21,7 @@ from headgate.errors import (
     CheckpointError,
     ConfigError,
     HeadgateError,
+    InsufficientBuffers,
     JobCancelled,
     NotEnoughSlots,
     ResultsGone,
@@ -34,6 +35,7 @@ from headgate.errors import (
 )
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
+from headgate.plan.network_memory import check_network_memory
 from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
 from headgate.records.events import Alignment
@@ -166,6 +168,7 @@ class JobMaster:
 
         Raises HeadgateError; in that case nothing is left behind.
         """
+        self._check_network_memory()
         with self._reserved_slots():
             self._prepare()
             try:
@@ -176,6 +179,13 @@ class JobMaster:
                 self._checkpoints.abort()
                 raise
         self.thread.start()
+
+    def _check_network_memory(self) -> None:
+        try:
+            check_network_memory(self._plan, self._config)
+        except InsufficientBuffers:
+            self._checkpoints.resumption.find()  # no memory helps if the checkpoint has fewer key groups than subtasks
+            raise
 
     def _prepare(self) -> None:
         if self._config.tls == "off":
