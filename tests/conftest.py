@@ -67,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--planted", choices=("all", "slice"), default="all", help=about)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups in this hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run tests that share a Spark session one after the other in one process, and mark tests that plant a bug."""
     for item in items:
