@@ -7,25 +7,32 @@
 # Bench and lab run the compiled package, see hatch_build.py; the tests run the sources, and some of them both.
 # Each does its own set-up on first use. ARGS are passed on: make demo ARGS="--json -"
 BIN := .venv/bin
+# One process of tests more than there are cores, since tests wait: for Spark, for restarts, for deadlines.
+PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
-.PHONY: demo test check compat bench lab soak docs wheel setup
+.PHONY: demo test check java-classes compat bench lab soak docs wheel setup
 
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
 
-# Several tests at once, then one by one those that measure time; then the oldest versions, while the
-# compiled package is built, and then that.
-test: check
-	$(BIN)/pytest --numprocesses logical -m "not soak and not alone" --planted slice $(ARGS)
+# First every check, while Java writes the archive of Spark's classes. Several tests at once, then one by one those that
+# measure time; then the oldest versions, while the compiled package is built, and then that.
+test: setup
+	@$(MAKE) --no-print-directory --jobs 2 check java-classes
+	$(BIN)/pytest --numprocesses $(PROCESSES) -m "not soak and not alone" --planted slice $(ARGS)
 	$(BIN)/pytest -m "alone and not soak" $(ARGS)
 	scripts/compiled true & scripts/compat slice; slice=$$?; wait $$! && exit $$slice
-	scripts/compiled $(BIN)/pytest --numprocesses logical -o pythonpath= -k "not spark" tests/pipelines
+	scripts/compiled $(BIN)/pytest --numprocesses $(PROCESSES) -o pythonpath= -k "not spark" tests/pipelines
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# Without the archive, tests on Spark are slower.
+java-classes: setup
+	-@$(BIN)/python -m tests.java_classes
 
 compat: setup
 	scripts/compat check $(ARGS)
