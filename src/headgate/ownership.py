@@ -121,9 +121,11 @@ class Ownership:
         write_whole(f"{self.folder}/{self.epoch}.note", json.dumps(content).encode())
 
     def notes(self, known: Collection[int] = ()) -> dict[int, Any]:
-        """What owners noted, by epoch, but for those of `known` epochs. Raises ValueError for what is no note."""
+        """What owners noted, by epoch, but for those of `known` epochs. A note without a claim does not count: a
+        program wrote it that slept until a newer owner had removed both. Raises ValueError for what is no note."""
         found: dict[int, Any] = {}
-        for epoch in sorted(set(self._found(_NOTE)).difference(known)):
+        claims, noted = self._found(_CLAIM, _NOTE)
+        for epoch in sorted(set(noted).intersection(claims).difference(known)):
             with suppress(FileNotFoundError):  # a newer owner has removed it
                 found[epoch] = self._read(f"{epoch}.note")
         return found
@@ -138,11 +140,12 @@ class Ownership:
 
     def epochs(self) -> list[int]:
         """All claims there are."""
-        return self._found(_CLAIM)
+        return self._found(_CLAIM)[0]
 
     def forget(self, last: int) -> None:
         """Remove the claims and notes of epochs up to `last`, but none of newer owners."""
-        for epoch in {*self.epochs(), *self._found(_NOTE)}:
+        claims, noted = self._found(_CLAIM, _NOTE)
+        for epoch in {*claims, *noted}:
             if epoch <= min(last, self.epoch):
                 self._remove(f"{epoch}.note")
                 self._remove(str(epoch))
@@ -152,10 +155,11 @@ class Ownership:
         with suppress(FileNotFoundError):
             filesystem.delete_file(inside)
 
-    def _found(self, pattern: re.Pattern[str]) -> list[int]:
+    def _found(self, *patterns: re.Pattern[str]) -> list[list[int]]:
+        """The epochs in the names of files, for each pattern."""
         filesystem, inside = locate(self.folder)
-        entries = listing(filesystem, inside)
-        return [int(found[1]) for entry in entries if (found := pattern.fullmatch(entry.base_name))]
+        names = [entry.base_name for entry in listing(filesystem, inside)]
+        return [[int(found[1]) for name in names if (found := pattern.fullmatch(name))] for pattern in patterns]
 
     def _read(self, name: str) -> Any:
         """Raises ValueError for what no program wrote."""
