@@ -166,8 +166,8 @@ class Claim:
     check: Callable[[], None]
     #: The path or URI of the folder with the job's checkpoints; None without checkpoints.
     home: str | None = None
-    #: What `prepared` of all sinks returned, in all programs whose checkpoints the job can resume from. None if that is
-    #: not known.
+    #: For `begin`: what `prepared` of all sinks returned, in all programs whose checkpoints the job can resume from.
+    #: None if that is not known.
     referenced: Sequence[Any] | None = None
     #: The checkpoint that the job resumes from; 0 for none.
     resumed: int = 0

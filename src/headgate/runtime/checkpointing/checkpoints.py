@@ -123,6 +123,9 @@ class Checkpoints:
         self._coordinator: CheckpointCoordinator
         self.requests = Requests(job, plan.job, config, self._storage)
         self._attempt = 0
+        #: False from the claim of the results until the start is on record: a successor may resume from a checkpoint
+        #: that this program does not know, and need its hidden files.
+        self._may_clean = True
         self._next_check: float | None = 0.0
         #: The time at which the coordinator's clock was 0, in seconds since the epoch.
         self._epoch = time.time() - time.monotonic()
@@ -151,56 +154,59 @@ class Checkpoints:
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
-        while not self._is_prepared():
+        while self._is_outrun(lambda: self._connectors.prepare(self.latest)):
             self.resumption.find()
         if self._storage is not None:
             warn_of_sources(self._job, self._plan.job, "restarts")
 
-    def _is_prepared(self) -> bool:
-        """Prepare sources and sinks. Returns False if another program, which runs the job, has published rows of a
-        newer checkpoint since this one looked."""
+    def _is_outrun(self, ask_sinks: Callable[[], None]) -> bool:
+        """Return whether another program has published rows of a newer checkpoint, from which this one can resume. If
+        it cannot, raises what `ask_sinks` raises."""
         try:
-            self._connectors.prepare(self.latest)
+            ask_sinks()
         except CheckpointError:
             if self._storage is None or self.resumption.is_newest(self._storage):
                 raise
-            return False
-        return True
+            return True
+        return False
 
     def take_over(self, program: Program) -> None:
         """Become the owner of the job's checkpoints and results: the job is about to start. Raises HeadgateError; then
         call `abort`."""
         claim = self._claim(program)
-        self._connectors.refuse_repeats(self.latest)  # before the start is on record
+        while self._is_outrun(lambda: self._connectors.refuse_repeats(self.latest)):  # before the start is on record
+            claim = self._claim(program)
         if self._storage is not None:
             self._storage.start(self.resumption.place or None, self._connectors.replaces)
+            claim = dataclasses.replace(claim, referenced=self._storage.prepared())  # none that completes only now
             self.next_id = self._storage.next_id()
             self._storage.remove_incomplete(self.next_id - 1)  # left by a killed driver; they may fill the disk
+        self._may_clean = True  # a program that claims the job from now on sees what this one resumes from
         self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
         self._start_coordinator()
         self._connectors.begin(claim, self.latest)
 
     def _claim(self, program: Program) -> Claim:
         """Claim the checkpoints and the results with the same epoch."""
-        home = referenced = None
+        home = None
         while True:
             epoch = 1 + self._connectors.newest_owner()
             if self._storage is not None:
                 before, epoch = self.latest, self._storage.claim(program, epoch, self.resumption.known_owner)
                 self.resumption.find_again(self._storage)
                 if self.latest is not before:  # another program, which started first, has completed a checkpoint since
-                    self._connectors.abort()
+                    self.abort()
                     self._connectors.prepare(self.latest)
-                home, referenced = self._storage.folder, self._storage.prepared()
+                home = self._storage.folder
             claim = Claim(
                 program=program,
                 epoch=epoch,
                 check=self._stored.require_owner,
                 home=home,
-                referenced=referenced,
                 resumed=0 if self.latest is None else self.latest.id,
                 resumed_run="" if self.latest is None else self.latest.run,
             )
+            self._may_clean = False
             if self._connectors.claim(claim):
                 return claim
 
@@ -307,6 +313,8 @@ class Checkpoints:
     def abort(self, known: str = "") -> list[str]:
         """Undo what does not belong to `latest`: the job has failed or was cancelled. Returns what could not be cleaned
         up, unless the job's error, `known`, says it."""
+        if not self._may_clean:
+            return self._connectors.release()
         in_doubt = [checkpoint for checkpoint, call in self._storing.items() if not self._background.cancel(call)]
         if not in_doubt:
             return self._connectors.abort(*self.resumption.results, known)
