@@ -20,6 +20,8 @@ from tests.api.conftest import FLIGHTS, Plans
 NAN, INF = float("nan"), float("inf")
 SCHEMA = pa.schema({"n": pa.int64()})
 INT = IntegerType()
+#: Without its types, which refuse a lambda.
+VECTORIZED: Any = pandas_udf
 TABLE = pa.table({"carrier": ["AA"], "seats": [1]})
 
 
@@ -104,7 +106,7 @@ def test_an_error_names_an_impossible_argument(call: Callable[[], object], says:
         call()
 
 
-@pytest.mark.parametrize("of_spark", [udf(len, INT), pandas_udf(lambda names: names.str.len(), INT)])
+@pytest.mark.parametrize("of_spark", [udf(len, INT), VECTORIZED(lambda names: names.str.len(), INT)])
 @pytest.mark.parametrize("call", ["map", "map_batches", "flat_map", "filter"])
 def test_a_udf_of_spark_is_refused_at_the_call(call: str, of_spark: Any) -> None:
     options = {} if call == "filter" else {"schema": SCHEMA}
