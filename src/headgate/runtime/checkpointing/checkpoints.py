@@ -124,8 +124,7 @@ class Checkpoints:
         self._coordinator: CheckpointCoordinator
         self.requests = Requests(job, plan.job, config, self._storage)
         self._attempt = 0
-        #: The error of the last attempt that failed.
-        self._failure: Exception | None = None
+        self._failure: Exception | None = None  # of the attempt
         self._next_check: float | None = 0.0
         #: The time at which the coordinator's clock was 0, in seconds since the epoch.
         self._epoch = time.time() - time.monotonic()
@@ -247,7 +246,7 @@ class Checkpoints:
     def start(self, attempt: int) -> None:
         """Start the coordinator: all tasks of the attempt run."""
         self._attempt = attempt
-        self._runs, self._tasks_have_ended = True, False
+        self._runs, self._tasks_have_ended, self._failure = True, False, None
         self._handle(Started(attempt))
         self.poll_requests()
 
@@ -485,8 +484,7 @@ class Checkpoints:
             log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
             return
         what = "the stop" if abort.request.stops else "savepoint"
-        cause = None if self._runs else self._failure
-        self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}", cause)
+        self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}", self._failure)
         if abort.request.stops:
             self._send(ContinueSources())
 
