@@ -241,7 +241,7 @@ class Checkpoints:
     def start(self, attempt: int) -> None:
         """Start the coordinator: all tasks of the attempt run."""
         self._attempt = attempt
-        self._runs, self._tasks_have_ended = True, False
+        self._runs, self._tasks_have_ended, self._failure = True, False, None
         self._handle(Started(attempt))
         self.poll_requests()
 
@@ -483,8 +483,7 @@ class Checkpoints:
             log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
             return
         what = "the stop" if abort.request.stops else "savepoint"
-        cause = None if self._runs else self._failure
-        self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}", cause)
+        self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}", self._failure)
         if abort.request.stops:
             self._send(ContinueSources())
 
