@@ -9,25 +9,33 @@
 # Bench and lab run the compiled package (see hatch_build.py). The tests run the sources, and some tests run both.
 # Each target does its own set-up on first use. ARGS go to the command: make demo ARGS="--json -"
 BIN := .venv/bin
+# One process of tests more than there are cores, since tests wait: for Spark, for restarts, for deadlines.
+PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 
-.PHONY: demo test check compat bench lab soak docs wheel setup
+.PHONY: demo test check java-classes compat bench lab soak docs wheel setup
 
 demo: setup
 	@$(BIN)/headgate demo $(ARGS)
 
-# First it runs several tests at once, then the tests that measure time, one by one. Then it tests the oldest versions
-# while it builds the compiled package. At the end it tests the compiled package.
-test: check
-	$(BIN)/pytest --numprocesses logical -m "not soak and not alone" --planted slice $(ARGS)
+# First it runs every check, while Java writes the archive of Spark's classes. Then it runs several tests at once, then
+# the tests that measure time, one by one. Then it tests the oldest versions while it builds the compiled package. At the
+# end it tests the compiled package.
+test: setup
+	@$(MAKE) --no-print-directory --jobs 2 check java-classes
+	$(BIN)/pytest --numprocesses $(PROCESSES) -m "not soak and not alone" --planted slice $(ARGS)
 	$(BIN)/pytest -m "alone and not soak" $(ARGS)
 	scripts/compiled true & scripts/compat slice; slice=$$?; wait $$! && exit $$slice
-	scripts/compiled $(BIN)/pytest --numprocesses logical -o pythonpath= -k "not spark" tests/pipelines
+	scripts/compiled $(BIN)/pytest --numprocesses $(PROCESSES) -o pythonpath= -k "not spark" tests/pipelines
 
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+
+# Without the archive, tests on Spark are slower.
+java-classes: setup
+	-@$(BIN)/python -m tests.java_classes
 
 compat: setup
 	scripts/compat check $(ARGS)

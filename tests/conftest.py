@@ -26,6 +26,7 @@ from headgate.runtime.launch import forks
 from headgate.runtime.master import job
 from headgate.runtime.master.jobmaster import JobMaster
 from headgate.runtime.task import exchange_parts
+from tests import java_classes
 
 if TYPE_CHECKING:
     from tests.s3_service import S3Service
@@ -43,12 +44,7 @@ _ME = psutil.Process()
 settings.register_profile("headgate", deadline=None, derandomize=True)
 settings.load_profile("headgate")
 
-# Java programs in tests live for seconds: optimized code, a parallel garbage collector and the verification of Spark's
-# code cost more than they gain.
-os.environ.setdefault(
-    "JDK_JAVA_OPTIONS",
-    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
-)
+os.environ.setdefault("JDK_JAVA_OPTIONS", java_classes.options())
 
 # Processes that tests start keep their compiled bytecode, even if this process does not: it saves them time.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""
@@ -67,6 +63,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--planted", choices=("all", "slice"), default="all", help=about)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups in this hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run tests that share a Spark session one after the other in one process, and mark tests that plant a bug."""
     for item in items:

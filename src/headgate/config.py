@@ -215,6 +215,7 @@ class Config:
         "By how much the buffer size must change before consumers announce it to producers.",
         unit="percent",
         least=0,
+        most=100,
         needs="debloat",
     )
     min_segment_size: int = option(
@@ -294,8 +295,9 @@ class Config:
         declared = {field.name: field for field in dataclasses.fields(Config)}
         for name in options:
             if name not in declared:
-                hint = "".join(f" (did you mean {near}?)" for near in get_close_matches(name, declared, 1))
-                raise ConfigError(f"unknown option {name!r}{hint}; known options: {', '.join(declared)}")
+                near = get_close_matches(name, declared, 1)
+                hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(declared)}"
+                raise ConfigError(f"unknown option {name!r}; {hint}")
         for name, field in declared.items():
             value = option_of(field).parse(name, options[name]) if name in options else field.default
             object.__setattr__(self, name, value)

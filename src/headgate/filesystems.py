@@ -73,6 +73,27 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
     return filesystem, f"{root.rstrip('/')}/{inside}"
 
 
+def is_within(path: str, folder: str) -> bool:
+    """Return whether an absolute path or URI is `folder` or lies below it. Looks through links on a local disk.
+
+    A URI without a host may mean any host.
+    """
+    (scheme, host, inside), (other_scheme, other_host, above) = _place(path), _place(folder)
+    is_one_host = host == other_host or not host or not other_host
+    return scheme == other_scheme and is_one_host and os.path.join(inside, "").startswith(os.path.join(above, ""))
+
+
+def _place(path: str) -> tuple[str, str, str]:
+    """Return the scheme, the host and the path of an absolute path or URI. A local path has no scheme and no host."""
+    scheme, separator, rest = path.partition("://")
+    if not separator:
+        return "", "", os.path.realpath(path)
+    host, _, inside = rest.partition("/")
+    return (
+        ("", "", os.path.realpath(f"/{inside}")) if scheme == "file" else (scheme, host, os.path.normpath(f"/{inside}"))
+    )
+
+
 def listing(filesystem: fs.FileSystem, folder: str, recursive: bool = False) -> list[fs.FileInfo]:
     """Return the entries of a folder. With `recursive`, return also the entries of the folders below it.
 

@@ -89,8 +89,8 @@ def _strategy(value: object) -> RestartStrategy:
 
 
 def _path(value: object) -> str:
-    if not isinstance(value, (str, Path)):
-        raise ConfigError(f"{value!r} is not a path")
+    if not isinstance(value, (str, Path)) or value == "":
+        raise ConfigError(f"{value!r} is not a path; give a path or URI: a non-empty string or a pathlib.Path")
     if "://" in str(value):
         return refuse_credentials(str(value))
     return os.path.abspath(os.path.expanduser(value))  # resolve it here: other processes have other working folders

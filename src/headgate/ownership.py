@@ -132,10 +132,14 @@ class Ownership:
         write_whole(f"{self.folder}/{self.epoch}.note", json.dumps(content).encode())
 
     def notes(self, known: Collection[int] = ()) -> dict[int, Any]:
-        """Return the notes of all owners by epoch, except those of `known` epochs. Raises ValueError for a file that is
-        no note."""
+        """Return the notes of all owners by epoch, except those of `known` epochs.
+
+        A note without a claim does not count: its program slept until a newer owner had removed both, and then wrote
+        the note. Raises ValueError for a file that is no note.
+        """
         notes: dict[int, Any] = {}
-        for epoch in sorted(set(self._epochs_of(_NOTE)).difference(known)):
+        claims, noted = self._epochs_of(_CLAIM, _NOTE)
+        for epoch in sorted(set(noted).intersection(claims).difference(known)):
             with suppress(FileNotFoundError):  # a newer owner has removed it
                 notes[epoch] = self._read(f"{epoch}.note")
         return notes
@@ -150,11 +154,12 @@ class Ownership:
 
     def epochs(self) -> list[int]:
         """Return the epochs of all claims."""
-        return self._epochs_of(_CLAIM)
+        return self._epochs_of(_CLAIM)[0]
 
     def forget(self, last: int) -> None:
         """Remove the claims and notes of epochs up to `last`, but none of owners newer than this program."""
-        for epoch in {*self.epochs(), *self._epochs_of(_NOTE)}:
+        claims, noted = self._epochs_of(_CLAIM, _NOTE)
+        for epoch in {*claims, *noted}:
             if epoch <= min(last, self.epoch):
                 self._remove(f"{epoch}.note")
                 self._remove(str(epoch))
@@ -164,11 +169,11 @@ class Ownership:
         with suppress(FileNotFoundError):
             filesystem.delete_file(inside)
 
-    def _epochs_of(self, pattern: re.Pattern[str]) -> list[int]:
-        """Return the epochs in the names of files that match the pattern."""
+    def _epochs_of(self, *patterns: re.Pattern[str]) -> list[list[int]]:
+        """Return the epochs in the names of files that match each pattern. All come from one listing."""
         filesystem, inside = locate(self.folder)
-        entries = listing(filesystem, inside)
-        return [int(match[1]) for entry in entries if (match := pattern.fullmatch(entry.base_name))]
+        names = [entry.base_name for entry in listing(filesystem, inside)]
+        return [[int(match[1]) for name in names if (match := pattern.fullmatch(name))] for pattern in patterns]
 
     def _read(self, name: str) -> Any:
         """Return the values in a claim or note. Raises ValueError for content that no program wrote."""

@@ -14,6 +14,8 @@ _TIMES = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "second": 1.0, "seconds"
           "d": 86400.0, "day": 86400.0, "days": 86400.0}  # fmt: skip
 #: The longest duration, in seconds. Python cannot wait for more than 292 years at once.
 _LONGEST = 100_000 * 86400
+#: The largest size, in bytes: 1 EiB. It fits into 64 bits, with room to add and multiply.
+_LARGEST = 1 << 60
 _QUANTITY = re.compile(r"\s*(-?\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -28,14 +30,21 @@ def _quantity(value: object, units: dict[str, float] | dict[str, int], kind: str
 
 
 def size(value: object) -> int:
-    """Return bytes from an int or from a string with a unit. 1 kb is 1024 bytes. Raises ConfigError.
+    """Return bytes from an int or from a string with a unit. 1 kb is 1024 bytes.
+
+    Raises ConfigError for other values, and for a size of more than 1 EiB.
 
     >>> size("32 kb")
     32768
     """
+    number: float
     if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    return int(_quantity(value, _SIZES, "size", "32 kb"))
+        number = value
+    else:
+        number = _quantity(value, _SIZES, "size", "32 kb")
+    if not -_LARGEST <= number <= _LARGEST:  # without the value: it may have too many digits to be shown
+        raise ConfigError(f"the value is impossible: a size is at most {_LARGEST} bytes (1 EiB)")
+    return int(number)
 
 
 def seconds(value: object) -> float:
@@ -61,3 +70,10 @@ def seconds(value: object) -> float:
 def microseconds(value: object) -> int:
     """Return whole microseconds, the unit of event time, from a value that `seconds` accepts. Raises ConfigError."""
     return round(seconds(value) * 1_000_000)
+
+
+def duration_text(time: int) -> str:
+    """Return whole microseconds as text, in the largest unit that needs no fraction."""
+    units = {"d": 86_400_000_000, "h": 3_600_000_000, "min": 60_000_000, "s": 1_000_000, "ms": 1000, "us": 1}
+    unit = next(unit for unit, size in units.items() if time % size == 0)
+    return f"{time // units[unit]} {unit}"

@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql.functions import udf
+from pyspark.sql.pandas.functions import pandas_udf
+from pyspark.sql.types import IntegerType, StructType
 
 import headgate as hg
 from headgate.quantities import microseconds
@@ -16,6 +19,9 @@ from tests.api.conftest import FLIGHTS, Plans
 
 NAN, INF = float("nan"), float("inf")
 SCHEMA = pa.schema({"n": pa.int64()})
+INT = IntegerType()
+#: Without its types, which refuse a lambda.
+VECTORIZED: Any = pandas_udf
 TABLE = pa.table({"carrier": ["AA"], "seats": [1]})
 
 
@@ -84,6 +90,9 @@ def stream() -> Any:
         (lambda: stream().select(["carrier"]), r"select: columns are named by strings, not by \['carrier'\]"),
         (lambda: stream().key_by(["carrier"]), r"key_by: columns .* not by \['carrier'\]; name them one by one"),
         (lambda: stream().side_output(["bad"]), r"side_output: the tag must be a string .*, not \['bad'\]"),
+        (lambda: stream().map(len, schema="x long"), r"pa.schema\({'x': pa.int64\(\)}\), not 'x long'"),
+        (lambda: stream().map(len, schema=StructType()), r"example pa.schema\({'x': pa.int64\(\)}\), not StructType"),
+        (lambda: hg.sources.csv("x", schema="x long"), r"be a pyarrow.Schema, for example pa.schema\({'x': pa.int64"),
         (lambda: stream().lookup(TABLE, on=5), "lookup: on=5 must be the name of a column"),
         (lambda: stream().select("*"), r'select: "\*" is not a column; with_columns\(total="a \+ b"\) keeps all'),
         (lambda: stream().lookup(TABLE, on=[5]), "lookup: columns are named by strings, not by 5"),
@@ -95,6 +104,29 @@ def stream() -> Any:
 def test_an_error_names_an_impossible_argument(call: Callable[[], object], says: str) -> None:
     with pytest.raises((hg.ConfigError, hg.PlanError), match=says):
         call()
+
+
+@pytest.mark.parametrize("of_spark", [udf(len, INT), VECTORIZED(lambda names: names.str.len(), INT)])
+@pytest.mark.parametrize("call", ["map", "map_batches", "flat_map", "filter"])
+def test_a_udf_of_spark_is_refused_at_the_call(call: str, of_spark: Any) -> None:
+    options = {} if call == "filter" else {"schema": SCHEMA}
+    with pytest.raises(hg.PlanError, match=rf"{call}: this is a Spark UDF; give the plain Python function \(udf.func"):
+        getattr(stream(), call)(of_spark, **options)
+
+
+@pytest.mark.parametrize("fn", [lambda d: None, lambda: None, lambda a, b, c, d: None, lambda d, *, number: None])
+def test_a_function_for_dataframes_that_cannot_take_the_arguments_is_refused(fn: Any) -> None:
+    with pytest.raises(
+        hg.PlanError, match=r"fn gets \(spark_df, checkpoint_id\), or .*, run\), and .*<lambda> takes \("
+    ):
+        hg.sinks.foreach_dataframe(fn)
+
+
+@pytest.mark.parametrize(
+    "fn", [print, lambda d, n: None, lambda *all: None, lambda d, n, run: None, lambda d, n=1: None]
+)
+def test_a_function_for_dataframes_that_takes_the_arguments_is_accepted(fn: Any) -> None:
+    hg.sinks.foreach_dataframe(fn)
 
 
 def test_numpy_numbers_are_accepted() -> None:

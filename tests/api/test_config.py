@@ -37,9 +37,16 @@ def test_every_option_has_a_description() -> None:
             r"option port_range: \(9, 8\) is impossible: it must be \(first, last\), 1",
         ),
         ({"buffer_timeout": -2}, 'option buffer_timeout: -2 is impossible: it must be a duration, "adaptive"'),
+        ({"checkpoint_dir": ""}, "option checkpoint_dir: '' is not a path; give a path or URI"),
+        ({"spill_dir": ""}, "option spill_dir: '' is not a path; give a path or URI"),
+        (
+            {"debloat": True, "debloat_threshold_percentages": 101},
+            "debloat_threshold_percentages=101 is impossible: it must be at least 0 and at most 100",
+        ),
         ({"max_state_memory": 0}, "max_state_memory=0 is impossible: it must be above 0"),
         ({"unaligned": True}, "unaligned has no effect without checkpoint_dir: give one, or leave it out"),
-        ({"slot_per_task": 1}, r"unknown option 'slot_per_task' \(did you mean slots_per_task\?\)"),
+        ({"slot_per_task": 1}, r"unknown option 'slot_per_task'; did you mean slots_per_task\?$"),
+        ({"color": 1}, "unknown option 'color'; known options: .*slots_per_task"),
     ],
     ids=str,
 )
@@ -97,3 +104,18 @@ def test_debloating_that_could_make_no_buffer_smaller_is_refused() -> None:
 def test_a_wrong_buffer_timeout_names_the_possible_values() -> None:
     with pytest.raises(ConfigError, match="buffer_timeout: 'adaptiv' is not a duration.* or \"adaptive\" .* 0 .* -1"):
         Config(buffer_timeout="adaptiv")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["9" * 400, 10**5000, -(10**400), (1 << 60) + 1, "1073741825 gb"],
+    ids=["text", "huge", "-huge", "one more", "gb"],
+)
+@pytest.mark.parametrize("option", ["segment_size", "message_size", "network_memory", "max_state_memory"])
+def test_a_size_that_no_machine_has_is_refused(option: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"option {option}: the value is impossible: a size is at most"):
+        Config(**{option: value})
+
+
+def test_the_largest_size_is_accepted() -> None:
+    assert Config(network_memory=1 << 60, max_state_memory="1073741824 gb").network_memory == 1 << 60

@@ -108,6 +108,22 @@ def test_a_run_includes_the_sinks_added_since_the_last_run():
         env.execute()
 
 
+def test_a_run_that_cannot_start_keeps_its_sinks(tmp_path):
+    env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=False))
+    stream = numbers(env)
+    (tmp_path / "out").mkdir()
+    old = tmp_path / "out/old.parquet"
+    old.touch()
+    stream.sink_to(hg.sinks.parquet(tmp_path / "out"))
+    for run in (env.execute, stream.collect):
+        with pytest.raises(hg.SinkError, match="not empty"):
+            run()
+    old.unlink()
+    assert env.execute().rows_out == 100
+    with pytest.raises(hg.PlanError, match="no sink was added"):
+        env.execute()
+
+
 def test_collect_with_a_limit_stops_a_source_without_end():
     env = hg.StreamEnvironment(parallelism=2)
     waiting = hg.sinks.collect()

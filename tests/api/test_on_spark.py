@@ -164,6 +164,11 @@ def test_an_argument_that_is_no_dataframe_is_refused():
         hg.sources.dataframe([1])
 
 
+def test_a_streaming_dataframe_is_refused(spark):
+    with pytest.raises(hg.ConfigError, match="a streaming DataFrame has no end.* spark.read instead of"):
+        hg.sources.dataframe(spark.readStream.format("rate").load())
+
+
 AMOUNTS = {"a": pa.decimal128(9, 2), "b": pa.decimal128(38, 18), "c": pa.decimal128(20, 0), "d": pa.decimal128(36, 30)}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
@@ -31,6 +32,11 @@ def names(folder: Path) -> list[str]:
 
 def numbers(env: hg.StreamEnvironment) -> hg.DataStream:
     return env.from_source(hg.sources.iterable(TABLE.select(["n"]).to_batches()))
+
+
+def in_threads(**options: Any) -> hg.StreamEnvironment:
+    deployment = hg.LocalDeployment(1, processes=False)
+    return hg.StreamEnvironment(parallelism=1, config=hg.Config(**options), deployment=deployment)
 
 
 def parquet(env: hg.StreamEnvironment, folder: Path) -> hg.DataStream:
@@ -111,14 +117,49 @@ def test_a_job_must_not_empty_a_folder_that_it_writes_to_elsewhere(folder: Path,
     assert names(folder) == ["a.csv", "a.parquet", "below"]
 
 
-@pytest.mark.parametrize("below", ["", "checkpoints"])
-def test_a_job_must_not_empty_the_folder_of_its_checkpoints(tmp_path: Path, below: str) -> None:
-    env = hg.StreamEnvironment(parallelism=1, config=hg.Config(checkpoint_dir=tmp_path / "out" / below))
-    numbers(env).sink_to(hg.sinks.parquet(tmp_path / "out", mode="overwrite"))
+@pytest.mark.parametrize("mode", ["overwrite", "append"])
+@pytest.mark.parametrize(
+    "sink", ["", "checkpoints", "checkpoints/flights", "checkpoints/flights/chk-1", "link/flights"]
+)
+def test_a_job_must_not_write_among_its_checkpoints(tmp_path: Path, sink: str, mode: str) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "checkpoints")
+    checkpoint = tmp_path / "checkpoints/flights/chk-1"
+    checkpoint.mkdir(parents=True)
+    env = hg.StreamEnvironment(parallelism=1, config=hg.Config(checkpoint_dir=tmp_path / "checkpoints"))
+    numbers(env).sink_to(hg.sinks.parquet(tmp_path / sink, mode=mode))  # type: ignore[arg-type]
     with pytest.raises(
-        hg.PlanError, match="the job's checkpoints are in .* give the checkpoints a folder of their own"
+        hg.PlanError, match="the job's checkpoints are in .*/checkpoints/flights; give the checkpoints a folder of"
     ):
-        env.execute()
+        env.execute("flights")
+    assert list(checkpoint.parent.iterdir()) == [checkpoint]
+
+
+def test_a_job_may_write_beside_its_checkpoints(tmp_path: Path) -> None:
+    env = in_threads(checkpoint_dir=tmp_path)
+    numbers(env).sink_to(hg.sinks.parquet(tmp_path / "flights2", mode="overwrite"))
+    env.execute("flights")
+    assert pq.read_table(tmp_path / "flights2").num_rows == 3
+
+
+@pytest.mark.parametrize("sink", ["saved", "saved/flights", ""])
+def test_a_job_must_not_empty_the_folder_of_the_savepoint_that_it_resumes_from(tmp_path: Path, sink: str) -> None:
+    env = in_threads()
+    numbers(env).sink_to(hg.sinks.parquet(tmp_path / sink, mode="overwrite"))
+    with pytest.raises(hg.PlanError, match="the job resumes from .*/sp-1-ab, which is in it; move the checkpoint"):
+        env.execute("flights", resume=str(tmp_path / "saved/flights/sp-1-ab"))
+
+
+@pytest.mark.parametrize("sink", ["", "other", "other/chk-1"])
+def test_a_sink_must_not_empty_a_folder_with_checkpoints_of_another_job(tmp_path: Path, sink: str) -> None:
+    env = in_threads(checkpoint_dir=tmp_path / "saved")
+    numbers(env).sink_to(hg.sinks.null())
+    env.execute("other")
+    [metadata] = tmp_path.glob("saved/other/chk-*/_metadata")
+    again = in_threads()
+    numbers(again).sink_to(hg.sinks.parquet(tmp_path / "saved" / sink, mode="overwrite"))
+    with pytest.raises(hg.SinkError, match=r'holds the checkpoint .*/other/chk-1, which mode="overwrite" would remove'):
+        again.execute("flights")
+    assert metadata.exists()
 
 
 def test_a_file_name_that_is_not_utf8_is_reported(tmp_path: Path) -> None:

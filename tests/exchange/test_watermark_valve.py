@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,14 +36,24 @@ def test_an_idle_channel_holds_nothing_back() -> None:
     assert valve.on_watermark(0, 8) == 8
 
 
-def test_with_all_idle_the_task_is_idle_and_keeps_its_time() -> None:
+def test_with_all_idle_the_task_is_idle_and_takes_the_latest_time() -> None:
     valve = WatermarkValve(2)
     valve.on_watermark(0, 5)
     assert valve.on_status(0, False) == (None, None)
-    assert valve.on_status(1, False) == (None, False)
+    assert valve.on_status(1, False) == (5, False)
     assert valve.on_status(1, False) == (None, None)
-    assert valve.output == MIN_TIME
-    assert valve.on_status(0, True) == (5, True)
+    assert valve.on_status(0, True) == (None, True)
+    assert valve.on_watermark(0, 6) == 6
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+def test_the_order_in_which_channels_become_idle_does_not_matter(order: tuple[int, ...]) -> None:
+    """One subtask has read the only file, and all of them wait for more."""
+    valve = WatermarkValve(4)
+    valve.on_watermark(0, 5)
+    for channel in order:
+        valve.on_status(channel, False)
+    assert valve.output == 5
 
 
 def test_who_comes_back_behind_counts_again_when_it_has_caught_up() -> None:
@@ -140,6 +152,7 @@ def test_output_rises_only_and_lies_between_what_it_must_and_what_it_may(
         task_active = now_active
         assert valve.output >= before
         assert output == (valve.output if valve.output > before else None)
+        assert now_active or valve.output >= max([times[index] for index in left], default=0), "idle, and held back"
         counting = [times[index] for index in left if active[index]]
         assert not counting or valve.output >= min(counting), "a channel that does not count holds the task back"
         assert all(valve.output <= times[index] for index in range(3) if never_idle[index])

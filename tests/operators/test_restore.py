@@ -315,7 +315,6 @@ STRINGS = SMALL.set(0, pa.field("key", pa.string()))
     ("make", "what"),
     [
         (of_running, "the operator is a windowed aggregation there and a running aggregation here"),
-        (partial(of_window, 20, 20), "the windows' size is 10 us there and 20 us here; every is 10 us there and 20 us"),
         (partial(of_window, schema=STRINGS), "column 'key key' is int64 there and string here"),
         (partial(of_window, specs=COUNT[:1]), "column \"total=sum('value')[0]\" is int64 there and missing here"),
         (partial(of_window, specs=(*COUNT, ("x", hg.last("value")))), "column \"x=last('value')[0]\" is missing there"),
@@ -330,6 +329,21 @@ def test_state_of_another_operator_is_refused(make: Callable[[], Operator], what
         make().restore([snapshot])
     assert what in caught.value.message
     assert "Change the operator back, or start without the checkpoint" in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("bounds", "what"),
+    [
+        ((20_000_000, 20_000_000), "had tumble(10 us), and has tumble(20 s) now: change it back, or start without"),
+        ((7_200_000_000, 90_000), "had tumble(10 us), and has hop(2 h, every=90 ms) now"),
+    ],
+)
+def test_state_of_other_windows_is_refused(bounds: tuple[int, int], what: str) -> None:
+    snapshot = of_window().snapshot()
+    assert snapshot is not None
+    with pytest.raises(hg.CheckpointError) as caught:
+        of_window(*bounds).restore([snapshot])
+    assert what in caught.value.message
 
 
 def test_the_number_of_key_groups_cannot_change() -> None:

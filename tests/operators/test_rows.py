@@ -10,6 +10,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -145,6 +146,10 @@ def test_filter_says_what_a_predicate_must_return(result: Any, words: str) -> No
         (pc.field("a") + 1, "does not fit the columns a, s"),
         (pc.field("s") > 1, "does not fit the columns a, s"),
         (5, "a function of a row (with rows=True) or of a batch, not int"),
+        (
+            type("Column", (), {"__module__": "pyspark.sql.column"})(),
+            'not Column; instead of a Column of Spark write SQL, for example filter("x > 1")',
+        ),
     ],
 )
 def test_a_wrong_condition_is_refused_before_anything_runs(condition: Any, words: str) -> None:
@@ -251,6 +256,9 @@ def test_results_have_the_declared_schema() -> None:
         (pa.table({"n": [1], "t": ["a"]}), "and returned Table; use table.to_batches()"),
         ([out([1], ["a"]), {"n": 1}], "and returned dict"),
         ({"n": [1]}, "must return a pyarrow RecordBatch, a list of them or None, and returned dict"),
+        ({"n": 1}, "or for one row at a time use map"),
+        (pd.DataFrame({"n": [1]}), "and returned DataFrame; use pa.RecordBatch.from_pandas(df, schema=...)"),
+        (iter([]), "; return a list of the batches"),
     ],
 )
 def test_map_batches_says_what_is_wrong_column_by_column(result: Any, words: str) -> None:
@@ -411,6 +419,25 @@ def test_other_errors_of_a_predicate_get_no_hint() -> None:
         with pytest.raises(UserFunctionError) as caught:
             Filter(filter_predicate(wrong, batch.schema), batch.schema).process(batch)
         assert "rows=True" not in caught.value.message
+
+
+TAKES_SOMETHING_ELSE = {
+    "pandas": (MapBatches, lambda frame: frame.assign(n=1), "for pandas use batch.to_pandas(), and return"),
+    "columns of pandas": (MapBatches, lambda frame: frame["a"].fillna(0), "pa.RecordBatch.from_pandas(df, schema="),
+    "a row": (MapBatches, lambda row: {"n": row["a"] * 2}, "for one row at a time use map"),
+    "a batch": (MapRows, lambda batch: batch.column("a"), "gets one row, as a dict; for batches use map_batches"),
+    "a batch, many rows": (FlatMapRows, lambda batch: batch.to_pylist(), "as a dict; for batches use map_batches"),
+}
+
+
+@pytest.mark.parametrize(("operator", "function", "hint"), TAKES_SOMETHING_ELSE.values(), ids=TAKES_SOMETHING_ELSE)
+def test_a_function_that_mistakes_what_it_gets_gets_a_hint(operator: Any, function: Any, hint: str) -> None:
+    assert hint in raises(operator(function, OUT))
+
+
+def test_other_errors_of_a_function_get_no_hint() -> None:
+    for operator in (MapBatches, MapRows, FlatMapRows):
+        assert raises(operator(lambda _given: len(5), OUT)).endswith("has no len()"), operator  # type: ignore[arg-type]
 
 
 def test_a_predicate_of_rows() -> None:

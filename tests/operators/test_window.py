@@ -213,7 +213,7 @@ def test_a_bound_beyond_the_columns_type_is_an_error(unit: str, time: int) -> No
 def test_event_times_beyond_microseconds_are_an_error() -> None:
     schema = SCHEMA.set(1, pa.field("t", pa.timestamp("s")))
     operator, _ = build(tumble("1 day"), schema=schema)
-    with pytest.raises(DataError, match=f"event time {1 << 62} s in column 't' is beyond"):
+    with pytest.raises(DataError, match=f"event time {1 << 62} s in column 't' is too far from 1970"):
         operator.process(rows([0, 1 << 62], schema=schema))
 
 

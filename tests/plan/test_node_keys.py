@@ -176,6 +176,13 @@ def test_other_key_groups_are_refused() -> None:
         check_fits(checkpoint(job(), 64), job(), groups(job()))
 
 
+def test_more_subtasks_than_key_groups_are_refused_with_the_only_remedy() -> None:
+    says = "checkpoint 3 has 1 key groups for 'per-n', so at most 1 subtasks; the parallelism is 2: lower it"
+    with pytest.raises(CheckpointError) as caught:
+        check_fits(checkpoint(job(), 1), job(), groups(job()))
+    assert caught.value.message == says
+
+
 @pytest.mark.parametrize(
     ("by", "why"),
     [

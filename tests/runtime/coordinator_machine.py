@@ -167,7 +167,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         #: What the job would resume from, and whether it is committed.
         self.latest: StoreMetadata | None = None
         self.is_committed = True
-        self.stopped = self.over = False
+        self.stopped = self.over = self.retries_end = False
         self.failures = 0
         self.triggered_at = self.ended_at = -math.inf
         self.files: dict[str, Any] = {}
@@ -199,7 +199,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.commit_latest(self.latest)
         self.stale = [step for task in getattr(self, "tasks", {}).values() for step in self.words_of(task)]  # type: ignore[misc]
         self.attempt += 1
-        self.over = False
+        self.over = self.retries_end = False
         self.build()
         self.triggered_at, self.ended_at = self.now, -math.inf
         self.carry_out(self.hear(Started(self.attempt)))
@@ -322,8 +322,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     def next_asked(self) -> Request | None:
         """The first that can be taken now."""
-        have_ended = all(task.has_said_so and not task.told for task in self.tasks.values())
-        return next((each for each in self.asked if have_ended or not each.at_end), None)
+        return next((each for each in self.asked if self.have_ended() or not each.at_end), None)
+
+    def have_ended(self) -> bool:
+        return all(task.has_said_so and not task.told for task in self.tasks.values())
 
     # ---- time and storage
 
@@ -402,6 +404,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
                     self.on_complete(action)
                 case AbortCheckpoint(checkpoint, _, request):
                     assert (checkpoint, request) == (self.under_way, self.request), "another one was aborted"
+                    is_last = self.complete is not None and all_finished(self.complete.parts)
+                    self.retries_end |= counts and is_last and request is None
                     self.under_way, self.complete, self.ended_at = None, None, self.now
                     self.failures += counts and request is None
                     for each in self.tasks.values():
@@ -423,7 +427,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert request is self.request, "not what was asked for first"
         if request is not None:
             self.asked.remove(request)
-        if self.request is None and not all(task.has_said_so for task in self.tasks.values()):
+        if self.request is None and (self.retries_end or not all(task.has_said_so for task in self.tasks.values())):
             assert self.now >= self.triggered_at + self.options.interval, "before the interval had passed"
             assert self.now >= self.ended_at + self.options.min_pause, "without a pause"
         self.under_way = self.last = checkpoint
@@ -447,6 +451,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         assert (self.coordinator.phase is Phase.STORING) == (self.complete is not None)
         assert (self.coordinator.phase is Phase.COMMITTING) == (self.committing is not None)
         assert self.coordinator.phase is not Phase.WAITING or not self.next_asked(), "a savepoint waits for nothing"
+        assert self.coordinator.phase is not Phase.WAITING or self.retries_end or not self.have_ended(), "the end waits"
         is_whole = self.complete is not None or self.committing is not None
         assert (self.coordinator.phase is Phase.COLLECTING) == (self.under_way is not None and not is_whole)
         assert len(self.coordinator.history) <= 10
@@ -483,6 +488,8 @@ class CoordinatorMachine(RuleBasedStateMachine):
                 self.commit()
             elif self.stopped:
                 self.restart()
+            elif self.coordinator.deadline is not None:
+                self.tick(0)
             else:
                 break
         assert self.coordinator.phase is Phase.OVER, "stuck: the last checkpoint never completes"

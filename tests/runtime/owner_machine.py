@@ -97,6 +97,10 @@ class OwnerMachine:
             rows[run] += [int(line) for line in path.read_text().splitlines()[1:]]
         return {run: sorted(found) for run, found in rows.items()}
 
+    def has(self, pattern: str) -> bool:
+        """Whether there is such a file."""
+        return any(self.folder.glob(pattern))
+
     def hidden(self) -> list[str]:
         return sorted(path.name for path in (self.folder / "out").rglob("_part-*"))
 

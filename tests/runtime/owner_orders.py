@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -10,7 +11,7 @@ import pytest
 
 from headgate.connectors.file_sinks.file_sink import Mode
 from headgate.runtime.checkpointing.resume import LATEST_IF_ANY
-from tests.runtime.owner_driver import Event
+from tests.runtime.owner_driver import Driver, Event
 from tests.runtime.owner_machine import OwnerMachine
 
 #: How likely each event is at one checkpoint of a program.
@@ -83,8 +84,7 @@ def hand_over(
 
 
 def hand_overs(folder: Path) -> int:
-    """A grid of them: the least window in which a planted bug shows is 3 steps of the first by 9 of the second. Returns
-    how many there were."""
+    """A grid of them, each 3 steps of the first by 8 of the second. Returns how many there were."""
     count, first_steps, slept = 0, 1, True
     while slept:
         for second_steps in range(5, 50, 8):
@@ -95,10 +95,10 @@ def hand_overs(folder: Path) -> int:
 
 
 def hand_overs_afresh(folder: Path, mode: Mode) -> None:
-    """Another program starts afresh, while the first is about to make the rows of its first checkpoint visible: that is
-    in the steps from 40 on."""
-    for first_steps in range(40, 47):
-        for second_steps in range(22, 50, 2):
+    """Another program starts afresh, while the first is about to make the rows of its first checkpoint visible."""
+    shows = _steps_alone(folder / f"{mode}-alone", lambda machine: bool(machine.rows()))
+    for first_steps in range(shows - 6, shows):
+        for second_steps in range(24, 56, 2):
             hand_over(
                 folder / f"{mode}-{first_steps}-{second_steps}", first_steps, second_steps, resume=None, mode=mode
             )
@@ -156,10 +156,113 @@ def _steps_to_call(machine: OwnerMachine, number: int) -> int:
     return steps
 
 
+def notes_late(folder: Path) -> None:
+    """A program sleeps before it notes that it shows rows. Meanwhile one finishes the job, and another removes all that
+    older ones noted. The next program reads what the first one notes then."""
+    shows = _steps_alone(folder / "notes-alone", lambda machine: bool(machine.rows()))
+    for steps in range(shows - 10, shows):
+        with pytest.MonkeyPatch.context() as patch:
+            machine = OwnerMachine(folder / f"notes-{steps}", patch)
+            first = machine.start()
+            first.step(steps)
+            machine.start().step(100_000)
+            machine.start().step(100_000)
+            first.step(100_000)
+            last = machine.start()
+            last.step(100_000)
+            machine.check(last)
+
+
+def completes_late(folder: Path) -> None:
+    """A checkpoint becomes complete when a second program has claimed the job and not noted what it starts from. A
+    third one claims the job, to resume from that checkpoint, and the second gives up."""
+    for more in range(16):
+        with pytest.MonkeyPatch.context() as patch:
+            machine, first, second = _with_late_checkpoint(folder / f"late-{more}", patch)
+            third = _claim(machine, more)
+            for driver in (second, third, first):
+                driver.step(100_000)
+            machine.check(third)
+
+
+def notes_between(folder: Path) -> None:
+    """The second program notes its start after all, before the third does: a fourth one finds the older checkpoint, and
+    the third shows the newer one."""
+    for more in range(16):
+        with pytest.MonkeyPatch.context() as patch:
+            machine, first, second = _with_late_checkpoint(folder / f"between-{more}", patch)
+            third = machine.start()
+            _step_until(third, lambda: machine.has("out/.headgate/*/3"))  # noqa: B023 - it is called here
+            second.step(100_000)
+            assert machine.has("checkpoints/*/owners/2.note")
+            fourth = _claim(machine, more)
+            for driver in (third, fourth, first):
+                driver.step(100_000)
+            machine.check(fourth)
+
+
+def _with_late_checkpoint(folder: Path, patch: pytest.MonkeyPatch) -> tuple[OwnerMachine, Driver, Driver]:
+    """The first program, and a second one that has claimed the job before the first one's second checkpoint was
+    complete."""
+    steps = _steps_alone(folder / "alone", lambda machine: len(machine.complete()) > 1)
+    machine = OwnerMachine(folder, patch)
+    first = machine.start()
+    first.step(steps - 1)
+    second = machine.start()
+    _step_until(second, lambda: machine.has("out/.headgate/*/2"))
+    first.step()
+    assert len(machine.complete()) == 2
+    return machine, first, second
+
+
+def completes_late_afresh(folder: Path) -> None:
+    """The first checkpoint becomes complete when a second program has claimed the job, to start from nothing."""
+    steps = _steps_alone(folder / "afresh-alone", lambda machine: bool(machine.complete()))
+    for more in range(12):
+        with pytest.MonkeyPatch.context() as patch:
+            machine = OwnerMachine(folder / f"afresh-{more}", patch, mode="error")
+            first = machine.start()
+            first.step(steps - 1)
+            second = _claim(machine, more)
+            for driver in (first, second):
+                driver.step(100_000)
+            machine.check(second)
+
+
+def _claim(machine: OwnerMachine, more: int) -> Driver:
+    """Start a program, and have it claim the job and take some steps more."""
+    driver = machine.start()
+    _step_until(driver, lambda: driver.epoch > 0)
+    driver.step(more)
+    return driver
+
+
+def _step_until(driver: Driver, is_done: Callable[[], bool]) -> None:
+    while not is_done():
+        assert not driver.has_ended
+        driver.step()
+
+
+def _steps_alone(folder: Path, is_done: Callable[[OwnerMachine], bool]) -> int:
+    """How many steps a program takes until that is so."""
+    with pytest.MonkeyPatch.context() as patch:
+        machine = OwnerMachine(folder, patch)
+        driver, steps = machine.start(), 0
+        while not is_done(machine):
+            driver.step()
+            steps += 1
+        machine.close()
+        return steps
+
+
 def hunt(folder: Path) -> None:
     """All of these orders, the quick ones first."""
     for seed in range(10):
         run(folder / str(seed), seed)
+    notes_late(folder)
+    completes_late(folder)
+    notes_between(folder)
+    completes_late_afresh(folder)
     lost_while_replacing(folder / "lost")
     looks_meanwhile(folder)
     calls_meanwhile(folder)

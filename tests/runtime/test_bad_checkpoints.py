@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from headgate.errors import StorageError
 from headgate.runtime.checkpointing import resumption
 from headgate.runtime.task import restore
 from headgate.state.checkpoint_metadata import LAST_ID
+from tests import exactly_once
 from tests.exactly_once import ROWS, attempts, build, committed, environment, expected, fails_once
 from tests.runtime.faults import Commit, Pull, committing, gated, open_gate
 from tests.runtime.jobs import eventually
@@ -127,6 +129,27 @@ def test_a_checkpoint_that_is_not_as_it_was_written(
     assert str(newest) in caught.value.message
     assert "\n" not in caught.value.message
     assert bytes_below(tmp_path) == before
+
+
+def test_too_few_key_groups_are_named_before_too_little_memory(stopped: Path) -> None:
+    """More memory would not help."""
+    env = environment(stopped, hg.LocalDeployment(2, processes=False), 200, network_memory="1 mb")
+    with pytest.raises(hg.CheckpointError, match=r"has 128 key groups for .*; the parallelism is 200: lower it"):
+        build(env, stopped, source=gated(stopped)).execute(resume="latest")
+
+
+def test_other_windows_are_named_without_the_files_of_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = start(tmp_path)
+    eventually(lambda: nothing_new(tmp_path), 60)
+    job.cancel()
+    monkeypatch.setattr(exactly_once, "SMALL", exactly_once.SMALL * 2)
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False))
+    with pytest.raises(hg.CheckpointError) as caught:
+        build(env, tmp_path, source=gated(tmp_path)).execute(resume=str(complete(tmp_path)[0]))
+    assert re.match(r"checkpoint \d+: window 'window#1' had tumble\(.*\), and has tumble\(", caught.value.message)
+    assert str(tmp_path) not in caught.value.message
 
 
 def another_type(batch: pa.RecordBatch) -> pa.RecordBatch:

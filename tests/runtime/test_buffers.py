@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.runtime.master import job
+from headgate.runtime.master import jobmaster
 from tests.ending import END, within
 from tests.runtime.jobs import counted, environment, error_of, keyed
 
@@ -38,7 +38,7 @@ def test_the_taskmanager_that_needs_most_is_named() -> None:
 @pytest.mark.parametrize("segments", range(1, 12))
 def test_a_need_computed_wrongly_ends_the_job_all_the_same(segments: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However far the building got, what was lent by then comes back."""
-    monkeypatch.setattr(job, "check_network_memory", lambda plan, config: None)
+    monkeypatch.setattr(jobmaster, "check_network_memory", lambda plan, config: None)
     env = environment(network_memory=segments * 512, segment_size=512)
     keyed(keyed(counted(env)).select("n")).sink_to(hg.sinks.null())
     with within(END):

@@ -25,6 +25,8 @@ from headgate.runtime.checkpointing.checkpoint_events import (
     Fail,
     Interrupted,
     NotStored,
+    Request,
+    Requested,
     Started,
     Stored,
     StoreMetadata,
@@ -255,11 +257,57 @@ def test_the_end_of_all_waits_for_what_is_still_being_written() -> None:
     assert isinstance(complete, StoreMetadata)
     assert all_finished(complete.parts)
     assert complete.pending == {"out": ["barrier", "end"]}
-    [abort, again] = driver.hear(NotStored(6, "no room"))
-    assert abort == AbortCheckpoint(6, "no room")
+    driver.now = 12.0
+    assert driver.hear(NotStored(6, "no room")) == [AbortCheckpoint(6, "no room")]
+    assert driver.coordinator.deadline == 20.0
+    [again] = driver.at(20.0)
     assert isinstance(again, StoreMetadata)
     assert again.checkpoint == 7
     assert isinstance(driver.hear(NotStored(7, "no room"))[-1], Fail)
+
+
+def test_the_last_checkpoint_is_tried_again_after_the_pause_of_a_running_job() -> None:
+    driver = Driver(tolerable_failures=9, min_pause=7.0, timeout=4.0)
+    driver.now = 1.0
+    driver.end(READ)
+    driver.end(WORK)
+    assert isinstance(driver.end(WRITE)[-1], StoreMetadata), "the first begins at once"
+    assert driver.at(4.9) == []
+    [abort] = driver.at(5.0)
+    assert isinstance(abort, AbortCheckpoint)
+    assert driver.coordinator.deadline == 12.0, "seven seconds after the end of the last, though it was due at 11"
+    assert driver.at(11.9) == []
+    assert isinstance(driver.at(12.0)[-1], StoreMetadata)
+    driver.now = 13.0
+    assert driver.hear(NotStored(6, "no room")) == [AbortCheckpoint(6, "no room")]
+    request = Request("savepoints")
+    driver.now = 14.0
+    [savepoint] = driver.hear(Requested(request))
+    assert isinstance(savepoint, StoreMetadata), "a savepoint begins at once"
+    assert driver.hear(NotStored(7, "no room")) == [AbortCheckpoint(7, "no room", request)], (
+        "and nothing begins in its place"
+    )
+    assert driver.coordinator.deadline == 24.0
+    driver.at(24.0)
+    assert driver.succeed(8) == []
+    assert driver.coordinator.phase is Phase.OVER
+
+
+def test_the_last_checkpoint_begins_at_once_after_a_savepoint_that_fails_and_after_a_restart() -> None:
+    driver = Driver(tolerable_failures=9)
+    request = Request("savepoints", at_end=True)
+    driver.hear(Requested(request))
+    for attempt in range(2):
+        for task in (READ, WORK, WRITE):
+            actions = driver.hear(TaskEnded(task, attempt, 0, {}, {}))
+        [first] = actions
+        assert isinstance(first, StoreMetadata)
+        if first.request is not None:
+            [_, first] = driver.hear(NotStored(5, "no room"))
+        assert isinstance(first, StoreMetadata)
+        assert driver.hear(NotStored(first.checkpoint, "no room")) == [AbortCheckpoint(first.checkpoint, "no room")]
+        driver.hear(Interrupted("the job failed"))
+        driver.hear(Started(attempt + 1))
 
 
 def test_a_restart_forgets_what_the_last_attempt_left() -> None:

@@ -119,3 +119,15 @@ def test_windows_go_on_though_some_of_them_had_ended(half_ended: Path, paralleli
     rows = shown(half_ended / "out")
     assert len({(row["key"], row["window_start"]) for row in rows}) == len(rows)
     assert sum(row["rows"] for row in rows) == ROWS
+
+
+def test_a_last_checkpoint_that_fails_is_tried_again_after_the_interval(tmp_path: Path) -> None:
+    options = {"checkpoint_interval": 0.3, "checkpoint_timeout": 1e-6, "tolerable_failed_checkpoints": 1}
+    config = hg.Config(checkpoint_dir=tmp_path, restart=hg.restart.none(), **options)
+    env = hg.StreamEnvironment(parallelism=2, config=config, deployment=hg.LocalDeployment(2, processes=False))
+    env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    with pytest.raises(hg.CheckpointError, match="2 checkpoints in a row failed"):
+        job.wait()
+    first, second = job.checkpoints()
+    assert second.triggered_at - first.triggered_at >= 0.299

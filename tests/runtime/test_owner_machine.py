@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
@@ -10,6 +11,7 @@ import pytest
 
 from headgate.connectors.file_sinks.file_sink import FileSink, Mode
 from headgate.errors import CheckpointError, JobCancelled, Superseded
+from headgate.ownership import Ownership
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.driver_connectors import DriverConnectors
 from headgate.runtime.checkpointing.resume import LATEST_IF_ANY
@@ -24,11 +26,15 @@ from tests.runtime.owner_driver import ROWS
 from tests.runtime.owner_machine import OwnerMachine
 from tests.runtime.owner_orders import (
     calls_meanwhile,
+    completes_late,
+    completes_late_afresh,
     hand_overs,
     hand_overs_afresh,
     hunt,
     looks_meanwhile,
     lost_while_replacing,
+    notes_between,
+    notes_late,
     run,
 )
 
@@ -100,6 +106,15 @@ def test_a_program_sleeps_while_its_function_is_called(tmp_path: Path) -> None:
     calls_meanwhile(tmp_path)
 
 
+def test_a_program_notes_what_it_shows_when_the_job_is_over(tmp_path: Path) -> None:
+    notes_late(tmp_path)
+
+
+@pytest.mark.parametrize("order", [completes_late, notes_between, completes_late_afresh])
+def test_a_checkpoint_is_complete_while_others_take_over(tmp_path: Path, order: Callable[[Path], None]) -> None:
+    order(tmp_path)
+
+
 def test_a_program_resumes_from_a_savepoint_and_is_replaced(tmp_path: Path) -> None:
     """Before each third operation; the savepoint is gone once there is a newer checkpoint."""
     at, exact, is_over = 1, 0, False
@@ -144,8 +159,6 @@ BUGS = [
     PlantedBug("files do not carry their owner", FileSink.claim, constant(call("replace").keyword(1), 1)),
     PlantedBug("results are claimed by arrival", FileSink.claim,
                replaced(call("claim").argument(1), "max(THIS, 1 + ledger.newest_owner())")),
-    PlantedBug("nobody looks whose the job is before a commit", StoredCheckpoints.commit,
-               dropped(call("require_owner"))),
     PlantedBug("an owner does not note what it started from", CheckpointStorage.start, dropped(call("note"))),
     PlantedBug("results are not asked what they have shown", DriverConnectors.refuse_repeats,
                always(condition(1, of=2))),
@@ -155,7 +168,9 @@ BUGS = [
                replaced(call("range").argument(1), "1")),
     PlantedBug("hidden files of a checkpoint do not hinder a fresh start", FileSink.begin,
                dropped(call("_check_hidden"))),
-    PlantedBug("a start looks for a checkpoint once", Checkpoints._is_prepared, always(condition().operand(2))),
+    PlantedBug("a start looks for a checkpoint once", Checkpoints._is_outrun, always(condition().operand(2))),
+    PlantedBug("who has not noted its start removes files", Checkpoints.abort, never(condition(1, of=2))),
+    PlantedBug("a note without a claim counts", Ownership.notes, replaced(call("intersection").argument(1), "noted")),
     PlantedBug("files that another program handed over are gone", ForeachDataframeSink._hand_over,
                always(condition())),
     PlantedBug("a function is told its own run", ForeachDataframeSink._run_of, never(choice().condition)),

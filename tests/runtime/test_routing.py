@@ -16,7 +16,7 @@ SEGMENT = 64
 def test_load_aware_rebalance_skips_a_channel_without_a_reader() -> None:
     rig = Rig(Forward(), channels=3, segment=SEGMENT)
     edge = JobEdge(id=0, source=0, source_node=0, target=1, target_input=0, partitioning=LOAD_AWARE)
-    selector = selector_of(edge, rig.partition, 0, OperatorContext("job", "operator", 0, 1), None)
+    selector = selector_of(edge, rig.partition, OperatorContext("job", "operator", 0, 1), None)
     went = []
     for _ in range(8):
         ((channel, _),) = selector.select(rows(0, 1))

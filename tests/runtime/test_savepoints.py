@@ -107,8 +107,9 @@ def test_a_taskmanager_is_killed_during_a_savepoint(tmp_path: Path) -> None:
     os.kill(standing, signal.SIGKILL)
     with pytest.raises(
         hg.CheckpointError, match=r"savepoint of job 'job' failed: the job failed: TaskManager 0 .* SIGKILL"
-    ):
+    ) as caught:
         under_way.result(PATIENCE)
+    assert isinstance(caught.value.__cause__, hg.TaskManagerLost)
     savepoint = job.savepoint(tmp_path / "kept", PATIENCE)  # which waits for the restart
     open_gate(tmp_path)
     assert job.wait(PATIENCE).restarts == 1

@@ -263,6 +263,22 @@ def test_an_iterator_that_blocks(tmp_path: Path, drain: bool) -> None:
     assert ds.dataset(tmp_path / "out").count_rows() == 1
 
 
+def test_a_drained_job_that_cannot_get_past_a_row_says_what_is_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuses(row: dict[str, int]) -> dict[str, int]:
+        return {"n": 10 // row["n"]}
+
+    env = seldom(tmp_path, hg.LocalDeployment(1, processes=False), 1)
+    rows = env.from_source(hg.sources.iterable([[{"n": 5}], [{"n": 0}]], schema=NUMBERS))
+    rows.map(refuses, schema=NUMBERS).sink_to(hg.sinks.parquet(tmp_path / "out"))
+    job = env.execute_async("job")
+    eventually(lambda: "failed 3 times in a row" in caplog.text, PATIENCE)
+    assert "restart=hg.restart.fixed(3, '1 s')" in caplog.text
+    job.stop(drain=True, timeout=PATIENCE)
+    assert "is drained from the beginning: rows that it had read after that are not in its result" in caplog.text
+
+
 def test_a_socket(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         env = seldom(tmp_path, hg.LocalDeployment(1, processes=False), 2)

@@ -7,10 +7,12 @@ from collections import defaultdict
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import headgate as hg
 from headgate import testing
+from headgate.runtime.running_operator import current_operator
 from headgate.testing import OperatorHarness, PipelineHarness, at
 
 ROWS = pa.schema({"k": pa.string(), "n": pa.int64(), "at": pa.timestamp("us", "UTC")})
@@ -90,6 +92,43 @@ def test_the_harness_returns_the_rows_that_a_job_returns(seed: int) -> None:
         assert by_key(last) == by_key(job.take("said"))
 
 
+def where(rows: hg.DataStream) -> hg.DataStream:
+    """Add the subtask that processes the rows."""
+    return rows.map(lambda row: {"k": row["k"], "said": current_operator()}, schema=SAID)
+
+
+PARTITIONINGS: dict[str, Any] = {
+    "of a chain": lambda rows: where(rows),
+    "forward": lambda rows: where(rows.forward()),
+    "rebalance": lambda rows: where(rows.rebalance()),
+    "load-aware rebalance": lambda rows: where(rows.rebalance(load_aware=True)),
+    "rescale": lambda rows: where(rows.rescale()),
+    "rescale to more": lambda rows: where(rows.rescale()).set_parallelism(5),
+    "rescale to fewer": lambda rows: where(rows.rescale()).set_parallelism(2),
+    "to another parallelism": lambda rows: where(rows).set_parallelism(2),
+    "shuffle": lambda rows: where(rows.shuffle()),
+    "broadcast": lambda rows: where(rows.broadcast()),
+    "to one": lambda rows: where(rows.to_one()),
+    "by a function": lambda rows: where(rows.partition_by(lambda batch, n: pc.subtract(n - 1, batch["n"]))),
+    "by key": lambda rows: where(rows.key_by("k")),
+}
+
+
+@pytest.mark.parametrize("partitioning", PARTITIONINGS)
+def test_a_row_goes_to_the_subtask_to_which_it_goes_in_a_job(partitioning: str) -> None:
+    place = PARTITIONINGS[partitioning]
+    steps = [[{"k": f"{step}{n}", "n": n} for n in range(2)] for step in range(8)]
+    operator = OperatorHarness(place, schema=NOTED, parallelism=3)
+    job = testing.run(lambda env: place(env.from_source(hg.sources.csv("in/", schema=NOTED))), steps, parallelism=3)
+    testing.assert_same_rows([row for step in steps for row in operator.push(step)], job.rows)
+
+
+def test_an_error_of_a_partitioning_function_names_the_source() -> None:
+    operator = OperatorHarness(lambda rows: where(rows.partition_by(lambda batch, n: [0])), schema=NOTED)
+    with pytest.raises(hg.UserFunctionError, match=r"\[0\]: partition_by: .* must return a NumPy or pyarrow array"):
+        operator.push({"k": "a", "n": 1})
+
+
 def test_an_overdue_timer_is_called_with_the_next_watermark_which_a_restart_brings() -> None:
     row = {"k": "a", "n": 3, "at": at(5)}
     with (
@@ -149,6 +188,92 @@ def test_a_function_is_opened_and_closed_once_in_each_subtask() -> None:
     assert calls == ["open 0 of 2", "open 1 of 2", "close", "close", "open 0 of 1", "close"]
 
 
+class Faulty(hg.KeyedProcessFunction):
+    """Raises in `open` or in `close` of the subtask `faulty`. `log` gets the subtasks that were closed."""
+
+    def __init__(self, call: str, faulty: int, log: list[int]) -> None:
+        self.call, self.faulty, self.log = call, faulty, log
+
+    def open(self, ctx: hg.ProcessContext) -> None:
+        self.subtask = ctx.subtask
+        self.fail_in("open")
+
+    def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> Any:
+        yield {"k": row["k"], "said": "yes"}
+
+    def close(self) -> None:
+        self.log.append(self.subtask)
+        self.fail_in("close")
+
+    def fail_in(self, call: str) -> None:
+        if (call, self.subtask) == (self.call, self.faulty):
+            raise ZeroDivisionError(f"in {call}")
+
+
+def faulty(call: str, subtask: int, log: list[int]) -> OperatorHarness:
+    def operator(rows: hg.DataStream) -> hg.DataStream:
+        return rows.key_by("k").process(Faulty(call, subtask, log), schema=SAID)
+
+    return OperatorHarness(operator, schema=NOTED, parallelism=3)
+
+
+def test_an_error_in_open_closes_the_subtasks_that_are_open() -> None:
+    closed: list[int] = []
+    with pytest.raises(hg.UserFunctionError, match=r"\[1\].*ZeroDivisionError: in open"):
+        faulty("open", 1, closed)
+    assert 0 in closed
+
+
+def test_an_error_in_close_closes_all_subtasks_and_the_harness() -> None:
+    closed: list[int] = []
+    harness = faulty("close", 1, closed)
+    with pytest.raises(hg.UserFunctionError, match=r"\[1\].*ZeroDivisionError: in close"):
+        harness.restart()
+    assert sorted(closed) == [0, 1, 2]
+    with pytest.raises(hg.ConfigError, match="is closed, by close.* or by an error in a restart: make a new harness"):
+        harness.push({"k": "a", "n": 1})
+
+
+def test_a_restart_that_is_refused_changes_nothing() -> None:
+    plans = iter([Clerk(), None, Clerk()])
+
+    def operator(rows: hg.DataStream) -> hg.DataStream:
+        function = next(plans)
+        return rows if function is None else rows.key_by("k").process(function, schema=SAID)
+
+    row = {"k": "a", "n": 3, "at": at(5)}
+    with OperatorHarness(operator, schema=ROWS, event_time="at") as harness:
+        harness.push(row)
+        with pytest.raises(hg.PlanError, match="restart: parallelism must be a whole number"):
+            harness.restart(0)
+        with pytest.raises(hg.PlanError, match="must add one operator"):
+            harness.restart()
+        harness.restart(2)
+        assert harness.push(row) == []
+        assert "6, [3, 3]" in harness.advance_watermark(at(9))[0]["said"]  # the state of both rows
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda harness: harness.push({"k": "a", "n": 1, "at": at(1)}),
+        lambda harness: harness.advance_watermark(at(1)),
+        lambda harness: harness.advance_clock(at(1)),
+        lambda harness: harness.end(),
+        lambda harness: harness.restart(),
+        lambda harness: harness.restart(2),
+    ],
+)
+def test_a_closed_harness_takes_no_step(step: Any) -> None:
+    with OperatorHarness(clerk, schema=ROWS, event_time="at") as harness:
+        harness.push({"k": "a", "n": 2, "at": at(1)})
+    harness.close()
+    with pytest.raises(hg.ConfigError, match="the harness is closed.*: make a new harness"):
+        step(harness)
+    assert harness.take("noted") == [{"k": "a", "n": 2}]
+    assert harness.late_rows == 0
+
+
 def test_an_error_of_a_function_names_the_operator() -> None:
     class Broken(hg.KeyedProcessFunction):
         def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> None:
@@ -177,6 +302,8 @@ def test_a_function_that_adds_no_or_several_operators_is_refused(operator: Any) 
 def test_wrong_arguments_and_calls_are_refused() -> None:
     with pytest.raises(hg.PlanError, match="`operator` must return a stream, not 7"):
         OperatorHarness(lambda rows: 7, schema=ROWS)  # type: ignore[arg-type,return-value]
+    with pytest.raises(hg.PlanError, match=r"schema= must be a pyarrow.Schema of the rows that go in, .* not {}"):
+        OperatorHarness(clerk, schema={})
     harness = OperatorHarness(lambda rows: rows.select("k"), schema=ROWS)
     with pytest.raises(hg.ConfigError, match="there is no event time; name its column"):
         harness.advance_watermark(at(1))

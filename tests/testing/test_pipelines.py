@@ -222,6 +222,17 @@ def test_outputs_are_found_by_name_or_uid() -> None:
         testing.run(pipeline, {})["al"]
 
 
+def test_a_restart_with_other_outputs_is_refused() -> None:
+    names = iter(["first", "second", "first"])
+
+    with PipelineHarness(lambda env: {next(names): read(env), "same": read(env, "b")}) as harness:
+        harness.push(row("a", 1), source="rows")
+        with pytest.raises(hg.PlanError, match="had the outputs 'first', 'same', and now it has 'second', 'same'"):
+            harness.restart()
+        harness.restart()
+        assert harness.take("first") == [row("a", 1)]
+
+
 # --- errors
 
 
@@ -231,6 +242,31 @@ def test_run_raises_the_error_of_a_function() -> None:
 
     with pytest.raises(hg.UserFunctionError, match="ZeroDivisionError: of the user"):
         testing.run(lambda env: read(env).map_batches(broken, schema=ROWS), [row("a", 1)], parallelism=2)
+
+
+class Broken(hg.KeyedProcessFunction):
+    """Raises in a call on a row, or in the call of its timer."""
+
+    def __init__(self, *, in_timer: bool) -> None:
+        self.in_timer = in_timer
+
+    def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> None:
+        if not self.in_timer:
+            raise ZeroDivisionError("of the user")
+        ctx.register_processing_time_timer(1)
+
+    def on_timer(self, time: int, ctx: hg.ProcessContext) -> None:
+        raise ZeroDivisionError("of the user")
+
+
+@pytest.mark.parametrize("in_timer", [False, True])
+def test_run_raises_the_error_of_a_function_behind_an_exchange(in_timer: bool) -> None:
+    def pipeline(env: hg.StreamEnvironment) -> hg.DataStream:
+        return read(env).key_by("k").process(Broken(in_timer=in_timer), schema=SAID)
+
+    for _ in range(5):  # the error comes while the harness waits for the barriers of its checkpoint
+        with pytest.raises(hg.UserFunctionError, match="ZeroDivisionError: of the user"):
+            testing.run(pipeline, [row("a", 1), AdvanceClock(at(5))])
 
 
 def test_a_function_that_does_not_return_is_shown_with_its_line() -> None:
@@ -247,6 +283,35 @@ def test_a_function_that_does_not_return_is_shown_with_its_line() -> None:
     assert "did not finish {'k': 'a'" in str(caught.value)
     assert "within 0.5 s" in str(caught.value)
     assert "in hang\n    opens.wait(60)" in str(caught.value)
+
+
+def test_a_timeout_shows_no_function_of_an_earlier_job() -> None:
+    may_end, hangs = threading.Event(), threading.Event()
+
+    def of_an_earlier_job() -> None:
+        hangs.set()
+        may_end.wait(60)
+
+    def hang(batch: pa.RecordBatch) -> pa.RecordBatch:
+        may_end.wait(60)
+        return batch
+
+    earlier = threading.Thread(target=of_an_earlier_job, name="headgate-map[0]")
+    earlier.start()
+    hangs.wait()
+    with PipelineHarness(lambda env: read(env).map_batches(hang, schema=ROWS), timeout="0.5 s") as harness:
+        with pytest.raises(TimeoutError) as caught:
+            harness.push(row("a", 1))
+        may_end.set()
+    earlier.join()
+    assert "in hang\n" in str(caught.value)
+    assert "of_an_earlier_job" not in str(caught.value)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "-1 s"])
+def test_a_timeout_that_no_step_can_keep_is_refused(timeout: Any) -> None:
+    with pytest.raises(hg.ConfigError, match=f"timeout={timeout!r} must be more than 0 s"):
+        PipelineHarness(read, timeout=timeout)
 
 
 def test_a_timeout_at_the_end_of_the_input_names_the_step() -> None:
@@ -339,3 +404,10 @@ def test_a_harness_is_used_within_its_block_and_before_its_end() -> None:
         harness.end()
         with pytest.raises(hg.ConfigError, match="take no step after end"):
             harness.push(row("a", 1))
+
+
+def test_a_harness_is_used_once() -> None:
+    with PipelineHarness(read) as harness, pytest.raises(hg.ConfigError, match="make a new harness"), harness:
+        pass
+    with pytest.raises(hg.ConfigError, match="one with block: make a new harness"):
+        harness.__enter__()

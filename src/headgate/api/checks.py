@@ -5,6 +5,7 @@ The first argument of a check is the name of the user's call, for the error mess
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,18 +40,21 @@ def check_named(call: str, unnamed: Sequence[object], example: str) -> None:
         raise PlanError(f"{call}: {unnamed[0]!s} has no name; each result is given by its name: {example}")
 
 
-def check_schema(call: str, schema: object) -> pa.Schema:
-    """Return the schema of rows. Raises PlanError if it is not an Arrow schema, or has a repeated or a reserved name.
+def check_schema(call: str, schema: object, rows: str = "the rows that come out") -> pa.Schema:
+    """Return the schema of `rows`. Raises PlanError if it is not an Arrow schema, or has a repeated or a reserved name.
 
     Columns of dictionaries, runs and views become plain columns, because tasks exchange rows in this form.
     """
     if not isinstance(schema, pa.Schema):
-        raise PlanError(f"{call}: schema= must be a pyarrow.Schema of the rows that come out, not {schema!r}")
+        raise PlanError(
+            f"{call}: schema= must be a pyarrow.Schema of {rows}, for example pa.schema({{'x': pa.int64()}}), not "
+            f"{schema!r}"
+        )
     if len(schema) == 0:
         raise PlanError(f"{call}: the schema has no columns; rows need at least one")
-    for name in schema.names:
-        if schema.names.count(name) > 1:
-            raise PlanError(f"{call}: the schema has two columns named {name!r}; rename one")
+    twice = [name for name, count in Counter(schema.names).items() if count > 1]
+    if twice:
+        raise PlanError(f"{call}: the schema has two columns named {twice[0]!r}; rename one")
     check_names(call, schema.names)
     plain = plain_schema(schema)
     for field in plain:

@@ -127,7 +127,8 @@ class StreamEnvironment(OtherNames):
     ) -> JobHandle:
         """Start the sinks that were added since the last run, and return without waiting; see `execute`.
 
-        Raises PlanError if no sink was added, and CheckpointError if the job cannot resume from the checkpoint.
+        Raises PlanError if no sink was added, and CheckpointError if the job cannot resume from the checkpoint. If the
+        job cannot start, the next call has the same sinks.
 
         >>> sink = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}]])).sink_to(hg.sinks.null())
         >>> job = env.execute_async("numbers")

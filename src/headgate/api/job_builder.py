@@ -70,13 +70,15 @@ class JobBuilder:
     def start(self, name: str, resume: str | None, allow_duplicates: bool) -> JobHandle:
         """Start a job of the sinks that were added since the last run. Raises PlanError if no sink was added.
 
-        The options of `headgate run` override `resume` and `allow_duplicates`.
+        If the job cannot start, the next run has the same sinks. The options of `headgate run` override `resume` and
+        `allow_duplicates`.
         """
         if not self.pending:
             raise PlanError(_NO_SINK)
-        self._last_run, self.pending = self.pending, []
         allow_duplicates = allow_duplicates or bool(os.environ.get(ALLOW_DUPLICATES))
-        return self._submit(self._last_run, name, os.environ.get(RESUME) or resume, allow_duplicates)
+        job = self._submit(self.pending, name, os.environ.get(RESUME) or resume, allow_duplicates)
+        self._last_run, self.pending = self.pending, []
+        return job
 
     def explain(self) -> str:
         """Return the plan of the next run as text. If the next run has no sinks, return the plan of the last run."""
@@ -138,7 +140,12 @@ class JobBuilder:
         """Run `sink` and all sinks that were added since the last run."""
         check_ends(f"{name}()", self.graph.graph([*self.pending, sink]))
         self.pending.append(sink)
-        finish(self.start(name, None, False))
+        try:
+            job = self.start(name, None, False)
+        except BaseException:
+            self.pending.remove(sink)
+            raise
+        finish(job)
 
     def _submit(
         self, sinks: list[int], name: str, resume: str | None = None, allow_duplicates: bool = False
@@ -150,11 +157,11 @@ class JobBuilder:
             check_batch(graph)
         if self.config.checkpoint_dir is None:
             check_end_sinks(graph)
-        check_overwrites(graph, self.config.checkpoint_dir)
+        name = check_label("the job's name", name)
+        check_overwrites(graph, name, self.config.checkpoint_dir, resume)
         deployment = self._deployed()
         if deployment.copies_functions:
             warn_of_lost_changes(graph)
-        name = check_label("the job's name", name)
         return submit(
             graph, name, config=self.config, deployment=deployment, resume=resume, allow_duplicates=allow_duplicates
         )

@@ -1,4 +1,4 @@
-"""Checks that a sink with mode="overwrite" does not remove files that the same job reads or writes."""
+"""Checks that a sink of files does not remove or mix with files that the same job reads or writes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,43 @@ from pyarrow.fs import LocalFileSystem
 from headgate.connectors.data_file import DataFile
 from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.errors import PlanError, SourceError
-from headgate.filesystems import absolute
+from headgate.filesystems import absolute, is_within
 from headgate.operators.lookup_source import TableFile
 from headgate.plan.graph import Node, StreamGraph
+from headgate.runtime.checkpointing.resume import LATEST, LATEST_IF_ANY
+from headgate.state.checkpoint_storage import CheckpointStorage
 
 
-def check_overwrites(graph: StreamGraph, checkpoint_dir: str | None) -> None:
-    """Raise PlanError if a sink empties a folder that the job also needs.
+def check_overwrites(graph: StreamGraph, job: str, checkpoint_dir: str | None, resume: str | None) -> None:
+    """Raise PlanError if a sink empties a folder that the job also needs, or writes among the job's checkpoints.
 
-    The job needs a folder with its checkpoints, with files that it reads, or with the results of another sink.
+    The job needs a folder with the checkpoint that it resumes from, with files that it reads, or with the results of
+    another sink.
     """
     sinks = [(node.name, node.sink) for node in graph.nodes if isinstance(node.sink, FileSink)]
     for name, sink in sinks:
+        if checkpoint_dir is not None:
+            _check_checkpoints(name, sink, CheckpointStorage(checkpoint_dir, job).folder)
         if sink.replaces:
-            _check_checkpoints(name, sink, checkpoint_dir)
+            if resume is not None and resume not in (LATEST, LATEST_IF_ANY):
+                _check_resumed(name, sink, absolute(resume))
             _check_inputs(graph, name, sink)
             _check_outputs(name, sink, [(other_name, other) for other_name, other in sinks if other is not sink])
 
 
-def _check_checkpoints(name: str, sink: FileSink, checkpoint_dir: str | None) -> None:
-    if checkpoint_dir is None:
-        return
-    if f"{absolute(checkpoint_dir).rstrip('/')}/".startswith(f"{sink.path.rstrip('/')}/"):
+def _check_checkpoints(name: str, sink: FileSink, folder: str) -> None:
+    if is_within(folder, sink.path) or is_within(sink.path, folder):
         raise PlanError(
-            f"sink {name!r} empties {sink.path} when the job starts, and the job's checkpoints are in "
-            f"{checkpoint_dir}; give the checkpoints a folder of their own"
+            f"sink {name!r} writes to {sink.path}, and the job's checkpoints are in {folder}; "
+            "give the checkpoints a folder of their own"
+        )
+
+
+def _check_resumed(name: str, sink: FileSink, checkpoint: str) -> None:
+    if is_within(checkpoint, sink.path):
+        raise PlanError(
+            f"sink {name!r} empties {sink.path} when a job starts, and the job resumes from {checkpoint}, which is in "
+            "it; move the checkpoint, or write to another folder"
         )
 
 

@@ -22,7 +22,7 @@ def dataframe(df: Any) -> Source:
     A job that restarts by itself therefore continues at its last checkpoint. But after a stop or a loss of the program,
     no other job can resume from its checkpoints and savepoints: `resume=` raises SourceError. To resume, write the rows
     to files, and read the files with `hg.sources.parquet`. Raises ConfigError for an object that is not a DataFrame,
-    and if the folder cannot be made.
+    for a streaming DataFrame, and if the folder cannot be made.
 
     >>> env = hg.StreamEnvironment(spark)
     >>> numbers = env.from_source(hg.sources.dataframe(spark.range(3)))

@@ -17,7 +17,7 @@ NUMBER_OR_NONE: Final = (Real, type(None)), "a number, or None"
 FLAG: Final = (bool,), "True or False"
 TEXT: Final = (str,), "a string"
 TEXT_OR_NONE: Final = (str, type(None)), "a string, or None"
-SCHEMA_OR_NONE: Final = (pa.Schema, type(None)), "a pyarrow.Schema, or None"
+SCHEMA_OR_NONE: Final = (pa.Schema, type(None)), "a pyarrow.Schema, for example pa.schema({'x': pa.int64()}), or None"
 
 
 def check(kind: tuple[tuple[type, ...], str], **arguments: object) -> None:

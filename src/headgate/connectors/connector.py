@@ -169,8 +169,8 @@ class Claim:
     check: Callable[[], None]
     #: The path or URI of the folder with the job's checkpoints, or None without checkpoints.
     home: str | None = None
-    #: The results of `prepared` of all sinks, in all programs whose checkpoints the job can resume from. None if they
-    #: are not known.
+    #: For `begin`: the results of `prepared` of all sinks, in all programs whose checkpoints the job can resume from.
+    #: None if they are not known.
     referenced: Sequence[Any] | None = None
     #: The checkpoint that the job resumes from, or 0 if it does not resume.
     resumed: int = 0

@@ -11,7 +11,9 @@ class WatermarkValve:
     A channel that becomes active again counts only after it has reached the task's watermark. The task's watermark
     therefore never decreases. A channel at MAX_TIME has ended, and it does not count until all channels have ended.
     Otherwise the task would reach MAX_TIME as soon as its remaining channels are idle, as in Flink. All later rows of
-    these channels would then be late. Each method returns the task's new value, or None if it has not changed.
+    these channels would then be late. When all channels are idle, none of them holds back what another one has
+    reached. The task then takes the latest of their times, in whatever order they became idle. Each method returns the
+    task's new value, or None if it has not changed.
     """
 
     def __init__(self, channels: int) -> None:
@@ -54,12 +56,18 @@ class WatermarkValve:
         return self._output_active
 
     def _advance(self) -> int | None:
-        times = [time for time, counts in zip(self._times, self._aligned, strict=True) if counts and time < MAX_TIME]
-        lowest = min(times, default=MAX_TIME)
-        self._holding = times.count(lowest)
-        if not times and min(self._times) < MAX_TIME:
+        counting = [time for time, counts in zip(self._times, self._aligned, strict=True) if counts and time < MAX_TIME]
+        reached = min(counting) if counting else self._reached_by_idle_channels()
+        self._holding = counting.count(reached)
+        if reached <= self.output:
             return None
-        if lowest <= self.output:
-            return None
-        self.output = lowest
-        return lowest
+        self.output = reached
+        return reached
+
+    def _reached_by_idle_channels(self) -> int:
+        """Return the latest time of the channels, if all that have not ended are idle. Otherwise an active channel is
+        behind the task, and the task's time stays."""
+        remaining = [each for each in zip(self._times, self._active, strict=True) if each[0] < MAX_TIME]
+        if any(active for _, active in remaining):
+            return self.output
+        return max((time for time, _ in remaining), default=MAX_TIME)

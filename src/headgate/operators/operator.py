@@ -157,9 +157,11 @@ OperatorFactory = Callable[[], Operator]
 
 
 def check_function(call: str, function: object) -> None:
-    """Raise PlanError if `function` is not callable. The error names the user's call."""
+    """Raise PlanError if `function` is not callable, or is a UDF of Spark. The error names the user's call."""
     if not callable(function):
         raise PlanError(f"{call}: the first argument must be a function, not {function!r}")
+    if hasattr(function, "evalType") and hasattr(function, "func"):  # Spark wraps a UDF in a plain function
+        raise PlanError(f"{call}: this is a Spark UDF; give the plain Python function (udf.func)")
 
 
 def call_user(function: Callable[..., Any], *arguments: Any) -> Any:

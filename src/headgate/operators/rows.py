@@ -16,8 +16,18 @@ import pyarrow.compute as pc
 from headgate.compat import filter_batch
 from headgate.errors import DataError, PlanError, UserFunctionError
 from headgate.operators.conversion import python_rows, shown
-from headgate.operators.operator import Operator, UserCode, call_user, function_name
-from headgate.operators.rows_checks import ONE_ROW, Row, batch_of_rows, checked_batch, checked_mask, row_mask
+from headgate.operators.operator import Operator, UserCode, call_user, check_function, function_name
+from headgate.operators.rows_checks import (
+    BATCHES,
+    ONE_ROW,
+    ROWS,
+    Row,
+    batch_of_rows,
+    checked_batch,
+    checked_mask,
+    hinting,
+    row_mask,
+)
 from headgate.operators.side_output import SideOutput, side_schema
 from headgate.operators.sql.expressions import HIDDEN_COLUMN, Expression, column_expression, compile_expression
 from headgate.operators.sql.sql_parser import unknown_column
@@ -57,11 +67,14 @@ def filter_predicate(condition: object, schema: pa.Schema, rows: bool = False) -
             raise PlanError(f"filter: {condition} does not fit the columns {', '.join(names)}: {error}") from None
         return condition
     if not callable(condition):
-        what = f"not {type(condition).__name__}"
+        of_spark = type(condition).__module__.startswith("pyspark.")
+        sql = '; instead of a Column of Spark write SQL, for example filter("x > 1")' if of_spark else ""
+        what = f"not {type(condition).__name__}{sql}"
         raise PlanError(
             "filter takes a SQL string, a pyarrow Expression, or a function of a row (with rows=True) or of a batch, "
             f"{what}"
         )
+    check_function("filter", condition)
     return condition
 
 
@@ -134,12 +147,8 @@ class Filter(Operator):
     def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         if isinstance(self._predicate, Expression):
             return self._predicate.evaluate(batch).cast(pa.bool_())
-        try:
+        with hinting(ONE_ROW, "pyarrow.lib."):
             result = call_user(self._predicate, visible(batch))
-        except UserFunctionError as error:
-            if isinstance(error.__context__, (AttributeError, TypeError)) and "pyarrow.lib." in str(error.__context__):
-                error.message += f"\n{ONE_ROW}"
-            raise
         return checked_mask(self._predicate, result, batch.num_rows)
 
 
@@ -188,7 +197,8 @@ class MapBatches(FunctionOperator):
     None."""
 
     def process(self, batch: pa.RecordBatch) -> None:
-        result = call_user(self._function, visible(batch))
+        with hinting(BATCHES, "pyarrow.lib."):
+            result = call_user(self._function, visible(batch))
         if result is None:
             return
         for part in result if isinstance(result, list) else [result]:
@@ -206,7 +216,9 @@ class MapRows(FunctionOperator):
     """
 
     def process(self, batch: pa.RecordBatch) -> None:
-        self._emit_rows([call_user(self._function, row) for row in python_rows(visible(batch))])
+        with hinting(ROWS, "'dict' object"):
+            rows = [call_user(self._function, row) for row in python_rows(visible(batch))]
+        self._emit_rows(rows)
 
     def _emit_rows(self, rows: list[object]) -> None:
         """Emit rows as batches: one for the main output, and one for each side output."""
@@ -231,7 +243,8 @@ class FlatMapRows(MapRows):
     def process(self, batch: pa.RecordBatch) -> None:
         rows: list[object] = []
         for row in python_rows(visible(batch)):
-            rows.extend(self._expand(row))
+            with hinting(ROWS, "'dict' object"):
+                rows.extend(self._expand(row))
             if len(rows) >= ROWS_PER_BATCH:
                 self._emit_rows(rows)
                 rows = []

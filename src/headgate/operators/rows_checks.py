@@ -6,7 +6,8 @@ are UserFunctionErrors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,25 @@ Row = dict[str, Any]
 
 #: The hint for a user who wrote a predicate on rows where a predicate on batches is needed.
 ONE_ROW = "filter gives its function a RecordBatch; for a function of one row, as a dict, write filter(fn, rows=True)"
+#: The hint for a user who wrote a function on frames of pandas, or on rows, where a function on batches is needed.
+BATCHES = (
+    "map_batches gives its function a pyarrow RecordBatch; for pandas use batch.to_pandas(), and return "
+    "pa.RecordBatch.from_pandas(df, schema=...); for one row at a time use map"
+)
+#: The hint for a user who wrote a function on batches where a function on rows is needed.
+ROWS = "the function gets one row, as a dict; for batches use map_batches"
+
+
+@contextmanager
+def hinting(hint: str, given: str) -> Iterator[None]:
+    """Add a hint to the error of a user's function that mistakes what it gets, which is an object of the type
+    `given`."""
+    try:
+        yield
+    except UserFunctionError as error:
+        if isinstance(error.__context__, (AttributeError, TypeError)) and given in str(error.__context__):
+            error.message += f"\n{hint}"
+        raise
 
 
 def row_mask(function: Function, results: Sequence[object]) -> pa.BooleanArray:
@@ -56,8 +76,8 @@ def checked_batch(function: Function, result: object, schema: pa.Schema) -> pa.R
     name = function_name(function)
     if not isinstance(result, pa.RecordBatch):
         must = "a pyarrow RecordBatch, a list of them or None"
-        remedy = "; use table.to_batches()" if isinstance(result, pa.Table) else ""
-        raise UserFunctionError(f"{name} must return {must}, and returned {type(result).__name__}{remedy}")
+        got = type(result).__name__
+        raise UserFunctionError(f"{name} must return {must}, and returned {got}{_batch_remedy(result)}")
     if result.schema.equals(schema, check_metadata=True) and all(field.nullable for field in schema):
         return result
     if result.schema.names != schema.names or result.schema.types != schema.types:
@@ -68,6 +88,17 @@ def checked_batch(function: Function, result: object, schema: pa.Schema) -> pa.R
             )
         return _declared(name, plain_batch(result, plain).columns, schema)
     return _declared(name, result.columns, schema)
+
+
+def _batch_remedy(result: object) -> str:
+    """Return how to make a batch from `result`, as the end of an error message."""
+    if isinstance(result, pa.Table):
+        return "; use table.to_batches()"
+    if type(result).__module__.partition(".")[0] == "pandas":
+        return "; use pa.RecordBatch.from_pandas(df, schema=...)"
+    if isinstance(result, dict):
+        return "; use pa.RecordBatch.from_pydict(columns, schema=...), or for one row at a time use map"
+    return "; return a list of the batches" if isinstance(result, Iterator) else ""
 
 
 def _difference(expected: pa.Schema, got: pa.Schema) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from headgate.plan.graph import Partitioning
 from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
 
 
@@ -47,12 +48,12 @@ class ExecutionPlan:
         They are in the order of the producer's subpartitions.
         """
         producers, consumers = self._ends(edge)
-        return neighbours(producer, producers, consumers) if _is_pointwise(edge) else range(consumers)
+        return neighbours(producer, producers, consumers) if is_pointwise(edge.partitioning) else range(consumers)
 
     def channels(self, edge: JobEdge, consumer: int) -> list[Channel]:
         """Return the channels that one consumer subtask reads on an edge."""
         producers, consumers = self._ends(edge)
-        wanted = neighbours(consumer, consumers, producers) if _is_pointwise(edge) else range(producers)
+        wanted = neighbours(consumer, consumers, producers) if is_pointwise(edge.partitioning) else range(producers)
         return [Channel(producer, consumer - self.consumers(edge, producer).start) for producer in wanted]
 
     def _ends(self, edge: JobEdge) -> tuple[int, int]:
@@ -77,5 +78,6 @@ def neighbours(subtask: int, subtasks: int, others: int) -> range:
     return range(subtask * others // subtasks, (subtask + 1) * others // subtasks)
 
 
-def _is_pointwise(edge: JobEdge) -> bool:
-    return edge.partitioning.kind in ("forward", "rescale")
+def is_pointwise(partitioning: Partitioning) -> bool:
+    """Return whether a subtask has channels to its `neighbours` only, and not to all subtasks."""
+    return partitioning.kind in ("forward", "rescale")

@@ -164,7 +164,13 @@ def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_paralleli
     for vertex in job.vertices:
         now = max_parallelism[vertex.id]
         for key in keyed.intersection(map(node_key, vertex.nodes)):
-            if (was := were.get(key, now)) != now:
+            was = were.get(key, now)
+            if vertex.parallelism > was:
+                raise CheckpointError(
+                    f"checkpoint {metadata.id} has {was} key groups for {key!r}, so at most {was} subtasks; the "
+                    f"parallelism is {vertex.parallelism}: lower it"
+                )
+            if was != now:
                 raise CheckpointError(
                     f"checkpoint {metadata.id} divides the keys of {key!r} into {was} groups, and this job into {now}: "
                     f"set the option max_parallelism to {was}"

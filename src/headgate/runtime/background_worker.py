@@ -9,7 +9,11 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: The callback, which runs on the job's thread. It gets the error that the call raised, or None.
 Callback = Callable[[Exception | None], None]
@@ -69,6 +73,19 @@ class BackgroundWorker:
                 self._waiting.remove(call)
                 self._execute(call)
         return call
+
+    def ask(self, work: Callable[[], T]) -> Future[T]:
+        """Start work whose result or error the caller takes from the future."""
+        answer: Future[T] = Future()
+
+        def answer_it() -> None:
+            try:
+                answer.set_result(work())
+            except Exception as error:
+                answer.set_exception(error)
+
+        self.submit(answer_it, ignore_result)
+        return answer
 
     def cancel(self, call: BackgroundCall) -> bool:
         """Remove a call that has not started. Returns whether it was removed. A removed call's callback never runs."""

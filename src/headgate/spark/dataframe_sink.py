@@ -26,7 +26,7 @@ from headgate.connectors.file_sinks.file_writer import FileWriter, Target, remov
 from headgate.connectors.file_sinks.ledger import Ledger
 from headgate.errors import NotEnoughSlots, PlanError, ResultsGone, SinkError
 from headgate.filesystems import listing, locate, make_private
-from headgate.operators.operator import call_user
+from headgate.operators.operator import call_user, function_name
 from headgate.ownership import Program
 from headgate.spark.dataframe import is_ours, local_place, new_folder, read_files, spark_columns
 from headgate.spark.scratch import hold, unlock
@@ -45,6 +45,7 @@ class ForeachDataframeSink(Sink):
     def __init__(self, fn: DataFrameFunction) -> None:
         self._fn = fn
         self._takes_run = _takes_run(fn)
+        _check_parameters(fn, 3 if self._takes_run else 2)
         self._spark: SparkSession
         self._spill_dir: str | None = None
         self._folder = ""
@@ -301,6 +302,21 @@ def _takes_run(fn: DataFrameFunction) -> bool:
         return False
     positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     return any(third.default is third.empty or third.name == "run" for third in positional[2:3])
+
+
+def _check_parameters(fn: DataFrameFunction, count: int) -> None:
+    """Raise PlanError if the function cannot be called with `count` positional arguments."""
+    try:
+        signature = inspect.signature(fn)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        raise PlanError(
+            "foreach_dataframe: fn gets (spark_df, checkpoint_id), or (spark_df, checkpoint_id, run), and "
+            f"{function_name(fn)} takes {signature}"
+        ) from None
 
 
 def _names(pending: Sequence[Sequence[str] | None]) -> list[str]:

@@ -41,6 +41,11 @@ class DataFrameSource(Source):
             library = type(df).__module__.partition(".")[0]
             kind = type(df).__name__ if library == "builtins" else f"{type(df).__name__} of {library}"
             raise ConfigError(f"dataframe: a {kind} is not a Spark DataFrame; for a table use iterable")
+        if df.isStreaming:
+            raise ConfigError(
+                "dataframe: a streaming DataFrame has no end, and its rows are written before the job starts; read its "
+                "input with another source of hg.sources, or use spark.read instead of spark.readStream"
+            )
         try:
             self.schema: pa.Schema = to_arrow_schema(df.schema)
         except Exception as error:  # the classes of PySpark's errors differ by version

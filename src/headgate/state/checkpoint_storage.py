@@ -366,6 +366,12 @@ def find_checkpoints(uri: str | os.PathLike[str]) -> list[str]:
     return [folder for job in jobs if any(map(_rank, _folders(job))) for folder in find_checkpoints(job)]
 
 
+def is_complete_checkpoint(path: str) -> bool:
+    """Return whether this is the path of the metadata of a checkpoint or savepoint."""
+    folder, _, name = path.rpartition("/")
+    return name == METADATA_FILE and _rank(folder.rpartition("/")[2]) is not None
+
+
 def _rank(folder: str) -> int | None:
     """Return the number of the checkpoint or savepoint whose folder has this name; None for other folders."""
     if name := CheckpointName.of(folder):

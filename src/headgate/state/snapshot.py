@@ -132,16 +132,22 @@ class Snapshot:
             )
 
 
+class ChangedWindows(CheckpointError):
+    """The windows of an operator are others than at the checkpoint. The message continues the operator's name."""
+
+
 @contextmanager
 def checkpoint_errors(*origins: str) -> Iterator[None]:
     """Turn exceptions that the use of restored state raises into a CheckpointError.
 
-    The error names `origins`, the files of the state. Headgate's own errors with another cause pass unchanged.
+    The error names `origins`, the files of the state, except for ChangedWindows. Headgate's own errors with another
+    cause pass unchanged.
     """
     try:
         yield
     except HeadgateError as error:
-        if isinstance(error, CheckpointError) and not any(origin in error.message for origin in origins):
+        is_named = isinstance(error, ChangedWindows) or any(origin in error.message for origin in origins)
+        if isinstance(error, CheckpointError) and not is_named:
             error.message = printable(f"{_named(origins)}{error.message}")
         raise
     except Exception as error:

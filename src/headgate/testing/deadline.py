@@ -6,6 +6,7 @@ import sys
 import sysconfig
 import threading
 import traceback
+from collections.abc import Set
 from pathlib import Path
 from typing import Final
 
@@ -18,14 +19,16 @@ _PACKAGE: Final = str(Path(headgate.__file__).parent)
 _PYTHON: Final = sysconfig.get_path("stdlib")
 
 
-def overdue(what: object, timeout: float) -> TimeoutError:
+def overdue(what: object, timeout: float, others: Set[threading.Thread]) -> TimeoutError:
     """Return the error of a step `what` that took longer than `timeout` seconds.
 
-    Its message shows the stacks of the user's functions that run at that moment, by thread.
+    Its message shows the stacks of the user's functions that run at that moment, by thread. The threads `others` belong
+    to other jobs.
     """
     frames, stacks = sys._current_frames(), []
     for thread in threading.enumerate():
-        if thread.name.startswith(_THREAD_PREFIX) and thread.ident in frames:
+        is_of_job = thread.name.startswith(_THREAD_PREFIX) and thread not in others
+        if is_of_job and thread.ident in frames:
             stack = traceback.extract_stack(frames[thread.ident])
             user_frames = [frame for frame in stack if not _is_engine(frame.filename)]
             if user_frames:

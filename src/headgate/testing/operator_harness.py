@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any, Self
 
 import pyarrow as pa
@@ -10,11 +11,10 @@ import pyarrow as pa
 from headgate.api.checks import check_parallelism, check_schema
 from headgate.api.stream import DataStream
 from headgate.api.watermark import Watermark
-from headgate.errors import ConfigError, PlanError
-from headgate.exchange.selectors import ChannelSelector, KeyGroups, Rebalance
+from headgate.errors import ConfigError, HeadgateError, PlanError
 from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.operators.rows import visible
-from headgate.plan.graph import Node, Partitioning
+from headgate.plan.graph import Node, StreamGraph
 from headgate.records.hashing import default_max_parallelism, key_group_range
 from headgate.runtime.task.chain import Chained, ToOperator
 from headgate.state.snapshot import Snapshot, decode, encode
@@ -22,6 +22,7 @@ from headgate.testing.given_rows import Rows, as_batch
 from headgate.testing.given_source import GivenSource
 from headgate.testing.moments import Moment, in_microseconds
 from headgate.testing.pipeline_under_test import PlanEnvironment
+from headgate.testing.sending_subtasks import SendingSubtasks
 from headgate.testing.set_clock import SetClock, on_clock
 
 _ONE_OPERATOR = "OperatorHarness: `operator` must add one operator to the stream; for several use PipelineHarness"
@@ -32,8 +33,9 @@ class OperatorHarness:
 
     `operator` is a function that takes a stream of `schema` and adds one operator to it. `event_time` names the
     column of event time, if there is one. Event time and the clock move only by `advance_watermark` and
-    `advance_clock`. `parallelism` is the number of subtasks; keys are partitioned over the subtasks as in a job. If
-    your function has a `close`, use the harness in a `with` block, which calls `close` at its end.
+    `advance_clock`. `parallelism` is the number of subtasks of the operator and of its source. Rows are partitioned
+    over the operator's subtasks as in a job. If your function has a `close`, use the harness in a `with` block, which
+    calls `close` at its end.
 
     >>> class Total(hg.KeyedProcessFunction):
     ...     sum = hg.ValueState(pa.int64())
@@ -61,15 +63,16 @@ class OperatorHarness:
         parallelism: int = 1,
     ) -> None:
         self._operator = operator
-        self._schema = check_schema("OperatorHarness", schema)
+        self._schema = check_schema("OperatorHarness", schema, "the rows that go in")
         self._event_time = event_time
         self._clock = SetClock()
         self._watermark = MIN_TIME
         self._late_rows = 0
+        self._pushed = 0
         self._main: list[pa.RecordBatch] = []
         self._sides: dict[str, list[pa.RecordBatch]] = {}
         self._subtasks: list[ToOperator] = []
-        self._open(parallelism, [])
+        self._open(self._plan(check_parallelism("OperatorHarness", parallelism, None)), [])
 
     def __enter__(self) -> Self:
         return self
@@ -78,10 +81,14 @@ class OperatorHarness:
         self.close()
 
     def push(self, rows: Rows) -> list[dict[str, Any]]:
-        """Give the operator a dict, a list of dicts, a RecordBatch or a frame as one batch. Return its new rows."""
-        batch = as_batch(rows, self._schema)
-        for subtask, share in self._selector.select(batch) if batch.num_rows else ():
-            self._subtasks[subtask].emit(share)
+        """Give the operator a dict, a list of dicts, a RecordBatch or a frame as one batch. Return its new rows.
+
+        With a parallelism above 1, the subtasks of the source take turns.
+        """
+        batch, subtasks = as_batch(rows, self._schema), self._open_subtasks()
+        turn, self._pushed = self._pushed, self._pushed + 1
+        for subtask, share in self._senders.send(batch, turn) if batch.num_rows else ():
+            subtasks[subtask].emit(share)
         return self._take_main()
 
     def advance_watermark(self, time: Moment) -> list[dict[str, Any]]:
@@ -101,8 +108,9 @@ class OperatorHarness:
 
         The clock starts at 1970-01-01T00:00Z. Raises ConfigError if `time` is earlier than the clock.
         """
+        subtasks = self._open_subtasks()
         self._clock.advance(time)
-        for subtask in self._subtasks:
+        for subtask in subtasks:
             due = subtask.operator.next_time()
             if due is not None and due <= self._clock.now:
                 subtask.on_processing_time()
@@ -114,7 +122,7 @@ class OperatorHarness:
         Processing-time timers are dropped.
         """
         self._advance_to(MAX_TIME)
-        for subtask in self._subtasks:
+        for subtask in self._open_subtasks():
             subtask.end_input()
         return self._take_main()
 
@@ -123,20 +131,28 @@ class OperatorHarness:
 
         `parallelism` is the new number of subtasks. None keeps the number. The checkpoint is encoded and decoded as in
         a job. The new operator gets the last watermark again, as in a job. So timers for earlier times are called.
+
+        If your function raises an error in `open` or `close`, the harness is closed.
         """
-        snapshots = [subtask.operator.snapshot() for subtask in self._subtasks]
+        subtasks = self._open_subtasks()
+        checked = check_parallelism("restart", len(subtasks) if parallelism is None else parallelism, None)
+        graph = self._plan(checked)
+        snapshots = [subtask.operator.snapshot() for subtask in subtasks]
         stored = [decode(encode({"operator": each}))["operator"] for each in snapshots if each is not None]
-        before = len(self._subtasks)
         self.close()
-        self._open(before if parallelism is None else parallelism, stored)
+        self._open(graph, stored)
         return self._take_main()
 
     def close(self) -> None:
-        """Close the operator and your function in it. A second call does nothing."""
+        """Close the operator and your function in it. A second call does nothing.
+
+        After that, each step raises ConfigError. `take` and `late_rows` still return what there is.
+        """
         subtasks, self._subtasks = self._subtasks, []
         self._late_rows += sum(subtask.operator.late_rows for subtask in subtasks)
-        for subtask in subtasks:
-            subtask.close()
+        with ExitStack() as closing:  # which closes each subtask, even if another one raises
+            for subtask in subtasks:
+                closing.callback(subtask.close)
 
     def take(self, tag: str) -> list[dict[str, Any]]:
         """Return the rows of the side output `tag` since its last `take`.
@@ -154,13 +170,26 @@ class OperatorHarness:
 
     # Inside
 
-    def _open(self, parallelism: int, stored: Sequence[Snapshot]) -> None:
-        """Open `parallelism` subtasks, which resume from the `stored` snapshots of all earlier subtasks."""
-        node, partitioning = self._plan_operator(check_parallelism("OperatorHarness", parallelism, None))
+    def _open_subtasks(self) -> list[ToOperator]:
+        """Return the subtasks. Raises ConfigError if the harness is closed."""
+        if not self._subtasks:
+            raise ConfigError("the harness is closed, by close() or by an error in a restart: make a new harness")
+        return self._subtasks
+
+    def _open(self, graph: StreamGraph, stored: Sequence[Snapshot]) -> None:
+        """Open the operator's subtasks, or none after an error. They resume from the `stored` snapshots of all earlier
+        subtasks."""
+        source, node = graph.nodes
+        self._senders = SendingSubtasks(source, node.inputs[0].partitioning, node.parallelism)
+        try:
+            self._open_each(node, stored)
+        except BaseException:
+            with suppress(HeadgateError):  # the first error counts
+                self.close()
+            raise
+
+    def _open_each(self, node: Node, stored: Sequence[Snapshot]) -> None:
         groups = default_max_parallelism(node.parallelism)
-        self._selector: ChannelSelector = Rebalance(node.parallelism, 0)
-        if partitioning is not None and partitioning.kind == "key_group":
-            self._selector = KeyGroups(partitioning.keys, node.parallelism, groups)
         self._sides = {tag: self._sides.get(tag, []) for tag in node.sides}
         assert node.operator is not None
         factory = on_clock(node.operator, self._clock, in_task=False)
@@ -177,8 +206,8 @@ class OperatorHarness:
             for opened in self._subtasks:
                 opened.emit_watermark(self._watermark)
 
-    def _plan_operator(self, parallelism: int) -> tuple[Node, Partitioning | None]:
-        """Plan the operator; return its node and the partitioning of its input."""
+    def _plan(self, parallelism: int) -> StreamGraph:
+        """Plan a source and the operator. Return the two nodes as a graph."""
         environment = PlanEnvironment(parallelism)
         has_time = self._event_time is not None
         watermark = Watermark(self._event_time) if self._event_time is not None else None
@@ -191,15 +220,15 @@ class OperatorHarness:
         graph = environment.plan.graph
         if len(made) != 1 or made[0].tag is not None or made[0].source == source.source:
             raise PlanError(_ONE_OPERATOR)
-        inputs = graph.inputs(made[0].source)
-        if [each.source for each in inputs] != [source.source]:
+        if [each.source for each in graph.inputs(made[0].source)] != [source.source]:
             raise PlanError(_ONE_OPERATOR)
-        return graph[made[0].source], inputs[0].partitioning
+        return graph.graph([made[0].source])
 
     def _advance_to(self, moment: int) -> None:
+        subtasks = self._open_subtasks()
         if moment > self._watermark:
             self._watermark = moment
-            for subtask in self._subtasks:
+            for subtask in subtasks:
                 subtask.emit_watermark(moment)
 
     def _take_main(self) -> list[dict[str, Any]]:

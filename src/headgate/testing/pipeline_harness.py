@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from typing import Any, Self
@@ -10,7 +11,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from headgate.api.checks import check_parallelism
-from headgate.errors import CheckpointError, ConfigError
+from headgate.errors import CheckpointError, ConfigError, PlanError
 from headgate.operators.side_output import SideOutput
 from headgate.quantities import seconds
 from headgate.runtime.master.job import JobHandle
@@ -50,16 +51,24 @@ class PipelineHarness:
         self._pipeline = pipeline
         self._parallelism = check_parallelism("PipelineHarness", parallelism, None)
         self._timeout = seconds(timeout)
+        if self._timeout <= 0:
+            raise ConfigError(f"PipelineHarness: timeout={timeout!r} must be more than 0 s: each step takes some time")
         self._clock = SetClock()
         self._pipeline_under_test = PipelineUnderTest(pipeline, self._parallelism, self._clock)
         self._rows_by_output: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._pipeline_under_test.names}
         self._job: JobHandle | None = None
+        self._was_entered = False
         self._folder: tempfile.TemporaryDirectory[str]  # of checkpoints
+        self._other_threads: frozenset[threading.Thread]  # of jobs that started before this one
         self._late_rows = 0
         self._pushed = 0
         self._deadline = 0.0
 
     def __enter__(self) -> Self:
+        if self._was_entered:
+            raise ConfigError("a PipelineHarness runs its pipeline in one with block: make a new harness")
+        self._was_entered = True
+        self._other_threads = frozenset(threading.enumerate())
         self._folder = tempfile.TemporaryDirectory(prefix="headgate-test-")
         try:
             self._job = self._pipeline_under_test.start(None)
@@ -120,15 +129,16 @@ class PipelineHarness:
         """Stop the pipeline with a checkpoint, and resume from it in a new job.
 
         `parallelism` is the parallelism of the new job. None keeps the parallelism. The harness calls the pipeline's
-        function again to build the new job.
+        function again to build the new job. Raises PlanError if the function then builds other outputs.
         """
         checked = check_parallelism("restart", self._parallelism if parallelism is None else parallelism, None)
         job = self._begin_step()
         resumed = PipelineUnderTest(self._pipeline, checked, self._clock)
+        _check_same_outputs(self._pipeline_under_test.names, resumed.names)
         try:
             checkpoint = job.stop(savepoint=self._folder.name, timeout=self._remaining())
         except TimeoutError:
-            raise overdue("the restart", self._timeout) from None
+            raise self._overdue("the restart") from None
         self._end_job(job, "the restart")
         self._pipeline_under_test, self._parallelism = resumed, checked
         self._job = resumed.start(checkpoint)
@@ -185,22 +195,26 @@ class PipelineHarness:
     def _remaining(self) -> float:
         return max(0.0, self._deadline - time.monotonic())
 
+    def _overdue(self, what: object) -> TimeoutError:
+        return overdue(what, self._timeout, self._other_threads)
+
     def _wait_until_processed(self, job: JobHandle, what: object) -> None:
         """Wait until all tasks have processed the step. The barriers of a checkpoint follow the rows, so then the
         checkpoint is complete."""
         for source in self._pipeline_under_test.sources.values():
             while not source.wait_until_read(min(_POLL_INTERVAL, self._remaining())):
                 if not self._remaining():
-                    raise overdue(what, self._timeout)
+                    raise self._overdue(what)
                 if job.status() not in ("CREATED", "RUNNING"):
                     self._raise_if_failed(job)
         try:
             job.savepoint(self._folder.name, timeout=self._remaining())
         except TimeoutError:
-            raise overdue(what, self._timeout) from None
-        except CheckpointError:
+            raise self._overdue(what) from None
+        except CheckpointError as error:
             self._raise_if_failed(job)
-            raise
+            # The answer comes as soon as the attempt has failed. The job may not have noted its end yet.
+            raise error.__cause__ or error from None
         self._collect()
 
     def _raise_if_failed(self, job: JobHandle) -> None:
@@ -212,13 +226,23 @@ class PipelineHarness:
         try:
             self._late_rows = job.wait(self._remaining()).late_rows  # counts late rows before a restart too
         except TimeoutError:
-            raise overdue(what, self._timeout) from None
+            raise self._overdue(what) from None
         self._job = None
         self._collect()
 
     def _collect(self) -> None:
         for name in self._pipeline_under_test.names:
             self._rows_by_output[name] += self._pipeline_under_test.outputs[name].take()
+
+
+def _check_same_outputs(before: Sequence[str], after: Sequence[str]) -> None:
+    """Raise PlanError if the names differ: a restart must not lose the rows of an output."""
+    if set(before) != set(after):
+        was, now = (", ".join(map(repr, names)) for names in (before, after))
+        raise PlanError(
+            f"restart: the pipeline had the outputs {was}, and now it has {now}; its function must build the same "
+            "outputs in each call"
+        )
 
 
 def _as_item(rows: Rows, source: GivenSource) -> Item:

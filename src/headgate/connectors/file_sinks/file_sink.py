@@ -28,6 +28,7 @@ from headgate.connectors.file_sinks.partition_by import check_partitioning
 from headgate.errors import ConfigError, ResultsGone, SinkError, Superseded
 from headgate.filesystems import absolute, listing, locate
 from headgate.ownership import LAST_EPOCH, Program
+from headgate.state.checkpoint_storage import is_complete_checkpoint
 
 Mode = Literal["error", "append", "overwrite"]
 
@@ -369,7 +370,17 @@ class FileSink(Sink):
             filesystem.create_dir(root, recursive=True)
             return True
         self._check_empty(filesystem, root)
+        self._check_removable(filesystem, root)
         return False
+
+    def _check_removable(self, filesystem: fs.FileSystem, root: str) -> None:
+        """Raise SinkError if the mode is "overwrite" and the folder has checkpoints or savepoints of any job in it."""
+        paths = [entry.path for entry in listing(filesystem, root, recursive=True)] if self.replaces else []
+        if found := next(filter(is_complete_checkpoint, sorted(paths)), None):
+            raise SinkError(
+                f'{self.path}: holds the checkpoint {posixpath.dirname(found)}, which mode="overwrite" would remove; '
+                "choose another folder, or move or remove the checkpoint"
+            )
 
     def _check_empty(self, filesystem: fs.FileSystem, root: str) -> None:
         """Raise SinkError if the mode is "error" and the folder has visible files in it."""

@@ -111,6 +111,8 @@ def _column(text: str, token: Any, following: Any, columns: Collection[str]) -> 
     name = token.text if quoted else source
     if not quoted and (not re.fullmatch(r"[^\W\d]\w*", source) or token.text.lower() != source.lower()):
         raise sql_error(text, token.start, f"{source!r} is not allowed here; {ALLOWED}")
+    if token.token_type == TokenType.CASE and name not in columns:
+        raise sql_error(text, token.start, f"CASE is not supported; {ALLOWED}")
     if following is not None and following.token_type == TokenType.L_PAREN:
         raise sql_error(text, token.start, f"{source!r}: functions and subqueries are not allowed; {ALLOWED}")
     if name not in columns:

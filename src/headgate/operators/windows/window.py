@@ -10,6 +10,7 @@ that depend on other rows, such as sessions, need another operator.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,18 +31,21 @@ from headgate.operators.windows.emission_log import EmissionLog
 from headgate.operators.windows.time_shards import TimeShard
 from headgate.operators.windows.window_panes import PaneState
 from headgate.operators.windows.window_state import Fired, WindowState
-from headgate.quantities import microseconds
+from headgate.quantities import duration_text, microseconds
 from headgate.records.canonical import Int64s, as_arrow, null_mask
 from headgate.records.hashing import key_group_range, key_groups, key_hash
 from headgate.state import shapes
 from headgate.state.keys import check_key_groups
-from headgate.state.snapshot import LazyTables, Snapshot
+from headgate.state.snapshot import ChangedWindows, LazyTables, Snapshot
 
 Duration = float | str | timedelta
 _MOST_ROWS = 65_536
 #: The shape of the progress in a snapshot. For each range of key groups, it has the first group, the end of the range,
 #: the watermark, and the number of the last closed window.
 _PROGRESS = shapes.items(shapes.row(shapes.count, shapes.count, shapes.time, shapes.time))
+#: The names of a window's size and distance in a snapshot, and the shape of both.
+_SIZE, _EVERY = "the windows' size", "every"
+_MICROSECONDS = re.compile("([0-9]{1,18}) us")
 #: Panes pay off only if each row is in at least this many windows.
 _LEAST_PANES = 4
 
@@ -53,6 +57,10 @@ class Windows:
 
     size: int
     every: int
+
+    def __str__(self) -> str:
+        size, every = duration_text(self.size), duration_text(self.every)
+        return f"tumble({size})" if size == every else f"hop({size}, every={every})"
 
     @property
     def per_row(self) -> int:
@@ -246,8 +254,8 @@ class WindowAggregate(Operator):
         progress = [[groups.start, groups.stop, *shard.point] for shard in self._shards for groups in shard.groups]
         of = {
             "the operator": "a windowed aggregation",
-            "the windows' size": f"{self._windows.size} us",
-            "every": f"{self._windows.every} us",
+            _SIZE: f"{self._windows.size} us",
+            _EVERY: f"{self._windows.every} us",
             "event time": f"{self._time_column} + {self._time_offset} us",
             "max_parallelism": self.context.max_parallelism,
         }
@@ -266,6 +274,7 @@ class WindowAggregate(Operator):
         shards: dict[tuple[int, int], TimeShard] = {}
         parts: list[tuple[TimeShard, range, Snapshot]] = []
         for snapshot in (snapshot.with_tables(self._shards[0].state.with_exact_sums) for snapshot in snapshots):
+            self._check_same_windows(snapshot)
             ours.check_same(snapshot)
             for begin, end, watermark, closed in self._progress(snapshot):
                 groups = range(max(begin, mine.start), min(end, mine.stop))
@@ -286,6 +295,17 @@ class WindowAggregate(Operator):
                 check_key_groups(entries, len(self._keys), self.context.max_parallelism)
                 shard.state.load(entries)
         self._shards = list(shards.values())
+
+    def _check_same_windows(self, snapshot: Snapshot) -> None:
+        """Raise ChangedWindows if other windows wrote the snapshot. `check_same` refuses what no windows write."""
+        of = snapshot.values.get("of")
+        texts = [str(of.get(name)) for name in (_SIZE, _EVERY)] if isinstance(of, dict) else ["", ""]
+        found = [_MICROSECONDS.fullmatch(text) for text in texts]
+        size, every = (0 if match is None else int(match[1]) for match in found)
+        if size >= every > 0 and (were := Windows(size, every)) != self._windows:
+            raise ChangedWindows(
+                f"had {were}, and has {self._windows} now: change it back, or start without the checkpoint"
+            )
 
     def _check_windows(self, entries: pa.Table) -> None:
         """Raise ValueError for windows that no row can be in, because `_check_range` refuses such rows."""

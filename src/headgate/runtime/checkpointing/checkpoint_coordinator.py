@@ -42,7 +42,8 @@ the end. A savepoint under way fails when the job restarts. Requests that wait t
 tasks have not ended. If the checkpoint fails, the sources continue to read. After a restart the stop is tried again.
 
 **The end.** When all tasks have ended, one more checkpoint completes, in which all tasks are finished. All results that
-are still pending are committed with it. Then the coordinator stops.
+are still pending are committed with it. Then the coordinator stops. This last checkpoint begins at once. If it fails,
+the next try waits as long as a checkpoint of a running job.
 
 **The table.** `_RULES` has the steps for each event in each phase. The coordinator first drops events of another
 attempt, repeated events and events of unknown tasks. An empty entry means that the event comes too late.
@@ -137,6 +138,8 @@ class CheckpointCoordinator:
         self._last = first_id - 1
         self._next_trigger = math.inf
         self._failures = 0
+        #: Whether the job's last checkpoint has failed in this attempt. The next one then waits for its time.
+        self.retries_end = False
         #: Requests that wait.
         self._requests: deque[Request] = deque()
         #: The request of the current or last checkpoint, if it was requested.
@@ -182,9 +185,10 @@ class CheckpointCoordinator:
         """The time when the caller must send `TimePassed`, or None. Other events may change it before."""
         if self.phase in (Phase.COLLECTING, Phase.STORING):
             return self._record.triggered_at + self._options.timeout
-        if self.phase is Phase.WAITING and len(self._ended) < len(self._producers) and self._next_trigger < math.inf:
-            return self._next_trigger
-        return None
+        is_timed = self.retries_end or len(self._ended) < len(self._producers)
+        return (
+            self._next_trigger if self.phase is Phase.WAITING and is_timed and self._next_trigger < math.inf else None
+        )
 
     @property
     def trace(self) -> str:
@@ -230,6 +234,7 @@ class CheckpointCoordinator:
         self._last_reported = dict.fromkeys(self._producers, 0)
         self._ended = {}
         self._pending = {}
+        self.retries_end = False
 
     def _stop(self, event: Event) -> None:
         self.phase = Phase.STOPPED
@@ -286,12 +291,13 @@ class CheckpointCoordinator:
         self._trigger(None)
 
     def _begin_wanted(self, event: Event | None = None) -> None:
-        """Trigger the next requested checkpoint, or the job's last checkpoint when all tasks have ended."""
+        """Trigger the next requested checkpoint. When all tasks have ended, trigger the job's last checkpoint, unless
+        it failed before."""
         have_ended = all(map(self._is_reported, self._producers))
         request = next((each for each in self._requests if have_ended or not each.at_end), None)
         if request is not None:
             self._requests.remove(request)
-        if have_ended or request is not None:
+        if request is not None or (have_ended and not self.retries_end):
             self._trigger(request)
 
     def _complete_if_whole(self, event: Event | None = None) -> None:
@@ -362,6 +368,8 @@ class CheckpointCoordinator:
     def _fail(self, reason: str) -> None:
         """Fail the current checkpoint, and the job if there were too many failures in a row."""
         is_asked_for = self._request is not None
+        is_last = self.phase is Phase.STORING and all_finished(self._parts)
+        self.retries_end |= is_last and not is_asked_for and self._options.interval < math.inf
         self._give_up(reason)
         self._failures += not is_asked_for
         if self._failures <= self._options.tolerable_failures:

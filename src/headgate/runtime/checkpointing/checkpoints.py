@@ -124,6 +124,9 @@ class Checkpoints:
         self._coordinator: CheckpointCoordinator
         self.requests = Requests(job, plan.job, config, self._storage)
         self._attempt = 0
+        self._failure: Exception | None = None  # of the last attempt
+        #: False from the claim until the storage has noted the start: a newer owner may resume from a newer checkpoint.
+        self._may_clean = True
         self._next_check: float | None = 0.0
         #: The time at which the coordinator's clock was 0, in seconds since the epoch.
         self._epoch = time.time() - time.monotonic()
@@ -150,27 +153,26 @@ class Checkpoints:
     def prepare(self) -> None:
         """Find the checkpoint to resume from, and prepare sources and sinks: on the caller's thread, before the start.
 
-        Raises CheckpointError for a folder that cannot be used, and for a checkpoint that the job cannot resume from.
-        Raises what sources and sinks raise.
+        Raises CheckpointError for a folder or a checkpoint that cannot be used, and what sources and sinks raise.
         """
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
-        while not self._is_prepared():
+        while self._is_outrun(lambda: self._connectors.prepare(self.latest)):
             self.resumption.find()
         if self._storage is not None:
             warn_of_sources(self._job, self._plan.job, "restarts")
 
-    def _is_prepared(self) -> bool:
-        """Prepare sources and sinks. Returns False if another program, which runs the job, has published rows of a
-        newer checkpoint since this one looked."""
+    def _is_outrun(self, ask_sinks: Callable[[], None]) -> bool:
+        """Return whether another program has published rows of a newer checkpoint, from which this one can resume. If
+        it cannot, raises what `ask_sinks` raises."""
         try:
-            self._connectors.prepare(self.latest)
+            ask_sinks()
         except CheckpointError:
             if self._storage is None or self.resumption.is_newest(self._storage):
                 raise
-            return False
-        return True
+            return True
+        return False
 
     def take_over(self, program: Program) -> None:
         """Make this program the owner of the job's checkpoints and results, just before the job starts.
@@ -178,36 +180,39 @@ class Checkpoints:
         Raises HeadgateError. The caller must then call `abort`.
         """
         claim = self._claim(program)
-        self._connectors.refuse_repeats(self.latest)  # before the storage notes the start
+        while self._is_outrun(lambda: self._connectors.refuse_repeats(self.latest)):
+            claim = self._claim(program)
         if self._storage is not None:
             self._storage.start(self.resumption.place or None, self._connectors.replaces)
+            claim = dataclasses.replace(claim, referenced=self._storage.prepared())  # none that completes only now
             self.next_id = self._storage.next_id()
             self._storage.remove_incomplete(self.next_id - 1)  # left by a killed driver; they may fill the disk
+        self._may_clean = True  # a program that claims the job from now on sees what this one resumes from
         self.next_id = max(self.next_id, 0 if self.latest is None else self.latest.id + 1)
         self._start_coordinator()
         self._connectors.begin(claim, self.latest)
 
     def _claim(self, program: Program) -> Claim:
         """Claim the checkpoints and the results with the same epoch."""
-        home = referenced = None
+        home = None
         while True:
             epoch = 1 + self._connectors.newest_owner()
             if self._storage is not None:
                 before, epoch = self.latest, self._storage.claim(program, epoch, self.resumption.known_owner)
                 self.resumption.find_again(self._storage)
                 if self.latest is not before:  # another program, which started first, has completed a checkpoint since
-                    self._connectors.abort()
+                    self.abort()
                     self._connectors.prepare(self.latest)
-                home, referenced = self._storage.folder, self._storage.prepared()
+                home = self._storage.folder
             claim = Claim(
                 program=program,
                 epoch=epoch,
                 check=self._stored.require_owner,
                 home=home,
-                referenced=referenced,
                 resumed=0 if self.latest is None else self.latest.id,
                 resumed_run="" if self.latest is None else self.latest.run,
             )
+            self._may_clean = False
             if self._connectors.claim(claim):
                 return claim
 
@@ -231,21 +236,12 @@ class Checkpoints:
 
         The future gets the answer of `Resumption.find_usable` after the background calls before it are done.
         """
-        answer: Future[Found | None] = Future()
-
-        def find() -> None:
-            try:
-                answer.set_result(self.resumption.find_usable())
-            except Exception as error:
-                answer.set_exception(error)
-
-        self._background.submit(find, ignore_result)
-        return answer
+        return self._background.ask(self.resumption.find_usable)
 
     def start(self, attempt: int) -> None:
         """Start the coordinator: all tasks of the attempt run."""
         self._attempt = attempt
-        self._runs, self._tasks_have_ended = True, False
+        self._runs, self._tasks_have_ended, self._failure = True, False, None
         self._handle(Started(attempt))
         self.poll_requests()
 
@@ -262,7 +258,7 @@ class Checkpoints:
 
     def interrupted(self, error: Exception) -> None:
         """Note that the attempt has failed. Storing and committing continue."""
-        self._runs = False
+        self._runs, self._failure = False, error
         self._run_remaining_callbacks()
         reason = "another program took over" if isinstance(error, Superseded) else f"the job failed: {error}"
         self._handle(Interrupted(reason))
@@ -304,10 +300,12 @@ class Checkpoints:
     def end_of_tasks(self) -> None:
         """Note that all tasks have ended and reported what they wrote.
 
-        The last checkpoint may not be stored or committed yet. Raises CheckpointError if there is no last checkpoint.
+        The last checkpoint may not be stored or committed yet, or may wait to be tried again. Raises CheckpointError if
+        there is no last checkpoint.
         """
         self._tasks_have_ended = True
-        if self._coordinator.phase not in (Phase.STORING, Phase.COMMITTING, Phase.OVER):
+        is_there = self._coordinator.phase in (Phase.STORING, Phase.COMMITTING, Phase.OVER)
+        if not is_there and not self._coordinator.retries_end:
             raise CheckpointError(f"job {self._job!r}: its last checkpoint is not complete")
         self._finish_if_over()
 
@@ -324,6 +322,8 @@ class Checkpoints:
 
         Returns messages about what could not be cleaned up. They do not repeat `known`, the job's error.
         """
+        if not self._may_clean:
+            return self._connectors.release()
         in_doubt = [checkpoint for checkpoint, call in self._storing.items() if not self._background.cancel(call)]
         if not in_doubt:
             return self._connectors.abort(*self.resumption.results, known)
@@ -483,7 +483,7 @@ class Checkpoints:
             log.warning("job %r: checkpoint %d failed: %s", self._job, abort.checkpoint, abort.reason)
             return
         what = "the stop" if abort.request.stops else "savepoint"
-        self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}")
+        self.requests.failed(abort.request, f"{what} of job {self._job!r} failed: {abort.reason}", self._failure)
         if abort.request.stops:
             self._send(ContinueSources())
 

@@ -57,7 +57,7 @@ class DriverConnectors:
         If the job resumes from a checkpoint, also check that sources and sinks are unchanged. Raises HeadgateError. In
         that case nothing of the preparation is left, and the method may be called again.
         """
-        self._has_ended = False
+        self._has_ended, self._prepared = False, []
         try:
             for node in sorted(self._nodes, key=lambda node: node.sink is not None):
                 with _errors_of(node, _resume_prefix(resumed)):

@@ -136,9 +136,13 @@ class Requests:
             if request in self._savepoints:
                 self._savepoints.pop(request).set_result(uri)
 
-    def failed(self, request: Request, reason: str) -> None:
-        """Answer a request whose checkpoint failed. A job whose sources have ended still ends."""
+    def failed(self, request: Request, reason: str, cause: Exception | None = None) -> None:
+        """Answer a request whose checkpoint failed. A job whose sources have ended still ends.
+
+        `cause` is the error of the attempt if the attempt failed. It becomes the cause of the answer.
+        """
         error = CheckpointError(reason)
+        error.__cause__ = cause
         with self._lock:
             if request in self._savepoints:
                 self._savepoints.pop(request).set_exception(error)

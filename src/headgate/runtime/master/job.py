@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from headgate.config import Config
-from headgate.errors import CheckpointError, HeadgateError, InsufficientBuffers
+from headgate.errors import CheckpointError, HeadgateError
 from headgate.other_names import OtherNames
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
-from headgate.plan.network_memory import check_network_memory
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.guarantee import Guarantee
 from headgate.runtime.deployment import Deployment
@@ -198,7 +197,7 @@ def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
     except TimeoutError:
         raise TimeoutError(late) from None
     except HeadgateError as error:
-        raise error.with_traceback(None) from None  # drop the tracebacks of earlier calls
+        raise error.with_traceback(None) from error.__cause__  # drop the tracebacks of earlier calls
 
 
 #: Functions that are called with each job that starts, for a program that runs another program's script.
@@ -222,10 +221,6 @@ def submit(
     job_graph = build_job_graph(graph)
     count = deployment.taskmanagers(job_graph.parallelism, config)
     plan = ExecutionPlan(job_graph, count)
-    try:
-        check_network_memory(plan, config)
-    except InsufficientBuffers as error:
-        raise error.at(job=name) from None
     run = f"{os.getpid():x}-{os.urandom(4).hex()}"
     master = JobMaster(
         name, run, plan=plan, config=config, deployment=deployment, resume=resume, allow_duplicates=allow_duplicates

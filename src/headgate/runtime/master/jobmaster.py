@@ -21,6 +21,7 @@ from headgate.errors import (
     CheckpointError,
     ConfigError,
     HeadgateError,
+    InsufficientBuffers,
     JobCancelled,
     NotEnoughSlots,
     ResultsGone,
@@ -34,6 +35,7 @@ from headgate.errors import (
 )
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
+from headgate.plan.network_memory import check_network_memory
 from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
 from headgate.records.events import Alignment
@@ -62,6 +64,7 @@ from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.late_rows import LateRowWarnings
+from headgate.runtime.master.repeated_failures import RepeatedFailures
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.stalled_watermarks import StalledWatermarks
 
@@ -126,6 +129,7 @@ class JobMaster:
             resume=resume,
         )
         self._restarts = Restarts(config.restarts)
+        self._repeated_failures = RepeatedFailures(name)
         #: The restarts in a row that found too few slots.
         self._slot_retries = Restarts(config.restarts)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
@@ -164,6 +168,7 @@ class JobMaster:
 
         Raises HeadgateError; in that case nothing is left behind.
         """
+        self._check_network_memory()
         with self._reserved_slots():
             self._prepare()
             try:
@@ -174,6 +179,13 @@ class JobMaster:
                 self._checkpoints.abort()
                 raise
         self.thread.start()
+
+    def _check_network_memory(self) -> None:
+        try:
+            check_network_memory(self._plan, self._config)
+        except InsufficientBuffers:
+            self._checkpoints.resumption.find()  # no memory helps if the checkpoint has fewer key groups than subtasks
+            raise
 
     def _prepare(self) -> None:
         if self._config.tls == "off":
@@ -369,12 +381,16 @@ class JobMaster:
         if delay is None:
             return False
         self.state = JobState.RESTARTING
-        latest = self._checkpoints.latest
-        start = "the beginning" if latest is None else f"checkpoint {latest.id}"
-        log.warning("job %r starts again from %s, after: %s", self._name, start, failed.error)
+        log.warning("job %r starts again from %s, after: %s", self._name, self._start, failed.error)
+        self._repeated_failures.note(failed.error)
         if self._cancelled.wait(delay):
             failed.error = self._as_cancelled()
         return not self._cancelled.is_set()
+
+    @property
+    def _start(self) -> str:
+        latest = self._checkpoints.latest
+        return "the beginning" if latest is None else f"checkpoint {latest.id}"
 
     def _fall_back(self, failed: Attempt) -> bool:
         """Choose a checkpoint that can be read: the same one after all, or another one. Returns whether there is one.
@@ -407,6 +423,9 @@ class JobMaster:
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
         try:
             self._load_older_checkpoint()
+            if self._checkpoints.requests.drains:
+                missing = "rows that it had read after that are not in its result; resume it to read them"
+                log.warning("job %r is drained from %s: %s", self._name, self._start, missing)
             self._before = self.metrics()
             self._begin_attempt()
             with self._reserved_slots():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.selectors import (
     Broadcast,
@@ -14,37 +16,56 @@ from headgate.exchange.selectors import (
 )
 from headgate.operators.operator import OperatorContext
 from headgate.operators.partitioner import UserPartitioner
+from headgate.plan.graph import Partitioning
 from headgate.plan.job_graph import JobEdge
 from headgate.records.hashing import default_max_parallelism
 
 
 def selector_of(
-    edge: JobEdge, partition: ResultPartition, subtask: int, context: OperatorContext, max_parallelism: int | None
+    edge: JobEdge, partition: ResultPartition, context: OperatorContext, max_parallelism: int | None
 ) -> ChannelSelector:
-    """Return the channel selector for the output of `subtask` on an edge.
+    """Return the channel selector for an output of a subtask on an edge.
 
-    `context` is the context of the node that has this output. `max_parallelism` is the job's option, or None if it is
-    not given.
+    `context` is the context of the subtask's node that has this output. `max_parallelism` is the job's option, or None
+    if it is not given.
     """
-    channels = len(partition.subpartitions)
-    match edge.partitioning.kind:
+    channels = partition.subpartitions
+    return selector(
+        edge.partitioning, len(channels), context, max_parallelism, lambda channel: channels[channel].backlog
+    )
+
+
+def selector(
+    partitioning: Partitioning,
+    channels: int,
+    context: OperatorContext,
+    max_parallelism: int | None,
+    load: Callable[[int], int],
+) -> ChannelSelector:
+    """Return the channel selector of the subtask of `context`. `load` returns how much data waits for a channel."""
+    subtask = context.subtask
+    match partitioning.kind:
         case "forward" | "to_one":
             return Forward()
         case "rebalance" | "rescale":
             return Rebalance(channels, start=subtask)
         case "load_aware":
-            return LoadAwareRebalance(channels, subtask, lambda index: partition.subpartitions[index].backlog)
+            return LoadAwareRebalance(channels, subtask, load)
         case "shuffle":
             return Shuffle(channels, seed=subtask)
         case "broadcast":
             return Broadcast(channels)
         case "custom":
-            assert edge.partitioning.function is not None
-            return UserPartitioner(edge.partitioning.function, channels, context)
+            assert partitioning.function is not None
+            return UserPartitioner(partitioning.function, channels, context)
         case _:
-            return key_groups(edge, channels, max_parallelism)
+            return _key_groups(partitioning, channels, max_parallelism)
 
 
 def key_groups(edge: JobEdge, channels: int, max_parallelism: int | None) -> KeyGroups:
     """Return the channel selector of a keyed exchange."""
-    return KeyGroups(edge.partitioning.keys, channels, max_parallelism or default_max_parallelism(channels))
+    return _key_groups(edge.partitioning, channels, max_parallelism)
+
+
+def _key_groups(partitioning: Partitioning, channels: int, max_parallelism: int | None) -> KeyGroups:
+    return KeyGroups(partitioning.keys, channels, max_parallelism or default_max_parallelism(channels))

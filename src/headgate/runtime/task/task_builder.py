@@ -238,7 +238,7 @@ class _TaskAssembly:
         groups = key_group_range(self._subtask, self._vertex.parallelism, self._max_parallelism)
         nodes = set(map(node_key, self._vertex.nodes))
         found = snapshots(self._services.restore, nodes, groups, self._max_parallelism)
-        state.restore(found, ended_groups(self._services.restore, nodes))
+        state.restore(found, ended_groups(self._services.restore, nodes), self._services.restore.id)
         if task_input is not None:
             keyed = partial(key_groups, max_parallelism=self._services.config.max_parallelism)
             restored = input_in_flight(
@@ -366,7 +366,7 @@ class _TaskAssembly:
         partition = self._builder.partitions[edge.id, self._subtask]
         writer = self._builder.parts.writer(
             partition,
-            selector_of(edge, partition, self._subtask, self._context(node), self._services.config.max_parallelism),
+            selector_of(edge, partition, self._context(node), self._services.config.max_parallelism),
             BatchCodec(node.output_schema(edge.tag)),
             self._services.budget,
             self._wait_hard,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
+from headgate.errors import CheckpointError
 from headgate.runtime.task.chain import ToOperator, with_location
 from headgate.runtime.task.clocks import SYSTEM, Clocks
 from headgate.runtime.task.heads import SourceHead
@@ -19,7 +20,7 @@ from headgate.runtime.task.task_channels import TaskChannels
 from headgate.runtime.task.time_account import SNAPSHOT, TimeAccount
 from headgate.state import shapes
 from headgate.state.in_flight_file import InFlightData
-from headgate.state.snapshot import Snapshot, checkpoint_errors
+from headgate.state.snapshot import ChangedWindows, Snapshot, checkpoint_errors
 
 #: The key of the task's counters. They are stored with the state, so a job's counters include all its attempts.
 _COUNTERS = "#counters"
@@ -133,9 +134,12 @@ class TaskState:
         self.pending = {key: operator.pending for key, operator in self._sinks() if operator.pending}
 
     def restore(
-        self, snapshots: Mapping[str, Sequence[Snapshot]], ended: Mapping[str, Sequence[range]] = MappingProxyType({})
+        self,
+        snapshots: Mapping[str, Sequence[Snapshot]],
+        ended: Mapping[str, Sequence[range]] = MappingProxyType({}),
+        checkpoint: int = 0,
     ) -> None:
-        """Restore the state of old subtasks, by node key.
+        """Restore the state of old subtasks at `checkpoint`, by node key.
 
         The tables of `snapshots` contain only this subtask's key groups. `ended` has the key groups of subtasks that
         had ended. Raises CheckpointError for state that these nodes did not write.
@@ -147,6 +151,9 @@ class TaskState:
                 try:
                     with checkpoint_errors(*(snapshot.origin for snapshot in snapshots[key])):
                         entry.operator.restore(snapshots[key])
+                except ChangedWindows as error:
+                    changed = CheckpointError(f"checkpoint {checkpoint}: window {key!r} {error.message}")
+                    raise with_location(changed, entry.context) from error
                 except Exception as error:
                     raise with_location(error, entry.context) from error
         if self._head is not None and self._head[0] in snapshots:

@@ -1,0 +1,37 @@
+"""The subtasks of the source of an operator under test: they send its rows to the operator's subtasks."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from headgate.operators.operator import OperatorContext
+from headgate.plan.execution import is_pointwise, neighbours
+from headgate.plan.graph import Node, Partitioning
+from headgate.runtime.task.routing import selector
+
+
+class SendingSubtasks:
+    """The subtasks of a source. They send rows by the partitioning of the operator's input, with the selectors of a
+    job."""
+
+    def __init__(self, source: Node, partitioning: Partitioning, receivers: int) -> None:
+        senders = source.parallelism
+        self._receivers = [
+            neighbours(sender, senders, receivers) if is_pointwise(partitioning) else range(receivers)
+            for sender in range(senders)
+        ]
+        self._selectors = [
+            selector(partitioning, len(channels), OperatorContext("test", source.name, sender, senders), None, _no_load)
+            for sender, channels in enumerate(self._receivers)
+        ]
+
+    def send(self, batch: pa.RecordBatch, turn: int) -> list[tuple[int, pa.RecordBatch]]:
+        """Return the rows with the operator's subtasks that get them. The subtasks of the source take turns."""
+        sender = turn % len(self._selectors)
+        receivers = self._receivers[sender]
+        return [(receivers[channel], rows) for channel, rows in self._selectors[sender].select(batch)]
+
+
+def _no_load(_channel: int) -> int:
+    """Return that no data waits: the operator has processed all rows before the next rows are sent."""
+    return 0
