@@ -64,8 +64,8 @@ from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.late_rows import LateRowWarnings
-from headgate.runtime.master.repeated_failures import RepeatedFailures
 from headgate.runtime.master.restart_delays import Restarts
+from headgate.runtime.master.restart_log import RestartLog
 from headgate.runtime.master.stalled_watermarks import StalledWatermarks
 
 log = logging.getLogger(__name__)
@@ -129,7 +129,7 @@ class JobMaster:
             resume=resume,
         )
         self._restarts = Restarts(config.restarts)
-        self._repeated_failures = RepeatedFailures(name)
+        self._restart_log = RestartLog(name)
         #: The restarts in a row that found too few slots.
         self._slot_retries = Restarts(config.restarts)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
@@ -168,7 +168,11 @@ class JobMaster:
 
         Raises HeadgateError; in that case nothing is left behind.
         """
-        self._check_network_memory()
+        try:
+            check_network_memory(self._plan, self._config)
+        except InsufficientBuffers:
+            self._checkpoints.resumption.find()  # no memory helps if the checkpoint has fewer key groups than subtasks
+            raise
         with self._reserved_slots():
             self._prepare()
             try:
@@ -179,13 +183,6 @@ class JobMaster:
                 self._checkpoints.abort()
                 raise
         self.thread.start()
-
-    def _check_network_memory(self) -> None:
-        try:
-            check_network_memory(self._plan, self._config)
-        except InsufficientBuffers:
-            self._checkpoints.resumption.find()  # no memory helps if the checkpoint has fewer key groups than subtasks
-            raise
 
     def _prepare(self) -> None:
         if self._config.tls == "off":
@@ -381,16 +378,10 @@ class JobMaster:
         if delay is None:
             return False
         self.state = JobState.RESTARTING
-        log.warning("job %r starts again from %s, after: %s", self._name, self._start, failed.error)
-        self._repeated_failures.note(failed.error)
+        self._restart_log.restarts(self._checkpoints.latest, failed.error)
         if self._cancelled.wait(delay):
             failed.error = self._as_cancelled()
         return not self._cancelled.is_set()
-
-    @property
-    def _start(self) -> str:
-        latest = self._checkpoints.latest
-        return "the beginning" if latest is None else f"checkpoint {latest.id}"
 
     def _fall_back(self, failed: Attempt) -> bool:
         """Choose a checkpoint that can be read: the same one after all, or another one. Returns whether there is one.
@@ -424,8 +415,7 @@ class JobMaster:
         try:
             self._load_older_checkpoint()
             if self._checkpoints.requests.drains:
-                missing = "rows that it had read after that are not in its result; resume it to read them"
-                log.warning("job %r is drained from %s: %s", self._name, self._start, missing)
+                self._restart_log.drains(self._checkpoints.latest)
             self._before = self.metrics()
             self._begin_attempt()
             with self._reserved_slots():
