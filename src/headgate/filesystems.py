@@ -89,9 +89,9 @@ def _place(path: str) -> tuple[str, str, str]:
     if not separator:
         return "", "", os.path.realpath(path)
     host, _, inside = rest.partition("/")
-    return (
-        ("", "", os.path.realpath(f"/{inside}")) if scheme == "file" else (scheme, host, os.path.normpath(f"/{inside}"))
-    )
+    if scheme == "file":
+        return "", "", os.path.realpath(f"/{inside}")
+    return scheme, host, os.path.normpath(f"/{inside}")
 
 
 def listing(filesystem: fs.FileSystem, folder: str, recursive: bool = False) -> list[fs.FileInfo]:

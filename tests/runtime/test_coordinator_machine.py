@@ -48,7 +48,6 @@ BUGS = [
                dropped(condition(2, of=2).operand(2).operand(2))),
     PlantedBug("the last checkpoint is never tried again", Coordinator.deadline,
                dropped(assignment().value.operand(1))),
-    PlantedBug("the last checkpoint of a new attempt waits", Coordinator._start, dropped(assignment(9, of=9))),
     PlantedBug("the last checkpoint is not the last", Coordinator._settle, never(call("all_finished"))),
     PlantedBug("a checkpoint takes as long as it likes", Coordinator._counts,
                replaced(returned(1, of=5), "THIS and self.phase is Phase.WAITING")),

@@ -168,7 +168,7 @@ BUGS = [
                replaced(call("range").argument(1), "1")),
     PlantedBug("hidden files of a checkpoint do not hinder a fresh start", FileSink.begin,
                dropped(call("_check_hidden"))),
-    PlantedBug("a start looks for a checkpoint once", Checkpoints._is_outrun, always(condition().operand(2))),
+    PlantedBug("a start looks for a checkpoint once", Checkpoints._is_outrun, always(condition())),
     PlantedBug("who has not noted its start removes files", Checkpoints.abort, never(condition(1, of=2))),
     PlantedBug("a note without a claim counts", Ownership.notes, replaced(call("intersection").argument(1), "noted")),
     PlantedBug("files that another program handed over are gone", ForeachDataframeSink._hand_over,

@@ -326,6 +326,7 @@ def test_impossible_functions_and_types_are_refused(spark: SparkSession, tmp_pat
     ):
         env.execute()
     for kind in (pa.uint8(), pa.duration("s"), pa.timestamp("ns", "UTC"), pa.time64("us"), pa.decimal256(50, 2)):
+        env = environment(spark, tmp_path)  # the one before still has the sink that could not start
         stream = env.from_source(hg.sources.iterable([], schema=pa.schema({"x": kind})))
         stream.sink_to(hg.sinks.foreach_dataframe(print))
         with pytest.raises(hg.PlanError, match=r"column 'x' is .*, which Spark cannot read from Parquet"):

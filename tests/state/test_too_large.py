@@ -131,11 +131,13 @@ def a_file(place: Path, made: str) -> None:
 def test_notes_of_owners(storage: CheckpointStorage, tmp_path: Path, made: str, says: str) -> None:
     """A pipe was waited for; deep nesting was a RecursionError."""
     storage.claim(PROGRAM)
+    storage.claim(PROGRAM)
     a_file(Path(storage.folder, "owners", "2.note"), made)
     with pytest.raises(CheckpointError, match=f"owners: 2.note:? .*{says}.*; name the checkpoint to resume from"):
         storage.completed()
     ledger = Ledger(str(tmp_path / "out"), "run", None, PROGRAM)
-    assert ledger.claim(1)
+    assert ledger.claim(2)
+    (tmp_path / "out" / ".headgate" / "run" / "2.note").unlink()
     a_file(tmp_path / "out" / ".headgate" / "run" / "2.note", made)
     with pytest.raises(SinkError, match=f"is damaged \\(2.note:? .*{says}"):
         ledger.published_after(1, "")

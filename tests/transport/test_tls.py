@@ -222,7 +222,9 @@ def test_one_changed_bit_ends_the_connection(wire: Wire) -> None:
     raw = bytearray(wire.server._socket.recv(1000))
     raw[10] ^= 1
     wire.server._received.write(bytes(raw))
-    with pytest.raises(ConnectionError, match="not what the peer sent: TLS says decryption failed or bad record mac"):
+    with pytest.raises(
+        ConnectionError, match="are not the bytes that the peer sent: TLS says decryption failed or bad record mac"
+    ):
         wire.server.recv(100)
     with pytest.raises(ConnectionError, match="TLS says "):
         wire.server.send(b"no word more")

@@ -62,7 +62,7 @@ def _check_inputs(graph: StreamGraph, name: str, sink: FileSink) -> None:
 
 def _check_outputs(name: str, sink: FileSink, others: Sequence[tuple[str, FileSink]]) -> None:
     for other_name, other in others:
-        if other.is_below(sink):
+        if is_within(other.path, sink.path):
             raise PlanError(
                 f"sink {name!r} empties {sink.path} when the job starts, and sink {other_name!r} writes to "
                 f'{other.path}; give each a folder of its own, or use mode="append" for both'

@@ -7,7 +7,7 @@ compile predicates and columns, and compute the result's schema.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias, Union
 
 import pyarrow as pa
@@ -241,14 +241,19 @@ class FlatMapRows(MapRows):
     """
 
     def process(self, batch: pa.RecordBatch) -> None:
+        for rows in self._expanded(batch):
+            self._emit_rows(rows)
+
+    def _expanded(self, batch: pa.RecordBatch) -> Iterator[list[object]]:
+        """Return the function's rows, in lists of about ROWS_PER_BATCH."""
         rows: list[object] = []
-        for row in python_rows(visible(batch)):
-            with hinting(ROWS, "'dict' object"):
+        with hinting(ROWS, "'dict' object"):  # once, not for each row
+            for row in python_rows(visible(batch)):
                 rows.extend(self._expand(row))
-            if len(rows) >= ROWS_PER_BATCH:
-                self._emit_rows(rows)
-                rows = []
-        self._emit_rows(rows)
+                if len(rows) >= ROWS_PER_BATCH:
+                    yield rows
+                    rows = []
+            yield rows
 
     def _expand(self, row: Row) -> list[object]:
         with UserCode(self._function):  # a generator's code runs in list()

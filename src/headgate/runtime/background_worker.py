@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TypeVar
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 #: The callback, which runs on the job's thread. It gets the error that the call raised, or None.
 Callback = Callable[[Exception | None], None]
@@ -74,9 +74,9 @@ class BackgroundWorker:
                 self._execute(call)
         return call
 
-    def ask(self, work: Callable[[], T]) -> Future[T]:
+    def ask(self, work: Callable[[], _T]) -> Future[_T]:
         """Start work whose result or error the caller takes from the future."""
-        answer: Future[T] = Future()
+        answer: Future[_T] = Future()
 
         def answer_it() -> None:
             try:

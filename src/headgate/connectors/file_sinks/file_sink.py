@@ -79,11 +79,6 @@ class FileSink(Sink):
                 return file
         return None
 
-    def is_below(self, other: FileSink) -> bool:
-        """Return whether this sink writes into the folder of the other sink, or below it."""
-        (filesystem, root), (others, above) = locate(self.path), locate(other.path)
-        return filesystem.equals(others) and f"{os.path.realpath(root)}/".startswith(f"{os.path.realpath(above)}/")
-
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Check the schema, and check or make the folder. Raises SinkError for a wrong folder, and PlanError for a
         wrong schema."""

@@ -186,9 +186,9 @@ class CheckpointCoordinator:
         if self.phase in (Phase.COLLECTING, Phase.STORING):
             return self._record.triggered_at + self._options.timeout
         is_timed = self.retries_end or len(self._ended) < len(self._producers)
-        return (
-            self._next_trigger if self.phase is Phase.WAITING and is_timed and self._next_trigger < math.inf else None
-        )
+        if self.phase is Phase.WAITING and is_timed and self._next_trigger < math.inf:
+            return self._next_trigger
+        return None
 
     @property
     def trace(self) -> str:

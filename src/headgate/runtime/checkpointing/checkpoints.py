@@ -127,6 +127,8 @@ class Checkpoints:
         self._failure: Exception | None = None  # of the last attempt
         #: False from the claim until the storage has noted the start: a newer owner may resume from a newer checkpoint.
         self._may_clean = True
+        #: The checkpoint for which sources and sinks are prepared.
+        self._prepared_for: CheckpointMetadata | None = None
         self._next_check: float | None = 0.0
         #: The time at which the coordinator's clock was 0, in seconds since the epoch.
         self._epoch = time.time() - time.monotonic()
@@ -151,34 +153,34 @@ class Checkpoints:
     # --- the life of the job
 
     def prepare(self) -> None:
-        """Find the checkpoint to resume from, and prepare sources and sinks: on the caller's thread, before the start.
-
-        Raises CheckpointError for a folder or a checkpoint that cannot be used, and what sources and sinks raise.
-        """
+        """Find the checkpoint to resume from, and prepare sources and sinks, on the caller's thread. Raises
+        CheckpointError for a folder or a checkpoint that cannot be used, and what sources and sinks raise."""
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
-        while self._is_outrun(lambda: self._connectors.prepare(self.latest)):
-            self.resumption.find()
+        while self._is_outrun(self._prepare_connectors):
+            pass
         if self._storage is not None:
             warn_of_sources(self._job, self._plan.job, "restarts")
 
     def _is_outrun(self, ask_sinks: Callable[[], None]) -> bool:
-        """Return whether another program has published rows of a newer checkpoint, from which this one can resume. If
-        it cannot, raises what `ask_sinks` raises."""
+        """Return whether another program has published rows of a newer checkpoint, which is `latest` then. If there is
+        none, raises what `ask_sinks` raises."""
         try:
             ask_sinks()
         except CheckpointError:
-            if self._storage is None or self.resumption.is_newest(self._storage):
+            if not self.resumption.find_newer():
                 raise
             return True
         return False
 
-    def take_over(self, program: Program) -> None:
-        """Make this program the owner of the job's checkpoints and results, just before the job starts.
+    def _prepare_connectors(self) -> None:
+        self._prepared_for = self.latest
+        self._connectors.prepare(self.latest)
 
-        Raises HeadgateError. The caller must then call `abort`.
-        """
+    def take_over(self, program: Program) -> None:
+        """Make this program the owner of the job's checkpoints and results, just before the job starts. Raises
+        HeadgateError. The caller must then call `abort`."""
         claim = self._claim(program)
         while self._is_outrun(lambda: self._connectors.refuse_repeats(self.latest)):
             claim = self._claim(program)
@@ -194,21 +196,19 @@ class Checkpoints:
 
     def _claim(self, program: Program) -> Claim:
         """Claim the checkpoints and the results with the same epoch."""
-        home = None
         while True:
             epoch = 1 + self._connectors.newest_owner()
             if self._storage is not None:
-                before, epoch = self.latest, self._storage.claim(program, epoch, self.resumption.known_owner)
+                epoch = self._storage.claim(program, epoch, self.resumption.known_owner)
                 self.resumption.find_again(self._storage)
-                if self.latest is not before:  # another program, which started first, has completed a checkpoint since
-                    self.abort()
-                    self._connectors.prepare(self.latest)
-                home = self._storage.folder
+                if self.latest is not self._prepared_for:
+                    self.abort()  # another program, which started first, has completed a checkpoint since
+                    self._prepare_connectors()
             claim = Claim(
                 program=program,
                 epoch=epoch,
                 check=self._stored.require_owner,
-                home=home,
+                home=None if self._storage is None else self._storage.folder,
                 resumed=0 if self.latest is None else self.latest.id,
                 resumed_run="" if self.latest is None else self.latest.run,
             )

@@ -89,12 +89,16 @@ class Resumption:
         """
         if self.known_owner is not None:
             self.known_owner = storage.owner
-        if not self.is_newest(storage):
+        if self._resume in (LATEST, LATEST_IF_ANY) and next(iter(storage.completed()), "") != self.place:
             self.find()
 
-    def is_newest(self, storage: CheckpointStorage) -> bool:
-        """Return False if the user requested the newest checkpoint, and there is another one now."""
-        return self._resume not in (LATEST, LATEST_IF_ANY) or next(iter(storage.completed()), "") == self.place
+    def find_newer(self) -> bool:
+        """If the user requested the newest checkpoint, load it again. Return whether it is another one now. Raises
+        CheckpointError."""
+        before = self.place
+        if self._resume in (LATEST, LATEST_IF_ANY):
+            self.find()
+        return self.place != before
 
     def find_usable(self) -> Found | None:
         """Return the checkpoint to resume from when `latest` could not be read, or None.
