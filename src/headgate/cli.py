@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 
 from headgate.errors import HeadgateError
 from headgate.json_option import add_json_option, write_json
@@ -23,6 +21,7 @@ commands:
   lab       run experiments that test what the documents say about the exchange
   checkpoints
             list, show and verify the checkpoints in a folder
+  doctor    read a recording of a job, and say where it was slow, why, and what to do
   version   print the versions of Headgate and of the packages that it uses
 
 `headgate COMMAND --help` says more. Exit codes: 0 done, 1 failed or a target missed, 2 wrong arguments,
@@ -60,18 +59,23 @@ def _checkpoints(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _doctor(argv: Sequence[str]) -> int:
+    from headgate.doctor_command import main
+
+    return main(argv)
+
+
 def _version(argv: Sequence[str]) -> int:
     description = "Print the versions of Headgate and its packages. Please give them when you report a problem."
     parser = argparse.ArgumentParser(prog="headgate version", description=description)
     add_json_option(parser, nargs="?", const="-")
     arguments = parser.parse_args(argv)
-    from headgate.runtime.compiled import IS_COMPILED
+    from headgate.runtime.compiled import versions
 
-    versions = {package: version(package) for package in ("headgate", "pyspark", "pyarrow", "numpy")}
-    versions |= {"python": platform.python_version(), "package": "compiled" if IS_COMPILED else "pure"}
-    write_json(arguments.json, versions)
+    numbers = versions()
+    write_json(arguments.json, numbers)
     if arguments.json is None:
-        print("\n".join(f"{name} {number}" for name, number in versions.items()))
+        print("\n".join(f"{name} {number}" for name, number in numbers.items()))
     return 0
 
 
@@ -81,6 +85,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "bench": _bench,
     "lab": _lab,
     "checkpoints": _checkpoints,
+    "doctor": _doctor,
     "version": _version,
 }
 

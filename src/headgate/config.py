@@ -29,6 +29,7 @@ from headgate.option_kinds import (
     or_none,
 )
 from headgate.options import option, option_of
+from headgate.redaction import redacted
 from headgate.restart import RestartStrategy
 
 
@@ -335,6 +336,10 @@ class Config:
     def _changed(self) -> list[str]:
         """Return the names of options that differ from their defaults."""
         return [name for name, field in _FIELDS.items() if getattr(self, name) != field.default]
+
+    def shown(self) -> dict[str, str]:
+        """Return the options that differ from their defaults, as text without credentials."""
+        return {name: redacted(str(getattr(self, name))) for name in self._changed()}
 
     def _check_unbounded(self) -> None:
         if self.flow_control is FlowControl.UNBOUNDED:

@@ -147,6 +147,10 @@ class StorageError(CheckpointError):
     """The storage of checkpoints failed. The next attempt may succeed."""
 
 
+class RecordingError(HeadgateError):
+    """A recording of a job's metrics cannot be written or read."""
+
+
 class Superseded(HeadgateError):
     """Another program has taken over the job's checkpoints or results. This program ends and does not change them."""
 

@@ -146,6 +146,11 @@ class SourceReader(ABC):
         """
         return None
 
+    def lag(self) -> float | None:
+        """Return by how many seconds the next rows are overdue, at least 0. None for a reader without a pace of its
+        own, which reads as fast as it can. Any thread may call this method."""
+        return None
+
     def split_name(self) -> str:
         """Return the name of the split that the reader reads now, for messages. Any thread may call this method."""
         return f"split {self.split}"

@@ -142,6 +142,12 @@ class _GenerateReader(SourceReader):
         """Return the time at which the last row of the current block is due."""
         return None if self.finished or self._source.rate is None else self._due_time(self._end - 1)
 
+    def lag(self) -> float | None:
+        """Return by how much the last row of the current block is overdue."""
+        if self._source.rate is None:
+            return None
+        return 0.0 if self.finished else max(0.0, self._clock() - self._due_time(self._end - 1))
+
     def position(self) -> Any:
         """Return the current block, and the job's start, so that the due times of rows stay the same after a
         restart."""

@@ -34,7 +34,7 @@ from headgate.runtime.control_messages import (
     Stuck,
 )
 from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
-from headgate.runtime.master.job_metrics import Metrics, merge
+from headgate.runtime.master.job_metrics import Metrics
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.transport.control_link import CLOSED, ControlLink
 from headgate.transport.network_thread import NetworkThread
@@ -177,13 +177,13 @@ class Attempt:
         """End the attempt with this error, unless the outcome is decided already."""
         self._events.put(lambda: self._decide(error))
 
-    def metrics(self) -> Metrics:
-        """Return the sum of the last reports of all TaskManagers."""
-        return merge([member.metrics for member in self.members if member.metrics is not None])
+    def reports(self) -> list[Metrics]:
+        """Return the last report of each TaskManager that has reported."""
+        return [member.metrics for member in self.members if member.metrics is not None]
 
     def operators(self) -> list[Metrics]:
         """Return the last report of each subtask of each operator."""
-        return [row for member in self.members if member.metrics is not None for row in member.metrics["operators"]]
+        return [row for report in self.reports() for row in report["operators"]]
 
     @property
     def has_reported(self) -> bool:

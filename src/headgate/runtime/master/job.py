@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from headgate.config import Config
 from headgate.errors import CheckpointError, HeadgateError
+from headgate.observe.finding import Finding
 from headgate.other_names import OtherNames
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
@@ -138,6 +139,34 @@ class JobHandle(OtherNames):
         TaskManagers report four times a second while the job runs.
         """
         return self._master.metrics()
+
+    def diagnose(self) -> list[Finding]:
+        """Return what holds the job up now, the worst first: where, why and what to do. Empty if nothing does.
+
+        A finding's `sentence` says it in a line, and `as_json()` returns its evidence. It is made of the last seconds,
+        so the list is empty in a job's first three seconds.
+
+        `severity` is LIMIT if the job keeps up or has no pace (something is always slowest), BEHIND if the lag of a
+        source grows, and STUCK if no row has moved for ten seconds. The driver logs a line about the last two.
+        """
+        return self._master.monitor.diagnose()
+
+    def backpressure(self) -> list[dict[str, Any]]:
+        """Return the back-pressure of each vertex and subtask in the last three seconds.
+
+        `level` is OK (up to 0.10 of the time), LOW (up to 0.50) or HIGH. `ratio`, `idle_ratio` and `busy_ratio` are
+        shares of the time in which a task waits for room in its output, waits for input, and works. A vertex has the
+        values of its worst subtask. The list is empty in a job's first three seconds.
+        """
+        return self._master.monitor.backpressure()
+
+    def save_recording(self, path: str | os.PathLike[str]) -> None:
+        """Write what was measured in the last ten minutes to a file, for `headgate doctor`.
+
+        The file has the job's counters of each second, the names of its operators, its options and the versions of the
+        packages. It has no rows, no keys and no names of files. Raises RecordingError.
+        """
+        self._master.monitor.save_recording(path)
 
     @property
     def restarts(self) -> int:

@@ -11,7 +11,7 @@ from headgate.runtime.latency_markers import summary
 
 Metrics = dict[str, Any]
 #: The counters of an operator that are sums over its subtasks.
-_ADDED_UP: Final = ("busy_s", "rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
+_ADDED_UP: Final = ("busy_s", "batches_in", "rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
 
 
 def merge(snapshots: Sequence[Metrics]) -> Metrics:
@@ -27,6 +27,9 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         for counter in _ADDED_UP:
             total[counter] += row.get(counter, 0)
     for name, total in operators.items():
+        total["lag_s"] = max(
+            (row["lag_s"] for row in rows if row["name"] == name and row.get("lag_s") is not None), default=None
+        )
         total["watermark"] = _least_watermark([row["watermark"] for row in rows if row["name"] == name])
     for name, latency in _latencies(rows).items():
         operators[name]["latency"] = latency

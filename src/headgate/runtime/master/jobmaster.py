@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import itertools
 import logging
 import os
 import threading
@@ -16,10 +15,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 
-from headgate.config import Config, FlowControl
+from headgate.config import Config
 from headgate.errors import (
     CheckpointError,
-    ConfigError,
     HeadgateError,
     InsufficientBuffers,
     JobCancelled,
@@ -41,11 +39,10 @@ from headgate.protocol.handshake import Credentials
 from headgate.records.events import Alignment
 from headgate.runtime import printed_lines
 from headgate.runtime.background_worker import BackgroundWorker, raise_error
-from headgate.runtime.checkpointing.checkpoint_record import HISTORY, CheckpointRecord
+from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.driver_connectors import THREAD_LEFT_RUNNING, DriverConnectors
 from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
-from headgate.runtime.checkpointing.injection import injection
 from headgate.runtime.control_messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
@@ -62,11 +59,11 @@ from headgate.runtime.control_messages import (
 )
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
-from headgate.runtime.master.job_metrics import Metrics
-from headgate.runtime.master.late_rows import LateRowWarnings
+from headgate.runtime.master.barrier_probes import BarrierProbes
+from headgate.runtime.master.job_metrics import Metrics, merge
+from headgate.runtime.master.job_monitor import JobMonitor
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
-from headgate.runtime.master.stalled_watermarks import StalledWatermarks
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +111,7 @@ class JobMaster:
         self._config = config
         self._deployment = deployment
         self._connectors = DriverConnectors(plan.job, run, allow_duplicates)
-        self._late_rows = LateRowWarnings(plan.job)
-        self._stalled_watermarks = StalledWatermarks(plan.job)
+        self.monitor = JobMonitor(name, plan.job, config)
         self._checkpoints = Checkpoints(
             name,
             run,
@@ -133,8 +129,7 @@ class JobMaster:
         #: The restarts in a row that found too few slots.
         self._slot_retries = Restarts(config.restarts)
         self._credentials = Credentials(os.urandom(16), 0, os.urandom(32), config.flow_control)
-        self._injected = itertools.count(1)
-        self._parts: dict[int, dict[str, Part]] = {}
+        self._probes = BarrierProbes(config)
         self._cancelled = threading.Event()
         self._is_stopped = False
         self._started_at: float | None = None
@@ -230,20 +225,11 @@ class JobMaster:
         Alignment.TIMEOUT, in seconds. Do not use the method in a job of which you take savepoints. Raises ConfigError
         if barriers cannot overtake in the job's data plane, and in a job that takes checkpoints of its own.
         """
-        overtakes = alignment in (Alignment.TIMEOUT, Alignment.UNALIGNED)
-        if overtakes and self._config.flow_control is not FlowControl.CREDIT:
-            raise ConfigError(f"a barrier overtakes only under credit, and flow_control={self._config.flow_control}")
-        if self._config.checkpoint_dir is not None:
-            raise ConfigError(
-                "the job takes checkpoints of its own; a barrier from outside would be mistaken for one of these"
-            )
-        checkpoint = next(self._injected)
-        self._attempt.post(lambda: self._send(injection(checkpoint, alignment, timeout)))
-        return checkpoint
+        return self._probes.inject(alignment, timeout, lambda barrier: self._attempt.post(lambda: self._send(barrier)))
 
     def checkpoint_parts(self, checkpoint: int) -> dict[str, Part]:
         """Return the tasks' reports on one of the last ten checkpoints, by task; see `TaskBarriers`."""
-        return dict(self._parts.get(checkpoint, {}))
+        return self._probes.parts(checkpoint)
 
     def checkpoints(self) -> list[CheckpointRecord]:
         """Return the last ten checkpoints, in the order in which they ended."""
@@ -260,7 +246,7 @@ class JobMaster:
         While a job restarts, this is the sum of the previous attempt, until all TaskManagers have reported.
         """
         attempt = self._attempt
-        return attempt.metrics() if self._before is None or attempt.has_reported else self._before
+        return merge(attempt.reports()) if self._before is None or attempt.has_reported else self._before
 
     # --- what an attempt asks
 
@@ -274,13 +260,11 @@ class JobMaster:
     def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
         match message:
             case ReportMetrics():
-                self._late_rows.update(self.metrics, ended=False)
-                if self._attempt.has_reported:
-                    self._stalled_watermarks.update(self._attempt.operators)
+                self.monitor.on_report(self._attempt, self.metrics)
             case ReportCheckpointMetrics():
-                self._note(message.part)
+                self._probes.note(message.part)
             case AcknowledgeCheckpoint():
-                part = self._parts.get(message.checkpoint, {}).get(message.task)
+                part = self._probes.parts(message.checkpoint).get(message.task)
                 self._checkpoints.acknowledged(message, {**(part or {}), "async_s": message.async_s})
             case DeclineCheckpoint():
                 self._checkpoints.declined(message)
@@ -295,11 +279,6 @@ class JobMaster:
                 vertices = self._stages.finished(message.vertex)
                 if vertices:
                     self._send(RunStage(vertices=vertices))
-
-    def _note(self, part: Part) -> None:
-        self._parts.setdefault(part["checkpoint"], {})[part["task"]] = part
-        oldest = max(self._parts) - HISTORY
-        self._parts = {checkpoint: parts for checkpoint, parts in self._parts.items() if checkpoint > oldest}
 
     def _on_stopped(self) -> None:
         """End the attempt, because the last checkpoint of a job that stops is committed. The tasks wait for this."""
@@ -462,7 +441,7 @@ class JobMaster:
         return True
 
     def _end(self, error: HeadgateError | None) -> None:
-        self._late_rows.update(self.metrics, ended=True)
+        self.monitor.on_end(self.metrics)
         self._settle_at_the_end(self._checkpoints.settle, _SETTLE_TIMEOUT, error)
         problems = self._clean_up(error)
         if error is not None:

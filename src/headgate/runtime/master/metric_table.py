@@ -70,6 +70,9 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric("memory_pressure_s", "seconds or None", "Some task of the machine waited for memory."),
         Metric("io_pressure_s", "seconds or None", "Some task of the machine waited for a disk."),
         Metric("throttled_s", "seconds or None", "The control group had used up its processor quota."),
+        Metric("machine_cpu_s", "seconds or None", "All programs of the machine used its processors."),
+        Metric("cores", "count", "Processors of the machine."),
+        Metric("cpu_s", "seconds", "The process used processors."),
         Metric("steal_s", "seconds or None", "The hypervisor gave the machine's processors to other machines."),
         Metric("block_delay_s", "seconds or None", "The process waited for its disk reads."),
         Metric("disk_read_bytes", "bytes or None", "The process read from disks."),
@@ -102,6 +105,13 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "Its subtasks worked, their functions included. What the operators behind it in the chain did, and waits, "
             "are left out.",
         ),
+        Metric(
+            "lag_s",
+            "seconds or None",
+            "How long the next rows of a source have been due, in its latest subtask. None for operators, and for "
+            "sources that read as fast as they can.",
+        ),
+        Metric("batches_in", "batches", "Batches that it has taken."),
         Metric("rows_in", "rows", "Rows that it has taken."),
         Metric("rows_out", "rows", "Rows that it has emitted."),
         Metric("late_rows", "rows", "Rows that it dropped as late."),
@@ -126,6 +136,9 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
     ),
     "tasks": (
         Metric("name", "text", "The task's name again."),
+        Metric("vertex", "number", "The number of its vertex, its chain of operators, in topological order."),
+        Metric("subtask", "number", "Its number among the tasks of its vertex."),
+        Metric("ended", "yes or no", "Whether it has ended."),
         Metric("idle_s", "seconds", "It waited for input."),
         Metric(
             "soft_backpressured_s",

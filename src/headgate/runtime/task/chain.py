@@ -38,7 +38,7 @@ class ToOperator(Chained):
     """Calls the next operator of the chain, in the operator's bucket of the task's time. It adds the operator's name
     and subtask to what the operator raises."""
 
-    __slots__ = ("_account", "_clocks", "_switch", "bucket", "context", "latency", "operator")
+    __slots__ = ("_account", "_clocks", "_switch", "batches", "bucket", "context", "latency", "operator")
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class ToOperator(Chained):
         times = times or TimeAccount(clocks.monotonic)
         self.bucket = times.add_bucket()
         self._switch = times.switch
+        self.batches = 0
         self.latency: dict[int, LatencyHistogram] = {}  # by source
 
     def open(self) -> None:
@@ -74,6 +75,7 @@ class ToOperator(Chained):
 
     def emit(self, batch: pa.RecordBatch) -> None:
         self.operator.rows_in += batch.num_rows
+        self.batches += 1
         self._run(self.operator.process, batch)
 
     def emit_watermark(self, time: int) -> None:

@@ -88,6 +88,7 @@ class SourceHead:
         self._restored = False
         self._idle = False
         self.rows = 0
+        self.batches = 0
         self.is_held = False
         self.ends_now = False
         self.ended_at: float | None = None
@@ -128,6 +129,7 @@ class SourceHead:
         except Exception as error:
             raise with_location(error, self.context) from error
         if batch.num_rows:
+            self.batches += 1
             if self._idle:
                 self._idle = False
                 self.output.emit_status(True)
@@ -224,6 +226,11 @@ class SourceHead:
     def is_idle(self) -> bool:
         """Whether the source is idle: it has no split or reads nothing, and holds back no watermark."""
         return self._idle
+
+    @property
+    def lag(self) -> float | None:
+        """How many seconds the source is behind its own pace; None if it has none. Any thread may read it."""
+        return None if self._reader is None else self._reader.lag()
 
     @property
     def split(self) -> str:

@@ -84,6 +84,7 @@ class Task:
         self._clock = clocks.monotonic
         self._may_begin = False
         self._is_backpressured = False
+        self.has_ended = False
         self._phase = self._open
 
     def add_timed(self, *timed: Timed) -> None:
@@ -243,6 +244,8 @@ class Task:
                 close()
             except HeadgateError as error:
                 first = first or error
+        self.times.switch(Wait.CLOSED)
+        self.has_ended = True
         return first
 
 

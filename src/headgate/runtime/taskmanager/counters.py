@@ -33,9 +33,14 @@ def snapshot(
     remote_bytes: int,
     sendfile_bytes: int,
     link_bytes: LinkBytes,
+    host: str,
+    clock: float,
     machine: Counters,
 ) -> Counters:
-    """Return one TaskManager's counters now: bytes, seconds and rows, all from the job's start."""
+    """Return one TaskManager's counters now: bytes, seconds and rows, all from the job's start.
+
+    `clock` is the present time of the clock of the tasks, in seconds.
+    """
     operators: list[Counters] = []
     rows: list[Counters] = []
     for built in tasks:
@@ -43,6 +48,8 @@ def snapshot(
         operators += [_operator(built, node.id, seconds) for node in built.vertex.nodes]
         rows.append(_task(built, seconds))
     return {
+        "clock_s": clock,
+        "host": host,
         "operators": operators,
         "edges": [
             {"name": name, "rows_out": writer.rows_out, "bytes_out": writer.partition.bytes_out}
@@ -86,6 +93,8 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
             "busy_s": seconds[instance.bucket],
             "rows_in": instance.rows,
             "rows_out": instance.rows,
+            "batches_in": instance.batches,
+            "lag_s": instance.lag,
             "watermark": instance.output.watermark,
             "is_idle": instance.is_idle,
             "split": instance.split,
@@ -97,6 +106,7 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
         "busy_s": seconds[entry.bucket],
         "rows_in": instance.rows_in,
         "rows_out": instance.rows_out,
+        "batches_in": entry.batches,
         "late_rows": instance.late_rows,
         "state_bytes": instance.state_bytes(),
         "state_keys": instance.state_keys(),
@@ -123,6 +133,9 @@ def _task(built: BuiltTask, seconds: Sequence[float]) -> Counters:
         **debloated,
         **_pool_usage(built),
         "name": task.name,
+        "vertex": built.vertex.id,
+        "subtask": built.subtask,
+        "ended": task.has_ended,
         "idle_s": seconds[Wait.INPUT],
         "soft_backpressured_s": seconds[Wait.OUTPUT_SOFT],
         "hard_backpressured_s": seconds[Wait.OUTPUT_HARD],

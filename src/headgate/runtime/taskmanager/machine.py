@@ -33,6 +33,7 @@ class Machine:
         - `steal_s`: the hypervisor gave the processors to other machines.
         - `block_delay_s`: the process waited for its disk reads.
         - `disk_read_bytes`, `disk_written_bytes`: of the process, without what the page cache held.
+        - `machine_cpu_s`: all programs of the machine used its processors.
         """
         io = self._pairs(self._proc / "self/io", ":")
         return {
@@ -41,6 +42,7 @@ class Machine:
             "io_pressure_s": self._pressure("io"),
             "throttled_s": self._throttled(),
             "steal_s": self._steal(),
+            "machine_cpu_s": self._used(),
             "block_delay_s": self._block_delay(),
             "disk_read_bytes": io.get("read_bytes"),
             "disk_written_bytes": io.get("write_bytes"),
@@ -62,10 +64,21 @@ class Machine:
         return _scaled(self._pairs(self._groups / "cpu/cpu.stat").get("throttled_time"), 1e9)
 
     def _steal(self) -> float | None:
+        fields = self._processors()
+        return fields[7] / _TICKS if fields is not None else None
+
+    def _used(self) -> float | None:
+        """Return the processor seconds of all programs: all but idle, waits for disks, and what the host stole."""
+        fields = self._processors()
+        return (sum(fields[:3]) + sum(fields[5:7])) / _TICKS if fields is not None else None
+
+    def _processors(self) -> list[float] | None:
+        """Return the ticks of all processors: user, nice, system, idle, iowait, irq, softirq, steal."""
         for line in _lines(self._proc / "stat"):
-            fields = line.split()
-            if fields[:1] == ["cpu"] and len(fields) > 8:
-                return _scaled(_number(fields[8]), _TICKS)
+            name, *fields = line.split()
+            ticks = [_number(field) for field in fields[:8]]
+            if name == "cpu" and len(ticks) == 8:
+                return [tick for tick in ticks if tick is not None]
         return None
 
     def _block_delay(self) -> float | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from typing import Any
 
 from headgate.runtime.taskmanager.interpreter import CollectorClock, LockProbe
@@ -32,6 +34,8 @@ class ProcessEvidence:
         """Return the counters of "machine" in a job's metrics."""
         return {
             **self._machine.read(),
+            "cores": os.cpu_count(),
+            "cpu_s": time.process_time(),
             "collections": self._collector.collections,
             "collection_s": self._collector.seconds,
             "lock_wait_s": None if self._probe is None else self._probe.seconds,

@@ -401,6 +401,8 @@ class TaskManager:
             remote_bytes=links.bytes_received,
             sendfile_bytes=links.bytes_sent_by_sendfile,
             link_bytes=links.bytes_under_way,
+            host=self._host,
+            clock=time.monotonic(),
             machine=self._evidence.read(),
         )
 

@@ -1,0 +1,80 @@
+"""`headgate doctor FILE`: say from a recording where a job was slow, why, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from headgate.errors import RecordingError
+from headgate.json_option import add_json_option, write_json
+from headgate.observe.diagnosis import diagnose
+from headgate.observe.finding import Finding
+from headgate.observe.recording import Recording, read_recording
+from headgate.terminal import PlainConsole
+
+#: Snapshots before the moment of a diagnosis that it looks at.
+_LATEST = 30
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command. Return its exit code. Raises RecordingError for a file that is not a recording."""
+    parser = argparse.ArgumentParser(
+        prog="headgate doctor",
+        description="Read a recording of a job, and say where the job was slow, why, and what to do. "
+        "job.save_recording(FILE) makes one.",
+    )
+    parser.add_argument("file", metavar="FILE", help="a recording")
+    add_json_option(parser)
+    arguments = parser.parse_args(argv)
+    recording = read_recording(arguments.file)
+    try:
+        verdicts = _verdicts(recording)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise RecordingError(f"{arguments.file} is damaged: {type(error).__name__}: {error}") from None
+    _show(PlainConsole(stderr=arguments.json == "-"), recording, verdicts)
+    write_json(arguments.json, _report(recording, verdicts))
+    return 0
+
+
+def _verdicts(recording: Recording) -> list[tuple[float, list[Finding]]]:
+    """Return the diagnosis at each moment at which it changed: seconds since the epoch, and the findings."""
+    verdicts: list[tuple[float, list[Finding]]] = []
+    shown: list[tuple[str, str]] | None = None
+    for end in range(1, len(recording.snapshots) + 1):
+        findings = diagnose(recording.topology, recording.snapshots[max(0, end - _LATEST) : end])
+        key = [(finding.place, finding.cause.name) for finding in findings]
+        if key != shown:
+            verdicts.append((recording.snapshots[end - 1].at, findings))
+            shown = key
+    return verdicts
+
+
+def _show(console: Console, recording: Recording, verdicts: Sequence[tuple[float, list[Finding]]]) -> None:
+    snapshots = recording.snapshots
+    seconds = snapshots[-1].at - snapshots[0].at if snapshots else 0.0
+    console.print(f"job {recording.topology.job!r}: {len(snapshots)} snapshots in {seconds:.0f} s")
+    table = Table("time (UTC)", "severity", "what holds it up, why, and what to do")
+    for at, findings in verdicts:
+        if not findings:
+            table.add_row(_time(at), "", "nothing holds it up")
+        for number, finding in enumerate(findings):
+            table.add_row("" if number else _time(at), finding.severity.name.lower(), finding.sentence)
+    console.print(table)
+
+
+def _report(recording: Recording, verdicts: Sequence[tuple[float, list[Finding]]]) -> dict[str, Any]:
+    return {
+        "job": recording.topology.job,
+        "facts": recording.facts,
+        "snapshots": len(recording.snapshots),
+        "verdicts": [{"at": at, "findings": [finding.as_json() for finding in findings]} for at, findings in verdicts],
+    }
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,227 @@
+"""Why a place is slow: the first cause whose evidence is there, from the machine to the function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from headgate.observe.finding import Cause
+from headgate.observe.roots import SlowTasks
+from headgate.observe.window import OperatorWindow, TaskWindow, Window, peers
+
+#: The share of a task's time from which a burden of the machine is the cause.
+_BURDEN: Final = 0.25
+#: The garbage collector stops all tasks of a process, so a smaller share matters.
+_COLLECTOR: Final = 0.20
+#: A task whose thread uses a processor for less than this share of its busy time waits for something outside.
+_WORKS: Final = 0.5
+#: A subtask has more rows, or is slower, than its peers by this factor (Heron's limit).
+_UNLIKE: Final = 1.5
+#: Seconds of one wait for the interpreter lock. The interpreter hands the lock over after 5 ms.
+_LOCK_WAIT: Final = 0.002
+#: A process whose threads together use this much of a processor is at the limit of one interpreter lock.
+_ONE_PROCESSOR: Final = 0.8
+
+
+def cause_of(window: Window, root: SlowTasks) -> Cause:
+    """Return why the tasks of a root are slow."""
+    for test in _TESTS:
+        cause = test(window, root)
+        if cause is not None:
+            return cause
+    return _function(window, root)
+
+
+def mean(tasks: Sequence[TaskWindow], value: Callable[[TaskWindow], float]) -> float:
+    """Return the mean of a value of some tasks."""
+    return sum(value(task) for task in tasks) / len(tasks)
+
+
+def cpu_share(tasks: Sequence[TaskWindow]) -> float:
+    """Return for which share of the tasks' busy time their threads used a processor."""
+    return min(1.0, mean(tasks, lambda task: task.cpu / task.busy if task.busy else 0.0))
+
+
+def busiest(tasks: Sequence[TaskWindow]) -> int:
+    """Return the id of the operator on which the tasks spend most of their time."""
+    ids = tasks[0].operators
+    return max(ids, key=lambda each: mean(tasks, lambda task: task.operators[each].busy))
+
+
+def _collector(window: Window, root: SlowTasks) -> Cause | None:
+    share = _worst(window, root, "collection_s")
+    if share is None or share < _COLLECTOR:
+        return None
+    return Cause(
+        name="garbage_collection",
+        text=f"Python's garbage collector takes {share:.0%} of its process's time",
+        evidence={"collection": share},
+    )
+
+
+def _processor(window: Window, root: SlowTasks) -> Cause | None:
+    delays = [task.run_delay for task in root.tasks]
+    if any(delay is None for delay in delays):
+        return None
+    delay = sum(delay for delay in delays if delay is not None) / len(delays)
+    if delay < _BURDEN:
+        return None
+    throttled, steal = _worst(window, root, "throttled_s") or 0.0, _worst(window, root, "steal_s") or 0.0
+    evidence = {"run_delay": delay, "throttled": throttled, "steal": steal, "own_cpu": window.cpu}
+    if throttled >= _BURDEN:
+        return Cause(
+            name="processor_quota",
+            text=f"its control group has used up its processor quota for {throttled:.0%} of the time",
+            evidence=evidence,
+        )
+    if steal >= _BURDEN:
+        return Cause(
+            name="stolen_processor", text=f"the host gives {steal:.1f} of its processors to others", evidence=evidence
+        )
+    busy = _worst(window, root, "machine_cpu_s")
+    others = None if busy is None else busy - _processes_cpu(window, root)
+    if others is not None and others >= _BURDEN:
+        return Cause(
+            name="machine_taken",
+            text=f"it waits for a processor {delay:.0%} of the time, and other programs use {others:.1f} processors",
+            evidence={**evidence, "others_cpu": others},
+        )
+    return Cause(
+        name="out_of_cpu",
+        text=f"it waits for a processor {delay:.0%} of the time: the job itself uses all of them",
+        evidence=evidence,
+    )
+
+
+def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
+    """Find several busy tasks that share one interpreter lock."""
+    for task in root.tasks:
+        process = window.processes[task.taskmanager]
+        probes, waited = process.rate("lock_probes"), process.rate("lock_wait_s")
+        tasks = [other for other in window.tasks if other.taskmanager == task.taskmanager and not other.ended]
+        used = sum(other.cpu for other in tasks)
+        if not probes or waited is None or waited / probes < _LOCK_WAIT or used < _ONE_PROCESSOR:
+            continue
+        if task.cpu / task.busy < _ONE_PROCESSOR and sum(other.cpu > 0.1 for other in tasks) > 1:
+            return Cause(
+                name="interpreter_lock",
+                text=f"{len(tasks)} tasks share one interpreter lock, and wait {waited / probes * 1000:.0f} ms for it "
+                "each time",
+                evidence={"lock_wait_s": waited / probes, "process_cpu": used},
+            )
+    return None
+
+
+def _skew(window: Window, root: SlowTasks) -> Cause | None:
+    """Find hot subtasks that get more rows than their peers."""
+    if root.all and len(root.tasks) > 1:
+        return None
+    others = [task for task in window.of(root.vertex) if task not in root.tasks]
+    if not others:
+        return None
+    rows, usual = mean(root.tasks, lambda task: task.rows_in), peers([task.rows_in for task in others])
+    if rows < _UNLIKE * max(1.0, usual) or _is_slower(root.tasks, others):
+        return None
+    total = sum(task.rows_in for task in window.of(root.vertex))
+    share = sum(task.rows_in for task in root.tasks) / total
+    return Cause(
+        name="data_skew",
+        text=f"it gets {share:.0%} of the rows, {rows / max(1.0, usual):.1f} times as many as its peers",
+        evidence={"share_of_rows": share, "times_peers": rows / max(1.0, usual)},
+    )
+
+
+def _slow_instance(window: Window, root: SlowTasks) -> Cause | None:
+    """Find hot subtasks that need longer for a row than their peers."""
+    others = [task for task in window.of(root.vertex) if task not in root.tasks]
+    if root.all or not others or not _is_slower(root.tasks, others):
+        return None
+    factor = _usual_rate(others) / _usual_rate(root.tasks)
+    return Cause(
+        name="slow_instance",
+        text=f"it needs {factor:.1f} times as long for a row as its peers",
+        evidence={"times_peers": factor, "cpu": cpu_share(root.tasks)},
+    )
+
+
+def _is_slower(tasks: Sequence[TaskWindow], others: Sequence[TaskWindow]) -> bool:
+    mine, usual = _usual_rate(tasks), _usual_rate(others)
+    return 0 < mine * _UNLIKE < usual
+
+
+def _usual_rate(tasks: Sequence[TaskWindow]) -> float:
+    return peers([task.true_rate for task in tasks if task.true_rate is not None])
+
+
+def _disk(window: Window, root: SlowTasks) -> Cause | None:
+    pressure, delay = _worst(window, root, "io_pressure_s"), _worst(window, root, "block_delay_s")
+    share = max(pressure or 0.0, delay or 0.0)
+    if share < _BURDEN or cpu_share(root.tasks) > _WORKS:
+        return None
+    return Cause(name="disk", text=f"it waits for a disk {share:.0%} of the time", evidence={"disk_wait": share})
+
+
+def _own_work(_window: Window, root: SlowTasks) -> Cause | None:
+    """Find tasks that spend more on the exchange, or on snapshots, than on any operator."""
+    shares = {
+        ("checkpoint", "it takes its state for checkpoints"): mean(root.tasks, lambda task: task.snapshot),
+        ("deserialisation", "it takes and deserialises rows"): mean(root.tasks, lambda task: task.input),
+        ("serialisation", "it partitions and serialises rows"): mean(root.tasks, lambda task: task.output),
+    }
+    share, (name, text) = max((share, cause) for cause, share in shares.items())
+    if share < _BURDEN or share < mean(root.tasks, lambda task: task.busiest.busy):
+        return None
+    return Cause(name=name, text=f"{text} {share:.0%} of the time", evidence={"share": share})
+
+
+#: In this order: what is outside comes before what is inside.
+_TESTS: Final = (_collector, _processor, _interpreter_lock, _skew, _disk, _own_work, _slow_instance)
+
+
+def _function(window: Window, root: SlowTasks) -> Cause:
+    """Return the cause that is left: what the busiest operator does."""
+    operator = window.topology.operator(busiest(root.tasks))
+    cpu = cpu_share(root.tasks)
+    waits = cpu < _WORKS
+    batch = _seconds_per_batch([task.operators[operator.id] for task in root.tasks])
+    each = "" if batch is None else f" {_duration(batch)} a batch"
+    names = {"source": "slow_source", "sink": "slow_sink", "lookup": "slow_lookup"}
+    name = names.get(operator.kind, "waiting_function" if waits else "slow_function")
+    subject = {"source": "its reader", "sink": "its sink", "lookup": "its lookup"}.get(operator.kind, "its function")
+    text = (
+        f"{subject} {'waits for something outside' if waits else 'works'}"
+        if batch is None
+        else (
+            f"{subject} takes{each}, and its thread is off the processor for {1 - cpu:.0%} of it"
+            if waits
+            else f"{subject} takes{each}"
+        )
+    )
+    return Cause(
+        name=name,
+        text=text,
+        evidence={"cpu": cpu, "seconds_per_batch": batch or 0.0, "busy": mean(root.tasks, lambda task: task.busy)},
+    )
+
+
+def _seconds_per_batch(operators: Sequence[OperatorWindow]) -> float | None:
+    times = [each.seconds_per_batch for each in operators]
+    known = [time for time in times if time is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2g} s" if seconds >= 0.1 else f"{seconds * 1000:.2g} ms"
+
+
+def _worst(window: Window, root: SlowTasks, name: str) -> float | None:
+    """Return the largest rate of a counter among the processes of the root's tasks."""
+    rates = [window.processes[task.taskmanager].rate(name) for task in root.tasks]
+    known = [rate for rate in rates if rate is not None]
+    return max(known) if known else None
+
+
+def _processes_cpu(window: Window, root: SlowTasks) -> float:
+    """Return the processors that the job's processes use on the machines of the root's tasks."""
+    hosts = {window.processes[task.taskmanager].host for task in root.tasks}
+    return sum(process.rate("cpu_s") or 0.0 for process in window.processes if process.host in hosts)

@@ -1,0 +1,118 @@
+"""Where a job is slow, why, and what to do: a pure function of what its TaskManagers reported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from headgate.observe.causes import busiest, cause_of
+from headgate.observe.exchanges import exchange_cause, exchange_remedy
+from headgate.observe.finding import Cause, Finding, Remedy, Severity
+from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.remedies import remedy_for
+from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, SlowTasks, roots
+from headgate.observe.topology import Topology
+from headgate.observe.trend import severity
+from headgate.observe.window import Window, window_of
+
+#: Seconds of one window. Shares in a shorter one are chance.
+WINDOW: Final = 3.0
+
+
+def diagnose(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[Finding]:
+    """Return what holds a job up, the worst first. Empty if nothing does.
+
+    `snapshots` are the latest ones, the oldest first, about a second apart. Those of earlier attempts do not count.
+    The last three seconds say where and why. What came before says whether it gets worse.
+    """
+    windows = windows_of(topology, snapshots)
+    if not windows:
+        return []
+    how_bad = severity(windows)
+    return [replace(finding, severity=how_bad) for finding in findings(windows[-1])]
+
+
+def windows_of(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[Window]:
+    """Return the windows of the last attempt, the latest last. They do not overlap."""
+    windows: list[Window] = []
+    end = len(snapshots) - 1
+    while end > 0:
+        begin = _before(snapshots, end)
+        if begin is None:
+            break
+        windows.append(window_of(topology, snapshots[begin], snapshots[end]))
+        end = begin
+    return windows[::-1]
+
+
+def _before(snapshots: Sequence[MetricsSnapshot], end: int) -> int | None:
+    """Return the latest snapshot of the same attempt that is a window's length before another."""
+    for begin in range(end - 1, -1, -1):
+        if snapshots[begin].attempt != snapshots[end].attempt:
+            return None
+        if snapshots[end].at - snapshots[begin].at >= WINDOW - 0.3:
+            return begin
+    return None
+
+
+def findings(window: Window) -> list[Finding]:
+    """Return what holds a job up in one window."""
+    return [_finding(window, root) for root in roots(window)]
+
+
+def _finding(window: Window, root: Root) -> Finding:
+    match root:
+        case SlowTasks():
+            cause = cause_of(window, root)
+            return _of_tasks(window, root, cause, remedy_for(window, root, cause))
+        case SlowDriver():
+            cause = Cause(
+                name="slow_driver",
+                text="the driver takes its rows slowly",
+                evidence={"waits": max(task.hard for task in root.tasks)},
+            )
+            return _of_tasks(window, root, cause, Remedy(text="write to files, or collect fewer rows"))
+        case SlowExchange():
+            cause = exchange_cause(root)
+            return _of_exchange(window, root, cause, exchange_remedy(window, cause))
+
+
+def _of_tasks(window: Window, root: SlowTasks | SlowDriver, cause: Cause, remedy: Remedy) -> Finding:
+    topology = window.topology
+    operator = topology.operator(busiest(root.tasks))
+    subtasks = tuple(task.subtask for task in root.tasks)
+    is_all = isinstance(root, SlowDriver) or root.all
+    place = repr(operator.name) if is_all else repr(f"{operator.name}[{', '.join(map(str, subtasks))}]")
+    return Finding(
+        place=place,
+        vertex=root.vertex,
+        operator=operator.name,
+        subtasks=subtasks,
+        waits=_waiting(window, root.vertex),
+        cause=cause,
+        remedy=remedy,
+        severity=Severity.LIMIT,
+    )
+
+
+def _of_exchange(window: Window, root: SlowExchange, cause: Cause, remedy: Remedy) -> Finding:
+    return Finding(
+        place=f"the exchange {root.edge.name!r}",
+        vertex=None,
+        operator=None,
+        subtasks=tuple(task.subtask for task in root.tasks),
+        waits=(window.topology.vertices[root.edge.source].operators[-1].name,),
+        cause=cause,
+        remedy=remedy,
+        severity=Severity.LIMIT,
+    )
+
+
+def _waiting(window: Window, vertex: int) -> tuple[str, ...]:
+    """Return the names of the direct producers that wait; for a slow source, of its idle consumers."""
+    topology = window.topology
+    producers = [each for each in topology.producers(vertex) if window.blocked(each) > BLOCKED]
+    if producers or topology.producers(vertex):
+        return tuple(topology.vertices[each].operators[-1].name for each in producers)
+    return tuple(topology.vertices[each].operators[0].name for each in topology.consumers(vertex))

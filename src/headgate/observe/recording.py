@@ -1,0 +1,98 @@
+"""Recordings: the last minutes of a job as a file, for `headgate doctor` and for tests of the diagnosis.
+
+A recording is a gzip file of JSON lines. The first line has the job's topology, its options and the versions. Each
+other line is a `MetricsSnapshot`. There are no rows, keys or names of splits in it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zlib
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from headgate.errors import RecordingError
+from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.topology import Topology
+
+_FORMAT: Final = 1
+#: How long a recorder keeps snapshots, in seconds.
+KEPT: Final = 600.0
+#: The most memory that a recorder takes, in bytes. It then forgets the oldest snapshots.
+_MAX_BYTES: Final = 32 << 20
+#: The most bytes of a recording that is read, unpacked.
+_MAX_READ: Final = 1 << 30
+#: Counters that name data: they do not go into recordings.
+_PRIVATE: Final = ("split",)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A job's topology, facts about it by name (options, versions), and snapshots, the oldest first."""
+
+    topology: Topology
+    facts: Mapping[str, Any]
+    snapshots: Sequence[MetricsSnapshot]
+
+
+class Recorder:
+    """Keeps the last ten minutes of a job, compressed. One thread at a time may use it."""
+
+    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._lines: deque[tuple[float, bytes]] = deque()
+        self._bytes = 0
+
+    def add(self, snapshot: MetricsSnapshot) -> None:
+        """Keep a snapshot."""
+        line = zlib.compress(json.dumps(_public(asdict(snapshot))).encode(), 1)
+        self._lines.append((snapshot.at, line))
+        self._bytes += len(line)
+        while self._bytes > self._max_bytes or self._lines[0][0] < snapshot.at - KEPT:
+            self._bytes -= len(self._lines.popleft()[1])
+
+    def save(self, path: str | os.PathLike[str], topology: Topology, facts: Mapping[str, Any]) -> None:
+        """Write what is kept to a file, which only its owner may read. Raises RecordingError."""
+        head = {"headgate_recording": _FORMAT, "topology": asdict(topology), "facts": dict(facts)}
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            with os.fdopen(handle, "wb") as file, gzip.open(file, "wb") as lines:
+                lines.write(json.dumps(head).encode() + b"\n")
+                for _, line in self._lines:
+                    lines.write(zlib.decompress(line) + b"\n")
+        except OSError as error:
+            raise RecordingError(f"cannot write the recording {os.fspath(path)}: {error}") from None
+
+
+def read_recording(path: str | os.PathLike[str]) -> Recording:
+    """Read a recording. Raises RecordingError for a file that is none, or that is too large."""
+    try:
+        with gzip.open(Path(path), "rb") as file:
+            content = file.read(_MAX_READ + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise RecordingError(f"{os.fspath(path)} cannot be read as a recording: {error}") from None
+    if len(content) > _MAX_READ:
+        raise RecordingError(f"{os.fspath(path)} is larger than {_MAX_READ >> 20} MiB when it is unpacked")
+    try:
+        head, *lines = content.splitlines()
+        facts = msgspec.json.decode(head, type=dict[str, Any])
+        if facts["headgate_recording"] != _FORMAT:
+            raise ValueError(f"its format is {facts['headgate_recording']!r}, not {_FORMAT}")
+        topology = msgspec.convert(facts["topology"], Topology)
+        snapshots = [msgspec.json.decode(line, type=MetricsSnapshot) for line in lines]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise RecordingError(f"{os.fspath(path)} is not a recording of Headgate: {error}") from None
+    return Recording(topology, facts.get("facts", {}), snapshots)
+
+
+def _public(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _public(each) for name, each in value.items() if name not in _PRIVATE}
+    return [_public(each) for each in value] if isinstance(value, list | tuple) else value

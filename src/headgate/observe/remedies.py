@@ -1,0 +1,94 @@
+"""What to do about a cause, and how much the job would gain."""
+
+from __future__ import annotations
+
+import math
+
+from headgate.observe.causes import busiest, cpu_share, mean
+from headgate.observe.finding import Cause, Remedy
+from headgate.observe.gains import Gain, next_limit, subtasks_for, with_more_subtasks
+from headgate.observe.roots import SlowTasks
+from headgate.observe.window import Window, peers
+
+#: A gain below this is none.
+_WORTH: float = 1.05
+
+
+def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
+    """Return what to do about slow tasks."""
+    match cause.name:
+        case "data_skew":
+            return _spread(window, root)
+        case "slow_instance":
+            return _like_its_peers(window, root)
+        case "garbage_collection":
+            return _fewer_objects(window, root, cause)
+        case "out_of_cpu":
+            return Remedy(text="more subtasks gain nothing; give the job more processors", gain=1.0,
+                          limit="all processors are in use")  # fmt: skip
+        case "machine_taken" | "stolen_processor" | "processor_quota":
+            return _free_processors(window, root, cause)
+        case "interpreter_lock":
+            return Remedy(text="run the tasks in processes (hg.LocalDeployment), not in threads")
+        case "checkpoint":
+            return Remedy(text="take checkpoints less often (checkpoint_interval), or keep less state")
+        case _:
+            return _more_subtasks(window, root)
+
+
+def _more_subtasks(window: Window, root: SlowTasks) -> Remedy:
+    vertex = window.topology.vertices[root.vertex]
+    gain = with_more_subtasks(window, root.tasks, cpu_share(root.tasks))
+    if gain.factor < _WORTH:
+        return Remedy(text=f"more subtasks gain nothing: {gain.limit}", gain=gain.factor, limit=gain.limit)
+    count = subtasks_for(vertex.parallelism, gain)
+    return Remedy(text=f"{count} subtasks would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
+
+
+def _spread(window: Window, root: SlowTasks) -> Remedy:
+    tasks = window.of(root.vertex)
+    factor = mean(root.tasks, lambda task: task.rows_in) / max(1.0, mean(tasks, lambda task: task.rows_in))
+    gain = _at_most(window, root, factor, "all its subtasks are busy")
+    return Remedy(text=f"spread its hot keys, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
+
+
+def _like_its_peers(window: Window, root: SlowTasks) -> Remedy:
+    others = [task for task in window.of(root.vertex) if task not in root.tasks]
+    busy = peers([task.busy for task in others])
+    gain = _at_most(window, root, 1 / max(busy, 1e-3), "its peers are busy, too")
+    return Remedy(
+        text=f"look at its machine and at what it waits for; as fast as its peers it would carry {_times(gain)}",
+        gain=gain.factor,
+        limit=gain.limit,
+    )
+
+
+def _fewer_objects(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
+    gain = _at_most(window, root, 1 / max(1e-2, 1 - cause.evidence["collection"]), "")
+    operator = window.topology.operator(busiest(root.tasks)).name
+    return Remedy(
+        text=f"make fewer Python objects in {operator!r}, which would carry {_times(gain)}",
+        gain=gain.factor,
+        limit=gain.limit,
+    )
+
+
+def _free_processors(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
+    gain = _at_most(window, root, 1 / max(1e-2, 1 - cause.evidence["run_delay"]), "")
+    what = {
+        "machine_taken": "stop the other programs, or move the job",
+        "stolen_processor": "move the job to a host with free processors",
+        "processor_quota": "raise the quota of its container",
+    }[cause.name]
+    return Remedy(text=f"{what}, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
+
+
+def _at_most(window: Window, root: SlowTasks, factor: float, limit: str) -> Gain:
+    further = next_limit(window, root.vertex)
+    return Gain(factor, limit) if factor <= further.factor else further
+
+
+def _times(gain: Gain) -> str:
+    factor = f"{gain.factor:.1f}" if gain.factor < 9.5 else str(math.floor(gain.factor))
+    times = f"{factor} times as many rows"
+    return f"{times} (then {gain.limit})" if gain.limit else times

@@ -1,0 +1,125 @@
+"""Where a job is held up: the vertices, subtasks and exchanges that hold it up themselves, and not as victims."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.observe.topology import EdgeShape
+from headgate.observe.window import TaskWindow, Window, peers
+
+#: A task that works for this share of the time has no time left for more.
+HOT: Final = 0.85
+#: A vertex waits for its consumers if one of its tasks is blocked for more than this share (level LOW).
+BLOCKED: Final = 0.10
+#: A source is the root if it is this busy, and its consumers idle for this share.
+_SOURCE_BUSY: Final = 0.90
+_CONSUMERS_IDLE: Final = 0.30
+#: A consumer that works for this share explains why its producers wait. The exchange is not their root.
+_EXPLAINS: Final = 0.50
+#: A task that works for this share of the time, while its queue grows by this many buffers, is overrun.
+_ALWAYS: Final = 0.95
+_QUEUE_GROWTH: Final = 3
+#: More than this share of a vertex's tasks are hot: it is the vertex that is slow, not some of its subtasks.
+_MOST: Final = 0.70
+
+
+@dataclass(frozen=True, slots=True)
+class SlowTasks:
+    """A root: the hot tasks of one vertex. `all` says whether these are all or most of the vertex's tasks."""
+
+    vertex: int
+    tasks: tuple[TaskWindow, ...]
+    all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlowDriver:
+    """A root: the tasks of a sink wait within a batch for the driver, which takes the rows slowly."""
+
+    vertex: int
+    tasks: tuple[TaskWindow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowExchange:
+    """A root: the producers wait, and no consumer is busy. So what is between them is slow."""
+
+    edge: EdgeShape
+    tasks: tuple[TaskWindow, ...]
+
+
+Root = SlowTasks | SlowDriver | SlowExchange
+
+
+def roots(window: Window) -> list[Root]:
+    """Return all roots, the one that holds up most first."""
+    found: list[tuple[float, Root]] = []
+    for vertex in window.topology.vertices:
+        root = _slow_driver(window, vertex.id) or _slow_tasks(window, vertex.id)
+        if root is not None:
+            found.append((_held_up(window, vertex.id), root))
+    for edge in window.topology.edges:
+        exchange = _slow_exchange(window, edge)
+        if exchange is not None:
+            found.append((max(task.blocked for task in exchange.tasks), exchange))
+    found.sort(key=lambda each: -each[0])
+    return [root for _, root in found]
+
+
+def _slow_tasks(window: Window, vertex: int) -> SlowTasks | None:
+    tasks = window.of(vertex)
+    hot = tuple(task for task in tasks if task.busy >= HOT)
+    if not hot or not (_is_awaited(window, vertex) or _is_slow_source(window, vertex)):
+        return None
+    return SlowTasks(vertex, hot, len(hot) > _MOST * len(tasks))
+
+
+def _is_awaited(window: Window, vertex: int) -> bool:
+    """Return whether producers wait for the vertex, or will wait soon: rows queue before it faster than it takes them."""
+    if any(window.blocked(producer) > BLOCKED for producer in window.topology.producers(vertex)):
+        return True
+    return any(is_overrun(task) for task in window.of(vertex))
+
+
+def is_overrun(task: TaskWindow) -> bool:
+    """Return whether a task works all the time, and its input queue grows."""
+    return task.busy >= _ALWAYS and task.queue_growth >= _QUEUE_GROWTH
+
+
+def _is_slow_source(window: Window, vertex: int) -> bool:
+    """Return whether the vertex is a busy source chain whose consumers wait for it, or which has no consumers."""
+    topology = window.topology
+    if topology.producers(vertex) or window.busy(vertex) < _SOURCE_BUSY:
+        return False
+    return all(
+        peers([task.idle for task in window.of(consumer)]) >= _CONSUMERS_IDLE
+        for consumer in topology.consumers(vertex)
+        if window.of(consumer)
+    )
+
+
+def _slow_driver(window: Window, vertex: int) -> SlowDriver | None:
+    if window.topology.consumers(vertex):
+        return None
+    waiting = tuple(task for task in window.of(vertex) if task.hard > 1 - HOT and task.hard + task.busy >= HOT)
+    return SlowDriver(vertex, waiting) if waiting else None
+
+
+def _slow_exchange(window: Window, edge: EdgeShape) -> SlowExchange | None:
+    waiting = tuple(task for task in window.of(edge.source) if task.blocked > BLOCKED)
+    if not waiting:
+        return None
+    for consumer in window.topology.consumers(edge.source):
+        for task in window.of(consumer):
+            if task.busy >= _EXPLAINS or task.blocked > BLOCKED or task.checkpoint > BLOCKED:
+                return None
+    return SlowExchange(edge, waiting)
+
+
+def _held_up(window: Window, vertex: int) -> float:
+    """Return how much of others' time a vertex costs: the largest blocked share upstream, or its consumers' idling."""
+    topology = window.topology
+    upstream = max((window.blocked(each) for each in topology.upstream(vertex)), default=0.0)
+    idle = max((window.idle(each) for each in topology.consumers(vertex)), default=0.0)
+    return upstream if topology.producers(vertex) else idle

@@ -1,0 +1,60 @@
+"""Whether a job falls behind or stands still, from its last windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.observe.finding import Severity
+from headgate.observe.roots import is_overrun
+from headgate.observe.window import Window
+
+#: Lag counts as growing if it grows by this share of the time that passes, in each of the last windows.
+_GROWTH: Final = 0.05
+#: How many windows lag must grow in.
+WINDOWS: Final = 3
+#: Lag below this, in seconds, is none: a batch, a collection, a restart.
+_LEAST_LAG: Final = 1.0
+#: Seconds without a row anywhere after which a job that has work is stuck.
+STUCK: Final = 10.0
+
+
+def severity(windows: Sequence[Window]) -> Severity:
+    """Return how bad it is, from the latest windows, the oldest first."""
+    if is_stuck(windows):
+        return Severity.STUCK
+    return Severity.BEHIND if is_behind(windows) else Severity.LIMIT
+
+
+def is_stuck(windows: Sequence[Window]) -> bool:
+    """Return whether no row moved for `STUCK` seconds, while a task was busy or waited for room."""
+    recent: list[Window] = []
+    for window in reversed(windows):
+        if any(operator.rows_in for task in window.tasks for operator in task.operators.values()):
+            break
+        recent.append(window)
+    if not recent or recent[0].end - recent[-1].begin < STUCK:
+        return False
+    return any(task.busy + task.blocked > 0.5 for task in recent[0].tasks if not task.ended)
+
+
+def is_behind(windows: Sequence[Window]) -> bool:
+    """Return whether the lag of a source, or the input queue of a busy task, has grown in each of the last windows."""
+    latest = windows[-WINDOWS:]
+    if len(latest) < WINDOWS:
+        return False
+    overrun = [{(task.vertex, task.subtask) for task in window.tasks if is_overrun(task)} for window in latest]
+    if set.intersection(*overrun):
+        return True
+    growths = [_growths(window) for window in latest]
+    return any(all(growth.get(reader, 0.0) > _GROWTH for growth in growths) for reader in growths[-1])
+
+
+def _growths(window: Window) -> dict[tuple[int, int], float]:
+    """Return by how much the lag of each reader with a lag worth the name has grown, in seconds a second."""
+    return {
+        (operator.id, task.subtask): operator.lag_growth
+        for task in window.tasks
+        for operator in task.operators.values()
+        if operator.lag_growth is not None and (operator.lag_s or 0.0) >= _LEAST_LAG
+    }

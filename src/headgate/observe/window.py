@@ -1,0 +1,237 @@
+"""What a job did between two snapshots: shares of time, and rows, by task and by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
+from headgate.observe.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorWindow:
+    """One operator in one subtask. `busy` is a share of the window; `rows_in`, `rows_out`, `batches_in` are counts."""
+
+    id: int
+    busy: float
+    rows_in: int
+    rows_out: int
+    batches_in: int
+    seconds: float
+    #: Seconds that the source is behind its own pace now, and by how much that has grown in a second. None for other
+    #: operators, and for sources without a pace.
+    lag_s: float | None = None
+    lag_growth: float | None = None
+    watermark: int | None = None
+    late_rows: int = 0
+
+    @property
+    def true_rate(self) -> float | None:
+        """The rows that it takes in a second of work; None if it did not work."""
+        worked = self.busy * self.seconds
+        return self.rows_in / worked if worked > 0 and self.rows_in else None
+
+    @property
+    def seconds_per_batch(self) -> float | None:
+        return self.busy * self.seconds / self.batches_in if self.batches_in else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWindow:
+    """One subtask. All times are shares of the window, between 0 and 1; None where the machine does not say."""
+
+    vertex: int
+    subtask: int
+    taskmanager: int
+    ended: bool
+    busy: float
+    idle: float
+    soft: float
+    hard: float
+    checkpoint: float
+    input: float
+    output: float
+    snapshot: float
+    cpu: float
+    run_delay: float | None
+    in_pool_usage: float
+    out_pool_usage: float
+    input_queue: int
+    #: By how many buffers its input queue has grown in the window.
+    queue_growth: int
+    operators: dict[int, OperatorWindow]
+
+    @property
+    def blocked(self) -> float:
+        """The share in which it waited for room in its output."""
+        return self.soft + self.hard
+
+    @property
+    def busiest(self) -> OperatorWindow:
+        """The operator of its chain that worked most."""
+        return max(self.operators.values(), key=lambda each: each.busy)
+
+    @property
+    def rows_in(self) -> int:
+        """The rows that its head took."""
+        return next(iter(self.operators.values())).rows_in
+
+    @property
+    def true_rate(self) -> float | None:
+        """The rows that its head takes in a second of the task's work."""
+        seconds = next(iter(self.operators.values())).seconds
+        return self.rows_in / (self.busy * seconds) if self.busy > 0 and self.rows_in else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessWindow:
+    """One TaskManager's process, and the machine `host` on which it runs. Names are those of `machine` in metrics."""
+
+    host: str
+    _values: Counters
+    _rates: Mapping[str, float | None]
+
+    def value(self, name: str) -> float | None:
+        """Return a value at the window's end; None if the machine does not say."""
+        return self._values.get(name)
+
+    def rate(self, name: str) -> float | None:
+        """Return how much a total has grown in a second; None if the machine does not say."""
+        return self._rates.get(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A job between two snapshots of one attempt."""
+
+    topology: Topology
+    begin: float
+    end: float
+    tasks: tuple[TaskWindow, ...]
+    processes: tuple[ProcessWindow, ...]
+    _by_vertex: dict[int, list[TaskWindow]] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.begin
+
+    def of(self, vertex: int) -> list[TaskWindow]:
+        """Return the tasks of a vertex that have not ended, by subtask."""
+        return self._by_vertex.get(vertex, [])
+
+    def blocked(self, vertex: int) -> float:
+        """Return the largest blocked share of a vertex's tasks: a vertex takes its worst subtask."""
+        return max((task.blocked for task in self.of(vertex)), default=0.0)
+
+    def busy(self, vertex: int) -> float:
+        """Return the largest busy share of a vertex's tasks."""
+        return max((task.busy for task in self.of(vertex)), default=0.0)
+
+    def idle(self, vertex: int) -> float:
+        """Return the least idle share of a vertex's tasks."""
+        return min((task.idle for task in self.of(vertex)), default=1.0)
+
+    def rows_per_second(self, vertex: int) -> float:
+        """Return the rows that the heads of a vertex's tasks took in a second, together."""
+        return sum(task.rows_in for task in self.of(vertex)) / self.seconds
+
+    @property
+    def cpu(self) -> float:
+        """The processors that all tasks used together."""
+        return sum(task.cpu for task in self.tasks)
+
+
+def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapshot) -> Window:
+    """Return what happened between two snapshots. Raises ValueError if they are not two moments of one attempt."""
+    if before.attempt != after.attempt or not before.at < after.at or len(before.reports) != len(after.reports):
+        raise ValueError("a window needs two moments of one attempt, the earlier one first")
+    tasks: list[TaskWindow] = []
+    processes: list[ProcessWindow] = []
+    for number, (old, new) in enumerate(zip(before.reports, after.reports, strict=True)):
+        seconds = new["clock_s"] - old["clock_s"]
+        if seconds <= 0:
+            continue
+        tasks += _tasks(topology, number, old, new, seconds)
+        rates = _changes(old["machine"], new["machine"], seconds)
+        processes.append(ProcessWindow(new["host"], new["machine"], rates))
+    tasks.sort(key=lambda task: (task.vertex, task.subtask))
+    by_vertex: dict[int, list[TaskWindow]] = {}
+    for task in tasks:
+        if not task.ended:
+            by_vertex.setdefault(task.vertex, []).append(task)
+    return Window(topology, before.at, after.at, tuple(tasks), tuple(processes), by_vertex)
+
+
+def _tasks(topology: Topology, process: int, old: Counters, new: Counters, seconds: float) -> Iterator[TaskWindow]:
+    before = {(task["vertex"], task["subtask"]): task for task in old["tasks"]}
+    operators_before = {(row["node"], row["subtask"]): row for row in old["operators"]}
+    rows = {(row["node"], row["subtask"]): row for row in new["operators"]}
+    for task in new["tasks"]:
+        vertex, subtask = task["vertex"], task["subtask"]
+        earlier = before.get((vertex, subtask))
+        if earlier is None:  # a task of a later stage, which has just begun
+            continue
+        share = _changes(earlier, task, seconds)
+        yield TaskWindow(
+            vertex=vertex,
+            subtask=subtask,
+            taskmanager=process,
+            ended=task["ended"],
+            busy=share["busy_s"],
+            idle=share["idle_s"],
+            soft=share["soft_backpressured_s"],
+            hard=share["hard_backpressured_s"],
+            checkpoint=share["checkpoint_wait_s"],
+            input=share["input_s"],
+            output=share["output_s"],
+            snapshot=share["snapshot_s"],
+            cpu=share["cpu_s"],
+            run_delay=share["run_delay_s"],
+            in_pool_usage=task["in_pool_usage"],
+            out_pool_usage=task["out_pool_usage"],
+            input_queue=task["input_queue"],
+            queue_growth=task["input_queue"] - earlier["input_queue"],
+            operators={
+                each.id: _operator(operators_before.get((each.id, subtask), {}), rows[each.id, subtask], seconds)
+                for each in topology.vertices[vertex].operators
+            },
+        )
+
+
+def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
+    def count(name: str) -> int:
+        return int(new.get(name, 0) - old.get(name, 0))
+
+    lag, lag_before = new.get("lag_s"), old.get("lag_s")
+    return OperatorWindow(
+        id=new["node"],
+        busy=max(0.0, new["busy_s"] - old.get("busy_s", 0.0)) / seconds,
+        rows_in=count("rows_in"),
+        rows_out=count("rows_out"),
+        batches_in=count("batches_in"),
+        seconds=seconds,
+        lag_s=lag,
+        lag_growth=None if lag is None or lag_before is None else (lag - lag_before) / seconds,
+        watermark=new.get("watermark"),
+        late_rows=count("late_rows"),
+    )
+
+
+def _changes(old: Counters, new: Counters, seconds: float) -> dict[str, Any]:
+    """Return by how much each total has grown in a second; None where the machine does not say."""
+    changes: dict[str, float | None] = {}
+    for name, value in new.items():
+        before = old.get(name)
+        if isinstance(value, (int, float)) and isinstance(before, (int, float)):
+            changes[name] = max(0.0, value - before) / seconds
+        else:
+            changes[name] = None
+    return changes
+
+
+def peers(tasks: Sequence[float]) -> float:
+    """Return the median of some values, 0 for none."""
+    return median(tasks) if tasks else 0.0

@@ -1,0 +1,101 @@
+"""`JobMonitor`: what the driver sees of a running job, and what it tells the user unasked."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from headgate.config import Config
+from headgate.observe.diagnosis import diagnose, windows_of
+from headgate.observe.finding import Finding, Severity
+from headgate.observe.history import History
+from headgate.observe.levels import backpressure
+from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.recording import Recorder
+from headgate.observe.series import series_of
+from headgate.observe.topology import topology_of
+from headgate.plan.job_graph import JobGraph
+from headgate.runtime.compiled import versions
+from headgate.runtime.master.attempt import Attempt
+from headgate.runtime.master.job_metrics import Metrics
+from headgate.runtime.master.late_rows import LateRowWarnings
+from headgate.runtime.master.stalled_watermarks import StalledWatermarks
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two snapshots.
+PERIOD: Final = 1.0
+#: The latest snapshots, from which the diagnosis is made.
+_LATEST: Final = 30
+#: Seconds between two lines about a job that is behind or stuck.
+_QUIET: Final = 30.0
+
+
+class JobMonitor:
+    """Watches one job. The job's thread calls `on_report` and `on_end`; any thread may ask the rest."""
+
+    def __init__(self, name: str, graph: JobGraph, config: Config, clock: Callable[[], float] = time.time) -> None:
+        self._name = name
+        self._facts = {"options": config.shown(), "versions": versions()}
+        self.topology = topology_of(name, graph)
+        self._clock = clock
+        self._late_rows = LateRowWarnings(graph)
+        self._stalled_watermarks = StalledWatermarks(graph)
+        self._lock = threading.Lock()
+        self._snapshots: deque[MetricsSnapshot] = deque(maxlen=_LATEST)
+        self._history = History()
+        self._recorder = Recorder()
+        self._said_at: float | None = None
+
+    def on_report(self, attempt: Attempt, metrics: Callable[[], Metrics]) -> None:
+        """Note a report of a TaskManager. `metrics` returns the job's counters."""
+        self._late_rows.update(metrics, ended=False)
+        if not attempt.has_reported:
+            return
+        self._stalled_watermarks.update(attempt.operators)
+        now = self._clock()
+        if not self._snapshots or abs(now - self._snapshots[-1].at) >= PERIOD:
+            self._take(MetricsSnapshot(at=now, attempt=attempt.credentials.attempt, reports=attempt.reports()))
+
+    def on_end(self, metrics: Callable[[], Metrics]) -> None:
+        self._late_rows.update(metrics, ended=True)
+
+    def _take(self, snapshot: MetricsSnapshot) -> None:
+        with self._lock:
+            before = self._snapshots[-1] if self._snapshots else None
+            self._snapshots.append(snapshot)
+            self._history.record(snapshot.at, series_of(before, snapshot))
+            self._recorder.add(snapshot)
+        self._tell(snapshot.at)
+
+    def _tell(self, now: float) -> None:
+        """Log one line about a job that is behind or stuck, unless a line has just been logged."""
+        if self._said_at is not None and now - self._said_at < _QUIET:
+            return
+        findings = [finding for finding in self.diagnose() if finding.severity > Severity.LIMIT]
+        if findings:
+            self._said_at = now
+            log.warning("job %r is %s: %s", self._name, findings[0].severity.name.lower(), findings[0].sentence)
+
+    def diagnose(self) -> list[Finding]:
+        """Return what holds the job up now, the worst first."""
+        return diagnose(self.topology, self._latest())
+
+    def backpressure(self) -> list[dict[str, Any]]:
+        """Return the back-pressure of each vertex in the last seconds, see `levels.backpressure`."""
+        windows = windows_of(self.topology, self._latest())
+        return backpressure(windows[-1]) if windows else []
+
+    def save_recording(self, path: str | os.PathLike[str]) -> None:
+        """Write the last ten minutes to a file. Raises RecordingError."""
+        with self._lock:
+            self._recorder.save(path, self.topology, self._facts)
+
+    def _latest(self) -> Sequence[MetricsSnapshot]:
+        with self._lock:
+            return tuple(self._snapshots)

@@ -1,0 +1,111 @@
+"""Snapshots of a job that never ran: what each task does in a second is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.topology import EdgeShape, OperatorShape, Topology, VertexShape
+
+#: What a task does in a second if nothing else is said: it waits for input.
+_TASK = {
+    "busy_s": 0.0, "idle_s": 0.0, "soft_backpressured_s": 0.0, "hard_backpressured_s": 0.0, "checkpoint_wait_s": 0.0,
+    "input_s": 0.0, "output_s": 0.0, "snapshot_s": 0.0, "cpu_s": 0.0, "run_delay_s": 0.0,
+}  # fmt: skip
+_MACHINE = {
+    "cores": 8, "machine_cpu_s": 0.0, "cpu_s": 0.0, "collection_s": 0.0, "steal_s": 0.0, "throttled_s": 0.0,
+    "io_pressure_s": 0.0, "block_delay_s": 0.0, "lock_wait_s": 0.0, "lock_probes": 4.0,
+}  # fmt: skip
+Tasks = Mapping[tuple[int, int], Mapping[str, Any]]
+
+
+def line(*vertices: str, parallelism: int = 2) -> Topology:
+    """Return vertices in a row. A name like "a -> b" is a chain. The first operator is a source, the last a sink."""
+    shapes: list[VertexShape] = []
+    last = vertices[-1].split(" -> ")[-1]
+    number = 0
+    for vertex, name in enumerate(vertices):
+        operators = []
+        for each in name.split(" -> "):
+            kind = "source" if number == 0 else "sink" if each == last else "map_batches"
+            operators.append(OperatorShape(number, each, kind))
+            number += 1
+        shapes.append(VertexShape(vertex, name, parallelism, tuple(operators)))
+    edges = tuple(
+        EdgeShape(f"{one.operators[-1].name} -> {two.operators[0].name}", one.id, two.id, "rebalance")
+        for one, two in pairwise(shapes)
+    )
+    return Topology("job", tuple(shapes), edges)
+
+
+def snapshots(
+    topology: Topology,
+    tasks: Tasks,
+    *,
+    count: int = 12,
+    machine: Mapping[str, float] | None = None,
+    attempt: int = 0,
+    begin: float = 1000.0,
+) -> list[MetricsSnapshot]:
+    """Return snapshots a second apart. All tasks run in one process.
+
+    Each task does in each second what `tasks` says, by vertex and subtask: shares of time, `rows`, `batches`, `lag_s`, `queue`.
+    Its busy time is that of its operator `in`, the first one if not given, unless `in_s` says otherwise.
+    """
+    return [
+        MetricsSnapshot(at=begin + second, attempt=attempt, reports=(_report(topology, tasks, second, machine or {}),))
+        for second in range(count)
+    ]
+
+
+def _report(topology: Topology, tasks: Tasks, second: int, machine: Mapping[str, float]) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    operators: list[dict[str, Any]] = []
+    for vertex in topology.vertices:
+        for subtask in range(vertex.parallelism):
+            does = tasks.get((vertex.id, subtask), {"idle_s": 1.0})
+            totals = {name: does.get(name, value) * second for name, value in _TASK.items()}
+            rows.append(
+                {
+                    **totals,
+                    "name": f"{vertex.name}[{subtask}]",
+                    "vertex": vertex.id,
+                    "subtask": subtask,
+                    "ended": does.get("ended", False),
+                    "in_pool_usage": 0.0,
+                    "out_pool_usage": 0.0,
+                    "input_queue": does.get("queue", 0) * second,
+                }
+            )
+            operators += _operators(vertex.operators, subtask, does, second)
+    return {
+        "clock_s": float(second),
+        "host": "one",
+        "tasks": rows,
+        "operators": operators,
+        "machine": {
+            name: value if name == "cores" else value * second for name, value in {**_MACHINE, **machine}.items()
+        },
+    }
+
+
+def _operators(
+    operators: Sequence[OperatorShape], subtask: int, does: Mapping[str, Any], second: int
+) -> list[dict[str, Any]]:
+    busy_one = does.get("in", operators[0].name)
+    return [
+        {
+            "node": each.id,
+            "name": each.name,
+            "subtask": subtask,
+            "busy_s": (does.get("in_s", does.get("busy_s", 0.0)) if each.name == busy_one else 0.0) * second,
+            "rows_in": does.get("rows", 0) * second,
+            "rows_out": does.get("rows", 0) * second,
+            "batches_in": does.get("batches", 0) * second,
+            "lag_s": None if "lag_s" not in does else does["lag_s"] * second,
+            "watermark": None,
+        }
+        for each in operators
+    ]

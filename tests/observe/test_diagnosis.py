@@ -1,0 +1,208 @@
+"""Where a job is slow and why, on snapshots that are made up: each rule alone, and the healthy cases."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.observe.diagnosis import diagnose, windows_of
+from headgate.observe.finding import Severity
+from tests.observe.made_metrics import line, snapshots
+
+#: A task that waits for room in its output most of the time, one that waits for input, and one that works.
+WAITS = {"soft_backpressured_s": 0.9, "busy_s": 0.1, "cpu_s": 0.1, "rows": 100}
+IDLES = {"idle_s": 0.9, "busy_s": 0.1, "cpu_s": 0.1, "rows": 100}
+WORKS = {"busy_s": 1.0, "cpu_s": 1.0, "rows": 100, "batches": 10}
+SLEEPS = {"busy_s": 1.0, "cpu_s": 0.01, "rows": 100, "batches": 3}
+
+
+def both(vertex, does):
+    return {(vertex, 0): does, (vertex, 1): does}
+
+
+def test_the_slow_vertex_is_the_root_and_not_its_producers():
+    topology = line("numbers", "ids", "warehouse", "out")
+    tasks = {**both(0, WAITS), **both(1, WAITS), **both(2, SLEEPS), **both(3, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.place == "'warehouse'"
+    assert finding.subtasks == (0, 1)
+    assert finding.waits == ("ids",)
+    assert finding.cause.name == "waiting_function"
+    assert finding.severity is Severity.LIMIT
+
+
+def test_the_sentence_says_where_why_and_what_to_do():
+    topology = line("numbers", "warehouse", "out")
+    tasks = {**both(0, WAITS), **both(1, SLEEPS), **both(2, {**IDLES, "busy_s": 0.5})}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.sentence == (
+        "'numbers' waits for 'warehouse': its function takes 0.33 s a batch, and its thread is off the processor for "
+        "99% of it; 4 subtasks would carry 2.0 times as many rows (then 'out' is the limit)"
+    )
+
+
+def test_a_slow_operator_within_a_chain_is_named():
+    topology = line("numbers", "sums -> out")
+    tasks = {**both(0, WAITS), **both(1, {**SLEEPS, "in": "out"})}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.operator == "out"
+    assert finding.cause.name == "slow_sink"
+
+
+def test_a_busy_source_chain_whose_consumers_idle_is_the_root():
+    topology = line("numbers -> warehouse", "out")
+    tasks = {**both(0, {**SLEEPS, "in": "warehouse"}), **both(1, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.operator == "warehouse"
+    assert finding.waits == ("out",)
+
+
+def test_one_subtask_with_most_of_the_rows_is_skew():
+    topology = line("numbers", "sums", "out", parallelism=4)
+    tasks = {(0, i): WAITS for i in range(4)} | {(1, i): {**IDLES, "rows": 100} for i in range(1, 4)}
+    tasks[1, 0] = {**WORKS, "rows": 1000}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.place == "'sums[0]'"
+    assert finding.cause.name == "data_skew"
+    assert finding.remedy.gain == pytest.approx(1000 / 325)
+
+
+def test_one_subtask_that_needs_longer_for_a_row_is_a_slow_instance():
+    topology = line("numbers", "sums", "out", parallelism=4)
+    tasks = {(0, i): WAITS for i in range(4)} | {(1, i): IDLES for i in range(4)}
+    tasks[1, 2] = WORKS
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.place == "'sums[2]'"
+    assert finding.cause.name == "slow_instance"
+
+
+def test_two_slow_vertices_on_two_branches_are_both_found():
+    topology = line("numbers", "first", "second", "out")
+    tasks = {**both(0, WAITS), **both(1, WORKS), **both(2, {**WORKS, "busy_s": 0.9, "soft_backpressured_s": 0.0})}
+    tasks = {**tasks, **both(1, {"busy_s": 0.86, "soft_backpressured_s": 0.14, "rows": 100, "cpu_s": 0.86})}
+    places = [finding.place for finding in diagnose(topology, snapshots(topology, tasks))]
+    assert places == ["'first'", "'second'"]
+
+
+def test_producers_that_wait_for_idle_consumers_wait_for_the_exchange():
+    topology = line("numbers", "out")
+    (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, IDLES)}))
+    assert finding.place == "the exchange 'numbers -> out'"
+    assert finding.cause.name == "exchange"
+
+
+def test_a_sink_that_waits_within_a_batch_waits_for_the_driver():
+    topology = line("numbers", "out")
+    waits = {"hard_backpressured_s": 0.95, "busy_s": 0.05, "rows": 10}
+    (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, waits)}))
+    assert finding.cause.name == "slow_driver"
+
+
+@pytest.mark.parametrize(
+    ("task", "machine", "cause"),
+    [
+        ({}, {"collection_s": 0.4}, "garbage_collection"),
+        ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"throttled_s": 0.5}, "processor_quota"),
+        ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"steal_s": 0.5}, "stolen_processor"),
+        ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 2.0}, "machine_taken"),
+        ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 8.0}, "out_of_cpu"),
+        ({"cpu_s": 0.1}, {"io_pressure_s": 0.6}, "disk"),
+        ({"cpu_s": 0.5}, {"lock_wait_s": 0.04}, "interpreter_lock"),
+        ({"snapshot_s": 0.7, "in_s": 0.1}, {}, "checkpoint"),
+        ({"output_s": 0.7, "in_s": 0.1}, {}, "serialisation"),
+        ({"input_s": 0.7, "in_s": 0.1}, {}, "deserialisation"),
+        ({}, {}, "slow_function"),
+    ],
+)
+def test_each_cause_by_its_evidence(task, machine, cause):
+    topology = line("numbers", "sums", "out")
+    tasks = {**both(0, WAITS), **both(1, {**WORKS, **task}), **both(2, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks, machine=machine))
+    assert finding.cause.name == cause
+
+
+@pytest.mark.parametrize("unknown", ["run_delay_s", "collection_s", "machine_cpu_s", "lock_wait_s", "io_pressure_s"])
+def test_what_the_machine_does_not_say_is_no_cause(unknown):
+    topology = line("numbers", "sums", "out")
+    made = snapshots(topology, {**both(0, WAITS), **both(1, WORKS), **both(2, IDLES)})
+    for snapshot in made:
+        for row in (snapshot.reports[0]["machine"], *snapshot.reports[0]["tasks"]):
+            if unknown in row:
+                row[unknown] = None
+    (finding,) = diagnose(topology, made)
+    assert finding.cause.name == "slow_function"
+
+
+def test_no_free_processor_no_gain():
+    topology = line("numbers", "sums", "out")
+    tasks = {**both(0, WAITS), **both(1, WORKS), **both(2, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks, machine={"cores": 2, "machine_cpu_s": 2.0}))
+    assert finding.remedy.gain == pytest.approx(1.0)
+    assert "more subtasks gain nothing" in finding.sentence
+
+
+def test_free_processors_limit_the_gain_of_work_and_not_of_waiting():
+    topology = line("numbers", "sums", "out")
+    machine = {"cores": 4, "machine_cpu_s": 2.4}
+    works = {**both(0, WAITS), **both(1, WORKS), **both(2, IDLES)}
+    sleeps = {**works, **both(1, SLEEPS)}
+    (working,) = diagnose(topology, snapshots(topology, works, machine=machine))
+    (sleeping,) = diagnose(topology, snapshots(topology, sleeps, machine=machine))
+    assert working.remedy.gain == pytest.approx((2.4 + 1.6) / 2.4)
+    assert sleeping.remedy.gain == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        {},
+        {**both(0, IDLES), **both(1, IDLES)},
+        {**both(0, WORKS), **both(1, {**WORKS, "idle_s": 0.1, "busy_s": 0.9})},
+        {**both(0, {**IDLES, "soft_backpressured_s": 0.08}), **both(1, WORKS)},
+    ],
+    ids=["nothing flows", "all wait for input", "both work", "hardly blocked"],
+)
+def test_nobody_is_blamed_in_a_healthy_job(tasks):
+    topology = line("numbers", "out")
+    assert diagnose(topology, snapshots(topology, tasks)) == []
+
+
+def test_a_job_is_behind_while_the_lag_of_its_source_grows():
+    topology = line("numbers", "sums", "out")
+    tasks = {**both(0, {**WAITS, "lag_s": 0.5}), **both(1, SLEEPS), **both(2, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks, count=16))
+    assert finding.severity is Severity.BEHIND
+    assert finding.remedy.gain == pytest.approx(2.0)
+    assert finding.remedy.limit == "the sources keep their pace"
+
+
+def test_a_job_without_a_row_for_ten_seconds_is_stuck():
+    topology = line("numbers", "sums", "out")
+    still = {**both(0, {**WAITS, "rows": 0}), **both(1, {**SLEEPS, "rows": 0, "batches": 0}), **both(2, {"idle_s": 1})}
+    (finding,) = diagnose(topology, snapshots(topology, still, count=16))
+    assert finding.severity is Severity.STUCK
+    (finding,) = diagnose(topology, snapshots(topology, still, count=9))
+    assert finding.severity is Severity.LIMIT
+
+
+def test_windows_end_at_a_new_attempt():
+    topology = line("numbers", "out")
+    made = snapshots(topology, {}, count=7) + snapshots(topology, {}, count=4, attempt=1, begin=1007.0)
+    windows = windows_of(topology, made)
+    assert [(window.begin, window.end) for window in windows] == [(1007.0, 1010.0)]
+
+
+def test_ended_tasks_do_not_count():
+    topology = line("numbers", "sums", "out")
+    tasks = {**both(0, WAITS), **both(1, SLEEPS), **both(2, IDLES)}
+    tasks[1, 1] = {"ended": True}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.place == "'sums'"
+
+
+def test_a_job_is_behind_while_a_queue_grows_before_a_busy_task():
+    topology = line("numbers", "sums", "out")
+    paced = {"idle_s": 0.9, "busy_s": 0.1, "lag_s": 0.0, "rows": 100}
+    tasks = {**both(0, paced), **both(1, {**SLEEPS, "queue": 5}), **both(2, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks, count=16))
+    assert finding.severity is Severity.BEHIND
+    assert finding.operator == "sums"

@@ -1,0 +1,95 @@
+"""Recordings: what is saved is read back, nothing private is in it, and other files are refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import stat
+
+import pytest
+
+from headgate.cli import main
+from headgate.errors import RecordingError
+from headgate.observe.diagnosis import diagnose
+from headgate.observe.recording import Recorder, read_recording
+from tests.observe.made_metrics import line, snapshots
+
+TOPOLOGY = line("numbers", "warehouse", "out")
+WAITS = {"soft_backpressured_s": 0.9, "busy_s": 0.1, "rows": 100}
+SLEEPS = {"busy_s": 1.0, "cpu_s": 0.01, "rows": 100, "batches": 3}
+TASKS = {(0, 0): WAITS, (0, 1): WAITS, (1, 0): SLEEPS, (1, 1): SLEEPS}
+
+
+def saved(path, made, **options):
+    recorder = Recorder(**options)
+    for snapshot in made:
+        recorder.add(snapshot)
+    recorder.save(path, TOPOLOGY, {"options": {"segment_size": "65536"}})
+    return path
+
+
+def test_a_recording_gives_the_same_diagnosis(tmp_path):
+    made = snapshots(TOPOLOGY, TASKS)
+    recording = read_recording(saved(tmp_path / "job.gz", made))
+    assert recording.topology == TOPOLOGY
+    assert recording.facts == {"options": {"segment_size": "65536"}}
+    assert diagnose(recording.topology, recording.snapshots) == diagnose(TOPOLOGY, made)
+    assert len(recording.snapshots) == len(made)
+
+
+def test_only_its_owner_may_read_it_and_names_of_splits_are_left_out(tmp_path):
+    made = snapshots(TOPOLOGY, TASKS, count=1)
+    made[0].reports[0]["operators"][0]["split"] = "/secret/file.csv"
+    path = saved(tmp_path / "job.gz", made)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert b"secret" not in gzip.decompress(path.read_bytes())
+
+
+def test_ten_minutes_are_kept(tmp_path):
+    made = [*snapshots(TOPOLOGY, {}, count=2), *snapshots(TOPOLOGY, {}, count=2, begin=1700.0)]
+    assert [each.at for each in read_recording(saved(tmp_path / "job.gz", made)).snapshots] == [1700.0, 1701.0]
+
+
+def test_the_oldest_snapshots_make_room(tmp_path):
+    made = snapshots(TOPOLOGY, TASKS, count=50)
+    kept = read_recording(saved(tmp_path / "job.gz", made, max_bytes=3000)).snapshots
+    assert 0 < len(kept) < 50
+    assert kept[-1] == made[-1] or kept[-1].at == made[-1].at
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no gzip", gzip.compress(b""), gzip.compress(b"{}"), gzip.compress(b"[" * 100_000),
+     gzip.compress(b'{"headgate_recording": 2}'), gzip.compress(b'{"headgate_recording": 1, "topology": 3}'),
+     gzip.compress(json.dumps({"headgate_recording": 1, "topology": {"job": "a", "vertices": [], "edges": []}}).encode()
+                   + b"\n{}")],
+)  # fmt: skip
+def test_another_file_is_refused(tmp_path, content):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(RecordingError, match="file"):
+        read_recording(path)
+
+
+def test_a_recording_that_ends_early_is_refused(tmp_path):
+    path = saved(tmp_path / "job.gz", snapshots(TOPOLOGY, TASKS))
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(RecordingError):
+        read_recording(path)
+
+
+def test_the_doctor_says_what_held_the_job_up(tmp_path, capsys):
+    path = saved(tmp_path / "job.gz", snapshots(TOPOLOGY, TASKS))
+    assert main(["doctor", str(path), "--json", "-"]) == 0
+    output = capsys.readouterr()
+    (verdict,) = [each for each in json.loads(output.out)["verdicts"] if each["findings"]]
+    assert verdict["findings"][0]["operator"] == "warehouse"
+    assert "'warehouse'" in output.err
+
+
+def test_the_doctor_refuses_a_damaged_recording(tmp_path, capsys):
+    made = snapshots(TOPOLOGY, TASKS)
+    for snapshot in made:
+        del snapshot.reports[0]["tasks"][0]["busy_s"]
+    assert main(["doctor", str(saved(tmp_path / "job.gz", made))]) == 1
+    assert "is damaged" in capsys.readouterr().err
