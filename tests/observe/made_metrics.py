@@ -18,7 +18,8 @@ _MACHINE = {
     "cores": 8, "machine_cpu_s": 0.0, "cpu_s": 0.0, "collection_s": 0.0, "steal_s": 0.0, "throttled_s": 0.0,
     "io_pressure_s": 0.0, "block_delay_s": 0.0, "lock_wait_s": 0.0, "lock_probes": 4.0,
 }  # fmt: skip
-Tasks = Mapping[tuple[int, int], Mapping[str, Any]]
+Does = Mapping[str, Any]
+Tasks = Mapping[tuple[int, int], Does]
 
 
 def line(*vertices: str, parallelism: int = 2) -> Topology:
@@ -51,8 +52,9 @@ def snapshots(
 ) -> list[MetricsSnapshot]:
     """Return snapshots a second apart. All tasks run in one process.
 
-    Each task does in each second what `tasks` says, by vertex and subtask: shares of time, `rows`, `batches`, `lag_s`, `queue`.
-    Its busy time is that of its operator `in`, the first one if not given, unless `in_s` says otherwise.
+    Each task does in each second what `tasks` says, by vertex and subtask: shares of time, `rows`, `batches`, `lag_s`,
+    and by how many buffers its `queue` grows. Its busy time is that of its operator `in`, the first one if not given,
+    unless `in_s` says otherwise.
     """
     return [
         MetricsSnapshot(at=begin + second, attempt=attempt, reports=(_report(topology, tasks, second, machine or {}),))

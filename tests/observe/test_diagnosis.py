@@ -6,7 +6,7 @@ import pytest
 
 from headgate.observe.diagnosis import diagnose, windows_of
 from headgate.observe.finding import Severity
-from tests.observe.made_metrics import line, snapshots
+from tests.observe.made_metrics import Does, Tasks, line, snapshots
 
 #: A task that waits for room in its output most of the time, one that waits for input, and one that works.
 WAITS = {"soft_backpressured_s": 0.9, "busy_s": 0.1, "cpu_s": 0.1, "rows": 100}
@@ -15,11 +15,11 @@ WORKS = {"busy_s": 1.0, "cpu_s": 1.0, "rows": 100, "batches": 10}
 SLEEPS = {"busy_s": 1.0, "cpu_s": 0.01, "rows": 100, "batches": 3}
 
 
-def both(vertex, does):
+def both(vertex: int, does: Does) -> dict[tuple[int, int], Does]:
     return {(vertex, 0): does, (vertex, 1): does}
 
 
-def test_the_slow_vertex_is_the_root_and_not_its_producers():
+def test_the_slow_vertex_is_the_root_and_not_its_producers() -> None:
     topology = line("numbers", "ids", "warehouse", "out")
     tasks = {**both(0, WAITS), **both(1, WAITS), **both(2, SLEEPS), **both(3, IDLES)}
     (finding,) = diagnose(topology, snapshots(topology, tasks))
@@ -30,7 +30,7 @@ def test_the_slow_vertex_is_the_root_and_not_its_producers():
     assert finding.severity is Severity.LIMIT
 
 
-def test_the_sentence_says_where_why_and_what_to_do():
+def test_the_sentence_says_where_why_and_what_to_do() -> None:
     topology = line("numbers", "warehouse", "out")
     tasks = {**both(0, WAITS), **both(1, SLEEPS), **both(2, {**IDLES, "busy_s": 0.5})}
     (finding,) = diagnose(topology, snapshots(topology, tasks))
@@ -40,7 +40,7 @@ def test_the_sentence_says_where_why_and_what_to_do():
     )
 
 
-def test_a_slow_operator_within_a_chain_is_named():
+def test_a_slow_operator_within_a_chain_is_named() -> None:
     topology = line("numbers", "sums -> out")
     tasks = {**both(0, WAITS), **both(1, {**SLEEPS, "in": "out"})}
     (finding,) = diagnose(topology, snapshots(topology, tasks))
@@ -48,7 +48,7 @@ def test_a_slow_operator_within_a_chain_is_named():
     assert finding.cause.name == "slow_sink"
 
 
-def test_a_busy_source_chain_whose_consumers_idle_is_the_root():
+def test_a_busy_source_chain_whose_consumers_idle_is_the_root() -> None:
     topology = line("numbers -> warehouse", "out")
     tasks = {**both(0, {**SLEEPS, "in": "warehouse"}), **both(1, IDLES)}
     (finding,) = diagnose(topology, snapshots(topology, tasks))
@@ -56,7 +56,7 @@ def test_a_busy_source_chain_whose_consumers_idle_is_the_root():
     assert finding.waits == ("out",)
 
 
-def test_one_subtask_with_most_of_the_rows_is_skew():
+def test_one_subtask_with_most_of_the_rows_is_skew() -> None:
     topology = line("numbers", "sums", "out", parallelism=4)
     tasks = {(0, i): WAITS for i in range(4)} | {(1, i): {**IDLES, "rows": 100} for i in range(1, 4)}
     tasks[1, 0] = {**WORKS, "rows": 1000}
@@ -66,7 +66,7 @@ def test_one_subtask_with_most_of_the_rows_is_skew():
     assert finding.remedy.gain == pytest.approx(1000 / 325)
 
 
-def test_one_subtask_that_needs_longer_for_a_row_is_a_slow_instance():
+def test_one_subtask_that_needs_longer_for_a_row_is_a_slow_instance() -> None:
     topology = line("numbers", "sums", "out", parallelism=4)
     tasks = {(0, i): WAITS for i in range(4)} | {(1, i): IDLES for i in range(4)}
     tasks[1, 2] = WORKS
@@ -75,7 +75,7 @@ def test_one_subtask_that_needs_longer_for_a_row_is_a_slow_instance():
     assert finding.cause.name == "slow_instance"
 
 
-def test_two_slow_vertices_on_two_branches_are_both_found():
+def test_two_slow_vertices_on_two_branches_are_both_found() -> None:
     topology = line("numbers", "first", "second", "out")
     tasks = {**both(0, WAITS), **both(1, WORKS), **both(2, {**WORKS, "busy_s": 0.9, "soft_backpressured_s": 0.0})}
     tasks = {**tasks, **both(1, {"busy_s": 0.86, "soft_backpressured_s": 0.14, "rows": 100, "cpu_s": 0.86})}
@@ -83,14 +83,14 @@ def test_two_slow_vertices_on_two_branches_are_both_found():
     assert places == ["'first'", "'second'"]
 
 
-def test_producers_that_wait_for_idle_consumers_wait_for_the_exchange():
+def test_producers_that_wait_for_idle_consumers_wait_for_the_exchange() -> None:
     topology = line("numbers", "out")
     (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, IDLES)}))
     assert finding.place == "the exchange 'numbers -> out'"
     assert finding.cause.name == "exchange"
 
 
-def test_a_sink_that_waits_within_a_batch_waits_for_the_driver():
+def test_a_sink_that_waits_within_a_batch_waits_for_the_driver() -> None:
     topology = line("numbers", "out")
     waits = {"hard_backpressured_s": 0.95, "busy_s": 0.05, "rows": 10}
     (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, waits)}))
@@ -113,7 +113,7 @@ def test_a_sink_that_waits_within_a_batch_waits_for_the_driver():
         ({}, {}, "slow_function"),
     ],
 )
-def test_each_cause_by_its_evidence(task, machine, cause):
+def test_each_cause_by_its_evidence(task: dict[str, float], machine: dict[str, float], cause: str) -> None:
     topology = line("numbers", "sums", "out")
     tasks = {**both(0, WAITS), **both(1, {**WORKS, **task}), **both(2, IDLES)}
     (finding,) = diagnose(topology, snapshots(topology, tasks, machine=machine))
@@ -121,7 +121,7 @@ def test_each_cause_by_its_evidence(task, machine, cause):
 
 
 @pytest.mark.parametrize("unknown", ["run_delay_s", "collection_s", "machine_cpu_s", "lock_wait_s", "io_pressure_s"])
-def test_what_the_machine_does_not_say_is_no_cause(unknown):
+def test_what_the_machine_does_not_say_is_no_cause(unknown: str) -> None:
     topology = line("numbers", "sums", "out")
     made = snapshots(topology, {**both(0, WAITS), **both(1, WORKS), **both(2, IDLES)})
     for snapshot in made:
@@ -132,7 +132,7 @@ def test_what_the_machine_does_not_say_is_no_cause(unknown):
     assert finding.cause.name == "slow_function"
 
 
-def test_no_free_processor_no_gain():
+def test_no_free_processor_no_gain() -> None:
     topology = line("numbers", "sums", "out")
     tasks = {**both(0, WAITS), **both(1, WORKS), **both(2, IDLES)}
     (finding,) = diagnose(topology, snapshots(topology, tasks, machine={"cores": 2, "machine_cpu_s": 2.0}))
@@ -140,7 +140,7 @@ def test_no_free_processor_no_gain():
     assert "more subtasks gain nothing" in finding.sentence
 
 
-def test_free_processors_limit_the_gain_of_work_and_not_of_waiting():
+def test_free_processors_limit_the_gain_of_work_and_not_of_waiting() -> None:
     topology = line("numbers", "sums", "out")
     machine = {"cores": 4, "machine_cpu_s": 2.4}
     works = {**both(0, WAITS), **both(1, WORKS), **both(2, IDLES)}
@@ -161,12 +161,12 @@ def test_free_processors_limit_the_gain_of_work_and_not_of_waiting():
     ],
     ids=["nothing flows", "all wait for input", "both work", "hardly blocked"],
 )
-def test_nobody_is_blamed_in_a_healthy_job(tasks):
+def test_nobody_is_blamed_in_a_healthy_job(tasks: Tasks) -> None:
     topology = line("numbers", "out")
     assert diagnose(topology, snapshots(topology, tasks)) == []
 
 
-def test_a_job_is_behind_while_the_lag_of_its_source_grows():
+def test_a_job_is_behind_while_the_lag_of_its_source_grows() -> None:
     topology = line("numbers", "sums", "out")
     tasks = {**both(0, {**WAITS, "lag_s": 0.5}), **both(1, SLEEPS), **both(2, IDLES)}
     (finding,) = diagnose(topology, snapshots(topology, tasks, count=16))
@@ -175,7 +175,7 @@ def test_a_job_is_behind_while_the_lag_of_its_source_grows():
     assert finding.remedy.limit == "the sources keep their pace"
 
 
-def test_a_job_without_a_row_for_ten_seconds_is_stuck():
+def test_a_job_without_a_row_for_ten_seconds_is_stuck() -> None:
     topology = line("numbers", "sums", "out")
     still = {**both(0, {**WAITS, "rows": 0}), **both(1, {**SLEEPS, "rows": 0, "batches": 0}), **both(2, {"idle_s": 1})}
     (finding,) = diagnose(topology, snapshots(topology, still, count=16))
@@ -184,14 +184,14 @@ def test_a_job_without_a_row_for_ten_seconds_is_stuck():
     assert finding.severity is Severity.LIMIT
 
 
-def test_windows_end_at_a_new_attempt():
+def test_windows_end_at_a_new_attempt() -> None:
     topology = line("numbers", "out")
     made = snapshots(topology, {}, count=7) + snapshots(topology, {}, count=4, attempt=1, begin=1007.0)
     windows = windows_of(topology, made)
     assert [(window.begin, window.end) for window in windows] == [(1007.0, 1010.0)]
 
 
-def test_ended_tasks_do_not_count():
+def test_ended_tasks_do_not_count() -> None:
     topology = line("numbers", "sums", "out")
     tasks = {**both(0, WAITS), **both(1, SLEEPS), **both(2, IDLES)}
     tasks[1, 1] = {"ended": True}
@@ -199,7 +199,7 @@ def test_ended_tasks_do_not_count():
     assert finding.place == "'sums'"
 
 
-def test_a_job_is_behind_while_a_queue_grows_before_a_busy_task():
+def test_a_job_is_behind_while_a_queue_grows_before_a_busy_task() -> None:
     topology = line("numbers", "sums", "out")
     paced = {"idle_s": 0.9, "busy_s": 0.1, "lag_s": 0.0, "rows": 100}
     tasks = {**both(0, paced), **both(1, {**SLEEPS, "queue": 5}), **both(2, IDLES)}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 import stat
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from headgate.cli import main
 from headgate.errors import RecordingError
 from headgate.observe.diagnosis import diagnose
+from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.recording import Recorder, read_recording
 from tests.observe.made_metrics import line, snapshots
 
@@ -20,7 +23,7 @@ SLEEPS = {"busy_s": 1.0, "cpu_s": 0.01, "rows": 100, "batches": 3}
 TASKS = {(0, 0): WAITS, (0, 1): WAITS, (1, 0): SLEEPS, (1, 1): SLEEPS}
 
 
-def saved(path, made, **options):
+def saved(path: Path, made: Sequence[MetricsSnapshot], **options: int) -> Path:
     recorder = Recorder(**options)
     for snapshot in made:
         recorder.add(snapshot)
@@ -28,7 +31,7 @@ def saved(path, made, **options):
     return path
 
 
-def test_a_recording_gives_the_same_diagnosis(tmp_path):
+def test_a_recording_gives_the_same_diagnosis(tmp_path: Path) -> None:
     made = snapshots(TOPOLOGY, TASKS)
     recording = read_recording(saved(tmp_path / "job.gz", made))
     assert recording.topology == TOPOLOGY
@@ -37,7 +40,7 @@ def test_a_recording_gives_the_same_diagnosis(tmp_path):
     assert len(recording.snapshots) == len(made)
 
 
-def test_only_its_owner_may_read_it_and_names_of_splits_are_left_out(tmp_path):
+def test_only_its_owner_may_read_it_and_names_of_splits_are_left_out(tmp_path: Path) -> None:
     made = snapshots(TOPOLOGY, TASKS, count=1)
     made[0].reports[0]["operators"][0]["split"] = "/secret/file.csv"
     path = saved(tmp_path / "job.gz", made)
@@ -45,12 +48,12 @@ def test_only_its_owner_may_read_it_and_names_of_splits_are_left_out(tmp_path):
     assert b"secret" not in gzip.decompress(path.read_bytes())
 
 
-def test_ten_minutes_are_kept(tmp_path):
+def test_ten_minutes_are_kept(tmp_path: Path) -> None:
     made = [*snapshots(TOPOLOGY, {}, count=2), *snapshots(TOPOLOGY, {}, count=2, begin=1700.0)]
     assert [each.at for each in read_recording(saved(tmp_path / "job.gz", made)).snapshots] == [1700.0, 1701.0]
 
 
-def test_the_oldest_snapshots_make_room(tmp_path):
+def test_the_oldest_snapshots_make_room(tmp_path: Path) -> None:
     made = snapshots(TOPOLOGY, TASKS, count=50)
     kept = read_recording(saved(tmp_path / "job.gz", made, max_bytes=3000)).snapshots
     assert 0 < len(kept) < 50
@@ -64,21 +67,21 @@ def test_the_oldest_snapshots_make_room(tmp_path):
      gzip.compress(json.dumps({"headgate_recording": 1, "topology": {"job": "a", "vertices": [], "edges": []}}).encode()
                    + b"\n{}")],
 )  # fmt: skip
-def test_another_file_is_refused(tmp_path, content):
+def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(RecordingError, match="file"):
         read_recording(path)
 
 
-def test_a_recording_that_ends_early_is_refused(tmp_path):
+def test_a_recording_that_ends_early_is_refused(tmp_path: Path) -> None:
     path = saved(tmp_path / "job.gz", snapshots(TOPOLOGY, TASKS))
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(RecordingError):
         read_recording(path)
 
 
-def test_the_doctor_says_what_held_the_job_up(tmp_path, capsys):
+def test_the_doctor_says_what_held_the_job_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(tmp_path / "job.gz", snapshots(TOPOLOGY, TASKS))
     assert main(["doctor", str(path), "--json", "-"]) == 0
     output = capsys.readouterr()
@@ -87,7 +90,7 @@ def test_the_doctor_says_what_held_the_job_up(tmp_path, capsys):
     assert "'warehouse'" in output.err
 
 
-def test_the_doctor_refuses_a_damaged_recording(tmp_path, capsys):
+def test_the_doctor_refuses_a_damaged_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = snapshots(TOPOLOGY, TASKS)
     for snapshot in made:
         del snapshot.reports[0]["tasks"][0]["busy_s"]

@@ -38,6 +38,7 @@ def test_each_file_is_read_in_its_own_unit(tmp_path: Path, monkeypatch: pytest.M
         "io_pressure_s": 0.001,
         "throttled_s": 3.0,
         "steal_s": 4.0,
+        "machine_cpu_s": 0.19,
         "block_delay_s": 2.0,
         "disk_read_bytes": 4096.0,
         "disk_written_bytes": 512.0,

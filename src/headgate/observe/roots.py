@@ -76,7 +76,7 @@ def _slow_tasks(window: Window, vertex: int) -> SlowTasks | None:
 
 
 def _is_awaited(window: Window, vertex: int) -> bool:
-    """Return whether producers wait for the vertex, or will wait soon: rows queue before it faster than it takes them."""
+    """Return whether producers wait for the vertex, or will soon: rows come faster than it takes them."""
     if any(window.blocked(producer) > BLOCKED for producer in window.topology.producers(vertex)):
         return True
     return any(is_overrun(task) for task in window.of(vertex))

@@ -83,7 +83,7 @@ def topology_of(job: str, graph: JobGraph) -> Topology:
     )
     edges = tuple(
         EdgeShape(
-            f"{names[edge.source_node]} -> {graph.vertex(edge.target).head.name}",
+            f"{names.get(edge.source_node, graph.vertex(edge.source).name)} -> {graph.vertex(edge.target).head.name}",
             edge.source,
             edge.target,
             edge.partitioning.kind,

@@ -1,0 +1,132 @@
+"""Real jobs with a slow place: the diagnosis names the place, the reason and a remedy. Functions wait by an event, so
+other work on the machine does not change the answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.observe.finding import Finding, Severity
+from headgate.observe.recording import read_recording
+from headgate.runtime.master.job import JobHandle
+from tests.runtime.jobs import NUMBERS, environment, eventually
+
+STALL = 0.1
+
+
+def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
+    threading.Event().wait(STALL)
+    return batch
+
+
+def slow_per_row(batch: pa.RecordBatch) -> pa.RecordBatch:
+    threading.Event().wait(0.001 * batch.num_rows)
+    return batch
+
+
+def fast(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def slow_sink(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
+    threading.Event().wait(STALL)
+
+
+def numbers(env: hg.StreamEnvironment, rate: float | None = None) -> hg.DataStream:
+    source = hg.sources.generate(
+        lambda start, count: pa.record_batch({"n": pa.array(range(start, start + count))}),
+        rate=rate,
+        schema=NUMBERS,
+        batch_rows=100,
+    )
+    return env.from_source(source).name("numbers")
+
+
+def found(job: JobHandle, is_it: Callable[[Finding], bool]) -> Finding:
+    """Return the first finding of a running job that `is_it` accepts."""
+    seen: list[Finding] = []
+
+    def look() -> bool:
+        seen[:] = job.diagnose()[:1]
+        return bool(seen) and is_it(seen[0])
+
+    eventually(look, 60)
+    return seen[0]
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_slow_function_behind_an_exchange(processes: bool) -> None:
+    env = environment(processes, parallelism=2, network_memory="4 MiB")
+    slowed = numbers(env).rebalance().map_batches(slow, schema=NUMBERS).name("warehouse")
+    slowed.sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        finding = found(job, lambda each: each.operator == "warehouse" and bool(each.waits))
+    finally:
+        job.cancel()
+    assert finding.waits == ("numbers",)
+    assert finding.cause.name == "waiting_function"
+    assert finding.subtasks == (0, 1)
+    assert finding.severity is not Severity.STUCK
+    assert finding.remedy.gain is not None
+    assert "'numbers' waits for 'warehouse'" in finding.sentence
+
+
+def test_a_slow_function_in_the_chain_of_a_source() -> None:
+    env = environment(True, parallelism=1)
+    slowed = numbers(env).map_batches(slow, schema=NUMBERS).name("warehouse")
+    slowed.rebalance().map_batches(fast, schema=NUMBERS).name("ids").sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        finding = found(job, lambda each: each.operator == "warehouse")
+    finally:
+        job.cancel()
+    assert finding.waits == ("ids",)
+
+
+def test_a_slow_sink_at_the_end_of_a_chain() -> None:
+    env = environment(True, parallelism=1, network_memory="4 MiB")
+    rows = numbers(env).rebalance().map_batches(fast, schema=NUMBERS)
+    rows.sink_to(hg.sinks.for_each_batch(slow_sink)).name("store")
+    job = env.execute_async()
+    try:
+        finding = found(job, lambda each: each.operator == "store")
+    finally:
+        job.cancel()
+    assert finding.cause.name == "slow_sink"
+
+
+def test_a_paced_job_that_falls_behind_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    env = environment(True, parallelism=1, network_memory="4 MiB")
+    numbers(env, rate=3000).rebalance().map_batches(slow_per_row, schema=NUMBERS).name("warehouse").sink_to(
+        hg.sinks.null()
+    )
+    job = env.execute_async("paced")
+    try:
+        found(job, lambda each: each.operator == "warehouse" and each.severity is Severity.BEHIND)
+        eventually(lambda: "job 'paced' is behind: " in caplog.text, 30)
+    finally:
+        job.cancel()
+    assert caplog.text.count("is behind") == 1
+
+
+def test_a_paced_job_that_keeps_up_is_not_blamed(tmp_path: Path) -> None:
+    env = environment(True, parallelism=2)
+    numbers(env, rate=1000).rebalance().map_batches(fast, schema=NUMBERS).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        eventually(lambda: len(job.backpressure()) == 2, 60)
+        assert job.diagnose() == []
+        assert {vertex["level"] for vertex in job.backpressure()} == {"OK"}
+        job.save_recording(tmp_path / "job.gz")
+    finally:
+        job.cancel()
+    recording = read_recording(tmp_path / "job.gz")
+    assert len(recording.snapshots) >= 3
+    assert "network_memory" not in recording.facts["options"]
+    assert recording.facts["versions"]["headgate"]
