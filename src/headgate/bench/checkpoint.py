@@ -1,7 +1,7 @@
 """`checkpoint`: the cost of checkpoints, the gaps that they make in the output, and the recovery time after a kill.
 
-The cost is the difference between two runs of `keyed-sum` at full speed: with a checkpoint each second, and without
-checkpoints. Both run in turn.
+Each round measures the rate of `keyed-sum` at full speed: first without checkpoints, then with a checkpoint each
+second. The cost is the share of the rate that is lost.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class Connection(Protocol):
     """The methods of the consumer's end of a data link that a channel calls, on any thread."""
 
     def credit_available(self, receiver: int) -> None:
-        """Note that a channel has new credit. In plain TCP: note that its waiting frame can have a buffer."""
+        """Record that a channel has new credit. In plain TCP: record that its waiting frame can have a buffer."""
 
     def send(self, message: OfChannel) -> None: ...
 

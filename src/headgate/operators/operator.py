@@ -114,7 +114,7 @@ class Operator:
         return None
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Note that the subtasks that held these key groups had already ended at the checkpoint.
+        """Record that the subtasks that held these key groups had already ended at the checkpoint.
 
         These subtasks had emitted their results, and left no snapshot. The task calls this method before `restore`. If
         all subtasks had ended, the task does not call `restore`.

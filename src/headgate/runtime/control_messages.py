@@ -269,7 +269,7 @@ def _of_file(value: object) -> dict[str, Any]:
 def decode(kinds: Mapping[str, type], text: bytes) -> Any:
     """Decode a message. `kinds` holds the possible classes, by name.
 
-    Raises ValueError, which names the wrong place, for bytes that are no such message.
+    If the bytes are not a valid message, raises ValueError, which says where the fault is.
     """
     fields = _parsed(text)
     name = fields.pop("type", None) if isinstance(fields, dict) else None

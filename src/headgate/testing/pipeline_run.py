@@ -155,7 +155,7 @@ def _with_restarts(steps: Sequence[_Step], restarts: Sequence[Restart]) -> Itera
 
 
 def _countable(element: Element) -> Any:
-    """Return the rows of an element in a form that has a length and slices. An element between rows has no rows."""
+    """Return an element's rows in a form that has a length and slices: [] for an element such as AdvanceWatermark."""
     if isinstance(element, dict):
         return [element]
     if isinstance(element, list | pa.RecordBatch | pa.Table):

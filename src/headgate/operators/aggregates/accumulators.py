@@ -1,7 +1,7 @@
 """Accumulators of aggregates whose state is numbers: arrays indexed by slot. One call updates them for a whole batch.
 
-They use `ufunc.at`, which is exact for integers. With few slots, since NumPy 1.25, it is as fast as `bincount` (11 us
-for 8192 rows). With a million slots it is not much slower.
+The accumulators use `ufunc.at`, which is exact for integers. With few slots, since NumPy 1.25, it is as fast as
+`bincount` (11 us for 8192 rows). With a million slots it is not much slower.
 """
 
 from __future__ import annotations

@@ -265,7 +265,10 @@ class WindowAggregate(Operator):
         return pa.concat_tables([state.table(self._keys, self.context.max_parallelism) for state in states])
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Note the key groups of former subtasks that had ended. All their windows have fired, and no state remains."""
+        """Record the key groups of former subtasks that had ended.
+
+        All windows of these subtasks have fired, and no state remains.
+        """
         own = self._own_groups()
         self._ended_groups = [range(max(ended.start, own.start), min(ended.stop, own.stop)) for ended in groups]
 

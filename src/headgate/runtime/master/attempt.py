@@ -105,7 +105,7 @@ class Job(Protocol):
     """The job of an attempt. The attempt's thread calls all methods."""
 
     def start_tasks(self) -> float:
-        """Note that all tasks run now. Returns when the tasks of the first attempt started, as in `time.time()`."""
+        """Record that all tasks run now. Returns when the tasks of the first attempt started, as in `time.time()`."""
 
     def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
         """Handle a TaskManager's report on its tasks."""

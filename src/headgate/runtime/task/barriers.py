@@ -101,11 +101,11 @@ class TaskBarriers:
         self._has_ended = True
 
     def _on_priority(self) -> None:
-        """Note that a gate has a priority event. Any thread may call this."""
+        """Record that a gate has a priority event. Any thread may call this."""
         self._urgent = True
 
     def on_barrier_left(self) -> None:
-        """Note that a barrier with a timeout has left an output. Any thread may call this, and then wakes the task."""
+        """Record that a barrier with a timeout has left an output. Any thread may call this; it then wakes the task."""
         self._urgent = True
 
     # --- in order with the rows

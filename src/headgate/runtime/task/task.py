@@ -1,8 +1,8 @@
 """A task: one subtask of a vertex, run by a thread of its own.
 
 The loop takes a batch only while every writer is available. Otherwise the task waits (soft back-pressure) and runs
-its mail. While there is no input it waits, too (idle). One wake-up ends both waits; the task then looks at everything
-again, so it misses no event.
+its mail. While there is no input the task waits, too (idle). The same wake-up ends either wait; the task then looks at
+everything again, so it misses no event.
 """
 
 from __future__ import annotations

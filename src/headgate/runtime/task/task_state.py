@@ -97,7 +97,7 @@ class TaskState:
         )
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        """Store what was captured, with the data in flight."""
+        """Store what `capture` took, with the data in flight."""
         is_empty = not in_flight.inputs and not in_flight.outputs
         self._pass_on(in_flight=() if is_empty else self._channels().name(in_flight))
 
@@ -113,8 +113,8 @@ class TaskState:
     def end(self) -> None:
         """Keep what later checkpoints need, after the last row has left the task. No `capture` follows.
 
-        The task's producers have ended too, so later checkpoints need no state of its operators. They need the position
-        of its source: after a restart, the job must not read the source from the beginning.
+        The task's producers have ended too, so later checkpoints need no state of its operators. Later checkpoints need
+        the position of the task's source: after a restart, the job must not read the source from the beginning.
         """
         self._has_ended = True
         if self._store is not None:
