@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 from headgate.errors import CheckpointError, ConfigError, DataError, PlanError
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
 from headgate.operators.aggregates.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
+from headgate.operators.emission_log import EmissionLog
 from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
 from headgate.operators.operator import MIN_TIME, Operator, OperatorContext
-from headgate.operators.windows.emission_log import EmissionLog
 from headgate.operators.windows.time_shards import TimeShard
 from headgate.operators.windows.window_panes import PaneState
 from headgate.operators.windows.window_state import Fired, WindowState
@@ -152,7 +152,7 @@ class WindowAggregate(Operator):
     ) -> None:
         super().__init__()
         self.schema = window_schema(keys, time_column, windows, aggregates, input_schema)
-        self.emissions = EmissionLog()
+        self._log = self.emissions = EmissionLog()
         self._windows = windows
         self._time_column = time_column
         self._time_offset = time_offset
@@ -359,7 +359,7 @@ class WindowAggregate(Operator):
             start = index * every
             bounds = [as_timestamps(start, kind), as_timestamps(start + size, kind)]
             self.emit(pa.RecordBatch.from_arrays([*keys, *bounds, *accumulated], schema=self.schema))
-            self.emissions.record(self._clock(), self.rows_out)
+            self._log.record(self._clock(), self.rows_out)
 
     def _rows_in(self, shard: TimeShard, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
         """Return the rows that are in the window `back` windows before their last window, if this window is still
