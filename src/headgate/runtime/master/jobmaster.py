@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from typing import assert_never
 
 from headgate.config import Config, FlowControl
 from headgate.errors import (
@@ -52,13 +53,13 @@ from headgate.runtime.control_messages import (
     Delivered,
     DeliverRows,
     FromDriver,
-    FromTaskManager,
     Part,
     Printed,
     ReportCheckpointMetrics,
     ReportMetrics,
     RunStage,
     TaskFinished,
+    ToJob,
 )
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
@@ -271,7 +272,7 @@ class JobMaster:
         self._checkpoints.start(self._attempt.credentials.attempt)
         return self._started_at
 
-    def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
+    def on_message(self, member: Member, message: ToJob, payload: bytes) -> None:
         match message:
             case ReportMetrics():
                 self._late_rows.update(self.metrics, ended=False)
@@ -292,9 +293,10 @@ class JobMaster:
                 printed_lines.show(message)
             case TaskFinished():
                 self._checkpoints.task_finished(message)
-                vertices = self._stages.finished(message.vertex)
-                if vertices:
+                if vertices := self._stages.finished(message.vertex):
                     self._send(RunStage(vertices=vertices))
+            case _:
+                assert_never(message)
 
     def _note(self, part: Part) -> None:
         self._parts.setdefault(part["checkpoint"], {})[part["task"]] = part
