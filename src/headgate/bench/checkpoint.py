@@ -70,7 +70,7 @@ def _gaps(options: Options) -> tuple[list[Figure], bool]:
         measured = gaps(kind, 1, KEYS // 20) if options.quick else gaps(kind, CHECKPOINTS)
         figures += [
             Figure(f"{kind.name} keys: largest gap during a checkpoint", "s", tuple(measured.during)),
-            Figure(f"{kind.name} keys: largest gap between two", "s", tuple(measured.between)),
+            Figure(f"{kind.name} keys: largest gap between checkpoints", "s", tuple(measured.between)),
             Figure(f"{kind.name} keys: duration", "s", tuple(measured.durations)),
             Figure(f"{kind.name} keys: size", "MB", tuple(size / MB for size in measured.sizes)),
         ]
