@@ -123,7 +123,7 @@ class InputChannel:
     def queued_bytes(self) -> int:
         """The number of received bytes that the task has not polled yet.
 
-        It is 0 for a local channel: the producer counts these bytes.
+        The number is 0 for a local channel: the producer counts its bytes.
         """
         return 0
 

@@ -274,7 +274,7 @@ class RecordWriter:
     def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
         """Flush the channels whose readers are starved.
 
-        If the task is `waiting`, each other reader wakes it when that reader starves. While unflushed data remain, the
+        If the task is `waiting`, a reader that starves later wakes the task. While unflushed data remain, the
         method also sets a deadline, because a busy task may neither emit nor wait.
         """
         if not self._unflushed and not self._unpartitioned:

@@ -206,7 +206,8 @@ class CheckpointStorage:
                 log.warning("job %r: an old checkpoint is left: %s", self.job, error)
 
     def _take_stock(self, keep: int) -> list[CheckpointName]:
-        """Return the checkpoints that `retain` removes. Also notes whether all retained ones are this owner's."""
+        """Return the checkpoints that `retain` removes. Also records whether this owner took all retained
+        checkpoints."""
         counting = [name for name in self._line() if isinstance(name, CheckpointName)]
         retained = list(islice(filter(self._has_files, counting), keep))
         first = retained[-1] if len(retained) == keep else NONE

@@ -77,7 +77,7 @@ class Snapshot:
     """The state of one operator, source reader or sink writer in one subtask, taken between two batches.
 
     `tables` holds the keyed state, by names that the operator chooses. The rows of a table have no order. `values`
-    holds the rest of the state as JSON values. A restored subtask gets the rows of its key groups, and the values of
+    holds all other state as JSON values. A restored subtask gets the rows of its key groups, and the values of
     all former subtasks.
     """
 

@@ -362,10 +362,9 @@ class WindowAggregate(Operator):
             self._log.record(self._clock(), self.rows_out)
 
     def _rows_in(self, shard: TimeShard, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
-        """Return the rows that are in the window `back` windows before their last window, if this window is still
-        retained.
+        """Return the rows that are in the window `back` windows before their last one, if it is still retained.
 
-        Return None if these are all rows.
+        Return None if this holds for all rows.
         """
         every, size = self._windows.every, self._windows.size
         whole = (back + 1) * every <= size

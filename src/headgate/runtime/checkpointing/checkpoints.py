@@ -3,9 +3,9 @@
 Without `checkpoint_dir` a job takes only savepoints, and commits once, at its end. Everything runs on the job's thread,
 except for `requests`. Calls that may take long run on a background thread.
 
-**Checkpoints in doubt.** A checkpoint may be given up while its metadata is being written. It may still become
-complete. The outcome is known when the call that writes the metadata is done. A restart waits for that call, and the
-job resumes from what is stored. A job that ends before the call is done leaves the files of its sinks as they are.
+**Checkpoints in doubt.** A checkpoint may be given up while its metadata is being written. This checkpoint may still
+become complete. The outcome is known when the call that writes the metadata is done. A restart waits for that call, and
+the job resumes from what is stored. A job that ends before the call is done leaves the files of its sinks as they are.
 Another job can then resume from this checkpoint, or from the one before.
 """
 
@@ -234,7 +234,7 @@ class Checkpoints:
     def fall_back(self) -> Future[Found | None]:
         """Start to look for a checkpoint to resume from, because the attempt could not read `latest`.
 
-        The future gets the answer of `Resumption.find_usable` after the background calls before it are done.
+        The future gets the answer of `Resumption.find_usable` when all earlier background calls are done.
         """
         return self._background.ask(self.resumption.find_usable)
 

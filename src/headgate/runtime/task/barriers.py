@@ -283,7 +283,7 @@ class TaskBarriers:
     def _store_if_known(self) -> None:
         """Store the captured part if the whole part is known.
 
-        It is known when the input is aligned and no barrier in the output can still overtake data.
+        The whole part is known when the input is aligned and no barrier in the output can still overtake data.
         """
         if not self._is_complete or self._output_timeout is not None:
             return

@@ -45,8 +45,8 @@ class Captured:
 class TaskState:
     """The state of one subtask.
 
-    `head` is its source with the node key, if it has a source. `entries` are its operators with their node keys.
-    `store` stores what was captured; it is None in batch mode.
+    `head` is the task's source with the node key, if the task has a source. `entries` are the task's operators with
+    their node keys. `store` stores what `capture` took; it is None in batch mode.
     """
 
     def __init__(
