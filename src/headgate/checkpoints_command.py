@@ -203,7 +203,7 @@ def _bytes(size: int) -> str:
 
 
 def _unwrapped(values: Any) -> Any:
-    """Return the position of the reader itself, without other values that its source stores."""
+    """Return only the reader's position. Some sources store it with other values, under the name "position"."""
     return values.get("position", values) if isinstance(values, dict) else values
 
 

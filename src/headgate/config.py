@@ -182,12 +182,12 @@ class Config:
         "The folder or URI for data that Headgate keeps in files. The rows of DataFrames go there, so all executors "
         "must reach it. Three kinds of data go there if it is a folder, and to the temporary folder if it is a URI: "
         "messages above 5 MiB while they are received, the output of operators in batch mode, and, without credit, "
-        "data behind a barrier. None: the machine's temporary folder. A URI must not hold credentials.",
+        "data after a barrier. None: the machine's temporary folder. A URI must not hold credentials.",
     )
     execution_mode: Literal["streaming", "batch"] = option(
         "streaming",
         one_of("streaming", "batch"),
-        '`"streaming"`: all operators run at once, and rows flow between them. `"batch"`: an operator behind an '
+        '`"streaming"`: all operators run at once, and rows flow between them. `"batch"`: an operator after an '
         "exchange starts when all operators before it have finished, and reads their output from files. All sources "
         "must end.",
     )

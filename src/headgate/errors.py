@@ -123,8 +123,8 @@ class ExchangeError(HeadgateError):
 
 
 class SpillError(HeadgateError):
-    """The exchange cannot write a file, because a folder or space on the disk is missing. It writes files for long
-    messages, for output in batch mode, and, without credit, for data behind a barrier."""
+    """The exchange cannot write a file, because a folder or space on the disk is missing. The exchange
+    writes files for long messages, for output in batch mode, and, without credit, for data after a barrier."""
 
 
 class PartitionNotFound(ExchangeError):

@@ -190,7 +190,7 @@ def write_whole(path: str, content: bytes) -> None:
 
 
 def create_private(filesystem: fs.FileSystem, path: str) -> None:
-    """Create an empty file that only its owner may use. Arrow keeps the mode of a file that it then writes over."""
+    """Create an empty file that only its owner may use. When Arrow then writes the file, the file keeps this mode."""
     if isinstance(filesystem, fs.LocalFileSystem):
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 

@@ -134,8 +134,8 @@ class Ownership:
     def notes(self, known: Collection[int] = ()) -> dict[int, Any]:
         """Return the notes of all owners by epoch, except those of `known` epochs.
 
-        A note without a claim does not count: its program slept until a newer owner had removed both, and then wrote
-        the note. Raises ValueError for a file that is no note.
+        A note without a claim does not count: its program slept until a newer owner had removed claim and note, and
+        then wrote the note again. Raises ValueError for a file that is no note.
         """
         notes: dict[int, Any] = {}
         claims, noted = self._epochs_of(_CLAIM, _NOTE)

@@ -61,7 +61,7 @@ def none() -> NoRestart:
 
 
 def fixed(attempts: int = 3, delay: _Duration = "1 s") -> FixedDelay:
-    """Restart `delay` after each failure, and up to `attempts` times in all.
+    """Restart after each failure, `delay` later, up to `attempts` times in all.
 
     >>> config = hg.Config(checkpoint_dir="checkpoints/", restart=hg.restart.fixed(3, delay="10 s"))
     """
@@ -89,7 +89,7 @@ def exponential(initial: _Duration = "1 s", max: _Duration = "1 min", factor: fl
 
 
 def failure_rate(max_failures: int, interval: _Duration, delay: _Duration = "1 s") -> FailureRate:
-    """Restart `delay` after each failure. More than `max_failures` within `interval` fail the job.
+    """Restart after each failure, `delay` later, unless there were more than `max_failures` within `interval`.
 
     >>> strategy = hg.restart.failure_rate(3, interval="10 min", delay="5 s")
     >>> config = hg.Config(checkpoint_dir="checkpoints/", restart=strategy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.operators.windows.emission_log import EmissionLog
+from headgate.operators.emission_log import EmissionLog
 
 
 def test_a_log_that_is_not_full_holds_all_points() -> None:

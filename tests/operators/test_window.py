@@ -250,6 +250,7 @@ def test_large_results_come_in_bounded_batches_in_the_order_of_their_ends() -> N
     assert [batch.num_rows for batch in kept.batches] == [65_536, count - 65_536]
     assert [start for start, _, _ in bounds(kept)] == list(range(count))
     assert [row[0] for row in kept.rows] == list(range(count))
+    assert operator.emissions is not None
     assert operator.emissions.points() == [(7.0, 65_536), (7.0, count)]
 
 

@@ -1,7 +1,7 @@
 """`GraphBuilder`: the graph while the user's program writes it.
 
 Nodes are immutable; the builder replaces a node when the user changes it. If the user does not choose a partitioning,
-`GraphBuilder.graph` chooses one. It does so last, because the parallelism may change before.
+`GraphBuilder.graph` chooses one, after the user has set the parallelism of all nodes.
 """
 
 from __future__ import annotations

@@ -24,14 +24,14 @@ _CHANGING: Final = {
     *("intersection_update", "move_to_end", "pop", "popitem", "popleft", "remove", "reverse", "rotate", "setdefault"),
     *("sort", "subtract", "symmetric_difference_update", "update"),
 }
-#: Instructions that change a container, and the depth of the container in the stack, counted from 1.
+#: Instructions that change a container, and the depth of the container in the abstract stack, counted from 1.
 _STORES: Final = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
 #: Instructions that load or rebind a variable. True means a variable of an outer function, False a variable of the
 #: module.
 _LOADS: Final = {"LOAD_GLOBAL": False, "LOAD_DEREF": True}
 _REBINDS: Final = {"STORE_GLOBAL": False, "STORE_DEREF": True}
 _ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
-#: Instructions that remove entries from the stack or leave it as it is. They push nothing.
+#: Instructions that remove entries from the interpreter's stack, or leave the stack as it is. They push nothing.
 _NEUTRAL: Final = ("POP_", "STORE_", "DELETE_", "NOP", "RESUME", "EXTENDED_ARG", "KW_NAMES", "JUMP", "NOT_TAKEN")
 #: Instructions after which the next instruction does not run.
 _ENDS: Final = {
@@ -90,7 +90,7 @@ class Walk:
         )
 
     def _step(self, instruction: dis.Instruction) -> None:
-        """Apply the effect of the instruction to the stack."""
+        """Change the abstract stack as this bytecode instruction changes the interpreter's stack."""
         name, stack = instruction.opname, self._stack
         argument = instruction.arg if instruction.opcode >= dis.HAVE_ARGUMENT else None
         if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:

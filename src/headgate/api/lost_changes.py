@@ -1,6 +1,6 @@
 """Warns of functions that change a variable of the program, but run in other processes, on copies of the variable.
 
-Without the warning, such a change would be lost silently. These are such changes:
+Without the warning, such a change would be lost silently. Changes are:
 
 - a change of a list, dict, set or array in a variable;
 - a new value for a variable;

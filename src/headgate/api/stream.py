@@ -123,7 +123,7 @@ class DataStream(LastOperator):
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> DataStream:
-        """Apply a Python function that returns any number of rows to each row. This is far slower than `map_batches`.
+        """Apply a Python function to each row; it returns any number of rows. This is far slower than `map_batches`.
 
         `fn` gets a row as a dict, and returns an iterable of rows with `schema` and of `hg.SideOutput(tag, row)`.
 
@@ -146,7 +146,7 @@ class DataStream(LastOperator):
         return self._stream(self._rows.side_output(tag))
 
     def filter(self, condition: Any, *more: Never, rows: bool = False) -> DataStream:
-        """Keep the rows for which `condition` is true, not false or null.
+        """Keep the rows for which `condition` is true; drop those where it is false or null.
 
         `condition` is a SQL string, a `pyarrow.compute.Expression`, or a function that gets a RecordBatch and returns a
         boolean Arrow array. With `rows=True`, it is a function that gets one row as a dict and returns True, False or
@@ -250,7 +250,7 @@ class DataStream(LastOperator):
         return self._partitioned(LOAD_AWARE if load_aware else REBALANCE)
 
     def rescale(self) -> DataStream:
-        """Send batches in turn to only some subtasks of the next operator, its neighbours.
+        """Send batches in turn to the neighbours of each subtask: to only some subtasks of the next operator.
 
         With 2 subtasks here and 4 in the next operator, subtask 0 sends to 0 and 1. Subtask 1 sends to 2 and 3. This
         needs fewer channels than `rebalance`, but an uneven load stays uneven.

@@ -1,7 +1,7 @@
 """`checkpoint`: the cost of checkpoints, the gaps that they make in the output, and the recovery time after a kill.
 
-The cost is the difference between two runs of `keyed-sum` at full speed: with a checkpoint each second, and without
-checkpoints. Both run in turn.
+Each round measures the rate of `keyed-sum` at full speed: first without checkpoints, then with a checkpoint each
+second. The cost is the share of the rate that is lost.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _gaps(options: Options) -> tuple[list[Figure], bool]:
         measured = gaps(kind, 1, KEYS // 20) if options.quick else gaps(kind, CHECKPOINTS)
         figures += [
             Figure(f"{kind.name} keys: largest gap during a checkpoint", "s", tuple(measured.during)),
-            Figure(f"{kind.name} keys: largest gap between two", "s", tuple(measured.between)),
+            Figure(f"{kind.name} keys: largest gap between checkpoints", "s", tuple(measured.between)),
             Figure(f"{kind.name} keys: duration", "s", tuple(measured.durations)),
             Figure(f"{kind.name} keys: size", "MB", tuple(size / MB for size in measured.sizes)),
         ]

@@ -1,4 +1,4 @@
-"""The longest time without output at the sink during a checkpoint of a million keys, and between two checkpoints.
+"""The longest time without output at the sink: while a checkpoint of a million keys runs, and while none runs.
 
 The job makes running sums of paced rows. So for each batch that the source reads, a batch arrives at the sink a moment
 later.

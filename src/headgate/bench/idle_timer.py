@@ -67,7 +67,10 @@ def _record(histogram: HdrHistogram, ticks: Iterable[int]) -> None:
 
 
 def _record_on(core: int) -> None:
-    """Record on one core until SIGTERM or the end of the parent, then write the histogram to standard output."""
+    """Record how late a paced timer wakes on one core, until SIGTERM or the end of the parent process.
+
+    The function then writes the histogram to standard output.
+    """
     ended = False
 
     def end(_number: int, _frame: object) -> None:

@@ -45,7 +45,7 @@ def keyed_sum_seconds(rows: int, **options: Any) -> float:
 
 
 def source_seconds(rows: int) -> float:
-    """Return the seconds that the source alone takes for `rows` rows, with the null sink behind it."""
+    """Return the seconds that the source alone takes for `rows` rows, with a null sink after it."""
     environment = keyed_environment()
     _rows(environment, rows, None).sink_to(hg.sinks.null())
     began = time.perf_counter()

@@ -1,7 +1,8 @@
 """`keyed-sum`: rows/s of a keyed window aggregation that exchanges every row, compared with Flink SQL and Spark.
 
-A rate is the difference of two sizes divided by the difference of their times. This excludes start-up. Headgate and
-Flink run in turn, round by round, so that both see the same noise of the machine.
+Each rate comes from a small and a large job: the difference of their rows, divided by the difference of their times.
+The start-up, which both have, therefore does not count. Headgate and Flink run in turn, round by round, so that both
+see the same noise of the machine.
 """
 
 from __future__ import annotations
@@ -108,6 +109,6 @@ def _figures(rates: _Rates) -> list[Figure]:
 
 
 def _net(whole: list[float], source: list[float]) -> float:
-    """Return the rate of the job without its source. It uses medians, because it is a small difference of noisy
-    times."""
+    """Return the rate of the job without its source, computed from medians: it follows from a small difference of two
+    noisy times."""
     return 1 / (1 / median(whole) - 1 / median(source))

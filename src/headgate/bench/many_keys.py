@@ -1,8 +1,8 @@
-"""`keys`: what a thousand times more keys cost in rate and memory. A key is an integer, a string, or both.
+"""`keys`: what a thousand times more keys cost in rate and memory. A key is an integer, a string, or one of each.
 
-A rate is the difference of two sizes divided by the difference of their times. This excludes start-up. It also excludes
-the first row of nearly all keys, because the smaller size has such rows too. Few and many keys run in turn, round by
-round.
+Each rate comes from a small and a large job: the difference of their rows, divided by the difference of their times.
+Start-up, and the first rows of nearly all keys, therefore do not count: both jobs have them. Few and many keys run in
+turn, round by round.
 """
 
 from __future__ import annotations

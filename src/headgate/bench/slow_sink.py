@@ -1,4 +1,7 @@
-"""`slow-sink`: a source at full speed and a sink of 1 MB/s. No process may hold more than its pools and its budget."""
+"""`slow-sink`: a source at full speed and a sink of 1 MB/s.
+
+No process may use more memory than at its start, plus its network memory, its budget of pending bytes, and 50 MB.
+"""
 
 from __future__ import annotations
 

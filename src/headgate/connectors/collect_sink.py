@@ -73,7 +73,7 @@ class CollectSink(Sink):
 
     @property
     def full(self) -> bool:
-        """Whether the sink has `limit` rows. It then discards all further rows."""
+        """Whether the sink has `limit` rows. The sink then discards all further rows."""
         return self.limit is not None and self.rows >= self.limit
 
     def to_table(self) -> pa.Table:

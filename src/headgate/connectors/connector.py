@@ -1,7 +1,8 @@
 """The interfaces of sources and sinks.
 
 The driver makes and checks a `Source` or `Sink`, and sends a pickled copy to each task. There each subtask makes a
-`SourceReader` from the source, or a `SinkWriter` from the sink. It calls the reader or writer on its task thread.
+`SourceReader` from the source, or a `SinkWriter` from the sink. The task thread of the subtask
+calls the reader or writer.
 """
 
 from __future__ import annotations
@@ -262,9 +263,9 @@ class Sink(ABC):
     def published_after(self, checkpoint: int, run: str) -> int:
         """Return the last checkpoint after `checkpoint` whose rows are visible.
 
-        The driver calls this after `prepare` or `resume`. `run` is the run that took `checkpoint`, or "" if the
-        checkpoint does not name its run. Any program may have made the rows visible. Returns 0 if there is no such
-        checkpoint, or if the sink does not record visible checkpoints. Raises SinkError.
+        The driver calls this after `prepare` or `resume`. `run` names the run (the program) that took `checkpoint`; it
+        is "" if the checkpoint does not name its run. Any program may have made the rows visible. Returns 0 if there is
+        no such checkpoint, or if the sink does not record visible checkpoints. Raises SinkError.
         """
         return 0
 
@@ -276,7 +277,7 @@ class Sink(ABC):
         """Take a batch that a writer passed to `context.deliver`. One thread makes all these calls.
 
         `checkpoint` is the checkpoint that the batch belongs to: the first checkpoint after the writer's last `flush`.
-        It is 0 without checkpoints.
+        `checkpoint` is 0 if the job takes no checkpoints.
         """
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:

@@ -76,7 +76,7 @@ def _let_live() -> None: ...
 
 
 def _watch(job: hg.JobHandle, total_rows: int, at_refresh: Callable[[], None], console: Console) -> hg.JobResult:
-    """Wait for the job's end. Every half second show its progress and call `at_refresh`. An interrupt cancels it."""
+    """Wait for the job's end. Show its progress and call `at_refresh` every 0.5 s. An interrupt cancels the job."""
     with Progress(console, total_rows) as progress:
         while True:
             try:

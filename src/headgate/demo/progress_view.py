@@ -36,7 +36,7 @@ class Progress:
             self._live.stop()
 
     def update(self, operators: Counters, state: str) -> None:
-        """Show the current counters and the job's state. Rates are over the time since the last call."""
+        """Show the current counters and the job's state. Rates are averages since the last call."""
         now = self._clock()
         then, before = self._before
         self._before = (now, {name: dict(counters) for name, counters in operators.items()})

@@ -123,7 +123,7 @@ class InputChannel:
     def queued_bytes(self) -> int:
         """The number of received bytes that the task has not polled yet.
 
-        It is 0 for a local channel: the producer counts these bytes.
+        The number is 0 for a local channel: the producer counts its bytes.
         """
         return 0
 
@@ -193,7 +193,7 @@ class Connection(Protocol):
     """The methods of the consumer's end of a data link that a channel calls, on any thread."""
 
     def credit_available(self, receiver: int) -> None:
-        """Note that a channel has new credit. In plain TCP: note that its waiting frame can have a buffer."""
+        """Record that a channel has new credit. In plain TCP: record that its waiting frame can have a buffer."""
 
     def send(self, message: OfChannel) -> None: ...
 

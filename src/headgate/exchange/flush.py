@@ -43,6 +43,6 @@ class AdaptiveFlush:
         return self._ended + MAX_INTERVAL
 
     def flushed(self, began: float, ended: float) -> None:
-        """Note when a check of the channels began and ended. The check includes the flush of the starved channels."""
+        """Record when a check of the channels began and ended. The check includes the flush of the starved channels."""
         self._cost = ended - began
         self._ended = ended

@@ -81,7 +81,8 @@ class PendingCount:
 class PendingSlices:
     """The pending output of one channel, or of all channels of a broadcast.
 
-    It consists of slices of batches, then the newest watermark, and then latency markers, each with its channel.
+    It consists of slices of batches, then the newest watermark, and then latency markers. Each marker comes with the
+    number of the channel that it goes to.
     """
 
     __slots__ = ("_held", "_slices", "bytes", "channels", "markers", "rows", "watermark", "watermark_sent_at")

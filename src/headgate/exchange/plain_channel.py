@@ -1,9 +1,9 @@
 """The channels of an exchange without credit. They align barriers at the consumer, like Flink before 1.5.
 
 Data of a blocked channel must not stay in the gate's buffers or in the socket. There they would also stop the channels
-whose barriers have not arrived. The producer must not wait behind its barrier either. The data of its own input would
-then stay in a socket, and a pipeline could deadlock. The producer therefore resumes at once. The channel spills the
-data behind the barrier to disk until the task resumes the channel (Flink: BarrierBuffer and BufferSpiller).
+whose barriers have not arrived. The producer must not wait after its barrier either. The data of the producer's own
+input would then stay in a socket, and a pipeline could deadlock. The producer therefore resumes at once. The channel
+spills the data after the barrier to disk until the task resumes the channel (Flink: BarrierBuffer and BufferSpiller).
 """
 
 from __future__ import annotations

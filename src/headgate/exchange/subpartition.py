@@ -281,7 +281,7 @@ class PipelinedSubpartition:
             self.on_starved()
 
     def credit_changed(self, is_whole: bool) -> None:
-        """Note whether the consumer has consumed all buffers sent to it. A reader without credit never calls this."""
+        """Record whether the consumer has consumed all buffers sent to it. A reader without credit never calls this."""
         with self._lock:
             self._is_whole = is_whole
             starved = self._end_wait()
@@ -311,7 +311,7 @@ class PipelinedSubpartition:
             self.on_starved()
 
     def acknowledge(self) -> None:
-        """Note that the reader has processed all records up to the end of data."""
+        """Record that the reader has processed all records up to the end of data."""
         self._acknowledged = True
         self._on_settled()
 

@@ -65,8 +65,8 @@ class WatermarkValve:
         return reached
 
     def _reached_by_idle_channels(self) -> int:
-        """Return the latest time of the channels, if all that have not ended are idle. Otherwise an active channel is
-        behind the task, and the task's time stays."""
+        """Return the latest time of the channels, if all that have not ended are idle. Otherwise the time of an
+        active channel is lower than the task's time, which stays."""
         remaining = [each for each in zip(self._times, self._active, strict=True) if each[0] < MAX_TIME]
         if any(active for _, active in remaining):
             return self.output

@@ -31,7 +31,7 @@ class RecordWriter:
     """The writer of one output edge of a subtask. It is the `Output` of an operator. Task thread only.
 
     Sizes are in bytes, times in seconds. `wait_within_record` is called when one input batch produces more output than
-    the budget allows. It must wait until `drain` succeeds, or raise an error.
+    the budget allows. The function must wait until `drain` succeeds, or raise an error.
     """
 
     def __init__(
@@ -93,9 +93,9 @@ class RecordWriter:
             self._cut_oldest()
 
     def emit_watermark(self, time: int) -> None:
-        """Send a watermark behind the pending rows of each channel.
+        """Send a watermark after the pending rows of each channel.
 
-        A channel without pending rows gets at most one watermark per interval.
+        A channel without pending rows gets at most one watermark per `watermark_interval`.
         """
         if self._unpartitioned:
             self._watermark_behind = time
@@ -211,7 +211,7 @@ class RecordWriter:
                     self._watermark_alone(pending, now)
 
     def flush(self) -> None:
-        """Cut all pending rows, and make all bytes in segments visible to the readers."""
+        """Turn all pending rows into messages, and make all bytes in segments visible to the readers."""
         self._flush_at = None
         self._partition_pending()
         for pending in self._pending:
@@ -274,7 +274,7 @@ class RecordWriter:
     def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
         """Flush the channels whose readers are starved.
 
-        If the task is `waiting`, each other reader wakes it when that reader starves. While unflushed data remain, the
+        If the task is `waiting`, a reader that starves later wakes the task. While unflushed data remain, the
         method also sets a deadline, because a busy task may neither emit nor wait.
         """
         if not self._unflushed and not self._unpartitioned:

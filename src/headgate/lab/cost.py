@@ -33,7 +33,7 @@ Rates = dict[tuple[str, str], list[float]]
 
 
 def run(options: Options) -> Experiment:
-    """Measure all numbers of buffers in both modes, round by round."""
+    """Measure the rate with each number of buffers, with credit and with plain TCP, round by round."""
     volume, rounds = ((64 << 20), 2) if options.quick else ((2 << 30), 10)
     rates: Rates = {}
     with end("producer", 0) as producer, end("consumer", 1) as consumer:

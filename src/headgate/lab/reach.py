@@ -171,7 +171,7 @@ def report(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Experiment:
 
 
 def _plot(outcomes: Mapping[tuple[str, Path], list[Standing]]) -> Plot:
-    """Return the plot of bytes in flight by place over the number of connections."""
+    """Return the plot of the bytes in flight at each place (y axis) for each number of connections (x axis)."""
     series = []
     for mode in dict.fromkeys(mode for mode, _ in outcomes):
         paths = [path for each, path in outcomes if each == mode]

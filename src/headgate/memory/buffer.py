@@ -1,4 +1,4 @@
-"""A counted reference to bytes in a segment, or in a run of segments.
+"""A counted reference to bytes in a segment, or in a run: several segments, one after the other.
 
 Segments that are filled together travel as one buffer from the writer to the reader and back to the pool. Python then
 pays the cost of a buffer once for all of them. A "number of buffers" is always a number of segments.

@@ -201,7 +201,7 @@ class LocalBufferPool:
     def resize(self, size: int) -> list[MemorySegment]:
         """Set the share and return the free segments beyond it. Segments in use follow when they are recycled.
 
-        It runs under the factory lock and therefore makes no callback. `refill` makes the callbacks afterwards.
+        The caller holds the factory lock, so `resize` makes no callback. `refill` makes the callbacks afterwards.
         """
         surplus: list[MemorySegment] = []
         with self._lock:

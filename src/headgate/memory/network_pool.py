@@ -1,9 +1,10 @@
 """The TaskManager's pool of all segments. It lends them to local pools and, as exclusive buffers, to input channels.
 
-Two locks prevent deadlock, by Flink's rule. The queue lock protects the free segments; every request that a local pool
-cannot serve alone takes it. The factory lock protects the claims and shares. Creating or releasing a pool or exclusive
-buffers takes it, and so do the reports. Locks are taken in the order factory lock, local pool's lock, queue lock. A
-local pool that holds its own lock may take the queue lock, never the factory lock.
+Two locks prevent deadlock, by Flink's rule. The queue lock protects the free segments. A thread takes it for each
+request that a local pool cannot serve alone. The factory lock protects the claims and shares. A thread takes it to
+create or release a pool or exclusive buffers, and to report who uses segments. Locks are taken in the order factory
+lock, local pool's lock, queue lock. A local pool that holds its own lock may take the queue lock, never the factory
+lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Share spare segments among local pools by Flink's weighted rule, as a pure function.
 
 Every pool has a right to its `required` segments. The remaining segments are lent in proportion to each pool's
-`weight`, never beyond its `maximum`. Segments that one pool cannot take go to the others.
+`weight`, never beyond its `maximum`. Segments that one pool cannot take go to the other pools.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Network memory: one anonymous mapping, cut into segments of equal size.
 
-The mapping is private and lies outside the Python heap. It has no name in the file system, so a killed process leaves
-nothing behind. The kernel provides a page only when it is first written.
+The mapping is private and lies outside the Python heap. The mapping has no name in the file system, so nothing is left
+of it when the process is killed. The kernel provides a page only when it is first written.
 """
 
 from __future__ import annotations

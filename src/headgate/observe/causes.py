@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.observe.finding import Cause
+from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, peers
 from headgate.observe.roots import SlowTasks
-from headgate.observe.window import OperatorWindow, TaskWindow, Window, peers
 
 #: The share of a task's time from which a burden of the machine is the cause.
 _BURDEN: Final = 0.25

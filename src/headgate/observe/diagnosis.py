@@ -10,11 +10,11 @@ from headgate.observe.causes import busiest, cause_of
 from headgate.observe.exchanges import exchange_cause, exchange_remedy
 from headgate.observe.finding import Cause, Finding, Remedy, Severity
 from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.metrics_window import Window, window_of
 from headgate.observe.remedies import remedy_for
 from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, SlowTasks, roots
 from headgate.observe.topology import Topology
 from headgate.observe.trend import severity
-from headgate.observe.window import Window, window_of
 
 #: Seconds of one window. Shares in a shorter one are chance.
 WINDOW: Final = 3.0

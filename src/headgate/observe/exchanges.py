@@ -6,8 +6,8 @@ import math
 
 from headgate.observe.finding import Cause, Remedy
 from headgate.observe.gains import next_limit
+from headgate.observe.metrics_window import Window
 from headgate.observe.roots import SlowExchange
-from headgate.observe.window import Window
 
 
 def exchange_cause(root: SlowExchange) -> Cause:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.observe.window import TaskWindow, Window
+from headgate.observe.metrics_window import TaskWindow, Window
 
 #: The most that one remedy is said to gain. What comes beyond it is seen when it is applied.
 _MOST: Final = 4.0

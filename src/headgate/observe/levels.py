@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from headgate.observe.window import TaskWindow, Window
+from headgate.observe.metrics_window import TaskWindow, Window
 
 #: Up to this share a task is OK, and up to the next one LOW. Above, it is HIGH.
 _OK: Final = 0.10

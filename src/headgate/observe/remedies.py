@@ -7,8 +7,8 @@ import math
 from headgate.observe.causes import busiest, cpu_share, mean
 from headgate.observe.finding import Cause, Remedy
 from headgate.observe.gains import Gain, next_limit, subtasks_for, with_more_subtasks
+from headgate.observe.metrics_window import Window, peers
 from headgate.observe.roots import SlowTasks
-from headgate.observe.window import Window, peers
 
 #: A gain below this is none.
 _WORTH: float = 1.05

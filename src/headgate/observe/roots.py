@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.observe.metrics_window import TaskWindow, Window, peers
 from headgate.observe.topology import EdgeShape
-from headgate.observe.window import TaskWindow, Window, peers
 
 #: A task that works for this share of the time has no time left for more.
 HOT: Final = 0.85

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.observe.finding import Severity
+from headgate.observe.metrics_window import Window
 from headgate.observe.roots import is_overrun
-from headgate.observe.window import Window
 
 #: Lag counts as growing if it grows by this share of the time that passes, in each of the last windows.
 _GROWTH: Final = 0.05

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 _MORE_DIGITS_OF_SUM: Final = 10
 _MORE_DIGITS_OF_MEAN: Final = 4
-#: A result with too many digits loses digits behind the point, but keeps at least this many of them.
+#: A result with too many digits loses digits after the point, but keeps at least this many of them.
 _LEAST_SCALE: Final = 6
 _MOST_OF_128: Final = 38
 _MOST_OF_256: Final = 76
@@ -30,7 +30,7 @@ def sum_type(kind: pa.DataType) -> pa.DataType:
 
 
 def mean_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type of a mean of decimals of type `kind`: it has four more digits behind the point."""
+    """Return the type of a mean of decimals of type `kind`: it has four more digits after the point."""
     make, most = family(kind)
     more = _MORE_DIGITS_OF_MEAN
     return make(min(most, kind.precision + more), min(most, kind.scale + more))
@@ -50,7 +50,7 @@ def arithmetic_type(kernel: str, left: pa.DataType, right: pa.DataType) -> pa.Da
 
 
 def _digits(kernel: str, left: pa.DataType, right: pa.DataType) -> tuple[int, int]:
-    """Return how many digits the result has before and behind the point. For a quotient, this is the number that Spark
+    """Return how many digits the result has before and after the point. For a quotient, this is the number that Spark
     SQL gives it; for the other operators, the result is exact."""
     left_whole, right_whole = left.precision - left.scale, right.precision - right.scale
     match kernel:

@@ -15,7 +15,10 @@ _PER_MICROSECOND = {"us": 1, "ns": 1_000}
 
 
 def check_time_column(column: str, schema: pa.Schema) -> pa.DataType:
-    """Return the type of the event-time column. Raises PlanError if it does not exist once, or is not a timestamp."""
+    """Return the type of the event-time column.
+
+    Raises PlanError if no column, or more than one, has this name, or if the column is not a timestamp.
+    """
     if schema.get_field_index(column) < 0:
         raise PlanError(f"there must be one event-time column {column!r}; the columns are: {', '.join(schema.names)}")
     kind = schema.field(column).type

@@ -19,6 +19,7 @@ from typing import Any, Never, Protocol
 import pyarrow as pa
 
 from headgate.errors import HeadgateError, JobCancelled, PlanError, UserFunctionError
+from headgate.operators.emission_log import EmissionLog
 from headgate.records.elements import MAX_TIME, MIN_TIME
 from headgate.state.snapshot import Snapshot
 
@@ -73,6 +74,8 @@ class Operator:
     #: The side outputs that the job reads, by tag. Rows for any other tag are dropped.
     sides: Mapping[str, Output] = MappingProxyType({})
     context: OperatorContext
+    #: The log of the rows that the operator emits, or None. From it the driver finds how many rows came before the end.
+    emissions: EmissionLog | None = None
 
     def __init__(self) -> None:
         self.rows_in = 0
@@ -114,7 +117,7 @@ class Operator:
         return None
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Note that the subtasks that held these key groups had already ended at the checkpoint.
+        """Record that the subtasks that held these key groups had already ended at the checkpoint.
 
         These subtasks had emitted their results, and left no snapshot. The task calls this method before `restore`. If
         all subtasks had ended, the task does not call `restore`.

@@ -1,6 +1,7 @@
 """The execution graph: the TaskManager of each subtask, and the channels between subtasks.
 
-It follows from the job graph by pure arithmetic. Each TaskManager therefore computes its own part from the same plan.
+The execution graph follows from the job graph by pure arithmetic. Each TaskManager therefore computes its own part from
+the same plan.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ class PoolSize:
 
 
 def output_pool(subpartitions: int, config: Config) -> PoolSize:
-    """Return the size of the pool of a result partition. It needs one buffer for each subpartition, and one buffer to
-    fill."""
+    """Return the size of the pool of a result partition. The pool needs one buffer for each subpartition, and one
+    buffer to fill."""
     required = subpartitions + 1
     if config.flow_control is FlowControl.UNBOUNDED:
         return PoolSize(required, _ALL)

@@ -23,7 +23,7 @@ class Stages:
         self.first = [vertex for vertex in producers if vertex not in self._waiting]
 
     def finished(self, vertex: int) -> list[int]:
-        """Note that a subtask of the vertex has finished. Return the vertices that may start now."""
+        """Record that a subtask of the vertex has finished. Return the vertices that may start now."""
         self._running[vertex] -= 1
         if self._running[vertex]:
             return []
@@ -38,8 +38,7 @@ class Stages:
 def at_once(job: JobGraph, *, batch: bool) -> list[set[int]]:
     """Return sets of vertices. All vertices that may run at the same time are together in one of the sets.
 
-    In batch mode there is one set for each vertex. It has this vertex, and all vertices that neither wait for it nor
-    make it wait.
+    In batch mode there is one set for each vertex: this vertex, and all vertices that may run at the same time.
     """
     everything = {vertex.id for vertex in job.vertices}
     if not batch:

@@ -234,7 +234,7 @@ class ResponseDecoder:
         return [self._discard] * count
 
     def resume(self) -> Iterator[Item]:
-        """Ask again for the memory that a frame waits for, and decode the bytes that were read behind its header.
+        """Ask again for the memory that a frame waits for, and decode the bytes that were read after its header.
 
         Exhaust the iterator before the next call. Raises ExchangeError for corrupt bytes.
         """

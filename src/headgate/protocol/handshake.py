@@ -73,7 +73,11 @@ class Credentials:
         return f"Credentials(job={self.job.hex()}, attempt={self.attempt})"
 
     def proof(self, role: bytes, hello: bytes, nonce: bytes) -> bytes:
-        """Return the HMAC-SHA256 that proves knowledge of the secret, for one role, hello and nonce."""
+        """Return the proof that one side knows the secret.
+
+        It is the HMAC-SHA256 over this side's role, the dialler's hello (which ends with the dialler's nonce), and the
+        listener's nonce.
+        """
         return hmac.new(self.secret, role + hello + nonce, hashlib.sha256).digest()
 
 

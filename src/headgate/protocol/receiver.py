@@ -179,12 +179,12 @@ class Receiver:
         return self._backoffs[receiver].next()
 
     def take_retries(self) -> list[tuple[int, float]]:
-        """Return the numbers of the channels whose requests must be repeated, each with its wait in seconds."""
+        """Return the channels whose requests must be repeated: their numbers, and the seconds to wait before that."""
         retries, self._retries = self._retries, []
         return retries
 
     def request_again(self, receiver: int) -> None:
-        """Repeat a channel's request after its wait."""
+        """Repeat a channel's request. The caller has waited as long as `take_retries` said."""
         channel = self._channels.get(receiver)
         if channel is not None:
             self._outgoing.append(encode(channel.request(receiver)))

@@ -76,13 +76,13 @@ class SubpartitionView(Protocol):
         """Resume behind an aligned barrier. Raises ExchangeError if no barrier blocks the subpartition."""
 
     def acknowledge(self) -> None:
-        """Note that the consumer has processed all records."""
+        """Record that the consumer has processed all records."""
 
     #: The most bytes that the consumer wants in one buffer; None for a full segment.
     buffer_size: int | None
 
     def credit_changed(self, is_whole: bool) -> None:
-        """Note whether the consumer has consumed all buffers sent to it; see `Credit.is_whole`."""
+        """Record whether the consumer has consumed all buffers sent to it; see `Credit.is_whole`."""
 
     def release(self) -> None: ...
 

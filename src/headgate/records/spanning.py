@@ -240,7 +240,7 @@ class SpanningDeserializer:
     def _read_head(self, data: memoryview, position: int) -> int:
         """Collect the length, the tag and, for records, the checksum. Then allocate the body.
 
-        Returns the position behind the bytes that were used.
+        Returns the position after the bytes that were used.
         """
         head = self._head
         if len(head) < _HEADER.size:

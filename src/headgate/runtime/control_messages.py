@@ -1,7 +1,7 @@
 """The messages between the driver and its TaskManagers: a class for each message, sent as JSON on the control link.
 
-To add a message, add a class and name it in one of the two unions. Then handle the message: `Attempt` and `JobMaster`
-handle messages of TaskManagers, and `TaskManager` handles messages of the driver.
+To add a message, add a class and name it in one of the unions at the end: `ToAttempt`, `ToJob` or `FromDriver`. Then
+handle the message in the `match` of `Attempt`, `JobMaster` or `TaskManager`. mypy finds a message that is not handled.
 """
 
 from __future__ import annotations
@@ -231,20 +231,19 @@ class Cancel:
     """End the TaskManager now, because the job has failed or was cancelled."""
 
 
-FromTaskManager: TypeAlias = (
-    Registered
-    | Ready
-    | ReportMetrics
+#: The messages about the TaskManager itself, which `Attempt` handles.
+ToAttempt: TypeAlias = Registered | Ready | AllFinished | Failed | Stuck
+#: The messages about tasks, which `Attempt` passes on to `JobMaster`.
+ToJob: TypeAlias = (
+    ReportMetrics
     | Printed
     | DeliverRows
     | ReportCheckpointMetrics
     | AcknowledgeCheckpoint
     | DeclineCheckpoint
     | TaskFinished
-    | AllFinished
-    | Failed
-    | Stuck
 )
+FromTaskManager: TypeAlias = ToAttempt | ToJob
 FromDriver: TypeAlias = StartTasks | RunStage | Delivered | InjectBarrier | ContinueSources | Drain | Close | Cancel
 
 
@@ -269,7 +268,7 @@ def _of_file(value: object) -> dict[str, Any]:
 def decode(kinds: Mapping[str, type], text: bytes) -> Any:
     """Decode a message. `kinds` holds the possible classes, by name.
 
-    Raises ValueError, which names the wrong place, for bytes that are no such message.
+    If the bytes are not a valid message, raises ValueError, which says where the fault is.
     """
     fields = _parsed(text)
     name = fields.pop("type", None) if isinstance(fields, dict) else None

@@ -147,7 +147,7 @@ class Deployment(Protocol):
         """Reserve room for this number of TaskManagers at once, and `slots` more for Spark jobs of this program.
 
         No other job gets this room within the context. When the context ends, the launched TaskManagers hold the room.
-        Entering the context waits for room until `cancelled` is set. It raises NotEnoughSlots or ConfigError.
+        On entry the context waits for room until `cancelled` is set. Raises NotEnoughSlots or ConfigError.
         """
 
     def bind_hosts(self) -> str:

@@ -1,7 +1,7 @@
 """Latency markers: when sources send them, and the histograms of their ages at operators.
 
-A marker carries the time at which its source sent it. It takes one way through the job, without user code, but
-behind the rows of its channel, in all queues where these wait. So its age at an operator is the latency of a row that
+A marker carries the time at which its source sent it. It takes one way through the job. It passes no user
+code, but waits with the rows of its channel in all their queues. So its age at an operator is the latency of a row that
 needs no processing. The clocks of the machines must agree.
 """
 

@@ -51,6 +51,6 @@ class _Finder(cloudpickle.Pickler):  # type: ignore[misc]
         self.found: list[object] = []
 
     def persistent_id(self, value: object) -> None:
-        """Note the object, which is about to be written. Returns None, so it is written as usual."""
+        """Record the object, which is about to be written. Returns None, so it is written as usual."""
         if not isinstance(value, type) and type(value).__module__.startswith(_SPARK):
             self.found.append(value)

@@ -86,7 +86,7 @@ def _is_installed(path: Path) -> bool:
 
 
 class _Finder(MetaPathFinder):
-    """A finder of the modules that were sent. They come before other modules of the same name."""
+    """A finder of the modules that were sent. These modules come before other modules of the same name."""
 
     def __init__(self, modules: Iterable[UserModule]) -> None:
         self._modules = {module.name: module for module in modules}

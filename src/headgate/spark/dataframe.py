@@ -1,6 +1,6 @@
 """Exchange of rows between Spark DataFrames and tasks: Parquet files in a folder that all executors reach.
 
-Rows never pass through the driver. The side that has them writes files, and the other side reads them.
+Rows never pass through the driver. The side that has the rows writes files, and the other side reads the files.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def explain(error: str) -> tuple[int | None, str]:
 def _traceback(error: str) -> str:
     """Return the first traceback in Spark's message; "" if there is none.
 
-    It ends before the text that Spark adds. One regular expression for begin and end would be slow: it would search the
-    end again for each line that begins a traceback.
+    The traceback ends before the text that Spark adds. One regular expression for begin and end would be slow: it would
+    look for the end again for each line that begins a traceback.
     """
     begin = error.find(_TRACEBACK)
     end = None if begin < 0 else _END_OF_TRACEBACK.search(error, begin)

@@ -187,7 +187,7 @@ def _on_loopback(master: str) -> bool:
 def _package_root() -> str | None:
     """Return the folder that workers need on their path; None if this package is installed.
 
-    It is not installed if it runs from its source tree.
+    The package is not installed if it runs from its source tree.
     """
     root = str(Path(__file__).resolve().parents[2])
     installed = [*site.getsitepackages(), site.getusersitepackages()]

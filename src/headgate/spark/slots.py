@@ -2,8 +2,8 @@
 
 Spark itself checks a barrier job only every 15 s and gives up after 10 minutes (SPARK-24819). If slots are busy, Spark
 waits without end. So Headgate counts the free slots first: the slots of registered executors, minus the slots that jobs
-of this program hold. It waits a short time for executors that start and jobs that end. Then its error says what is
-missing.
+of this program hold. Headgate waits a short time for executors that start and jobs that end. Then its error says what
+is missing.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class CheckpointStorage:
 
     @property
     def owner(self) -> int:
-        """This program's epoch. It is 1, the epoch of the first owner, if the program has claimed nothing."""
+        """This program's epoch. Before `claim` it is 1: the folders then have the same names as the first owner's."""
         return 1 if self._ownership is None else self._ownership.epoch
 
     def newest_owner(self) -> int:
@@ -126,7 +126,7 @@ class CheckpointStorage:
         return epoch
 
     def start(self, resumed: str | None, replaces: bool = False) -> None:
-        """Note that the owner starts from the checkpoint in the folder `resumed`, or from nothing if this is None.
+        """Record that the owner starts from the checkpoint in the folder `resumed`, or from nothing if this is None.
 
         A checkpoint that an older owner completes after this call does not count. If the owner `replaces` the results
         of older owners, none of their checkpoints counts.
@@ -206,7 +206,8 @@ class CheckpointStorage:
                 log.warning("job %r: an old checkpoint is left: %s", self.job, error)
 
     def _take_stock(self, keep: int) -> list[CheckpointName]:
-        """Return the checkpoints that `retain` removes. Also notes whether all retained ones are this owner's."""
+        """Return the checkpoints that `retain` removes. Also records whether this owner took all retained
+        checkpoints."""
         counting = [name for name in self._line() if isinstance(name, CheckpointName)]
         retained = list(islice(filter(self._has_files, counting), keep))
         first = retained[-1] if len(retained) == keep else NONE
@@ -315,9 +316,10 @@ def store(folder: str, metadata: CheckpointMetadata) -> str:
 
 
 def discard(folder: str) -> None:
-    """Remove a checkpoint or savepoint, complete or not. `_metadata` goes first, so it stops counting at once.
+    """Remove a checkpoint or savepoint, complete or not.
 
-    If the folder is a symbolic link, only the link is removed.
+    The function removes `_metadata` first: without this file, no job resumes from the checkpoint. If the folder is a
+    symbolic link, the function removes only the link.
     """
     if not remove_link(folder):
         remove_file(f"{folder}/{METADATA_FILE}")

@@ -1,4 +1,7 @@
-"""`Interner`: maps byte strings to dense ids and back. It holds each different string once, in NumPy arrays."""
+"""`Interner`: maps byte strings to ids and back. Ids are numbers from 0 without gaps.
+
+The interner holds each different string once, in NumPy arrays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`KeyTable`: maps keys of one or more columns to dense slots, and back to columns of the same types."""
+"""`KeyTable`: maps keys of one or more columns to slots (0, 1, 2 ...), and back to columns of the same types."""
 
 from __future__ import annotations
 

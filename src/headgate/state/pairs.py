@@ -13,9 +13,9 @@ class PairTable:
     """A table that maps pairs of small non-negative numbers to slots.
 
     The table stores a pair as one word. The right number takes the low bits: as many as the largest right number needs.
-    The left number takes the bits above. Words of dense pairs therefore stay small, and a direct index finds them (see
-    `WordTable`). When a right number needs more bits, the table encodes all words again. This is rare, because the
-    range of right numbers at least doubles each time.
+    The left number takes the bits above. Words of pairs with few gaps therefore stay small, and a direct index finds
+    them (see `WordTable`). When a right number needs more bits, the table encodes all words again. This is rare,
+    because the range of right numbers at least doubles each time.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Helpers for dense slots: new numbers after a compaction, and one row for each slot."""
+"""Functions on slots, which are numbers from 0 without gaps: new slots after a compaction, one row for each slot."""
 
 from __future__ import annotations
 

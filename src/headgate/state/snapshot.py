@@ -46,8 +46,8 @@ _VERSION = 1
 class LazyTables(Mapping[str, pa.Table]):
     """Tables that are computed when a caller first reads them, on the caller's thread.
 
-    `makers` has, by table name, the function that computes the table. It reads only a copy of the state, which does not
-    change.
+    `makers` has, by table name, the function that computes the table. Each function reads only a copy of the state,
+    which does not change.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], pa.Table]]) -> None:
@@ -77,7 +77,7 @@ class Snapshot:
     """The state of one operator, source reader or sink writer in one subtask, taken between two batches.
 
     `tables` holds the keyed state, by names that the operator chooses. The rows of a table have no order. `values`
-    holds the rest of the state as JSON values. A restored subtask gets the rows of its key groups, and the values of
+    holds all other state as JSON values. A restored subtask gets the rows of its key groups, and the values of
     all former subtasks.
     """
 
@@ -111,9 +111,9 @@ class Snapshot:
     def check_same(self, other: Snapshot) -> None:
         """Check that `other`, read from a checkpoint, is state of the same operator as this snapshot.
 
-        Both must have the same values["of"], and tables with the same name must have the same columns. `other` may lack
-        tables, because a subtask that had ended has none. Raises CheckpointError, which names the differences. Raises
-        ValueError if values["of"] of `other` has a form that no operator writes.
+        Both snapshots must have the same values["of"], and tables with the same name must have the same columns.
+        `other` may lack tables, because a subtask that had ended has none. Raises CheckpointError, which names the
+        differences. Raises ValueError if values["of"] of `other` has a form that no operator writes.
         """
         of = other.values.get("of", {})
         _OF(of, "of")

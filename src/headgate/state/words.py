@@ -74,7 +74,7 @@ class DirectIndex:
 class WordTable(SlotTable[Sequence[Int64s]]):
     """A table of keys of `width` words each; a batch of keys is `width` arrays.
 
-    While the keys are small and dense numbers, a direct index finds them. Otherwise the hash table does.
+    While the keys are small numbers with few gaps, a direct index finds them. Otherwise the hash table does.
     """
 
     def __init__(self, width: int = 1) -> None:

@@ -16,9 +16,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def at(since: float | str | timedelta) -> datetime:
-    """Return the moment `since` after 1970-01-01T00:00Z: `at("15 min")`, `at("1 h") + timedelta(seconds=1)`.
+    """Return a time that is easy to write in tests: `at("15 min")` is 15 minutes after 1970-01-01T00:00Z.
 
-    It is a datetime in UTC, for columns of type `pa.timestamp(..., "UTC")`. `since` is a number of seconds, a string
+    The time is a datetime in UTC, for columns of type `pa.timestamp(..., "UTC")`. `at("1 h") + timedelta(seconds=1)`
+    is a later time. `since` is a number of seconds, a string
     with a unit, or a `timedelta`. Raises ConfigError for anything else.
 
     >>> hg.testing.at("90 s").isoformat()

@@ -31,8 +31,8 @@ class PipelineHarness:
 
     The pipeline runs as a job in threads of this process. Your rows replace its sources, and the harness collects the
     rows for its sinks. `pipeline` is a function that takes a `StreamEnvironment` and builds streams. It ends them with
-    sinks, or returns a stream, or returns several as a dict by name. Use the harness in a `with` block, which ends the
-    job.
+    sinks, or returns a stream, or returns several streams as a dict by name. Use the harness in a `with` block, which
+    ends the job.
 
     Each step ends when all tasks have processed its rows. Event time and the clock move only by `advance_watermark`
     and `advance_clock`. A step that takes longer than `timeout` (seconds, or a string with a unit) raises TimeoutError,

@@ -75,8 +75,8 @@ def run(
 ) -> PipelineResult:
     """Run a pipeline to its end in threads of this process, on your rows in place of the rows of its sources.
 
-    `pipeline` is a function that takes a `StreamEnvironment` and builds streams. It ends them with sinks, or returns
-    a stream, or returns several as a dict by name. Its own sources and sinks are not opened.
+    `pipeline` is a function that takes a `StreamEnvironment` and builds streams. The function ends the streams with
+    sinks, or returns a stream, or returns several streams as a dict by name. Its own sources and sinks are not opened.
 
     `given` is a list of rows as dicts. `AdvanceWatermark(time)` and `AdvanceClock(time)` may stand between them. A
     RecordBatch, a frame or a list of dicts in the list is read as one batch. For several sources, give a dict of such
@@ -155,7 +155,7 @@ def _with_restarts(steps: Sequence[_Step], restarts: Sequence[Restart]) -> Itera
 
 
 def _countable(element: Element) -> Any:
-    """Return the rows of an element in a form that has a length and slices. An element between rows has no rows."""
+    """Return an element's rows in a form that has a length and slices: [] for an element such as AdvanceWatermark."""
     if isinstance(element, dict):
         return [element]
     if isinstance(element, list | pa.RecordBatch | pa.Table):

@@ -68,7 +68,7 @@ class ProducerEnd:
         self._network.register(self._socket, selectors.EVENT_READ, self)
 
     def _on_data(self, receiver: int) -> None:
-        """Note that a subpartition has data. Any thread may call it."""
+        """Record that a subpartition has data. Any thread may call it."""
         self._notified.append(receiver)
         self._network.mark(self)
 
@@ -270,7 +270,7 @@ class ConsumerEnd:
         return self._receiver.request(channel)
 
     def credit_available(self, receiver: int) -> None:
-        """Note that a channel has new credit, or a buffer for its waiting frame. Any thread may call it."""
+        """Record that a channel has new credit, or a buffer for its waiting frame. Any thread may call it."""
         self._notified.append(receiver)
         self._network.mark(self)
 

@@ -119,7 +119,7 @@ class NetworkThread:
             self._selector.unregister(sock)
 
     def hold(self, sock: LinkSocket, has_more: bool) -> None:
-        """Note whether a TLS socket holds received bytes in memory. It is then readable, whatever the selector says."""
+        """Record whether a TLS socket holds received bytes: it is then readable, whatever the selector says."""
         if has_more:
             self._filled.add(sock)
         else:

@@ -156,7 +156,7 @@ class TlsSocket:
         return bytes(place[:count])
 
     def recvmsg_into(self, places: Iterable[memoryview]) -> tuple[int]:
-        """Fill the places in order and return (number of bytes,). It is 0 when the peer has ended the connection."""
+        """Fill the places in order and return (number of bytes,): (0,) when the peer has ended the connection."""
         count, has_more = 0, False
         try:
             for place in places:

@@ -129,7 +129,7 @@ class FileSink(Sink):
     def begin(self, claim: Claim) -> None:
         """Empty the folder in mode "overwrite". In mode "error", check that the folder is still empty.
 
-        A job that resumes does neither. The sink also removes the files of abandoned runs.
+        A job that resumes leaves the folder as it is. The sink also removes the files of abandoned runs.
         """
         target = self._prepared()
         if self._empties:
@@ -144,7 +144,8 @@ class FileSink(Sink):
     def _check_hidden(self, target: Target, claim: Claim) -> None:
         """Raise SinkError for hidden files of a run that a program can resume.
 
-        An older program of the job may be paused while it shows them. It would then continue beside this program.
+        An older program of the job may be paused while it makes these files visible. If this program resumed, the older
+        program would later continue to do so.
         """
         hidden = [entry.base_name for entry in self._entries(target) if entry.base_name.startswith("_part-")]
         for run in _runs(claim):

@@ -31,8 +31,8 @@ def line_blocks(
 
     `read(n)` returns at most the next n bytes from `start` on, and no bytes at the end of the file. Every line ends
     with a newline: if the last line of a file has none, the function adds it. A line that is too long comes as a
-    LongLine. The function then skips the rest of this line. For each read of the rest, it yields an empty block at the
-    offset of the line.
+    LongLine. The function then reads on to the end of this line, and discards what it reads. After each of these reads
+    it yields an empty block with the offset of the long line.
     """
     offset, rest = start, b""
     held: list[bytes] = []  # the parts of the line at `offset` whose end is not read yet

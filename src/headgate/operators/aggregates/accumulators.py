@@ -1,7 +1,7 @@
 """Accumulators of aggregates whose state is numbers: arrays indexed by slot. One call updates them for a whole batch.
 
-They use `ufunc.at`, which is exact for integers. With few slots, since NumPy 1.25, it is as fast as `bincount` (11 us
-for 8192 rows). With a million slots it is not much slower.
+The accumulators use `ufunc.at`, which is exact for integers. With few slots, since NumPy 1.25, it is as fast as
+`bincount` (11 us for 8192 rows). With a million slots it is not much slower.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ class IntegerSums:
             self._high.replace(self._high.values.take(slots))
 
     def columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
-        """Return the sums for a snapshot: modulo 2^64 as int64, and the rest in units of 2^64 (0 if it fits)."""
+        """Return the sums for a snapshot: each sum modulo 2^64 as int64, and its multiple of 2^64 (0 if it fits)."""
         high, low = self.sums(slots)
         total = (high << _HALF) | low
         beyond = (high >> _HALF) - (total >> 63)

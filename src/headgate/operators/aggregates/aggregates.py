@@ -126,8 +126,8 @@ def mean(column: str) -> Aggregate:
     """Compute the mean of the non-null values. The result is null if there are no such values.
 
     The mean of integers or floats is a float64. The mean of decimals (p, s) is a decimal (p + 4, s + 4), as in Spark
-    SQL. It is computed exactly, and rounded half up. It has at most 38 digits, and for decimal256 at most 76. The job
-    fails if the mean does not fit its type.
+    SQL. The mean is computed exactly, and rounded half up. It has at most 38 digits, and for decimal256 at most 76. The
+    job fails if the mean does not fit its type.
 
     ```python
     stream.key_by("shop").aggregate(usual=hg.mean("price"))

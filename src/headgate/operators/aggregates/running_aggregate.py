@@ -143,7 +143,7 @@ class RunningAggregate(Operator):
         return Snapshot(LazyTables({"keys": partial(in_pieces, rows, some)}), {"of": of, "ended": self._ended})
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Note that the subtasks with these key groups had ended.
+        """Record that the subtasks with these key groups had ended.
 
         If one of them owned the global key, it has already emitted the result of this key.
         """

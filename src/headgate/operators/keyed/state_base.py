@@ -44,7 +44,7 @@ class Current:
         self.now = 0
 
     def leave(self) -> None:
-        """Note that there is no current key."""
+        """Record that there is no current key."""
         self.slot = _NO_KEY
 
 

@@ -25,9 +25,9 @@ import pyarrow.compute as pc
 from headgate.errors import CheckpointError, ConfigError, DataError, PlanError
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
 from headgate.operators.aggregates.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
+from headgate.operators.emission_log import EmissionLog
 from headgate.operators.event_times import as_timestamps, check_time_column, event_times, time_range, unit_of
 from headgate.operators.operator import MIN_TIME, Operator, OperatorContext
-from headgate.operators.windows.emission_log import EmissionLog
 from headgate.operators.windows.time_shards import TimeShard
 from headgate.operators.windows.window_panes import PaneState
 from headgate.operators.windows.window_state import Fired, WindowState
@@ -152,7 +152,7 @@ class WindowAggregate(Operator):
     ) -> None:
         super().__init__()
         self.schema = window_schema(keys, time_column, windows, aggregates, input_schema)
-        self.emissions = EmissionLog()
+        self._log = self.emissions = EmissionLog()
         self._windows = windows
         self._time_column = time_column
         self._time_offset = time_offset
@@ -265,7 +265,10 @@ class WindowAggregate(Operator):
         return pa.concat_tables([state.table(self._keys, self.context.max_parallelism) for state in states])
 
     def restore_ended(self, groups: Sequence[range]) -> None:
-        """Note the key groups of former subtasks that had ended. All their windows have fired, and no state remains."""
+        """Record the key groups of former subtasks that had ended.
+
+        All windows of these subtasks have fired, and no state remains.
+        """
         own = self._own_groups()
         self._ended_groups = [range(max(ended.start, own.start), min(ended.stop, own.stop)) for ended in groups]
 
@@ -356,13 +359,12 @@ class WindowAggregate(Operator):
             start = index * every
             bounds = [as_timestamps(start, kind), as_timestamps(start + size, kind)]
             self.emit(pa.RecordBatch.from_arrays([*keys, *bounds, *accumulated], schema=self.schema))
-            self.emissions.record(self._clock(), self.rows_out)
+            self._log.record(self._clock(), self.rows_out)
 
     def _rows_in(self, shard: TimeShard, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
-        """Return the rows that are in the window `back` windows before their last window, if this window is still
-        retained.
+        """Return the rows that are in the window `back` windows before their last one, if it is still retained.
 
-        Return None if these are all rows.
+        Return None if this holds for all rows.
         """
         every, size = self._windows.every, self._windows.size
         whole = (back + 1) * every <= size

@@ -10,8 +10,8 @@ the driver stores the metadata. Then the sinks commit. Only one checkpoint is un
 **Metadata that comes late.** The coordinator gives up a checkpoint when the timeout has passed, even while the metadata
 is being stored. If the metadata is stored after all, the checkpoint is complete, although it does not count as a
 success. If the job restarts before another checkpoint is stored, the driver resumes from this one. No row is lost or
-doubled: pending results stay pending. They are committed by the program that resumes from this checkpoint, or with the
-next checkpoint. A checkpoint is complete once its metadata is stored, however long the commit takes.
+doubled: pending results stay pending. The program that resumes from this checkpoint commits them, or this program does
+with the next checkpoint. A checkpoint is complete once its metadata is stored, however long the commit takes.
 
 **Tasks that end.** A task counts as ended when its consumers have processed all that the task sent. If an ended task
 took no part in a checkpoint, its part is "finished". Such a part holds nothing. All that the task sent is in the parts

@@ -3,9 +3,9 @@
 Without `checkpoint_dir` a job takes only savepoints, and commits once, at its end. Everything runs on the job's thread,
 except for `requests`. Calls that may take long run on a background thread.
 
-**Checkpoints in doubt.** A checkpoint may be given up while its metadata is being written. It may still become
-complete. The outcome is known when the call that writes the metadata is done. A restart waits for that call, and the
-job resumes from what is stored. A job that ends before the call is done leaves the files of its sinks as they are.
+**Checkpoints in doubt.** A checkpoint may be given up while its metadata is being written. This checkpoint may still
+become complete. The outcome is known when the call that writes the metadata is done. A restart waits for that call, and
+the job resumes from what is stored. A job that ends before the call is done leaves the files of its sinks as they are.
 Another job can then resume from this checkpoint, or from the one before.
 """
 
@@ -234,7 +234,7 @@ class Checkpoints:
     def fall_back(self) -> Future[Found | None]:
         """Start to look for a checkpoint to resume from, because the attempt could not read `latest`.
 
-        The future gets the answer of `Resumption.find_usable` after the background calls before it are done.
+        The future gets the answer of `Resumption.find_usable` when all earlier background calls are done.
         """
         return self._background.ask(self.resumption.find_usable)
 
@@ -257,7 +257,7 @@ class Checkpoints:
         self._background.run_callbacks()
 
     def interrupted(self, error: Exception) -> None:
-        """Note that the attempt has failed. Storing and committing continue."""
+        """Record that the attempt has failed. Storing and committing continue."""
         self._runs, self._failure = False, error
         self._run_remaining_callbacks()
         reason = "another program took over" if isinstance(error, Superseded) else f"the job failed: {error}"
@@ -298,7 +298,7 @@ class Checkpoints:
         )
 
     def end_of_tasks(self) -> None:
-        """Note that all tasks have ended and reported what they wrote.
+        """Record that all tasks have ended and reported what they wrote.
 
         The last checkpoint may not be stored or committed yet, or may wait to be tried again. Raises CheckpointError if
         there is no last checkpoint.
@@ -320,7 +320,7 @@ class Checkpoints:
     def abort(self, known: str = "") -> list[str]:
         """Remove results that do not belong to `latest`, because the job has failed or was cancelled.
 
-        Returns messages about what could not be cleaned up. They do not repeat `known`, the job's error.
+        Returns messages about what could not be cleaned up. The messages do not repeat `known`, the job's error.
         """
         if not self._may_clean:
             return self._connectors.release()
@@ -334,7 +334,7 @@ class Checkpoints:
     # --- reports of tasks
 
     def acknowledged(self, message: AcknowledgeCheckpoint, part: Any) -> None:
-        """Note that a task's part is stored. `part` is the task's report on its alignment."""
+        """Record that a task's part is stored. `part` is the task's report on its alignment."""
         self._nodes_with_state.update(message.nodes)
         task = TaskId(message.vertex, message.subtask)
         self._handle(
@@ -349,12 +349,12 @@ class Checkpoints:
         )
 
     def declined(self, message: DeclineCheckpoint) -> None:
-        """Note that a task's part could not be stored."""
+        """Record that a task's part could not be stored."""
         task = TaskId(message.vertex, message.subtask)
         self._handle(Declined(task, self._attempt, message.checkpoint, message.pending, printable(message.reason)))
 
     def task_finished(self, message: TaskFinished) -> None:
-        """Note that a task has ended, and that its consumers have processed all that it sent."""
+        """Record that a task has ended, and that its consumers have processed all that it sent."""
         task = TaskId(message.vertex, message.subtask)
         self._handle(TaskEnded(task, self._attempt, message.took_part, message.final, message.pending))
 
@@ -372,7 +372,7 @@ class Checkpoints:
             self._background.submit(self._stored.require_owner, self._on_checked)
 
     def _on_checked(self, error: Exception | None) -> None:
-        """Raise the error of the check if another program has replaced this one. This ends the program."""
+        """End the job with the error of the check if another program has replaced this one."""
         if self._storage is not None:
             self._next_check = time.monotonic() + OWNER_CHECK_INTERVAL
         if isinstance(error, Superseded):
@@ -441,7 +441,7 @@ class Checkpoints:
         self._background.submit(work, partial(self._on_committed, complete))
 
     def _on_committed(self, complete: StoreMetadata, error: Exception | None) -> None:
-        """Note that sinks have committed. After an error the job resumes from the checkpoint, and commits again."""
+        """Record that sinks have committed. After an error the job resumes from the checkpoint, and commits again."""
         self._answer(complete)
         raise_error(error)
         if not self._runs:

@@ -29,7 +29,9 @@ Pending = Mapping[str, Sequence[Any]]
 
 
 class DriverConnectors:
-    """The sources and sinks of one run. With `allow_duplicates` the run may publish rows that are already published.
+    """The sources and sinks of one run of a job: of one program that starts or resumes the job.
+
+    With `allow_duplicates` the run may publish rows that are already published.
 
     One thread at a time calls `commit`, `finish` and `rollback`. Another thread calls the other methods.
     `_committing_lock` protects `_committing` and `_has_ended`.
@@ -203,8 +205,8 @@ class DriverConnectors:
     def abort(self, pending: Pending = MappingProxyType({}), checkpoint: int = 0, known: str = "") -> list[str]:
         """Remove results that do not belong to a checkpoint.
 
-        Returns messages about what could not be cleaned up, and why. They do not repeat `known`, the job's error. A
-        sink that has not returned from a commit stays as it is.
+        Returns messages about what could not be cleaned up, and why. The messages do not repeat `known`, the job's
+        error. A sink that has not returned from a commit stays as it is.
         """
         messages, problems = self.release(), []
         with self._committing_lock:

@@ -151,7 +151,10 @@ class Requests:
                 self._stop = self._stop if self._stop.drain else None
 
     def close(self, last: str | None, error: HeadgateError | None, reason: str) -> None:
-        """Answer all requests, also later ones, because the job is over, with or without an error."""
+        """Answer all requests, and all that come later, because the job has ended. `error` is the job's error, or None.
+
+        `last` is the path or URI of the job's last checkpoint. `reason` says why no savepoint can be taken.
+        """
         with self._lock:
             self._too_late = CheckpointError(reason)
             for savepoint in self._savepoints.values():

@@ -32,6 +32,7 @@ from headgate.runtime.control_messages import (
     ReportMetrics,
     StartTasks,
     Stuck,
+    ToJob,
 )
 from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
 from headgate.runtime.master.job_metrics import Metrics
@@ -105,9 +106,9 @@ class Job(Protocol):
     """The job of an attempt. The attempt's thread calls all methods."""
 
     def start_tasks(self) -> float:
-        """Note that all tasks run now. Returns when the tasks of the first attempt started, as in `time.time()`."""
+        """Record that all tasks run now. Returns when the tasks of the first attempt started, as in `time.time()`."""
 
-    def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
+    def on_message(self, member: Member, message: ToJob, payload: bytes) -> None:
         """Handle a TaskManager's report on its tasks."""
 
     def on_end_of_tasks(self) -> None:
@@ -325,17 +326,18 @@ class Attempt:
                 member.ready = True
                 if all(other.ready for other in self.members):
                     self._start_tasks()
-            case ReportMetrics():
-                member.metrics = message.metrics
-                member.has_reported = member.ready
             case Failed():
                 self._on_failed(from_wire(message.error))
             case Stuck():
                 member.stuck = [printable(operator) for operator in message.operators]
             case AllFinished():
                 self._on_finished(member, message)
-        if not self._decided or isinstance(message, Printed | ReportMetrics | ReportCheckpointMetrics):
-            self._job.on_message(member, message, payload)
+            case _:
+                if isinstance(message, ReportMetrics):
+                    member.metrics = message.metrics
+                    member.has_reported = member.ready
+                if not self._decided or isinstance(message, Printed | ReportMetrics | ReportCheckpointMetrics):
+                    self._job.on_message(member, message, payload)
 
     def _start_tasks(self) -> None:
         at = self._job.start_tasks()

@@ -79,10 +79,10 @@ def _latencies(rows: Sequence[Metrics]) -> dict[str, Metrics]:
 
 
 def _before_end(rows: Sequence[Metrics]) -> int | None:
-    """Return how many rows windows had emitted when the last source subtask read its last row.
+    """Return how many rows operators with an emission log had emitted when the last source subtask read its last row.
 
-    Returns None before that time, and for a job without windows. Emissions are logged at intervals, so the true number
-    may be larger.
+    Returns None before that time, and for a job without such operators (windows). Emissions are logged at intervals, so
+    the true number may be larger.
     """
     ends = [row["ended_at"] for row in rows if row["kind"] == "source"]
     logs = [row["emissions"] for row in rows if "emissions" in row]

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
+from typing import assert_never
 
 from headgate.config import Config
 from headgate.errors import (
@@ -49,13 +50,13 @@ from headgate.runtime.control_messages import (
     Delivered,
     DeliverRows,
     FromDriver,
-    FromTaskManager,
     Part,
     Printed,
     ReportCheckpointMetrics,
     ReportMetrics,
     RunStage,
     TaskFinished,
+    ToJob,
 )
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
@@ -257,7 +258,7 @@ class JobMaster:
         self._checkpoints.start(self._attempt.credentials.attempt)
         return self._started_at
 
-    def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
+    def on_message(self, member: Member, message: ToJob, payload: bytes) -> None:
         match message:
             case ReportMetrics():
                 self.monitor.on_report(self._attempt, self.metrics)
@@ -276,9 +277,10 @@ class JobMaster:
                 printed_lines.show(message)
             case TaskFinished():
                 self._checkpoints.task_finished(message)
-                vertices = self._stages.finished(message.vertex)
-                if vertices:
+                if vertices := self._stages.finished(message.vertex):
                     self._send(RunStage(vertices=vertices))
+            case _:
+                assert_never(message)
 
     def _on_stopped(self) -> None:
         """End the attempt, because the last checkpoint of a job that stops is committed. The tasks wait for this."""

@@ -37,7 +37,7 @@ class RestartLog:
             )
 
     def drains(self, latest: CheckpointMetadata | None) -> None:
-        """Log that the job restarts only to end, at `latest`."""
+        """Log that the job restarts from the checkpoint `latest`, only to end there."""
         log.warning(
             "job %r is drained from %s: rows that it had read after that are not in its result; resume it to read them",
             self._job,

@@ -107,11 +107,11 @@ class TaskBarriers:
         self._has_ended = True
 
     def _on_priority(self) -> None:
-        """Note that a gate has a priority event. Any thread may call this."""
+        """Record that a gate has a priority event. Any thread may call this."""
         self._urgent = True
 
     def on_barrier_left(self) -> None:
-        """Note that a barrier with a timeout has left an output. Any thread may call this, and then wakes the task."""
+        """Record that a barrier with a timeout has left an output. Any thread may call this; it then wakes the task."""
         self._urgent = True
 
     # --- in order with the rows
@@ -294,7 +294,7 @@ class TaskBarriers:
     def _store_if_known(self) -> None:
         """Store the captured part if the whole part is known.
 
-        It is known when the input is aligned and no barrier in the output can still overtake data.
+        The whole part is known when the input is aligned and no barrier in the output can still overtake data.
         """
         if not self._is_complete or self._output_timeout is not None:
             return

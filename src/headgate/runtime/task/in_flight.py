@@ -3,7 +3,7 @@
 These data belong to the checkpoint, but to no operator's state. At an input channel, they are the bytes that the task
 has received but not processed when it takes its state, and the bytes that come later, before the channel's own barrier.
 At an output channel, they are the bytes that the barrier overtakes. A channel has a part at its consumer and a part at
-its producer. In this order, both parts are one run of bytes, which ends with a whole element.
+its producer. In this order, the two parts are one sequence of bytes, which ends with a whole element.
 """
 
 from __future__ import annotations

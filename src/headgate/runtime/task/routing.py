@@ -26,8 +26,8 @@ def selector_of(
 ) -> ChannelSelector:
     """Return the channel selector for an output of a subtask on an edge.
 
-    `context` is the context of the subtask's node that has this output. `max_parallelism` is the job's option, or None
-    if it is not given.
+    `context` belongs to the node that writes to the output. `max_parallelism` is the job's option, or None if it is not
+    given.
     """
     channels = partition.subpartitions
     return selector(

@@ -197,7 +197,7 @@ class Task:
                 timers.on_time(now)
 
     def _drain_writers(self) -> bool:
-        """Drain the writers. Returns whether all are available; otherwise a change of that wakes the task."""
+        """Drain the writers. Returns whether all are available. A writer that becomes available wakes the task."""
         available = True
         for writer in self.writers:
             if not writer.is_available:

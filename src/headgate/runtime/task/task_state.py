@@ -46,8 +46,8 @@ class Captured:
 class TaskState:
     """The state of one subtask.
 
-    `head` is its source with the node key, if it has a source. `entries` are its operators with their node keys.
-    `store` stores what was captured; it is None in batch mode.
+    `head` is the task's source with the node key, if the task has a source. `entries` are the task's operators with
+    their node keys. `store` stores what `capture` took; it is None in batch mode.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class TaskState:
         )
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        """Store what was captured, with the data in flight."""
+        """Store what `capture` took, with the data in flight."""
         is_empty = not in_flight.inputs and not in_flight.outputs
         self._pass_on(in_flight=() if is_empty else self._channels().name(in_flight))
 
@@ -125,8 +125,8 @@ class TaskState:
     def end(self) -> None:
         """Keep what later checkpoints need, after the last row has left the task. No `capture` follows.
 
-        The task's producers have ended too, so later checkpoints need no state of its operators. They need the position
-        of its source: after a restart, the job must not read the source from the beginning.
+        The task's producers have ended too, so later checkpoints need no state of its operators. Later checkpoints need
+        the position of the task's source: after a restart, the job must not read the source from the beginning.
         """
         self._has_ended = True
         if self._store is not None:

@@ -9,7 +9,6 @@ from typing import Any
 from headgate.exchange.pool_usage import exclusive_usage, floating_usage, output_usage
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.operator import Operator
-from headgate.operators.windows.window import WindowAggregate
 from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.sink_operator import SinkOperator
 from headgate.runtime.task.task_builder import BuiltTask
@@ -113,7 +112,7 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
         "watermark": _watermark(instance),
         "latency": [[source, histogram.points()] for source, histogram in entry.latency.items()],
     }
-    if isinstance(instance, WindowAggregate):
+    if instance.emissions is not None:
         counts["emissions"] = instance.emissions.points()
     return {**place, **counts}
 

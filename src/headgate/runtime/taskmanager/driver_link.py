@@ -115,7 +115,7 @@ class DriverLink:
             self.send(DeliverRows(node=node, size=len(payload), checkpoint=checkpoint), payload)
 
     def delivered(self, size: int) -> None:
-        """Note that the driver has taken `size` bytes. The caller wakes tasks that wait for room."""
+        """Record that the driver has taken `size` bytes. The caller wakes tasks that wait for room."""
         with self._lock:
             self._undelivered -= size
 

@@ -73,7 +73,7 @@ class StateUpload:
         return self._queued == self._reported
 
     def announce(self, checkpoint: int, folder: str) -> None:
-        """Note that the driver has started the checkpoint, whose files go into `folder`.
+        """Record that the driver has started the checkpoint, whose files go into `folder`.
 
         Any thread may call this. A second call changes nothing.
         """

@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from headgate.errors import DriverLost, ExchangeError, HeadgateError, TaskManagerLost, to_wire
 from headgate.exchange.nameless_files import check_folder
@@ -250,6 +250,8 @@ class TaskManager:
                 self._over = True
             case Cancel():
                 self._over = True
+            case _:
+                assert_never(message)
 
     def _inject(self, message: InjectBarrier) -> None:
         """Start a checkpoint at the tasks that the message names. A probe starts at all sources of this TaskManager."""

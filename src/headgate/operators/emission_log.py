@@ -15,8 +15,8 @@ class EmissionLog:
         self._points: list[tuple[float, int]] = []
 
     def record(self, now: float, total: int) -> None:
-        """Record that the operator has emitted `total` rows at time `now`. Neither number may be lower than in the last
-        call."""
+        """Record that the operator has emitted `total` rows at time `now`. `total` and `now` may not be lower than in
+        the last call."""
         if len(self._points) == _MOST_POINTS:
             self._points = self._points[1::2]
         self._points.append((now, total))

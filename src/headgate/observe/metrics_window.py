@@ -103,7 +103,7 @@ class ProcessWindow:
         return self._rates.get(name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """A job between two snapshots of one attempt."""
 
@@ -162,7 +162,14 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
     for task in tasks:
         if not task.ended:
             by_vertex.setdefault(task.vertex, []).append(task)
-    return Window(topology, before.at, after.at, tuple(tasks), tuple(processes), by_vertex)
+    return Window(
+        topology=topology,
+        begin=before.at,
+        end=after.at,
+        tasks=tuple(tasks),
+        processes=tuple(processes),
+        _by_vertex=by_vertex,
+    )
 
 
 def _tasks(topology: Topology, process: int, old: Counters, new: Counters, seconds: float) -> Iterator[TaskWindow]:
