@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headgate.observe.diagnosis import diagnose, windows_of
@@ -206,3 +208,12 @@ def test_a_job_is_behind_while_a_queue_grows_before_a_busy_task() -> None:
     (finding,) = diagnose(topology, snapshots(topology, tasks, count=16))
     assert finding.severity is Severity.BEHIND
     assert finding.operator == "sums"
+
+
+def test_a_slow_lookup_is_named() -> None:
+    topology = line("numbers", "ids", "out")
+    ids = replace(topology.vertices[1], operators=(replace(topology.vertices[1].operators[0], kind="lookup"),))
+    topology = replace(topology, vertices=(topology.vertices[0], ids, topology.vertices[2]))
+    (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, SLEEPS), **both(2, IDLES)}))
+    assert finding.cause.name == "slow_lookup"
+    assert finding.sentence.startswith("'numbers' waits for 'ids': its lookup takes 0.33 s a batch")
