@@ -16,7 +16,8 @@ _TASK = {
 }  # fmt: skip
 _MACHINE = {
     "cores": 8, "machine_cpu_s": 0.0, "cpu_s": 0.0, "collection_s": 0.0, "steal_s": 0.0, "throttled_s": 0.0,
-    "io_pressure_s": 0.0, "block_delay_s": 0.0, "lock_wait_s": 0.0, "lock_probes": 4.0,
+    "io_pressure_s": 0.0,
+    "disk_read_bytes": 0.0, "disk_written_bytes": 0.0, "block_delay_s": 0.0, "lock_wait_s": 0.0, "lock_probes": 4.0,
 }  # fmt: skip
 Does = Mapping[str, Any]
 Tasks = Mapping[tuple[int, int], Does]
@@ -35,7 +36,9 @@ def line(*vertices: str, parallelism: int = 2) -> Topology:
             number += 1
         shapes.append(VertexShape(vertex, name, parallelism, tuple(operators)))
     edges = tuple(
-        EdgeShape(f"{one.operators[-1].name} -> {two.operators[0].name}", one.id, two.id, "rebalance")
+        EdgeShape(
+            f"{one.operators[-1].name} -> {two.operators[0].name}", one.id, one.operators[-1].id, two.id, "rebalance"
+        )
         for one, two in pairwise(shapes)
     )
     return Topology("job", tuple(shapes), edges)
@@ -52,8 +55,8 @@ def snapshots(
 ) -> list[MetricsSnapshot]:
     """Return snapshots a second apart. All tasks run in one process.
 
-    Each task does in each second what `tasks` says, by vertex and subtask: shares of time, `rows`, `batches`, `lag_s`,
-    and by how many buffers its `queue` grows. Its busy time is that of its operator `in`, the first one if not given,
+    Each task does in each second what `tasks` says, by vertex and subtask: shares of time, `rows`, `batches`, `lag_s`.
+    Its busy time is that of its operator `in`, the first one if not given,
     unless `in_s` says otherwise.
     """
     return [
@@ -78,7 +81,7 @@ def _report(topology: Topology, tasks: Tasks, second: int, machine: Mapping[str,
                     "ended": does.get("ended", False),
                     "in_pool_usage": 0.0,
                     "out_pool_usage": 0.0,
-                    "input_queue": does.get("queue", 0) * second,
+                    "input_queue": 0,
                 }
             )
             operators += _operators(vertex.operators, subtask, does, second)

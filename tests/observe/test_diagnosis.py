@@ -107,7 +107,8 @@ def test_a_sink_that_waits_within_a_batch_waits_for_the_driver() -> None:
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"steal_s": 0.5}, "stolen_processor"),
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 2.0}, "machine_taken"),
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 8.0}, "out_of_cpu"),
-        ({"cpu_s": 0.1}, {"io_pressure_s": 0.6}, "disk"),
+        ({"cpu_s": 0.1}, {"io_pressure_s": 0.6, "disk_written_bytes": 1e8}, "disk"),
+        ({"cpu_s": 0.1}, {"io_pressure_s": 0.6}, "waiting_function"),
         ({"cpu_s": 0.5}, {"lock_wait_s": 0.04}, "interpreter_lock"),
         ({"snapshot_s": 0.7, "in_s": 0.1}, {}, "checkpoint"),
         ({"output_s": 0.7, "in_s": 0.1}, {}, "serialisation"),
@@ -203,11 +204,13 @@ def test_ended_tasks_do_not_count() -> None:
 
 def test_a_job_is_behind_while_a_queue_grows_before_a_busy_task() -> None:
     topology = line("numbers", "sums", "out")
-    paced = {"idle_s": 0.9, "busy_s": 0.1, "lag_s": 0.0, "rows": 100}
-    tasks = {**both(0, paced), **both(1, {**SLEEPS, "queue": 5}), **both(2, IDLES)}
+    paced = {"idle_s": 0.9, "busy_s": 0.1, "lag_s": 0.0, "rows": 300}
+    tasks = {**both(0, paced), **both(1, SLEEPS), **both(2, IDLES)}
     (finding,) = diagnose(topology, snapshots(topology, tasks, count=16))
     assert finding.severity is Severity.BEHIND
     assert finding.operator == "sums"
+    assert finding.remedy.gain == pytest.approx(3)
+    assert finding.sentence.startswith("rows queue for 'sums': ")
 
 
 def test_a_slow_lookup_is_named() -> None:

@@ -15,6 +15,8 @@ _BURDEN: Final = 0.25
 _COLLECTOR: Final = 0.20
 #: A task whose thread uses a processor for less than this share of its busy time waits for something outside.
 _WORKS: Final = 0.5
+#: A process that moves fewer bytes a second waits for no disk, however busy the disks are.
+_DISK_BYTES: Final = 1 << 20
 #: A subtask has more rows, or is slower, than its peers by this factor (Heron's limit).
 _UNLIKE: Final = 1.5
 #: Seconds of one wait for the interpreter lock. The interpreter hands the lock over after 5 ms.
@@ -64,7 +66,8 @@ def _processor(window: Window, root: SlowTasks) -> Cause | None:
     if any(delay is None for delay in delays):
         return None
     delay = sum(delay for delay in delays if delay is not None) / len(delays)
-    if delay < _BURDEN:
+    waits = mean(root.tasks, lambda task: task.busy - task.cpu) - delay
+    if delay < max(_BURDEN, waits):
         return None
     throttled, steal = _worst(window, root, "throttled_s") or 0.0, _worst(window, root, "steal_s") or 0.0
     evidence = {"run_delay": delay, "throttled": throttled, "steal": steal, "own_cpu": window.cpu}
@@ -156,7 +159,8 @@ def _usual_rate(tasks: Sequence[TaskWindow]) -> float:
 def _disk(window: Window, root: SlowTasks) -> Cause | None:
     pressure, delay = _worst(window, root, "io_pressure_s"), _worst(window, root, "block_delay_s")
     share = max(pressure or 0.0, delay or 0.0)
-    if share < _BURDEN or cpu_share(root.tasks) > _WORKS:
+    moved = sum(_worst(window, root, name) or 0.0 for name in ("disk_read_bytes", "disk_written_bytes"))
+    if share < _BURDEN or moved < _DISK_BYTES or cpu_share(root.tasks) > _WORKS:
         return None
     return Cause(name="disk", text=f"it waits for a disk {share:.0%} of the time", evidence={"disk_wait": share})
 
@@ -174,8 +178,8 @@ def _own_work(_window: Window, root: SlowTasks) -> Cause | None:
     return Cause(name=name, text=f"{text} {share:.0%} of the time", evidence={"share": share})
 
 
-#: In this order: what is outside comes before what is inside.
-_TESTS: Final = (_collector, _processor, _interpreter_lock, _skew, _disk, _own_work, _slow_instance)
+#: In this order: what is outside comes before what is inside. No machine makes a subtask get more rows.
+_TESTS: Final = (_collector, _skew, _processor, _interpreter_lock, _disk, _own_work, _slow_instance)
 
 
 def _function(window: Window, root: SlowTasks) -> Cause:

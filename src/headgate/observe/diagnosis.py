@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.observe.causes import busiest, cause_of
 from headgate.observe.exchanges import exchange_cause, exchange_remedy
-from headgate.observe.finding import Cause, Finding, Remedy, Severity
+from headgate.observe.finding import Cause, Finding, Remedy
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.metrics_window import Window, window_of
 from headgate.observe.remedies import remedy_for
@@ -92,7 +92,7 @@ def _of_tasks(window: Window, root: SlowTasks | SlowDriver, cause: Cause, remedy
         waits=_waiting(window, root.vertex),
         cause=cause,
         remedy=remedy,
-        severity=Severity.LIMIT,
+        is_source=not topology.producers(root.vertex),
     )
 
 
@@ -105,7 +105,6 @@ def _of_exchange(window: Window, root: SlowExchange, cause: Cause, remedy: Remed
         waits=(window.topology.vertices[root.edge.source].operators[-1].name,),
         cause=cause,
         remedy=remedy,
-        severity=Severity.LIMIT,
     )
 
 

@@ -48,12 +48,15 @@ class Finding:
     waits: tuple[str, ...]
     cause: Cause
     remedy: Remedy
+    is_source: bool = False
     severity: Severity = Severity.LIMIT
 
     @property
     def sentence(self) -> str:
         """Where, why and what to do, in one line."""
-        who = f"{_listed(self.waits)} for {self.place}" if self.waits else f"{self.place} is the limit"
+        who = f"{_listed(self.waits)} for {self.place}" if self.waits else f"rows queue for {self.place}"
+        if self.is_source and not self.waits:
+            who = f"{self.place} is the limit"
         return f"{who}: {self.cause.text}; {self.remedy.text}"
 
     def as_json(self) -> dict[str, Any]:

@@ -33,19 +33,25 @@ def next_limit(window: Window, root: int) -> Gain:
         factor = max(1.0, 1 / busy)
         if factor < gain.factor:
             gain = Gain(factor, f"{vertex.name!r} is the limit")
-    pace = _pace(window)
+    pace = _pace(window, root)
     return pace if pace is not None and pace.factor < gain.factor else gain
 
 
-def _pace(window: Window) -> Gain | None:
-    """Return the gain until paced sources are even, None without one. A source that loses g seconds in a window of w
-    seconds gets w / (w - g) times as many rows when it loses none."""
-    factors: list[float] = []
+def _pace(window: Window, root: int) -> Gain | None:
+    """Return the gain until paced sources are even, None without one.
+
+    A source that loses g seconds in a second gets 1 / (1 - g) times as many rows when it loses none. While the sources
+    lose nothing, rows queue before the root.
+    """
+    taken = window.taken(root) if root >= 0 else 0
+    factors = [min(_MOST, window.inflow(root) / taken)] if taken and window.topology.producers(root) else [1.0]
+    queued = len(factors)
     for task in window.tasks:
         for operator in task.operators.values():
             if operator.lag_growth is not None:
                 factors.append(1 / max(1e-2, 1 - operator.lag_growth))
-    return Gain(max(factors), "the sources keep their pace") if factors else None
+    is_paced = len(factors) > queued
+    return Gain(max(factors), "the sources keep their pace") if is_paced else None
 
 
 def free_processors(window: Window) -> float | None:

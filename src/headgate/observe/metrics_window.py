@@ -60,8 +60,6 @@ class TaskWindow:
     in_pool_usage: float
     out_pool_usage: float
     input_queue: int
-    #: By how many buffers its input queue has grown in the window.
-    queue_growth: int
     operators: dict[int, OperatorWindow]
 
     @property
@@ -134,9 +132,20 @@ class Window:
         """Return the least idle share of a vertex's tasks."""
         return min((task.idle for task in self.of(vertex)), default=1.0)
 
-    def rows_per_second(self, vertex: int) -> float:
-        """Return the rows that the heads of a vertex's tasks took in a second, together."""
-        return sum(task.rows_in for task in self.of(vertex)) / self.seconds
+    def inflow(self, vertex: int) -> int:
+        """Return the rows that the producers of a vertex sent to it. Where they also sent rows to side outputs, or to
+        several consumers, each row counts for each."""
+        return sum(
+            task.operators[edge.operator].rows_out
+            for edge in self.topology.edges
+            if edge.target == vertex
+            for task in self.tasks
+            if task.vertex == edge.source and edge.operator in task.operators
+        )
+
+    def taken(self, vertex: int) -> int:
+        """Return the rows that the heads of a vertex's tasks took."""
+        return sum(task.rows_in for task in self.tasks if task.vertex == vertex)
 
     @property
     def cpu(self) -> float:
@@ -200,7 +209,6 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
             in_pool_usage=task["in_pool_usage"],
             out_pool_usage=task["out_pool_usage"],
             input_queue=task["input_queue"],
-            queue_growth=task["input_queue"] - earlier["input_queue"],
             operators={
                 each.id: _operator(operators_before.get((each.id, subtask), {}), rows[each.id, subtask], seconds)
                 for each in topology.vertices[vertex].operators

@@ -17,9 +17,10 @@ _SOURCE_BUSY: Final = 0.90
 _CONSUMERS_IDLE: Final = 0.30
 #: A consumer that works for this share explains why its producers wait. The exchange is not their root.
 _EXPLAINS: Final = 0.50
-#: A task that works for this share of the time, while its queue grows by this many buffers, is overrun.
+#: A vertex is overrun if a task of it works for this share of the time, and if so many times as many rows come as it
+#: takes.
 _ALWAYS: Final = 0.95
-_QUEUE_GROWTH: Final = 3
+_INFLOW: Final = 1.15
 #: More than this share of a vertex's tasks are hot: it is the vertex that is slow, not some of its subtasks.
 _MOST: Final = 0.70
 
@@ -79,12 +80,14 @@ def _is_awaited(window: Window, vertex: int) -> bool:
     """Return whether producers wait for the vertex, or will soon: rows come faster than it takes them."""
     if any(window.blocked(producer) > BLOCKED for producer in window.topology.producers(vertex)):
         return True
-    return any(is_overrun(task) for task in window.of(vertex))
+    return is_overrun(window, vertex)
 
 
-def is_overrun(task: TaskWindow) -> bool:
-    """Return whether a task works all the time, and its input queue grows."""
-    return task.busy >= _ALWAYS and task.queue_growth >= _QUEUE_GROWTH
+def is_overrun(window: Window, vertex: int) -> bool:
+    """Return whether a task of a vertex works all the time, and more rows come than the vertex takes."""
+    if not any(task.busy >= _ALWAYS for task in window.of(vertex)):
+        return False
+    return window.inflow(vertex) > _INFLOW * window.taken(vertex)
 
 
 def _is_slow_source(window: Window, vertex: int) -> bool:

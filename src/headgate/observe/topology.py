@@ -30,10 +30,14 @@ class VertexShape:
 
 @dataclass(frozen=True, slots=True)
 class EdgeShape:
-    """An exchange from the vertex `source` to the vertex `target`. `name` is the name of its counters."""
+    """An exchange from the vertex `source` to the vertex `target`. `name` is the name of its counters.
+
+    `operator` is the operator of `source` whose rows it carries.
+    """
 
     name: str
     source: int
+    operator: int
     target: int
     partitioning: str
 
@@ -85,6 +89,7 @@ def topology_of(job: str, graph: JobGraph) -> Topology:
         EdgeShape(
             f"{names.get(edge.source_node, graph.vertex(edge.source).name)} -> {graph.vertex(edge.target).head.name}",
             edge.source,
+            edge.source_node,
             edge.target,
             edge.partitioning.kind,
         )

@@ -39,12 +39,11 @@ def is_stuck(windows: Sequence[Window]) -> bool:
 
 
 def is_behind(windows: Sequence[Window]) -> bool:
-    """Return whether the lag of a source, or the input queue of a busy task, has grown in each of the last windows."""
+    """Return whether the lag of a source, or the queue before a vertex, has grown in each of the last windows."""
     latest = windows[-WINDOWS:]
     if len(latest) < WINDOWS:
         return False
-    overrun = [{(task.vertex, task.subtask) for task in window.tasks if is_overrun(task)} for window in latest]
-    if set.intersection(*overrun):
+    if any(all(is_overrun(window, vertex.id) for window in latest) for vertex in latest[-1].topology.vertices):
         return True
     growths = [_growths(window) for window in latest]
     return any(all(growth.get(reader, 0.0) > _GROWTH for growth in growths) for reader in growths[-1])
