@@ -19,6 +19,7 @@ LAST_LINES = {
     "daily_extremes.py": '"weir",1.75,1.75,1.75,1.75,1',
     "dataframe_source.py": "[Row(km=3, checkpoint=0), Row(km=12, checkpoint=0)]",
     "partition_rows.py": "worker 1: 6 rows of odd orders",
+    "slow_operator.py": "HIGH: orders waits for warehouse, a waiting_function",
     "endless_job.py": "CANCELLED: job 'lines' was cancelled",
     "late_rows.py": "6 readings in all, counted or put aside",
     "log_errors.py": "{'host': 'b', 'message': 'no route', 'times': 1}]",

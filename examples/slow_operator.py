@@ -1,0 +1,37 @@
+"""Ask a running job what holds it up, why, and what to do."""
+
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+import headgate as hg
+
+SCHEMA = pa.schema({"order": pa.int64()})
+
+
+def orders(start: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch({"order": range(start, start + count)}, schema=SCHEMA)
+
+
+def check(batch: pa.RecordBatch) -> pa.RecordBatch:
+    time.sleep(0.2)  # it waits for a server
+    return batch
+
+
+if __name__ == "__main__":
+    env = hg.StreamEnvironment(parallelism=2, config=hg.Config(network_memory="4 MiB"))
+    rows = env.from_source(hg.sources.generate(orders, schema=SCHEMA, batch_rows=1000)).name("orders")
+    rows.rebalance().map_batches(check, schema=SCHEMA).name("warehouse").sink_to(hg.sinks.null())
+    job = env.execute_async("shop")
+    while not job.diagnose():
+        time.sleep(0.1)
+    [finding] = job.diagnose()
+    levels = {vertex["vertex"]: vertex["level"] for vertex in job.backpressure()}
+    with tempfile.TemporaryDirectory() as folder:
+        recording = Path(folder) / "shop.recording"
+        job.save_recording(recording)  # for `headgate doctor`
+        print(f"recorded: {recording.stat().st_size > 0}")
+    job.cancel()
+    print(f"{levels['orders']}: {' and '.join(finding.waits)} waits for {finding.operator}, a {finding.cause.name}")
