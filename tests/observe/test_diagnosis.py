@@ -220,3 +220,17 @@ def test_a_slow_lookup_is_named() -> None:
     (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, SLEEPS), **both(2, IDLES)}))
     assert finding.cause.name == "slow_lookup"
     assert finding.sentence.startswith("'numbers' waits for 'ids': its lookup takes 0.33 s a batch")
+
+
+def test_the_source_that_holds_a_standing_watermark_is_named() -> None:
+    topology = line("numbers", "windows", "out")
+    windows = replace(topology.vertices[1], operators=(replace(topology.vertices[1].operators[0], timed=True),))
+    topology = replace(topology, vertices=(topology.vertices[0], windows, topology.vertices[2]))
+    flows = {**IDLES, "watermark": 70}
+    tasks = {(0, 0): flows, (0, 1): {**IDLES, "watermark": 50}, **both(1, {**IDLES, "watermark": 50}), **both(2, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks, count=20))
+    assert finding.sentence.startswith("'windows' waits for 'numbers[1]': its watermark has stood for 9 s")
+    assert finding.severity is Severity.BEHIND
+    assert diagnose(topology, snapshots(topology, tasks, count=8)) == []
+    tasks[0, 1] = {**IDLES, "watermark": 50, "is_idle": True}
+    assert diagnose(topology, snapshots(topology, tasks, count=20)) == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import stat
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from headgate.cli import main
 from headgate.errors import RecordingError
 from headgate.observe.diagnosis import diagnose
 from headgate.observe.metrics_snapshot import MetricsSnapshot
-from headgate.observe.recording import Recorder, read_recording
+from headgate.observe.recording import Recorder, read_recording, recordings_folder
 from tests.observe.made_metrics import line, snapshots
 
 TOPOLOGY = line("numbers", "warehouse", "out")
@@ -96,3 +98,21 @@ def test_the_doctor_refuses_a_damaged_recording(tmp_path: Path, capsys: pytest.C
         del snapshot.reports[0]["tasks"][0]["busy_s"]
     assert main(["doctor", str(saved(tmp_path / "job.gz", made))]) == 1
     assert "is damaged" in capsys.readouterr().err
+
+
+def test_recordings_of_failed_jobs_are_private_and_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = recordings_folder()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    for number in range(25):
+        (folder / f"{number:02}.recording").touch()
+        os.utime(folder / f"{number:02}.recording", (number, number))
+    recordings_folder()
+    assert sorted(path.name for path in folder.iterdir())[0] == "05.recording"
+
+
+def test_a_folder_that_others_may_read_gets_no_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    recordings_folder().chmod(0o755)
+    with pytest.raises(PermissionError, match="headgate-recordings"):
+        recordings_folder()

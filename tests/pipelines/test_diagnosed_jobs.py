@@ -3,6 +3,8 @@ other work on the machine does not change the answer."""
 
 from __future__ import annotations
 
+import re
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +68,7 @@ def test_a_slow_function_behind_an_exchange(processes: bool) -> None:
     slowed.sink_to(hg.sinks.null())
     job = env.execute_async()
     try:
-        finding = found(job, lambda each: each.operator == "warehouse" and bool(each.waits))
+        finding = found(job, lambda each: each.operator == "warehouse" and bool(each.waits) and len(each.subtasks) == 2)
     finally:
         job.cancel()
     assert finding.waits == ("numbers",)
@@ -130,3 +132,23 @@ def test_a_paced_job_that_keeps_up_is_not_blamed(tmp_path: Path) -> None:
     assert len(recording.snapshots) >= 3
     assert "network_memory" not in recording.facts["options"]
     assert recording.facts["versions"]["headgate"]
+
+
+def test_a_job_that_fails_names_its_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    begins = tmp_path / "fails"
+
+    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if begins.exists():
+            raise ValueError("no more")
+        return batch
+
+    env = environment(True, parallelism=1)
+    numbers(env, rate=1000).map_batches(fails, schema=NUMBERS).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    eventually(lambda: len(job._master.monitor._latest()) >= 10, 60)
+    begins.touch()
+    with pytest.raises(hg.HeadgateError, match="no more") as raised:
+        job.wait(60)
+    [path] = re.findall(r"\(its last minutes are in (\S+), which", raised.value.message)
+    assert len(read_recording(path).snapshots) >= 10

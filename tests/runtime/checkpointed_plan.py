@@ -16,7 +16,9 @@ def _node(number: int, name: str, size: int) -> Node:
 def three_vertices(readers: int = 1, workers: int = 1, writers: int = 1, *, branches: bool = False) -> ExecutionPlan:
     """All tasks of one vertex are joined with all of the next, and where it branches readers with writers, too."""
     sizes = {"read": readers, "work": workers, "write": writers}
-    vertices = tuple(JobVertex(number, name, size, (_node(number, name, size),)) for number, (name, size) in enumerate(sizes.items()))
+    vertices = tuple(
+        JobVertex(number, name, size, (_node(number, name, size),)) for number, (name, size) in enumerate(sizes.items())
+    )
     edges = [
         JobEdge(id=0, source=0, source_node=0, target=1, target_input=0, partitioning=REBALANCE),
         JobEdge(id=1, source=1, source_node=1, target=2, target_input=0, partitioning=REBALANCE),

@@ -15,6 +15,7 @@ from headgate.observe.remedies import remedy_for
 from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, SlowTasks, roots
 from headgate.observe.topology import Topology
 from headgate.observe.trend import severity
+from headgate.observe.watermarks import standing_watermarks
 
 #: Seconds of one window. Shares in a shorter one are chance.
 WINDOW: Final = 3.0
@@ -30,7 +31,8 @@ def diagnose(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[F
     if not windows:
         return []
     how_bad = severity(windows)
-    return [replace(finding, severity=how_bad) for finding in findings(windows[-1])]
+    slow = [replace(finding, severity=how_bad) for finding in findings(windows[-1])]
+    return slow + standing_watermarks(windows)
 
 
 def windows_of(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[Window]:

@@ -26,6 +26,8 @@ class OperatorWindow:
     lag_s: float | None = None
     lag_growth: float | None = None
     watermark: int | None = None
+    #: Whether a source holds back no watermark now.
+    is_idle: bool = False
     late_rows: int = 0
 
     @property
@@ -231,6 +233,7 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
         lag_s=lag,
         lag_growth=None if lag is None or lag_before is None else (lag - lag_before) / seconds,
         watermark=new.get("watermark"),
+        is_idle=new.get("is_idle", False),
         late_rows=count("late_rows"),
     )
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import stat
+import tempfile
 import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -29,6 +31,8 @@ KEPT: Final = 600.0
 _MAX_BYTES: Final = 32 << 20
 #: The most bytes of a recording that is read, unpacked.
 _MAX_READ: Final = 1 << 30
+#: Recordings of failed jobs that stay.
+_MOST_RECORDINGS: Final = 20
 #: Counters that name data: they do not go into recordings.
 _PRIVATE: Final = ("split",)
 
@@ -69,6 +73,22 @@ class Recorder:
                     lines.write(zlib.decompress(line) + b"\n")
         except OSError as error:
             raise RecordingError(f"cannot write the recording {os.fspath(path)}: {error}") from None
+
+
+def recordings_folder() -> Path:
+    """Return the folder for recordings of failed jobs, below the temporary folder. Only this user may look into it.
+
+    Removes the oldest recordings there. Raises OSError if another user has made the folder.
+    """
+    folder = Path(tempfile.gettempdir()) / f"headgate-recordings-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
+        raise PermissionError(f"{folder} is not a folder that only this user may look into; remove it")
+    recordings = sorted(folder.glob("*.recording"), key=lambda path: path.stat().st_mtime)
+    for path in recordings[:-_MOST_RECORDINGS]:
+        path.unlink(missing_ok=True)
+    return folder
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:

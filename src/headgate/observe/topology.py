@@ -11,11 +11,15 @@ from headgate.plan.job_graph import JobGraph
 
 @dataclass(frozen=True, slots=True)
 class OperatorShape:
-    """One operator of a chain. `kind` is "source", "sink", or what the operator does, for example "window"."""
+    """One operator of a chain. `kind` is "source", "sink", or what the operator does, for example "window".
+
+    `timed` says whether the operator waits for event time.
+    """
 
     id: int
     name: str
     kind: str
+    timed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +105,5 @@ def topology_of(job: str, graph: JobGraph) -> Topology:
 def _operator(node: Node) -> OperatorShape:
     if node.source is not None:
         return OperatorShape(node.id, node.name, "source")
-    return OperatorShape(node.id, node.name, "sink" if node.sink is not None else node.attributes.get("kind", ""))
+    kind = "sink" if node.sink is not None else node.attributes.get("kind", "")
+    return OperatorShape(node.id, node.name, kind, "by_time" in node.attributes)

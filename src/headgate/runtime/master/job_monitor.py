@@ -8,15 +8,17 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from headgate.config import Config
+from headgate.errors import RecordingError
 from headgate.observe.diagnosis import diagnose, windows_of
 from headgate.observe.finding import Finding, Severity
 from headgate.observe.history import History
 from headgate.observe.levels import backpressure
 from headgate.observe.metrics_snapshot import MetricsSnapshot
-from headgate.observe.recording import Recorder
+from headgate.observe.recording import Recorder, recordings_folder
 from headgate.observe.series import series_of
 from headgate.observe.topology import topology_of
 from headgate.plan.job_graph import JobGraph
@@ -32,6 +34,8 @@ log = logging.getLogger(__name__)
 PERIOD: Final = 1.0
 #: The latest snapshots, from which the diagnosis is made.
 _LATEST: Final = 30
+#: A job with fewer snapshots has failed too soon for its metrics to say why.
+_WORTH_RECORDING: Final = 10
 #: Seconds between two lines about a job that is behind or stuck.
 _QUIET: Final = 30.0
 
@@ -78,6 +82,9 @@ class JobMonitor:
         if self._said_at is not None and now - self._said_at < _QUIET:
             return
         findings = [finding for finding in self.diagnose() if finding.severity > Severity.LIMIT]
+        findings = [
+            finding for finding in findings if finding.cause.name != "standing_watermark"
+        ]  # has its own warning
         if findings:
             self._said_at = now
             log.warning("job %r is %s: %s", self._name, findings[0].severity.name.lower(), findings[0].sentence)
@@ -95,6 +102,18 @@ class JobMonitor:
         """Write the last ten minutes to a file. Raises RecordingError."""
         with self._lock:
             self._recorder.save(path, self.topology, self._facts)
+
+    def save_failure(self, run: str) -> Path | None:
+        """Save a recording of a job that has failed. Returns its file; None if the job was short, or on an error."""
+        if len(self._latest()) < _WORTH_RECORDING:
+            return None
+        try:
+            path = recordings_folder() / f"{run}.recording"
+            self.save_recording(path)
+        except (OSError, RecordingError) as error:
+            log.warning("job %r: its last minutes could not be saved: %s", self._name, error)
+            return None
+        return path
 
     def _latest(self) -> Sequence[MetricsSnapshot]:
         with self._lock:
