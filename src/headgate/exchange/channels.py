@@ -120,6 +120,16 @@ class InputChannel:
         return 0
 
     @property
+    def unannounced_credit(self) -> int:
+        """The credit that the next AddCredit grants; 0 for a local channel."""
+        return 0
+
+    @property
+    def without_buffer_s(self) -> float:
+        """The seconds in which data waited at the producer because this channel had no buffer for them."""
+        return 0.0
+
+    @property
     def queued_bytes(self) -> int:
         """The number of received bytes that the task has not polled yet.
 
@@ -211,6 +221,12 @@ class ChannelBuffers(Protocol):
 
     @property
     def free_floating(self) -> int: ...
+
+    @property
+    def unannounced(self) -> int: ...
+
+    @property
+    def without_buffer_s(self) -> float: ...
 
     def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None: ...
 
@@ -455,3 +471,11 @@ class RemoteInputChannel(InputChannel):
     @property
     def free_floating_buffers(self) -> int:
         return self._buffers.free_floating
+
+    @property
+    def unannounced_credit(self) -> int:
+        return self._buffers.unannounced
+
+    @property
+    def without_buffer_s(self) -> float:
+        return self._buffers.without_buffer_s

@@ -10,6 +10,7 @@ import contextlib
 import os
 import selectors
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -57,7 +58,7 @@ class ProducerEnd:
         self.peer = peer
         self._lost = lost
         self._notified: deque[int] = deque()
-        self._sender = new_sender(flow_control, open_view, self._on_data)
+        self._sender = new_sender(flow_control, open_view, self._on_data, time.monotonic)
         self._outgoing = Outgoing()
         self._wants_write = False
         self._open = True
