@@ -585,7 +585,8 @@ class Link:
         assert isinstance(credit, SenderCredit)
         starves = not credit.available and subpartition.reported_backlog > 0
         assert credit._waiting.is_waiting == starves, "the wait for credit is not measured"
-        lacks = channel.backlog > 0 and channel.expects_data and not channel.has_ended and not credits.free
+        expects = (channel.backlog > 0 or credits.initial_credit > 0) and channel.expects_data
+        lacks = expects and not channel.has_ended and not credits.free
         assert credits._without.is_waiting == lacks, "the time without a buffer is not measured"
 
     def _is_behind_read_buffer(self, index: int) -> bool:

@@ -270,11 +270,10 @@ def test_a_channel_that_left_declines_what_it_had_waited_for(side: Side) -> None
 # ---- how long a channel has no buffer
 
 
-def test_a_channel_is_without_a_buffer_while_the_producer_has_a_backlog_and_it_has_none_free(side: Side) -> None:
-    side.receive_run(side.other, 2, backlog=1)
+def test_a_channel_is_without_a_buffer_from_its_last_one_to_the_next(side: Side) -> None:
     side.receive_run(side.one, 2, backlog=3)
     side.take(side.one, side.one.free)
-    side.one.on_backlog(3)
+    side.one.on_backlog(0)
     assert side.one.free == 0
     side.now = 4
     assert side.one.without_buffer_s == 4
@@ -283,12 +282,14 @@ def test_a_channel_is_without_a_buffer_while_the_producer_has_a_backlog_and_it_h
     assert side.one.without_buffer_s == 4
 
 
-def test_a_channel_without_a_backlog_lacks_no_buffer(side: Side) -> None:
-    side.receive_run(side.one, 2)
-    side.take(side.one, side.one.free)
-    side.one.on_backlog(0)
+@pytest.mark.parametrize(("backlog", "waited"), [(0, 0), (1, 4)])
+def test_a_channel_without_buffers_of_its_own_lacks_one_for_a_backlog_only(backlog: int, waited: float) -> None:
+    side = Side(exclusive=0, floating=1, sharing=2)
+    side.receive_run(side.other, 0, backlog=1)
+    side.one.on_backlog(backlog)
     side.now = 4
-    assert side.one.without_buffer_s == 0
+    assert side.one.without_buffer_s == waited
+    side.close()
 
 
 @pytest.mark.parametrize("end", ["release", "block"])

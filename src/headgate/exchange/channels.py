@@ -126,7 +126,7 @@ class InputChannel:
 
     @property
     def without_buffer_s(self) -> float:
-        """The seconds in which data waited at the producer because this channel had no buffer for them."""
+        """The seconds in which the channel had no free buffer for data that its producer may have; 0 for a local one."""
         return 0.0
 
     @property
@@ -450,6 +450,8 @@ class RemoteInputChannel(InputChannel):
 
     @property
     def queue_length(self) -> int:
+        if not self._received:
+            return 0
         return sum(len(item.segments) if isinstance(item, Buffer) else 1 for item in tuple(self._received))
 
     @property
@@ -458,6 +460,8 @@ class RemoteInputChannel(InputChannel):
 
     @property
     def queued_bytes(self) -> int:
+        if not self._received:
+            return 0
         return sum(item.size for item in tuple(self._received) if isinstance(item, Buffer))
 
     @property

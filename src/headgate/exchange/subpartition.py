@@ -442,12 +442,16 @@ class PipelinedSubpartition:
 
     @property
     def queue_length(self) -> int:
+        if not self._queue:
+            return 0
         with self._lock:
             return self._backlog + sum(isinstance(queued, EventConsumer) for queued in self._queue)
 
     @property
     def queued_bytes(self) -> int:
         """The bytes that the reader has not polled yet."""
+        if not self._queue:
+            return 0
         with self._lock:
             return sum(queued.size if isinstance(queued, Buffer) else queued.unread for queued in self._queue)
 

@@ -113,7 +113,7 @@ class BufferManager:
     """
 
     __slots__ = (
-        "_backlog", "_channels", "_exclusive", "_floating", "_free_exclusive", "_lock", "_on_credit", "_pool",
+        "_channels", "_exclusive", "_expects_data", "_floating", "_free_exclusive", "_lock", "_on_credit", "_pool",
         "_released", "_required", "_waiting", "_without", "initial_credit", "unannounced",
     )  # fmt: skip
 
@@ -138,7 +138,7 @@ class BufferManager:
         self._lock = lock_factory()
         self.initial_credit = initial_credit
         self._required = 0
-        self._backlog = 0
+        self._expects_data = False
         self._without = WaitingTime(clock)
         self._waiting = False
         self._released = False
@@ -239,7 +239,7 @@ class BufferManager:
         with self._lock:
             if self._released:
                 return
-            self._backlog = backlog
+            self._expects_data = backlog > 0 or self.initial_credit > 0
             self._required = max(backlog, self._share)
             first = self._request_floating()
             self._note_buffers()
@@ -247,12 +247,15 @@ class BufferManager:
             self._on_credit()
 
     def _note_buffers(self) -> None:
-        """Note whether the producer has data and the channel has no buffer for them. The caller holds the lock."""
-        self._without.note(self._backlog > 0 and not self.free)
+        """Note whether the producer may have data and the channel has no buffer for them. The caller holds the lock.
+
+        At credit 0 the producer reports no backlog, unless the channel has no exclusive buffers.
+        """
+        self._without.note(self._expects_data and not self.free)
 
     @property
     def without_buffer_s(self) -> float:
-        """The seconds in which the producer had a backlog and the channel had no buffer to grant a credit for."""
+        """The seconds in which the channel had no free buffer for data that its producer may have."""
         return self._without.seconds
 
     @property
@@ -272,7 +275,7 @@ class BufferManager:
         """
         with self._lock:
             self._required = 0
-            self._backlog = 0
+            self._expects_data = False
             self._note_buffers()
             if self.initial_credit:
                 return
@@ -334,7 +337,7 @@ class BufferManager:
             floating, self._floating = self._floating, deque()
             own, self._free_exclusive = self._free_exclusive, 0
             self.unannounced = 0
-            self._backlog = 0
+            self._expects_data = False
             self._note_buffers()
         for segment in floating:
             self._pool.recycle(segment)

@@ -14,7 +14,7 @@ class WaitingTime:
     """The seconds that a channel has waited for one reason. Only a start or an end of a wait reads the clock.
 
     One thread at a time starts and ends waits. Any thread may read, without a lock: `_open` is replaced as a whole, and
-    a reader reads the clock first. So what it reads never decreases.
+    a reader reads the clock before the value that it uses. So what it reads never decreases.
     """
 
     __slots__ = ("_clock", "_open", "is_waiting")
@@ -37,6 +37,9 @@ class WaitingTime:
     @property
     def seconds(self) -> float:
         """The seconds of all waits, those of the present one until now."""
+        since, before = self._open
+        if since is None:
+            return before
         now = self._clock()
         since, before = self._open
         return before if since is None else before + max(0.0, now - since)

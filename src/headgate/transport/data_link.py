@@ -26,6 +26,7 @@ from headgate.protocol.receiver import ReceivingChannel
 from headgate.protocol.sender import OpenView
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import unacknowledged, unread
+from headgate.transport.tcp_info import TcpInfo, read_tcp_info
 from headgate.transport.tls import LinkSocket, TlsSocket
 
 #: The most bytes that the kernel collects before it wakes the thread. A quarter of the kernel's buffer is a second
@@ -184,6 +185,11 @@ class ProducerEnd:
     @property
     def bytes_sent(self) -> int:
         return self._sender.bytes_sent
+
+    @property
+    def tcp_info(self) -> TcpInfo | None:
+        """What the kernel says about the connection. None for a closed link, and where the system does not say."""
+        return read_tcp_info(self._socket)
 
     @property
     def writing(self) -> int:
