@@ -126,7 +126,7 @@ class InputChannel:
 
     @property
     def without_buffer_s(self) -> float:
-        """The seconds in which the channel had no free buffer for data that its producer may have; 0 for a local one."""
+        """The seconds in which the channel had no free buffer for data; 0 for a local channel."""
         return 0.0
 
     @property

@@ -74,7 +74,7 @@ def _finding(window: Window, root: Root) -> Finding:
             )
             return _of_tasks(window, root, cause, Remedy(text="write to files, or collect fewer rows"))
         case SlowExchange():
-            cause = exchange_cause(root)
+            cause = exchange_cause(window, root)
             return _of_exchange(window, root, cause, exchange_remedy(window, cause))
 
 

@@ -189,7 +189,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric("rtt_s", "seconds or None", "Its round trip now."),
         Metric("min_rtt_s", "seconds or None", "Its least round trip in the last minutes."),
         Metric("busy_s", "seconds or None", "Data were unsent, or not acknowledged."),
-        Metric("rwnd_limited_s", "seconds or None", "The receiving process did not read fast enough, so its window was full."),
+        Metric("rwnd_limited_s", "seconds or None", "The receiver's window was full: its process read too slowly."),
         Metric("sndbuf_limited_s", "seconds or None", "The sender's buffer in the kernel was too small."),
         Metric("retransmits", "count or None", "Packets that were sent again."),
         Metric("delivery_rate", "bytes/s or None", "The rate at which data reached the receiver lately."),
