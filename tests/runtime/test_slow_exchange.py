@@ -14,6 +14,7 @@ import headgate as hg
 from headgate.lab.delay_line import DelayLine
 from headgate.observe.finding import Cause, Remedy
 from headgate.runtime.taskmanager import data_links
+from headgate.transport.sockets import Dial
 from tests.runtime.jobs import NUMBERS, endless, environment, eventually
 
 ROUND_TRIP = 0.2
@@ -23,11 +24,10 @@ ROUND_TRIP = 0.2
 def delayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All links between TaskManagers that are threads take `ROUND_TRIP` seconds."""
     with ExitStack() as lines:
-        dial: Any = data_links.Dial
 
         def diverted(network: Any, address: tuple[str, int], **others: Any) -> Any:
             line = lines.enter_context(DelayLine(address[1], rate=float("inf"), round_trip=ROUND_TRIP))
-            return dial(network, ("127.0.0.1", line.port), **others)
+            return Dial(network, ("127.0.0.1", line.port), **others)
 
         monkeypatch.setattr(data_links, "Dial", diverted)
         yield

@@ -38,7 +38,7 @@ from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_channels import channels_of
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.task_state import TaskState
-from headgate.runtime.task.time_account import TimeAccount, Wait
+from headgate.runtime.task.time_account import Wait, time_account
 from headgate.transport.data_link import ConsumerEnd
 
 
@@ -172,7 +172,7 @@ class _TaskAssembly:
         self._barriers = TaskBarriers(self._name, [], self._writers, services.report_part, services.clocks)
         self._requests: list[Callable[[], None]] = []
         self._task: Task | None = None
-        self._times = TimeAccount(services.clocks.monotonic)
+        self._times = time_account(services.clocks.monotonic, services.config.metrics)
 
     def assemble(self) -> BuiltTask:
         head_node = self._vertex.head

@@ -9,6 +9,7 @@ return: the TaskManager cannot end the function, and names it in an error.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import threading
@@ -213,14 +214,18 @@ class TaskManager:
     # --- the life of the job
 
     def _follow_events(self) -> None:
-        """Handle events and report metrics, until the driver says that the job is over."""
-        report_at = 0.0
+        """Handle events and report metrics, until the driver says that the job is over.
+
+        Without metrics it reports once, when all tasks have ended or the job stops.
+        """
+        report_at = 0.0 if self._spec.config.metrics else math.inf
         while not self._over:
             now = time.monotonic()
             if now >= report_at:
                 report_at = now + self._report_metrics()
+            wait = _CONSUMED_POLL if self._awaits_consumers else report_at - now
             try:
-                event = self._events.get(timeout=_CONSUMED_POLL if self._awaits_consumers else report_at - now)
+                event = self._events.get(timeout=None if math.isinf(wait) else wait)
             except queue.Empty:
                 if not self._awaits_consumers:
                     self._evidence.note_wakeup(time.monotonic() - report_at)
