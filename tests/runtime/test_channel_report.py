@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import headgate as hg
@@ -97,6 +98,23 @@ def test_a_link_shows_its_peer_and_its_round_trip(processes: bool) -> None:
     for (link,) in links:
         assert 0 < link["rtt_s"] < 10
         assert link["bytes_sent"] > 0
+
+
+def test_edges_and_channels_have_the_names_of_the_exchanges_that_the_diagnosis_knows() -> None:
+    def split(batch: pa.RecordBatch) -> list[pa.RecordBatch | hg.SideOutput]:
+        return [batch, hg.SideOutput("all", batch)]
+
+    env = environment(processes=False)
+    rows = counted(env).map_batches(split, schema=NUMBERS, side_outputs={"all": NUMBERS})
+    rows.key_by("n").aggregate(rows=hg.count()).name("main").sink_to(hg.sinks.null())
+    rows.side_output("all").key_by("n").aggregate(rows=hg.count()).name("side").sink_to(hg.sinks.null())
+    job = env.execute_async()
+    metrics = job.wait().metrics
+    known = {edge.name for edge in job._master.monitor.topology.edges}
+    assert known == {"map_batches -> main", "map_batches (all) -> side"}
+    assert set(metrics["edges"]) == known
+    assert {row["edge"] for row in metrics["channels"]} == known
+    assert len(metrics["channels"]) == 2 * 4
 
 
 # ---- the choice

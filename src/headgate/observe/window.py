@@ -106,7 +106,7 @@ class ProcessWindow:
         return self._rates.get(name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """A job between two snapshots of one attempt."""
 
@@ -173,14 +173,14 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
         if not task.ended:
             by_vertex.setdefault(task.vertex, []).append(task)
     return Window(
-        topology,
-        before.at,
-        after.at,
-        tuple(tasks),
-        tuple(processes),
-        channel_windows(reports),
-        tuple(links),
-        by_vertex,
+        topology=topology,
+        begin=before.at,
+        end=after.at,
+        tasks=tuple(tasks),
+        processes=tuple(processes),
+        channels=channel_windows(reports),
+        links=tuple(links),
+        _by_vertex=by_vertex,
     )
 
 

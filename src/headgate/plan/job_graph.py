@@ -68,9 +68,10 @@ class JobGraph:
 
     def edge_name(self, edge: JobEdge) -> str:
         """Return the name of an exchange: `operator -> operator`, with the side output that it carries."""
-        source = next(node for node in self.vertex(edge.source).nodes if node.id == edge.source_node)
+        vertex = self.vertex(edge.source)
+        source = next((node.name for node in vertex.nodes if node.id == edge.source_node), vertex.name)
         side = "" if edge.tag is None else f" ({edge.tag})"
-        return f"{source.name}{side} -> {self.vertex(edge.target).head.name}"
+        return f"{source}{side} -> {self.vertex(edge.target).head.name}"
 
     @property
     def parallelism(self) -> int:
