@@ -499,6 +499,10 @@ class Link:
                 granted = readers[index].credit.granted
                 assert granted == self.all_granted[index], "the producer miscounts what it was granted"
             self._check_counts(channel)
+        if not any(channel.released for channel in self.channels):
+            on_the_way = self.partition.bytes_out - sum(channel.bytes_in for channel in self.channels)
+            memory = self.producer_memory.total_segments + self.consumer_memory.total_segments
+            assert 0 <= on_the_way <= memory * SEGMENT, f"{on_the_way} bytes are on the way, more than the pools hold"
             if not channel.released:
                 credit = self.granted[index] + channel.credits.unannounced - channel.taken
                 assert credit == channel.credits.free, (

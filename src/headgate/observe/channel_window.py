@@ -32,13 +32,14 @@ class ChannelWindow:
 
     @property
     def round_trip_s(self) -> float | None:
-        """About how long a buffer is on its way: from its credit to its data's arrival.
+        """About how long the way of a buffer is: from its credit, over the data that it receives, to its next credit.
 
-        All free buffers of a channel that waits for credit are on the way, and `buffers_per_second` of them arrive.
+        All buffers of a channel that waits for credit are on this way, and `buffers_per_second` of them begin it.
         """
-        if self.free_exclusive is None or self.free_floating is None or not self.buffers_per_second:
+        counts = self.free_exclusive, self.free_floating, self.queue
+        if not self.buffers_per_second or any(count is None for count in counts):
             return None
-        return (self.free_exclusive + self.free_floating) / self.buffers_per_second
+        return sum(count for count in counts if count is not None) / self.buffers_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
