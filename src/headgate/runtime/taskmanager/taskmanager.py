@@ -74,6 +74,15 @@ _CONSUMED_POLL = 0.005
 RETURN_TIMEOUT = 10.0
 
 
+def pause_after(cost: float) -> float:
+    """Return the seconds from one report to the next, if the first took `cost` seconds of a processor.
+
+    >>> [pause_after(cost) for cost in (0.001, 0.04)]
+    [0.25, 2.0]
+    """
+    return max(_METRICS_INTERVAL, cost / _REPORTS)
+
+
 class TaskManager:
     """One TaskManager. `run` runs it on the caller's thread. `console` is None if it is not a process of its own."""
 
@@ -239,7 +248,7 @@ class TaskManager:
         began = time.thread_time()
         if self._pool is not None:
             self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
-        return max(_METRICS_INTERVAL, (time.thread_time() - began) / _REPORTS)
+        return pause_after(time.thread_time() - began)
 
     def _on_message(self, message: FromDriver) -> None:
         match message:
