@@ -133,6 +133,13 @@ class Config:
         least=0,
     )
     latency_interval: float = option(0.0, DURATION, "How often each source sends a latency marker; 0: never.", least=0)
+    metrics: bool = option(
+        True,
+        FLAG,
+        "Whether TaskManagers measure and report while the job runs. False: `JobHandle.metrics()`, the diagnosis and "
+        "its warnings have nothing to say until the end. The last report then has all counts, but 0 for the times of "
+        "tasks and operators.",
+    )
     max_parallelism: int | None = option(
         None,
         or_none(WHOLE),
@@ -200,6 +207,7 @@ class Config:
         FLAG,
         "Make buffers smaller for a slow reader, so that the reader needs `debloat_target` for the data in flight to "
         "it. Refused in batch mode, where a reader starts after all data are written.",
+        needs="metrics",
     )
     debloat_target: float = option(
         1.0, DURATION, "How long a reader should need for the data in flight to it.", above=0, needs="debloat"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
-from headgate.bench import exchange, keyed_job, keyed_sum, latency, slow_sink
+from headgate.bench import exchange, keyed_job, keyed_sum, latency, metrics_cost, slow_sink
 from headgate.bench.case_options import Options
 from headgate.bench.conversation import ChildFailed
 from headgate.bench.idle_timer import new_histogram
@@ -213,3 +213,33 @@ def test_slow_sink_refuses_a_run_in_which_no_bytes_crossed_a_socket(monkeypatch:
     monkeypatch.setattr(slow_sink, "_observe", lambda *arguments, **named: slow_sink._Memory([1], [1]))
     with pytest.raises(HeadgateError, match="one slow subtask: no bytes crossed a socket"):
         slow_sink.run(TOLD)
+
+
+@pytest.mark.parametrize(
+    ("with_", "noise", "met", "pairs"),
+    [
+        (1.01, 0.0, True, metrics_cost.FEWEST),
+        (1.03, 0.0, False, metrics_cost.FEWEST),
+        (1.0, 0.1, True, metrics_cost.MOST),
+    ],
+)
+def test_metrics_are_measured_in_pairs_until_their_cost_is_known(
+    *, with_: float, noise: float, met: bool, pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock of the processors moves by what each run costs. With noise, every other pair costs more."""
+    used, runs = [0.0], []
+
+    def run(rows: int, metrics: bool = True) -> float:
+        runs.append(metrics)
+        pair = (len(runs) - 1) // 4
+        used[0] += 3.0 + rows * 1e-6 * (with_ + (noise if pair % 2 else -noise) if metrics else 1.0)
+        return 1.0
+
+    monkeypatch.setattr(metrics_cost, "keyed_sum_seconds", run)
+    monkeypatch.setattr(metrics_cost, "_processor_seconds", lambda: used[0])
+    monkeypatch.setattr(metrics_cost, "_first_job", lambda rows: None)
+    result = metrics_cost.run(TOLD)
+    assert result.met is met
+    assert len(result.figures[0].values) == len(result.figures[1].values) == pairs
+    assert median(result, "without metrics") == pytest.approx(1.0)
+    assert runs[:8] == [False, False, True, True, True, True, False, False], "the other side first each time"

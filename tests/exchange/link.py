@@ -20,7 +20,7 @@ from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
-from headgate.protocol.credit import BufferManager
+from headgate.protocol.credit import BufferManager, SenderCredit
 from headgate.protocol.decoders import NO_MEMORY_YET, NoMemoryYet, RequestDecoder
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
@@ -120,6 +120,8 @@ class WatchedChannel(RemoteInputChannel):
     released = False
     #: Credit ends with the partition; that of a channel without buffers of its own also with a barrier that blocks it.
     forget_credit: Callable[[], None]
+    #: An aligned barrier has arrived.
+    on_barrier_in: Callable[[], None]
 
     @property
     def credits(self) -> BufferManager:
@@ -145,6 +147,8 @@ class WatchedChannel(RemoteInputChannel):
         event = decode_event(body)
         is_blocked, self.has_ended = blocks(event), isinstance(event, EndOfPartition)
         self._heed(response.backlog, lambda: super(WatchedChannel, self).on_event(response, body), is_blocked)
+        if is_blocked:
+            self.on_barrier_in()
         if self.has_ended or (is_blocked and not self.credits.initial_credit):
             assert not self.credits.free, "a channel that gets nothing holds buffers that others could use"
             self.forget_credit()
@@ -206,6 +210,9 @@ class Link:
         self.granted = [exclusive] * channels
         self.delivered = [0] * channels
         self.spent = [0] * channels
+        self.all_granted = [0] * channels
+        self.injected: list[deque[int]] = [deque() for _ in range(channels)]  # bytes before each aligned barrier
+        self.aligned = 0
         self.sequence = [0] * channels
         self.written: list[list[int]] = [[] for _ in range(channels)]
         self.visible = [0] * channels
@@ -234,6 +241,7 @@ class Link:
             connection=self,
         )
         channel.forget_credit = lambda: self._forget_credit(index)
+        channel.on_barrier_in = lambda: self._check_aligned(index)
         channel.share = self.floating.size if self.count == 1 else self.floating.size // (2 * self.count)
         return channel
 
@@ -294,6 +302,7 @@ class Link:
     def write_barrier(self, channel: int) -> None:
         """A barrier in order, which blocks its channel."""
         self.barriers += 1
+        self.injected[channel].append(sum(token < END_OF_DATA for token in self.written[channel]))
         self.partition.write_event(channel, CheckpointBarrier(self.barriers, 0))
         self.written[channel].append(BARRIER)
         self.visible[channel] = len(self.written[channel])
@@ -408,6 +417,7 @@ class Link:
         for message in self._delivering.feed(chunk):
             if isinstance(message, AddCredit | PartitionRequest):
                 self.delivered[message.receiver] += message.credit
+                self.all_granted[message.receiver] += message.credit
             elif isinstance(message, ResumeConsumption):
                 self.stopped.discard(message.receiver)
                 if not self.channels[message.receiver].credits.initial_credit:
@@ -486,11 +496,38 @@ class Link:
             if index in readers:
                 credit = readers[index].credit.available
                 assert credit == self.delivered[index] - self.spent[index], "the producer miscounts its credit"
+                granted = readers[index].credit.granted
+                assert granted == self.all_granted[index], "the producer miscounts what it was granted"
+            self._check_counts(channel)
+        if not any(channel.released for channel in self.channels):
+            on_the_way = self.partition.bytes_out - sum(channel.bytes_in for channel in self.channels)
+            memory = self.producer_memory.total_segments + self.consumer_memory.total_segments
+            assert 0 <= on_the_way <= memory * SEGMENT, f"{on_the_way} bytes are on the way, more than the pools hold"
             if not channel.released:
                 credit = self.granted[index] + channel.credits.unannounced - channel.taken
                 assert credit == channel.credits.free, (
                     f"2.6 a: {credit} credits for {channel.credits.free} free buffers"
                 )
+
+    def _check_counts(self, channel: WatchedChannel) -> None:
+        """What the ends count: what is on the way between them, and no more than the consumer has buffers for."""
+        index, subpartition = channel.index, self.partition.subpartition(channel.index)
+        assert subpartition.buffers_sent == self.spent[index], "a buffer was sent, and not counted"
+        if not channel.released:
+            on_the_way = subpartition.buffers_sent - channel.buffers_in
+            assert 0 <= on_the_way <= self.consumer_memory.total_segments, f"{on_the_way} buffers are on the way"
+            size = subpartition.bytes_sent - channel.bytes_in
+            assert 0 <= size <= on_the_way * SEGMENT, f"{size} bytes are on the way in {on_the_way} buffers"
+
+    def _check_aligned(self, index: int) -> None:
+        """An aligned barrier has arrived: both ends have counted the same, which is what was written before it."""
+        channel, subpartition = self.channels[index], self.partition.subpartition(index)
+        before = self.injected[index].popleft()
+        if channel.released:
+            return
+        self.aligned += 1
+        assert channel.bytes_in == subpartition.bytes_sent == before, "bytes before a barrier are missing"
+        assert channel.buffers_in == subpartition.buffers_sent, "buffers before a barrier are missing"
 
     def settle_producer(self) -> None:
         """Put on the wire what credit allows."""
@@ -523,6 +560,7 @@ class Link:
     def _check_at_rest(self, channel: WatchedChannel) -> None:
         index, credits = channel.index, channel.credits
         assert not credits.unannounced, "credit was never announced"
+        self._check_waits(channel)
         assert self.gate.has_data or not channel.queue_length, "the gate does not know of data"
         if index in self.stopped:
             return
@@ -543,6 +581,17 @@ class Link:
         while (urgent := self.gate.poll_priority()) is not None:
             self.overtook[urgent[0]] += 1
         assert self.overtook[index] == self.overtaking[index], "stuck: nothing holds back a barrier that overtakes"
+
+    def _check_waits(self, channel: WatchedChannel) -> None:
+        """The clocks of both ends run while data wait for them, and at no other time."""
+        subpartition, credits = self.partition.subpartition(channel.index), channel.credits
+        credit = subpartition.credit
+        assert isinstance(credit, SenderCredit)
+        starves = not credit.available and subpartition.reported_backlog > 0
+        assert credit._waiting.is_waiting == starves, "the wait for credit is not measured"
+        expects = (channel.backlog > 0 or credits.initial_credit > 0) and channel.expects_data
+        lacks = expects and not channel.has_ended and not credits.free
+        assert credits._without.is_waiting == lacks, "the time without a buffer is not measured"
 
     def _is_behind_read_buffer(self, index: int) -> bool:
         """An event behind a buffer whose bytes have all been sent is not yet at the head of its queue."""

@@ -19,8 +19,12 @@ _MACHINE = {
     "io_pressure_s": 0.0,
     "disk_read_bytes": 0.0, "disk_written_bytes": 0.0, "block_delay_s": 0.0, "lock_wait_s": 0.0, "lock_probes": 4.0,
 }  # fmt: skip
+_TOTALS = {
+    "buffers_sent", "bytes_sent", "credit_wait_s", "without_buffer_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s",
+}  # fmt: skip
 Does = Mapping[str, Any]
 Tasks = Mapping[tuple[int, int], Does]
+Channels = Mapping[tuple[str, int, int], Mapping[str, Any]]
 
 
 def line(*vertices: str, parallelism: int = 2) -> Topology:
@@ -50,19 +54,32 @@ def snapshots(
     *,
     count: int = 12,
     machine: Mapping[str, float] | None = None,
+    channels: Channels | None = None,
+    link: Mapping[str, Any] | None = None,
+    memory_usage: float = 0.5,
     attempt: int = 0,
     begin: float = 1000.0,
 ) -> list[MetricsSnapshot]:
     """Return snapshots a second apart. All tasks run in one process.
 
     Each task does in each second what `tasks` says, by vertex and subtask: shares of time, `rows`, `batches`, `lag_s`.
-    Its busy time is that of its operator `in`, the first one if not given,
-    unless `in_s` says otherwise.
+    Its busy time is that of its operator `in`, the first one if not given, unless `in_s` says otherwise. `channels`
+    says the same of channels, by exchange, producer and consumer, and `link` of a connection of the process to itself.
     """
-    return [
-        MetricsSnapshot(at=begin + second, attempt=attempt, reports=(_report(topology, tasks, second, machine or {}),))
-        for second in range(count)
-    ]
+    made = [_report(topology, tasks, second, machine or {}) for second in range(count)]
+    for second, report in enumerate(made):
+        report["channels"] = [
+            {"edge": edge, "producer": producer, "consumer": consumer, **_totals(does, second)}
+            for (edge, producer, consumer), does in (channels or {}).items()
+        ]
+        report["links"] = [] if link is None else [{"peer": 0, "number": 0, "bytes_sent": 0, **_totals(link, second)}]
+        report["network_memory"] = {"requested_usage": memory_usage}
+    return [MetricsSnapshot(at=begin + at, attempt=attempt, reports=(report,)) for at, report in enumerate(made)]
+
+
+def _totals(does: Mapping[str, Any], second: int) -> dict[str, Any]:
+    """Return the counters of a channel or link: totals have grown for so many seconds, other values stay."""
+    return {name: value * second if name in _TOTALS and value is not None else value for name, value in does.items()}
 
 
 def _report(topology: Topology, tasks: Tasks, second: int, machine: Mapping[str, float]) -> dict[str, Any]:

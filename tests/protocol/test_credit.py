@@ -67,6 +67,7 @@ class Side:
         self.pool = self.network.create_local_pool("floating", required=1, maximum=floating)
         self.exclusive = ExclusiveBuffers(self.network, "exclusive")
         self.words = [0, 0]
+        self.now = 0.0
         self.channels = [self._channel(index, exclusive) for index in range(2)]
         self.one, self.other = self.channels
         self.taken: list[tuple[BufferManager, MemorySegment]] = []
@@ -82,6 +83,7 @@ class Side:
             channels=self.sharing,
             on_credit=word,
             lock_factory=NoLock(),
+            clock=lambda: self.now,
         )
 
     def receive(self, channel: BufferManager, backlog: int = 0) -> MemorySegment:
@@ -263,3 +265,39 @@ def test_a_channel_that_left_declines_what_it_had_waited_for(side: Side) -> None
         side.consume()
     side.one.release()
     assert side.pool.in_use == 0
+
+
+# ---- how long a channel has no buffer
+
+
+def test_a_channel_is_without_a_buffer_from_its_last_one_to_the_next(side: Side) -> None:
+    side.receive_run(side.one, 2, backlog=3)
+    side.take(side.one, side.one.free)
+    side.one.on_backlog(0)
+    assert side.one.free == 0
+    side.now = 4
+    assert side.one.without_buffer_s == 4
+    side.one.recycle(side.taken.pop()[1])
+    side.now = 9
+    assert side.one.without_buffer_s == 4
+
+
+@pytest.mark.parametrize(("backlog", "waited"), [(0, 0), (1, 4)])
+def test_a_channel_without_buffers_of_its_own_lacks_one_for_a_backlog_only(backlog: int, waited: float) -> None:
+    side = Side(exclusive=0, floating=1, sharing=2)
+    side.receive_run(side.other, 0, backlog=1)
+    side.one.on_backlog(backlog)
+    side.now = 4
+    assert side.one.without_buffer_s == waited
+    side.close()
+
+
+@pytest.mark.parametrize("end", ["release", "block"])
+def test_a_channel_that_expects_nothing_lacks_no_buffer(side: Side, end: str) -> None:
+    side.receive_run(side.one, 2, backlog=3)
+    side.take(side.one, side.one.free)
+    side.one.on_backlog(3)
+    side.now = 1
+    getattr(side.one, end)()
+    side.now = 9
+    assert side.one.without_buffer_s == 1

@@ -25,8 +25,9 @@ class Shared:
         self.memory = NetworkBufferPool(2, SEGMENT, CheckedLocks())
         self.pool = self.memory.create_local_pool("gate", required=2, maximum=2)
         self.notified: list[int] = []
+        self.now = 0.0
         one = OneAtATime()
-        self.one = SharedBuffers(self.pool, lambda: self.notified.append(1), one)
+        self.one = SharedBuffers(self.pool, lambda: self.notified.append(1), one, lambda: self.now)
         self.two = SharedBuffers(self.pool, lambda: self.notified.append(2), one)
 
 
@@ -61,6 +62,17 @@ def test_channels_take_turns_when_none_is_free(shared: Shared) -> None:
     shared.two.recycle(taken(shared.two))
     shared.one.recycle(second)
     assert shared.pool.free == 2
+
+
+def test_a_channel_is_without_a_buffer_while_a_frame_waits_for_one(shared: Shared) -> None:
+    first, second = taken(shared.one), taken(shared.one)
+    assert shared.one.take(1) is NO_MEMORY_YET
+    shared.now = 2
+    assert shared.one.without_buffer_s == 2
+    shared.one.recycle(first)
+    shared.now = 5
+    assert shared.one.without_buffer_s == 2
+    shared.one.recycle(taken(shared.one), second)
 
 
 def test_a_released_channel_takes_nothing_more_and_keeps_nothing(shared: Shared) -> None:

@@ -11,6 +11,7 @@ import pytest
 from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.memory.buffer import Buffer, recycle_all
 from headgate.memory.segment import MemorySegment
+from headgate.protocol.credit import SenderCredit
 from headgate.protocol.messages import (
     BUFFER_RESPONSE,
     COMPRESSED_BUFFER,
@@ -29,7 +30,7 @@ from headgate.protocol.messages import (
     ToProducer,
     encode,
 )
-from headgate.protocol.sender import PolledBuffer, Sender
+from headgate.protocol.sender import Credit, PolledBuffer, Sender
 
 EVENT = b"event"
 BARRIER = b"barrier"
@@ -55,7 +56,8 @@ class View:
         self.released = 0
         self.blocked = False
         self.acknowledged = 0
-        self.credit: list[bool] = []
+        self.is_whole: list[bool] = []
+        self.credit: Credit | None = None
         self.lent = 0
 
     def put(self, *contents: bytes) -> None:
@@ -76,7 +78,7 @@ class View:
         self.lent -= len(segments)
 
     def credit_changed(self, is_whole: bool) -> None:
-        self.credit.append(is_whole)
+        self.is_whole.append(is_whole)
 
     def is_available(self, has_credit: bool) -> bool:
         return not self.blocked and bool(self.queue) and (has_credit or is_event(self.queue[0]))
@@ -589,13 +591,13 @@ def test_a_view_is_notified_when_credit_is_spent_and_when_all_of_it_is_back() ->
     producer.request(0, 2)
     producer.put(0, b"a")
     producer.sender.next_frames(16)
-    assert producer.views[0].credit == [False], "one of two buffers"
+    assert producer.views[0].is_whole == [False], "one of two buffers"
     producer.put(0, b"b", EVENT)
     producer.sender.next_frames(16)
     producer.hear(AddCredit(1, 10))
-    assert producer.views[0].credit == [False], "the other one is not consumed yet"
+    assert producer.views[0].is_whole == [False], "the other one is not consumed yet"
     producer.hear(AddCredit(1, 10), AddCredit(1, 10))
-    assert producer.views[0].credit == [False, True]
+    assert producer.views[0].is_whole == [False, True]
 
 
 def test_a_view_whose_channel_gets_credit_for_a_backlog_only_is_not_notified() -> None:
@@ -604,4 +606,89 @@ def test_a_view_whose_channel_gets_credit_for_a_backlog_only_is_not_notified() -
     producer.put(0, b"a")
     producer.hear(AddCredit(1, 10))
     producer.sender.next_frames(16)
-    assert producer.views[0].credit == []
+    assert producer.views[0].is_whole == []
+
+
+class Clocked(Producer):
+    """A producer whose waits for credit are measured, by the clock `now`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.sender = Sender(self._open, self.posted.append, lambda credit: SenderCredit(credit, lambda: self.now))
+
+    def waited(self, subpartition: int = 0) -> float:
+        credit = self.views[subpartition].credit
+        assert credit is not None
+        return credit.waited_s
+
+
+def test_data_wait_from_the_last_credit_to_the_next() -> None:
+    producer = Clocked()
+    producer.request(0, 1)
+    producer.put(0, b"a", b"b")
+    producer.now = 1
+    assert producer.waited() == 0, "there is credit"
+    producer.send()
+    producer.now = 3
+    assert producer.waited() == 2, "an open wait counts until now"
+    producer.hear(AddCredit(1, 10))
+    producer.now = 7
+    assert producer.waited() == 2
+    producer.send()
+    producer.now = 9
+    assert producer.waited() == 2, "no credit, and no data"
+
+
+def test_data_that_come_when_the_credit_is_spent_wait_from_then_on() -> None:
+    producer = Clocked()
+    producer.request(0, 1)
+    producer.put(0, b"a")
+    producer.send()
+    producer.now = 5
+    producer.put(0, b"b")
+    producer.now = 6
+    assert producer.waited() == 1
+
+
+def test_a_channel_without_initial_credit_waits_when_it_has_data() -> None:
+    producer = Clocked()
+    producer.views[0].put(b"a")
+    producer.request(0, 0)
+    producer.now = 2
+    assert producer.waited() == 2
+
+
+def test_data_behind_a_barrier_do_not_wait_for_credit() -> None:
+    producer = Clocked()
+    producer.request(0, 1)
+    producer.put(0, b"a", BARRIER, b"b")
+    producer.send()
+    producer.now = 4
+    assert producer.waited() == 0
+    producer.hear(ResumeConsumption(10))
+    producer.now = 5
+    assert producer.waited() == 1
+
+
+def test_a_channel_that_leaves_waits_no_more() -> None:
+    producer = Clocked()
+    producer.request(0, 1)
+    producer.put(0, b"a", b"b")
+    producer.send()
+    producer.now = 1
+    producer.views[0].queue.clear()  # what a release does
+    producer.hear(CancelPartitionRequest(10))
+    producer.now = 9
+    assert producer.waited() == 1
+
+
+def test_all_credit_that_was_granted_is_counted() -> None:
+    producer = Clocked()
+    producer.request(0, 2)
+    producer.put(0, b"a", b"b")
+    producer.send()
+    producer.hear(AddCredit(3, 10), AddCredit(1, 10))
+    credit = producer.views[0].credit
+    assert credit is not None
+    assert (credit.granted, credit.available) == (6, 4)

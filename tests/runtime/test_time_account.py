@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.runtime.task.time_account import TASK, TimeAccount, Wait
+from headgate.runtime.task.time_account import TASK, TimeAccount, Wait, time_account
 
 
 class Now:
@@ -67,3 +67,22 @@ def test_what_a_reader_sees_never_decreases_when_the_task_switches_while_it_read
         assert all(earlier <= later for earlier, later in zip(torn, after, strict=True))
         assert sum(after) == now.seconds - 10.0
         before = after
+
+
+def test_an_account_that_measures_nothing_reads_no_clock() -> None:
+    reads = 0
+
+    def clock() -> float:
+        nonlocal reads
+        reads += 1
+        return float(reads)
+
+    times = time_account(clock, measures=False)
+    sums = times.add_bucket()
+    before = reads
+    assert times.switch(times.switch(sums)) == TASK
+    times.reset()
+    assert times.seconds() == [0.0] * (sums + 1)
+    assert reads == before
+    assert time_account(clock, measures=True).switch(Wait.INPUT) == TASK
+    assert reads == before + 2

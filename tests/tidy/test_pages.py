@@ -58,7 +58,8 @@ def test_every_name_is_in_the_reference(docs: ModuleType) -> None:
 def test_every_counter_of_a_job_is_in_the_table() -> None:
     rows = [pa.record_batch({"key": [1, 2, 1]})]
     config = hg.Config(latency_interval="1 ms", debloat=True)
-    env = hg.StreamEnvironment(parallelism=2, config=config)
+    deployment = hg.LocalDeployment(taskmanagers=2, processes=False)
+    env = hg.StreamEnvironment(parallelism=2, config=config, deployment=deployment)
     stream = env.from_source(hg.sources.iterable(rows)).name("rows")
     stream.key_by("key").aggregate(n=hg.count()).name("sums").sink_to(hg.sinks.null()).name("end")
     counters: dict[str, Any] = env.execute().metrics
@@ -71,6 +72,8 @@ def test_every_counter_of_a_job_is_in_the_table() -> None:
         "network_memory": counters["network_memory"][0],
         "operators": counters["operators"]["sums"],
         "edges": next(iter(counters["edges"].values())),
+        "channels": counters["channels"][0],
+        "links": counters["links"][0][0],
         "tasks": next(task for name, task in counters["tasks"].items() if name.startswith("sums")),
     }
     assert {place: sorted(each) for place, each in below.items()} == {

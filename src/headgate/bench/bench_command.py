@@ -22,6 +22,7 @@ CASES = {
     "keys": "headgate.bench.many_keys",
     "latency": "headgate.bench.latency",
     "latency-adaptive": "headgate.bench.latency_adaptive",
+    "metrics": "headgate.bench.metrics_cost",
     "slow-sink": "headgate.bench.slow_sink",
 }
 ABOUT = {
@@ -32,6 +33,7 @@ ABOUT = {
     "keys": "sums with 1,000 and with 1,000,000 keys, and the memory per key",
     "latency": "from a row's due time to the keyed operator, at 10 % and 50 % of full speed",
     "latency-adaptive": 'latency at 50 % of full speed with buffer_timeout="adaptive"',
+    "metrics": "the processor time of keyed-sum with and without metrics, in pairs",
     "slow-sink": "the memory of a job whose sinks are slow, for five minutes",
 }
 _DESCRIPTION = (

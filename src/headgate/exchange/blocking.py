@@ -20,7 +20,7 @@ from headgate.exchange.subpartition import EventConsumer, PipelinedSubpartition
 from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.lock import LockFactory
-from headgate.protocol.sender import PolledBuffer
+from headgate.protocol.sender import Credit, PolledBuffer
 from headgate.records.events import CheckpointBarrier, EndOfPartition, encode_event
 
 #: The entry of an event in the list of buffer sizes.
@@ -65,6 +65,9 @@ class BlockingSubpartition:
         self._released = False
         self.finished = False
         self.queued_bytes = 0
+        self.credit: Credit | None = None
+        self.buffers_sent = 0
+        self.bytes_sent = 0
         self.buffer_size: int | None = None  # has no effect here: data on disk do not delay barriers
         self.on_starved: Callable[[], None] = _ignore
 
@@ -199,6 +202,8 @@ class BlockingSubpartition:
         size &= ~_COMPRESSED
         self._backlog -= 1
         self.queued_bytes -= size
+        self.buffers_sent += 1
+        self.bytes_sent += size
         return self._file.buffer(place, size, is_compressed)
 
     def poll_priority(self) -> CheckpointBarrier | None:

@@ -120,6 +120,16 @@ class InputChannel:
         return 0
 
     @property
+    def unannounced_credit(self) -> int:
+        """The credit that the next AddCredit grants; 0 for a local channel."""
+        return 0
+
+    @property
+    def without_buffer_s(self) -> float:
+        """The seconds in which the channel had no free buffer for data; 0 for a local channel."""
+        return 0.0
+
+    @property
     def queued_bytes(self) -> int:
         """The number of received bytes that the task has not polled yet.
 
@@ -211,6 +221,12 @@ class ChannelBuffers(Protocol):
 
     @property
     def free_floating(self) -> int: ...
+
+    @property
+    def unannounced(self) -> int: ...
+
+    @property
+    def without_buffer_s(self) -> float: ...
 
     def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None: ...
 
@@ -434,6 +450,8 @@ class RemoteInputChannel(InputChannel):
 
     @property
     def queue_length(self) -> int:
+        if not self._received:
+            return 0
         return sum(len(item.segments) if isinstance(item, Buffer) else 1 for item in tuple(self._received))
 
     @property
@@ -442,6 +460,8 @@ class RemoteInputChannel(InputChannel):
 
     @property
     def queued_bytes(self) -> int:
+        if not self._received:
+            return 0
         return sum(item.size for item in tuple(self._received) if isinstance(item, Buffer))
 
     @property
@@ -455,3 +475,11 @@ class RemoteInputChannel(InputChannel):
     @property
     def free_floating_buffers(self) -> int:
         return self._buffers.free_floating
+
+    @property
+    def unannounced_credit(self) -> int:
+        return self._buffers.unannounced
+
+    @property
+    def without_buffer_s(self) -> float:
+        return self._buffers.without_buffer_s

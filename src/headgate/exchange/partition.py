@@ -228,6 +228,16 @@ class ResultPartition:
             assert charged >= queued, f"{self.name}[{index}]: {queued} segments queued, {charged} charged"
 
     @property
+    def queued_bytes(self) -> int:
+        """The bytes that readers have not polled yet."""
+        return sum(subpartition.queued_bytes for subpartition in self.subpartitions)
+
+    @property
+    def backlog(self) -> int:
+        """The data buffers that readers have not polled yet."""
+        return sum(subpartition.backlog for subpartition in self.subpartitions)
+
+    @property
     def pool(self) -> LocalBufferPool:
         return self._pool
 

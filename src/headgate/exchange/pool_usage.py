@@ -43,11 +43,12 @@ def floating_usage(pools: Iterable[LocalBufferPool], channels: Sequence[InputCha
 
 def exclusive_usage(channels: Iterable[InputChannel]) -> Usage:
     """Return the usage of the exclusive buffers of a task's remote channels."""
-    usage = Usage()
-    for channel in channels:
+    used = total = 0
+    for channel in channels:  # perhaps thousands
         size = channel.exclusive_buffers
-        usage += Usage(max(0, size - channel.free_exclusive_buffers), size)
-    return usage
+        total += size
+        used += max(0, size - channel.free_exclusive_buffers)
+    return Usage(used, total)
 
 
 def _lent(pools: Iterable[LocalBufferPool]) -> Usage:

@@ -19,7 +19,7 @@ from headgate.errors import ExchangeError
 from headgate.memory.buffer import Buffer
 from headgate.memory.buffer_builder import BufferConsumer
 from headgate.memory.lock import LockFactory
-from headgate.protocol.sender import PolledBuffer
+from headgate.protocol.sender import Credit, PolledBuffer
 from headgate.records.events import CheckpointBarrier, EndOfPartition, Event, blocks, encode_event, is_priority
 
 
@@ -70,6 +70,9 @@ class PipelinedSubpartition:
         "_sequence",
         "_writer_waits",
         "buffer_size",
+        "buffers_sent",
+        "bytes_sent",
+        "credit",
         "finished",
         "index",
         "on_barrier_left",
@@ -85,6 +88,10 @@ class PipelinedSubpartition:
         self._blocked = False
         self._acknowledged = False
         self.buffer_size: int | None = None
+        self.credit: Credit | None = None
+        #: The totals of data that the reader has polled. A reader with credit spends one for each buffer.
+        self.buffers_sent = 0
+        self.bytes_sent = 0
         self._queue: deque[BufferConsumer | EventConsumer | Buffer] = deque()
         self._backlog = 0
         self._flush_requested = False
@@ -342,6 +349,9 @@ class PipelinedSubpartition:
                 buffer, is_event = taken
                 count = len(buffer.segments)
                 limit -= count
+                if not is_event:
+                    self.buffers_sent += count
+                    self.bytes_sent += buffer.size
                 next_is_event = self._next_is_event()
                 polled.append(PolledBuffer(buffer, is_event, self._reported_backlog(), self._sequence, next_is_event))
                 self._sequence = (self._sequence + count) & 0xFFFFFFFF
@@ -432,12 +442,16 @@ class PipelinedSubpartition:
 
     @property
     def queue_length(self) -> int:
+        if not self._queue:
+            return 0
         with self._lock:
             return self._backlog + sum(isinstance(queued, EventConsumer) for queued in self._queue)
 
     @property
     def queued_bytes(self) -> int:
         """The bytes that the reader has not polled yet."""
+        if not self._queue:
+            return 0
         with self._lock:
             return sum(queued.size if isinstance(queued, Buffer) else queued.unread for queued in self._queue)
 

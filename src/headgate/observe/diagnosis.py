@@ -13,9 +13,9 @@ from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.metrics_window import Window, window_of
 from headgate.observe.remedies import remedy_for
 from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, SlowTasks, roots
+from headgate.observe.standing_watermarks import standing_watermarks
 from headgate.observe.topology import Topology
 from headgate.observe.trend import severity
-from headgate.observe.watermarks import standing_watermarks
 
 #: Seconds of one window. Shares in a shorter one are chance.
 WINDOW: Final = 3.0
@@ -76,7 +76,7 @@ def _finding(window: Window, root: Root) -> Finding:
             )
             return _of_tasks(window, root, cause, Remedy(text="write to files, or collect fewer rows"))
         case SlowExchange():
-            cause = exchange_cause(root)
+            cause = exchange_cause(window, root)
             return _of_exchange(window, root, cause, exchange_remedy(window, cause))
 
 

@@ -1,35 +1,205 @@
-"""Why an exchange is slow, when producers wait and no consumer is busy."""
+"""Why an exchange is slow, when producers wait and no consumer is busy, and what to do.
+
+The evidence is what its channels and links report. A value that is unknown is no evidence.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
+from headgate.observe.channel_window import ChannelWindow, LinkWindow
 from headgate.observe.finding import Cause, Remedy
-from headgate.observe.gains import next_limit
+from headgate.observe.gains import Gain, next_limit
 from headgate.observe.metrics_window import Window
 from headgate.observe.roots import SlowExchange
 
+#: A producer that waits for credit for this share of the time, or a consumer without a buffer, is held up by it.
+_MOST_OF_THE_TIME: Final = 0.5
+#: A link is limited by a window of the kernel from this share of the time on, and is not below the other.
+_LIMITED, _NOT_LIMITED = 0.3, 0.1
+#: A link is in use all the time from this share on.
+_BUSY: Final = 0.9
+#: Packets queue on the line if the round trip is this many times the least one, and this much longer in seconds.
+_QUEUES, _QUEUE_S = 2.0, 0.005
+#: Network memory is short if outputs and inputs could use this share of it.
+_SHORT: Final = 1.0
 
-def exchange_cause(root: SlowExchange) -> Cause:
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """The producers that wait for an exchange: their blocked share, their channels, and the links to its consumers."""
+
+    blocked: float
+    out_pool_usage: float
+    channels: Sequence[ChannelWindow]
+    links: Sequence[LinkWindow]
+    memory_usage: float | None
+
+    def worst(self, value: Callable[[ChannelWindow], float | None]) -> float | None:
+        """Return the mean over the producers of a value of each one's worst channel: one channel stops a producer."""
+        by_producer: dict[int, float] = {}
+        for channel in self.channels:
+            known = value(channel)
+            if known is not None:
+                by_producer[channel.producer] = max(known, by_producer.get(channel.producer, 0.0))
+        return sum(by_producer.values()) / len(by_producer) if by_producer else None
+
+
+def exchange_cause(window: Window, root: SlowExchange) -> Cause:
     """Return why the producers of an exchange wait."""
-    blocked = max(task.blocked for task in root.tasks)
-    usage = max(task.out_pool_usage for task in root.tasks)
-    evidence = {"blocked": blocked, "out_pool_usage": usage}
-    return Cause(
-        name="exchange",
-        text=f"no consumer is busy, and its producers wait {blocked:.0%} of the time: credits come back too slowly",
-        evidence=evidence,
+    evidence = _evidence(window, root)
+    for test in _TESTS:
+        cause = test(evidence)
+        if cause is not None:
+            return cause
+    return _cause(
+        evidence,
+        "exchange",
+        f"no consumer is busy, and its producers wait {evidence.blocked:.0%} of the time: credits come back too slowly",
     )
 
 
 def exchange_remedy(window: Window, cause: Cause) -> Remedy:
-    """Return how many times as many buffers keep the producers busy: twice the buffers carry twice the rows."""
-    blocked = cause.evidence["blocked"]
-    gain = next_limit(window, -1)
-    factor = min(gain.factor, 1 / max(1e-2, 1 - blocked))
-    return Remedy(
-        text=f"{math.ceil(factor)} times as many buffers_per_channel, or larger ones (segment_size), would carry "
-        f"{factor:.1f} times as many rows",
-        gain=factor,
-        limit=gain.limit,
+    """Return what to do. More buffers keep producers busy: twice the buffers carry twice the rows."""
+    gain = _gain(window, cause)
+    times = f"{gain.factor:.1f} times as many rows"
+    match cause.name:
+        case "network":
+            return Remedy(
+                text="send fewer bytes (select columns, or aggregate, before the exchange), or use a faster network; "
+                "more buffers gain nothing"
+            )
+        case "receiver_window":
+            return Remedy(
+                text="give the receiving process more processor time, or raise connections_per_pair; without this "
+                f"limit the job would carry {times}",
+                gain=gain.factor,
+                limit=gain.limit,
+            )
+        case "no_buffers":
+            is_short = cause.evidence.get("memory_usage", 0.0) >= _SHORT
+            option = "network_memory" if is_short else "floating_buffers_per_gate"
+            return Remedy(text=f"raise {option}, which would carry {times}", gain=gain.factor, limit=gain.limit)
+        case _:
+            return Remedy(
+                text=f"{math.ceil(gain.factor)} times as many buffers_per_channel, or larger ones (segment_size), "
+                f"would carry {times}",
+                gain=gain.factor,
+                limit=gain.limit,
+            )
+
+
+def _gain(window: Window, cause: Cause) -> Gain:
+    further = next_limit(window, -1)
+    factor = 1 / max(1e-2, 1 - cause.evidence["blocked"])
+    return Gain(factor, "") if factor < further.factor else further
+
+
+def _evidence(window: Window, root: SlowExchange) -> _Evidence:
+    producers = {task.subtask for task in root.tasks}
+    senders = {task.taskmanager for task in root.tasks}
+    receivers = {task.taskmanager for task in window.of(root.edge.target)}
+    usages = [window.processes[each].memory_usage for each in receivers]
+    return _Evidence(
+        blocked=max(task.blocked for task in root.tasks),
+        out_pool_usage=max(task.out_pool_usage for task in root.tasks),
+        channels=[each for each in window.channels if each.edge == root.edge.name and each.producer in producers],
+        links=[each for each in window.links if each.taskmanager in senders and each.peer in receivers],
+        memory_usage=_largest(usages),
     )
+
+
+def _no_buffers(evidence: _Evidence) -> Cause | None:
+    """Find consumers that have no free buffer although they are not busy: other channels have them."""
+    without = evidence.worst(lambda channel: channel.without_buffer)
+    if without is None or without < _MOST_OF_THE_TIME:
+        return None
+    return _cause(
+        evidence,
+        "no_buffers",
+        f"no consumer is busy, and its receivers have no free buffer {without:.0%} of the time",
+        without_buffer=without,
+        memory_usage=evidence.memory_usage,
+    )
+
+
+def _receiver_window(evidence: _Evidence) -> Cause | None:
+    """Find connections whose receiving process reads too slowly, or whose window is too small for their round trip."""
+    limited = _largest(link.rwnd_limited for link in evidence.links)
+    if limited is None or limited < _LIMITED:
+        return None
+    return _cause(
+        evidence,
+        "receiver_window",
+        f"the receiving process reads its connection too slowly: its window is full {limited:.0%} of the time",
+        rwnd_limited=limited,
+        rtt_s=_largest(link.rtt_s for link in evidence.links),
+    )
+
+
+def _network(evidence: _Evidence) -> Cause | None:
+    """Find connections that are in use all the time, and that only the line limits."""
+    full = [link for link in evidence.links if _is_full(link)]
+    if not full:
+        return None
+    slowest = min(full, key=lambda link: link.bytes_per_second)
+    return _cause(
+        evidence,
+        "network",
+        f"the network carries no more than {slowest.bytes_per_second / 1e6:.2g} MB/s from TaskManager "
+        f"{slowest.taskmanager} to TaskManager {slowest.peer}",
+        bytes_per_second=slowest.bytes_per_second,
+        delivery_rate=slowest.delivery_rate,
+        busy=slowest.busy,
+        rtt_s=slowest.rtt_s,
+    )
+
+
+def _is_full(link: LinkWindow) -> bool:
+    if link.busy is None or link.busy < _BUSY or link.rwnd_limited is None or link.sndbuf_limited is None:
+        return False
+    if max(link.rwnd_limited, link.sndbuf_limited) >= _NOT_LIMITED:
+        return False
+    return link.app_limited is False or _queues(link)
+
+
+def _queues(link: LinkWindow) -> bool:
+    """Return whether packets queue on the line. Then more of them on their way carry no more bytes."""
+    if link.rtt_s is None or link.min_rtt_s is None:
+        return False
+    return link.rtt_s >= _QUEUES * link.min_rtt_s and link.rtt_s - link.min_rtt_s >= _QUEUE_S
+
+
+def _credit_round_trip(evidence: _Evidence) -> Cause | None:
+    """Find producers that wait for credit most of the time, while the consumers' buffers are free."""
+    wait = evidence.worst(lambda channel: channel.credit_wait)
+    if wait is None or wait < _MOST_OF_THE_TIME:
+        return None
+    round_trip = evidence.worst(lambda channel: channel.round_trip_s)
+    how_long = "" if round_trip is None else f", which takes {round_trip * 1000:.2g} ms to come back"
+    return _cause(
+        evidence,
+        "credit_round_trip",
+        f"no consumer is busy, and its producers wait for credit {wait:.0%} of the time{how_long}",
+        credit_wait=wait,
+        round_trip_s=round_trip,
+        rtt_s=_largest(link.rtt_s for link in evidence.links),
+    )
+
+
+#: In this order: a consumer without buffers and a full line make producers wait for credit, too.
+_TESTS: Final = (_no_buffers, _receiver_window, _network, _credit_round_trip)
+
+
+def _cause(evidence: _Evidence, name: str, text: str, **values: float | None) -> Cause:
+    always = {"blocked": evidence.blocked, "out_pool_usage": evidence.out_pool_usage}
+    return Cause(
+        name=name, text=text, evidence=always | {key: each for key, each in values.items() if each is not None}
+    )
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)

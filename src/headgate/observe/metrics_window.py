@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+from headgate.observe.channel_window import ChannelWindow, LinkWindow, channel_windows, link_windows
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
 from headgate.observe.topology import Topology
 
@@ -93,6 +94,8 @@ class ProcessWindow:
     host: str
     _values: Counters
     _rates: Mapping[str, float | None]
+    #: What all outputs and inputs could use of its network memory, over what there is.
+    memory_usage: float | None = None
 
     def value(self, name: str) -> float | None:
         """Return a value at the window's end; None if the machine does not say."""
@@ -112,6 +115,9 @@ class Window:
     end: float
     tasks: tuple[TaskWindow, ...]
     processes: tuple[ProcessWindow, ...]
+    #: The reported channels, by exchange, producer and consumer; and all links.
+    channels: tuple[ChannelWindow, ...] = ()
+    links: tuple[LinkWindow, ...] = ()
     _by_vertex: dict[int, list[TaskWindow]] = field(default_factory=dict)
 
     @property
@@ -161,13 +167,17 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
         raise ValueError("a window needs two moments of one attempt, the earlier one first")
     tasks: list[TaskWindow] = []
     processes: list[ProcessWindow] = []
+    reports: list[tuple[Counters, Counters]] = []
+    links: list[LinkWindow] = []
     for number, (old, new) in enumerate(zip(before.reports, after.reports, strict=True)):
         seconds = new["clock_s"] - old["clock_s"]
         if seconds <= 0:
             continue
         tasks += _tasks(topology, number, old, new, seconds)
         rates = _changes(old["machine"], new["machine"], seconds)
-        processes.append(ProcessWindow(new["host"], new["machine"], rates))
+        processes.append(ProcessWindow(new["host"], new["machine"], rates, _memory_usage(new)))
+        reports.append((old, new))
+        links += link_windows(number, old, new)
     tasks.sort(key=lambda task: (task.vertex, task.subtask))
     by_vertex: dict[int, list[TaskWindow]] = {}
     for task in tasks:
@@ -179,8 +189,15 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
         end=after.at,
         tasks=tuple(tasks),
         processes=tuple(processes),
+        channels=channel_windows(reports),
+        links=tuple(links),
         _by_vertex=by_vertex,
     )
+
+
+def _memory_usage(report: Counters) -> float | None:
+    usage: float | None = report.get("network_memory", {}).get("requested_usage")
+    return usage
 
 
 def _tasks(topology: Topology, process: int, old: Counters, new: Counters, seconds: float) -> Iterator[TaskWindow]:

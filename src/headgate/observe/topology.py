@@ -84,19 +84,12 @@ def _reached(vertex: int, neighbours: Callable[[int], Sequence[int]]) -> set[int
 
 def topology_of(job: str, graph: JobGraph) -> Topology:
     """Return the topology of a job graph."""
-    names = {node.id: node.name for vertex in graph.vertices for node in vertex.nodes}
     vertices = tuple(
         VertexShape(vertex.id, vertex.name, vertex.parallelism, tuple(_operator(node) for node in vertex.nodes))
         for vertex in graph.vertices
     )
     edges = tuple(
-        EdgeShape(
-            f"{names.get(edge.source_node, graph.vertex(edge.source).name)} -> {graph.vertex(edge.target).head.name}",
-            edge.source,
-            edge.source_node,
-            edge.target,
-            edge.partitioning.kind,
-        )
+        EdgeShape(graph.edge_name(edge), edge.source, edge.source_node, edge.target, edge.partitioning.kind)
         for edge in graph.edges
     )
     return Topology(job, vertices, edges)

@@ -66,6 +66,13 @@ class JobGraph:
         """Return the vertex with the id `vertex_id`."""
         return self.vertices[vertex_id]
 
+    def edge_name(self, edge: JobEdge) -> str:
+        """Return the name of an exchange: `operator -> operator`, with the side output that it carries."""
+        vertex = self.vertex(edge.source)
+        source = next((node.name for node in vertex.nodes if node.id == edge.source_node), vertex.name)
+        side = "" if edge.tag is None else f" ({edge.tag})"
+        return f"{source}{side} -> {self.vertex(edge.target).head.name}"
+
     @property
     def parallelism(self) -> int:
         """The largest parallelism of all vertices. This is the number of slots that the job needs."""

@@ -21,24 +21,38 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from headgate.errors import ExchangeError
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
 from headgate.protocol.exclusive import ExclusiveBuffers
+from headgate.protocol.waiting_time import WaitingTime, no_clock
 
 MAX_CREDIT = 1 << 24
 
 
+class HasBacklog(Protocol):
+    """The part of a subpartition that its credit looks at."""
+
+    @property
+    def reported_backlog(self) -> int: ...
+
+
 class SenderCredit:
-    """The producer's side: the credit that a channel may still spend. One thread only."""
+    """The producer's side: the credit that a channel may still spend. One thread changes it; any thread may read it.
 
-    __slots__ = ("_initial", "available")
+    `granted` is the total of all credit from the consumer. Without a `clock`, waits for credit are not measured.
+    """
 
-    def __init__(self, initial: int) -> None:
+    __slots__ = ("_initial", "_waiting", "available", "granted")
+
+    def __init__(self, initial: int, clock: Callable[[], float] = no_clock) -> None:
         self._initial = initial
+        self._waiting = WaitingTime(clock)
         self.available = 0
+        self.granted = 0
         self.add(initial)
 
     def add(self, credit: int) -> None:
@@ -49,6 +63,19 @@ class SenderCredit:
                 f"a channel has 0 to {MAX_CREDIT}"
             )
         self.available += credit
+        self.granted += credit
+
+    def note_backlog(self, view: HasBacklog) -> None:
+        """Note whether data wait for credit: there is none, and data could be sent. A look at the data takes a lock."""
+        if not self.available:
+            self._waiting.note(view.reported_backlog > 0)
+        elif self._waiting.is_waiting:
+            self._waiting.note(False)
+
+    @property
+    def waited_s(self) -> float:
+        """The seconds in which data waited for credit."""
+        return self._waiting.seconds
 
     def on_resume(self) -> None:
         """Set the credit to 0 if the consumer has no exclusive buffers.
@@ -86,8 +113,8 @@ class BufferManager:
     """
 
     __slots__ = (
-        "_channels", "_exclusive", "_floating", "_free_exclusive", "_lock", "_on_credit", "_pool", "_released",
-        "_required", "_waiting", "initial_credit", "unannounced",
+        "_channels", "_exclusive", "_expects_data", "_floating", "_free_exclusive", "_lock", "_on_credit", "_pool",
+        "_released", "_required", "_waiting", "_without", "initial_credit", "unannounced",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +126,7 @@ class BufferManager:
         floating_pool: LocalBufferPool,
         channels: int,
         lock_factory: LockFactory,
+        clock: Callable[[], float] = no_clock,
     ) -> None:
         exclusive.reserve(initial_credit)
         self._exclusive = exclusive
@@ -110,6 +138,8 @@ class BufferManager:
         self._lock = lock_factory()
         self.initial_credit = initial_credit
         self._required = 0
+        self._expects_data = False
+        self._without = WaitingTime(clock)
         self._waiting = False
         self._released = False
         self.unannounced = 0
@@ -139,6 +169,7 @@ class BufferManager:
             assert len(set(floating)) == len(floating), f"a buffer is free twice: {floating}"
             assert 0 <= self.unannounced <= self.free, f"{self.unannounced} credit for {self.free} free buffers"
             assert not self._released or not (own or floating), "released, but holds buffers"
+            assert not (self._without.is_waiting and self.free), f"without a buffer, but {self.free} are free"
 
     def take(self, count: int) -> Sequence[MemorySegment] | None:
         """Take `count` free buffers for arriving data, floating ones first. Returns None after the release.
@@ -173,6 +204,7 @@ class BufferManager:
         with self._lock:
             before, is_released = self.unannounced, self._released
             surplus = others if is_released else self._take_back(own, others)
+            self._note_buffers()
             first = not before and self.unannounced > 0
         if is_released and own:
             exclusive.give_back(own)
@@ -207,10 +239,24 @@ class BufferManager:
         with self._lock:
             if self._released:
                 return
+            self._expects_data = backlog > 0 or self.initial_credit > 0
             self._required = max(backlog, self._share)
             first = self._request_floating()
+            self._note_buffers()
         if first:
             self._on_credit()
+
+    def _note_buffers(self) -> None:
+        """Note whether the producer may have data and the channel has no buffer for them. The caller holds the lock.
+
+        At credit 0 the producer reports no backlog, unless the channel has no exclusive buffers.
+        """
+        self._without.note(self._expects_data and not self.free)
+
+    @property
+    def without_buffer_s(self) -> float:
+        """The seconds in which the channel had no free buffer for data that its producer may have."""
+        return self._without.seconds
 
     @property
     def _share(self) -> int:
@@ -229,6 +275,8 @@ class BufferManager:
         """
         with self._lock:
             self._required = 0
+            self._expects_data = False
+            self._note_buffers()
             if self.initial_credit:
                 return
             self.unannounced = 0
@@ -262,6 +310,7 @@ class BufferManager:
             self._floating.append(segment)
             first = self._add_unannounced(1)
             first = self._request_floating() or first
+            self._note_buffers()
         if first:
             self._on_credit()
         return True
@@ -288,6 +337,8 @@ class BufferManager:
             floating, self._floating = self._floating, deque()
             own, self._free_exclusive = self._free_exclusive, 0
             self.unannounced = 0
+            self._expects_data = False
+            self._note_buffers()
         for segment in floating:
             self._pool.recycle(segment)
         self._exclusive.give_back(self._exclusive.take(own))

@@ -7,6 +7,7 @@ new rule for how much a producer may send needs only a new `Credit` class.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from headgate.config import FlowControl
 from headgate.protocol.backoff import Backoff
@@ -14,11 +15,22 @@ from headgate.protocol.credit import SenderCredit
 from headgate.protocol.plain_tcp import NoCredit, PlainReceiver
 from headgate.protocol.receiver import Receiver
 from headgate.protocol.sender import OpenView, Sender
+from headgate.protocol.waiting_time import no_clock
 
 
-def new_sender(flow_control: FlowControl, open_view: OpenView, on_data: Callable[[int], None]) -> Sender:
-    """Create the producer's end. It spends credit, or sends without limit when the job uses no credit."""
-    return Sender(open_view, on_data, SenderCredit if flow_control is FlowControl.CREDIT else NoCredit)
+def new_sender(
+    flow_control: FlowControl,
+    open_view: OpenView,
+    on_data: Callable[[int], None],
+    clock: Callable[[], float] = no_clock,
+) -> Sender:
+    """Create the producer's end. It spends credit, or sends without limit when the job uses no credit.
+
+    `clock` measures how long data wait for credit.
+    """
+    if flow_control is not FlowControl.CREDIT:
+        return Sender(open_view, on_data, NoCredit)
+    return Sender(open_view, on_data, partial(SenderCredit, clock=clock))
 
 
 def new_receiver(

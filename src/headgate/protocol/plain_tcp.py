@@ -19,8 +19,10 @@ from headgate.errors import ExchangeError
 from headgate.memory.local_pool import LocalBufferPool
 from headgate.memory.lock import LockFactory
 from headgate.memory.segment import MemorySegment
+from headgate.protocol.credit import HasBacklog
 from headgate.protocol.decoders import NO_MEMORY_YET, NoMemoryYet
 from headgate.protocol.receiver import Receiver
+from headgate.protocol.waiting_time import WaitingTime, no_clock
 
 
 class NoCredit:
@@ -29,6 +31,8 @@ class NoCredit:
     available: Final = sys.maxsize
     needs_announcement: Final = False
     is_whole: Final = True
+    granted: Final = 0
+    waited_s: Final = 0.0
 
     def __init__(self, initial: int) -> None:
         self.add(initial)
@@ -42,6 +46,8 @@ class NoCredit:
 
     def on_resume(self) -> None: ...
 
+    def note_backlog(self, view: HasBacklog) -> None: ...
+
 
 class SharedBuffers:
     """The buffers of one channel without credit. The channel takes them from the gate's pool when frames arrive.
@@ -51,18 +57,26 @@ class SharedBuffers:
     the lock, when a buffer is ready for the waiting frame.
     """
 
-    __slots__ = ("_lock", "_offered", "_on_buffer", "_pool", "_released", "_waiting")
+    __slots__ = ("_lock", "_offered", "_on_buffer", "_pool", "_released", "_waiting", "_without")
 
     initial_credit: Final = 0
     free_exclusive: Final = 0
+    unannounced: Final = 0
 
-    def __init__(self, pool: LocalBufferPool, on_buffer: Callable[[], None], lock_factory: LockFactory) -> None:
+    def __init__(
+        self,
+        pool: LocalBufferPool,
+        on_buffer: Callable[[], None],
+        lock_factory: LockFactory,
+        clock: Callable[[], float] = no_clock,
+    ) -> None:
         self._pool = pool
         self._on_buffer = on_buffer
         self._lock = lock_factory()
         self._offered: list[MemorySegment] = []
         self._waiting = False
         self._released = False
+        self._without = WaitingTime(clock)
 
     def validate(self) -> None:
         """Raise AssertionError when the buffers that are ready contradict the flags.
@@ -88,12 +102,14 @@ class SharedBuffers:
                 segments = self._pool.request_many(count)
                 if not segments:  # if a buffer comes back before the next line, the loop asks again
                     self._waiting = self._pool.add_listener(self._offer)
+            self._without.note(self._waiting)
             return segments or NO_MEMORY_YET
 
     def _offer(self, segment: MemorySegment | None) -> bool:
         """Accept a buffer that the pool offers, except after the release. None means that the pool is destroyed."""
         with self._lock:
             self._waiting = False
+            self._without.note(False)
             if segment is None or self._released:
                 return False
             self._offered = [segment]
@@ -104,6 +120,11 @@ class SharedBuffers:
     def free_floating(self) -> int:
         """The number of buffers that are ready for the waiting frame."""
         return len(self._offered)
+
+    @property
+    def without_buffer_s(self) -> float:
+        """The seconds in which a frame waited for a buffer, and no other frame of the connection was read."""
+        return self._without.seconds
 
     def recycle(self, *segments: MemorySegment) -> None:
         """Return to the gate's pool buffers that the task has consumed."""
@@ -120,6 +141,7 @@ class SharedBuffers:
         """Return the offered buffer to the pool. Buffers that the task still uses follow when it recycles them."""
         with self._lock:
             self._released = True
+            self._without.note(False)
             segments, self._offered = self._offered, []
         if segments:
             self._pool.recycle_many(segments)

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.memory.buffer import Buffer, Piece
-from headgate.protocol.credit import SenderCredit
+from headgate.protocol.credit import HasBacklog, SenderCredit
 from headgate.protocol.decoders import RequestDecoder
 from headgate.protocol.messages import (
     COMPRESSED_BUFFER,
@@ -80,6 +80,8 @@ class SubpartitionView(Protocol):
 
     #: The most bytes that the consumer wants in one buffer; None for a full segment.
     buffer_size: int | None
+    #: The credit of the remote consumer. The sender sets it, for those who watch the channel.
+    credit: Credit | None
 
     def credit_changed(self, is_whole: bool) -> None:
         """Record whether the consumer has consumed all buffers sent to it; see `Credit.is_whole`."""
@@ -101,6 +103,17 @@ class Credit(Protocol):
 
     def on_resume(self) -> None:
         """Adapt the credit when the consumer resumes behind a barrier."""
+
+    @property
+    def granted(self) -> int:
+        """The total of the credit that the consumer has granted."""
+
+    @property
+    def waited_s(self) -> float:
+        """The seconds in which data waited for credit."""
+
+    def note_backlog(self, view: HasBacklog) -> None:
+        """Note whether data wait for credit. Call it when either may have changed."""
 
     @property
     def is_whole(self) -> bool:
@@ -164,6 +177,7 @@ class Sender:
                     if reader.credit.is_whole and not was_whole:
                         reader.view.credit_changed(True)
                     self._enqueue(reader)
+                    reader.credit.note_backlog(reader.view)
             case PartitionRequest():
                 self._open(message)
             case ResumeConsumption(receiver):
@@ -197,8 +211,10 @@ class Sender:
             self._control.append(encode(ErrorResponse(error.message, receiver, not_found)))
             return
         self.closed = False
+        view.credit = credit
         self._readers[receiver] = reader = _Reader(receiver, view, credit)
         self._enqueue(reader)
+        credit.note_backlog(view)
 
     def _resume(self, receiver: int) -> None:
         reader = self._readers.get(receiver)
@@ -207,17 +223,20 @@ class Sender:
         reader.credit.on_resume()
         reader.view.resume()
         self._enqueue(reader)
+        reader.credit.note_backlog(reader.view)
 
     def _cancel(self, receiver: int) -> None:
         reader = self._readers.pop(receiver, None)
         if reader is not None:
             reader.view.release()
+            reader.credit.note_backlog(reader.view)
 
     def data_available(self, receiver: int) -> None:
         """Queue a reader that has data, on the thread of this connection."""
         reader = self._readers.get(receiver)
         if reader is not None:
             self._enqueue(reader)
+            reader.credit.note_backlog(reader.view)
 
     def _enqueue(self, reader: _Reader) -> None:
         if not reader.queued and reader.view.is_available(reader.credit.available > 0):
@@ -247,6 +266,7 @@ class Sender:
             room -= self._frame(reader, polls, pieces)
             if was_whole and not reader.credit.is_whole:
                 reader.view.credit_changed(False)
+            reader.credit.note_backlog(reader.view)
             buffers += [polled.buffer for polled in polls]
             if polls and self._may_continue(reader, polls[-1]):
                 reader.queued = True
@@ -289,6 +309,7 @@ class Sender:
         self._ready.clear()
         for reader in readers.values():
             reader.view.release()
+            reader.credit.note_backlog(reader.view)
 
 
 def _run_length(polls: list[PolledBuffer]) -> int:

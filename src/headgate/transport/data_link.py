@@ -10,6 +10,7 @@ import contextlib
 import os
 import selectors
 import socket
+import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -25,6 +26,7 @@ from headgate.protocol.receiver import ReceivingChannel
 from headgate.protocol.sender import OpenView
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import unacknowledged, unread
+from headgate.transport.tcp_info import TcpInfo, read_tcp_info
 from headgate.transport.tls import LinkSocket, TlsSocket
 
 #: The most bytes that the kernel collects before it wakes the thread. A quarter of the kernel's buffer is a second
@@ -57,7 +59,7 @@ class ProducerEnd:
         self.peer = peer
         self._lost = lost
         self._notified: deque[int] = deque()
-        self._sender = new_sender(flow_control, open_view, self._on_data)
+        self._sender = new_sender(flow_control, open_view, self._on_data, time.monotonic)
         self._outgoing = Outgoing()
         self._wants_write = False
         self._open = True
@@ -183,6 +185,11 @@ class ProducerEnd:
     @property
     def bytes_sent(self) -> int:
         return self._sender.bytes_sent
+
+    @property
+    def tcp_info(self) -> TcpInfo | None:
+        """What the kernel says about the connection. None for a closed link, and where the system does not say."""
+        return read_tcp_info(self._socket)
 
     @property
     def writing(self) -> int:

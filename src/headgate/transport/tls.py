@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from tempfile import TemporaryDirectory
-from typing import Final, cast
+from typing import Final, cast, overload
 
 from headgate.memory.buffer import FileRegion, Piece
 from headgate.protocol.handshake import Identity
@@ -220,8 +220,17 @@ class TlsSocket:
         """Return the socket's descriptor, or -1 for a closed socket."""
         return self._socket.fileno()
 
-    def getsockopt(self, level: int, option: int) -> int:
-        return self._socket.getsockopt(level, option)
+    @overload
+    def getsockopt(self, level: int, option: int) -> int: ...
+
+    @overload
+    def getsockopt(self, level: int, option: int, size: int) -> bytes: ...
+
+    def getsockopt(self, level: int, option: int, size: int | None = None) -> int | bytes:
+        """Return an option of the socket: a number, or a structure of up to `size` bytes."""
+        if size is None:
+            return self._socket.getsockopt(level, option)
+        return self._socket.getsockopt(level, option, size)
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
         """Set an option of the socket.

@@ -6,12 +6,16 @@ import bisect
 from collections.abc import Sequence
 from typing import Any, Final
 
+from headgate.observe.channel_rows import channels_of
 from headgate.operators.operator import MIN_TIME
 from headgate.runtime.latency_markers import summary
 
 Metrics = dict[str, Any]
 #: The counters of an operator that are sums over its subtasks.
 _ADDED_UP: Final = ("busy_s", "batches_in", "rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
+
+#: The counters of an exchange that are sums over its producers.
+_ADDED_UP_EDGES: Final = ("rows_out", "bytes_out", "queued_bytes", "backlog")
 
 
 def merge(snapshots: Sequence[Metrics]) -> Metrics:
@@ -36,6 +40,8 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
     return {
         "operators": operators,
         "edges": _edges(snapshots),
+        "channels": list(channels_of(snapshots).values()),
+        "links": [each["links"] for each in snapshots],
         "tasks": {task["name"]: task for each in snapshots for task in each["tasks"]},
         "taskmanagers": len(snapshots),
         "rows_in": sum(row["rows_in"] for row in rows if row["kind"] == "source"),
@@ -53,9 +59,10 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
 def _edges(snapshots: Sequence[Metrics]) -> dict[str, Metrics]:
     edges: dict[str, Metrics] = {}
     for edge in (edge for each in snapshots for edge in each["edges"]):
-        total = edges.setdefault(edge["name"], {"rows_out": 0, "bytes_out": 0})
-        total["rows_out"] += edge["rows_out"]
-        total["bytes_out"] += edge["bytes_out"]
+        total = edges.setdefault(edge["name"], {**dict.fromkeys(_ADDED_UP_EDGES, 0), "out_pool_usage": 0.0})
+        for counter in _ADDED_UP_EDGES:
+            total[counter] += edge[counter]
+        total["out_pool_usage"] = max(total["out_pool_usage"], edge["out_pool_usage"])
     return edges
 
 

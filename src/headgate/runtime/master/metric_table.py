@@ -49,6 +49,18 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric("operators", "dict", "Counters of each operator, by its name."),
         Metric("edges", "dict", "Counters of each exchange, by `operator -> operator`."),
         Metric("tasks", "dict", "Counters of each task, by `chain[subtask]`."),
+        Metric(
+            "channels",
+            "list",
+            "Counters of the channels that waited longest in the last second, one dict for each. A TaskManager reports "
+            "at most 50 that it sends on, and 50 that it receives on.",
+        ),
+        Metric(
+            "links",
+            "list",
+            "The connections on which the TaskManagers send, one list of dicts for each TaskManager. Their values, but "
+            "for the first three, are what Linux says of a TCP connection (TCP_INFO). They are None elsewhere.",
+        ),
     ),
     "in_flight": (
         Metric("segments", "bytes", "In network buffers: written and not yet read."),
@@ -133,6 +145,55 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
     "edges": (
         Metric("rows_out", "rows", "Rows that left by the exchange, once, however many channels get them."),
         Metric("bytes_out", "bytes", "Bytes written into buffers, for each channel."),
+        Metric("queued_bytes", "bytes", "Bytes in its outputs that no consumer has taken."),
+        Metric("backlog", "buffers", "Buffers with data in its outputs that no consumer has taken."),
+        Metric("out_pool_usage", "ratio", "As in `tasks`, of its fullest output."),
+    ),
+    "channels": (
+        Metric("edge", "text", "The name of its exchange, `operator -> operator`."),
+        Metric("producer", "number", "The subtask that sends."),
+        Metric("consumer", "number", "The subtask that receives."),
+        Metric(
+            "credit",
+            "buffers or None",
+            "What the producer may send now. None within one TaskManager, where there is no credit. This and the next "
+            "eight values are the producer's; None if only the consumer reported the channel.",
+        ),
+        Metric("credits_granted", "buffers or None", "What the consumer has granted in all."),
+        Metric("credit_wait_s", "seconds or None", "Data waited because the credit was 0."),
+        Metric("backlog", "buffers or None", "Data that wait at the producer."),
+        Metric("queued_bytes", "bytes or None", "The same."),
+        Metric("queued_buffers", "buffers or None", "The same, events included."),
+        Metric("buffers_sent", "buffers or None", "Buffers with data that were sent. Each costs one credit."),
+        Metric("bytes_sent", "bytes or None", "Their content."),
+        Metric(
+            "queue",
+            "buffers or None",
+            "Buffers that the consumer has received and not read. This and the next four values are the consumer's; "
+            "None if only the producer reported the channel, and within one TaskManager.",
+        ),
+        Metric("free_exclusive", "buffers or None", "Its own buffers that are ready for data."),
+        Metric("free_floating", "buffers or None", "Shared buffers that it holds ready for data."),
+        Metric("unannounced_credit", "buffers or None", "Free buffers that the producer does not know of yet."),
+        Metric(
+            "without_buffer_s",
+            "seconds or None",
+            "The channel had no free buffer: all had data that the consumer had not read. Without credit: its "
+            "connection waited for a buffer.",
+        ),
+    ),
+    "links": (
+        Metric("peer", "number", "The TaskManager that receives."),
+        Metric("number", "number", "The number of the connection among those of the TaskManager."),
+        Metric("bytes_sent", "bytes", "Content of buffers and events that it carried."),
+        Metric("rtt_s", "seconds or None", "Its round trip now."),
+        Metric("min_rtt_s", "seconds or None", "Its least round trip in the last minutes."),
+        Metric("busy_s", "seconds or None", "Data were unsent, or not acknowledged."),
+        Metric("rwnd_limited_s", "seconds or None", "The receiver's window was full: its process read too slowly."),
+        Metric("sndbuf_limited_s", "seconds or None", "The sender's buffer in the kernel was too small."),
+        Metric("retransmits", "count or None", "Packets that were sent again."),
+        Metric("delivery_rate", "bytes/s or None", "The rate at which data reached the receiver lately."),
+        Metric("app_limited", "yes, no or None", "Whether the sender had no more to send when that was measured."),
     ),
     "tasks": (
         Metric("name", "text", "The task's name again."),

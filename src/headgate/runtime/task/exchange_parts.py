@@ -62,7 +62,7 @@ class ExchangeParts:
         self.config = config
         self.memory = memory
         self.lock_factory = lock_factory
-        self._clock = clock
+        self.clock = clock
 
     def partition(self, name: str, subpartitions: int, wake: Callable[[], None]) -> ResultPartition:
         """Create an output and its pool.
@@ -112,7 +112,7 @@ class ExchangeParts:
             message_size=config.message_size,
             buffer_timeout=-1.0 if config.is_batch else config.buffer_timeout,  # consumers wait for the end of the data
             watermark_interval=config.watermark_interval,
-            clock=self._clock,
+            clock=self.clock,
             wait_within_record=wait_within_record,
         )
 
@@ -129,6 +129,7 @@ class GateChannels:
         gate.channels = self.channels
         self._config = config = parts.config
         self._lock_factory = parts.lock_factory
+        self._clock = parts.clock
         self._is_credit = config.flow_control is FlowControl.CREDIT
         self._local_channel: Callable[..., LocalInputChannel] = LocalInputChannel
         self._remote_channel: Callable[..., RemoteInputChannel] = RemoteInputChannel
@@ -176,7 +177,7 @@ class GateChannels:
         """Create the buffers of one more remote channel."""
         [pool] = self.pools
         if not self._is_credit:
-            return SharedBuffers(pool, on_buffer, self._lock_factory)
+            return SharedBuffers(pool, on_buffer, self._lock_factory, self._clock)
         return BufferManager(
             exclusive=self._exclusive,
             initial_credit=self._config.buffers_per_channel,
@@ -184,6 +185,7 @@ class GateChannels:
             channels=self._remote,
             on_credit=on_buffer,
             lock_factory=self._lock_factory,
+            clock=self._clock,
         )
 
     def release(self) -> None:

@@ -38,8 +38,26 @@ from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_channels import channels_of
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.task_state import TaskState
-from headgate.runtime.task.time_account import TimeAccount, Wait
+from headgate.runtime.task.time_account import Wait, time_account
 from headgate.transport.data_link import ConsumerEnd
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltOutput:
+    """The writer of one exchange, named `operator -> operator`, and the consumer subtask of each subpartition."""
+
+    name: str
+    writer: RecordWriter
+    consumers: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltInput:
+    """The channels of one exchange, named `operator -> operator`, and the producer subtask of each channel."""
+
+    name: str
+    channels: Sequence[InputChannel]
+    producers: Sequence[int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,8 +76,8 @@ class BuiltTask:
     debloating: Debloating | None
     barriers: TaskBarriers
     state: TaskState
-    #: The writer of each exchange, named `operator -> operator`.
-    writers: list[tuple[str, RecordWriter]]
+    outputs: list[BuiltOutput]
+    inputs: list[BuiltInput]
     #: Calls for the network thread, which request remote partitions. In batch mode, a partition must be finished first.
     requests: list[Callable[[], None]]
 
@@ -144,7 +162,8 @@ class _TaskAssembly:
         self._writers: list[RecordWriter] = []
         self._written: list[JobEdge] = []
         self._codecs: list[BatchCodec] = []
-        self._named_writers: list[tuple[str, RecordWriter]] = []
+        self._outputs: list[BuiltOutput] = []
+        self._inputs: list[BuiltInput] = []
         self._entries: list[ToOperator] = []
         self._entered: list[Node] = []
         self._nodes: dict[int, Operator | SourceHead] = {}
@@ -153,7 +172,7 @@ class _TaskAssembly:
         self._barriers = TaskBarriers(self._name, [], self._writers, services.report_part, services.clocks)
         self._requests: list[Callable[[], None]] = []
         self._task: Task | None = None
-        self._times = TimeAccount(services.clocks.monotonic)
+        self._times = time_account(services.clocks.monotonic, services.config.metrics)
 
     def assemble(self) -> BuiltTask:
         head_node = self._vertex.head
@@ -197,7 +216,8 @@ class _TaskAssembly:
             debloating=debloating,
             barriers=self._barriers,
             state=state,
-            writers=self._named_writers,
+            outputs=self._outputs,
+            inputs=self._inputs,
             requests=self._requests,
         )
 
@@ -373,9 +393,8 @@ class _TaskAssembly:
         )
         self._writers.append(writer)
         self._written.append(edge)
-        side = "" if edge.tag is None else f" ({edge.tag})"
-        target = self._services.plan.job.vertex(edge.target).head.name
-        self._named_writers.append((f"{node.name}{side} -> {target}", writer))
+        plan = self._services.plan
+        self._outputs.append(BuiltOutput(plan.job.edge_name(edge), writer, plan.consumers(edge, self._subtask)))
         return writer
 
     def _wait_hard(self, writer: RecordWriter) -> None:
@@ -410,6 +429,8 @@ class _TaskAssembly:
             else:
                 end = services.consumer_end(place, edge.id)
                 self._request(end, gate.add_remote((edge.id, channel.producer, channel.subpartition), end))
+        producers = [channel.producer for channel in wanted]
+        self._inputs.append(BuiltInput(plan.job.edge_name(edge), gate.channels, producers))
         return gate
 
     def _request(self, end: ConsumerEnd, channel: RemoteInputChannel) -> None:

@@ -64,3 +64,22 @@ class TimeAccount:
         seconds = self._seconds.copy()
         seconds[bucket] = before + max(0.0, now - since)
         return seconds
+
+
+class Unmeasured(TimeAccount):
+    """The account of a task whose time is not measured: a switch reads no clock, and all seconds are 0."""
+
+    __slots__ = ()
+
+    def switch(self, bucket: int) -> int:
+        return TASK
+
+    def reset(self) -> None: ...
+
+    def seconds(self) -> list[float]:
+        return self._seconds.copy()
+
+
+def time_account(clock: Callable[[], float], measures: bool) -> TimeAccount:
+    """Return the account of a new task. With `measures` False it measures nothing."""
+    return TimeAccount(clock) if measures else Unmeasured(clock)

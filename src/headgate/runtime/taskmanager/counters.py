@@ -11,7 +11,7 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.operator import Operator
 from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.sink_operator import SinkOperator
-from headgate.runtime.task.task_builder import BuiltTask
+from headgate.runtime.task.task_builder import BuiltOutput, BuiltTask
 from headgate.runtime.task.time_account import SNAPSHOT, TASK, WRITE, Wait
 
 Counters = dict[str, Any]
@@ -35,6 +35,8 @@ def snapshot(
     host: str,
     clock: float,
     machine: Counters,
+    channels: Sequence[Counters],
+    links: Sequence[Counters],
 ) -> Counters:
     """Return one TaskManager's counters now: bytes, seconds and rows, all from the job's start.
 
@@ -42,6 +44,7 @@ def snapshot(
     """
     operators: list[Counters] = []
     rows: list[Counters] = []
+    edges = [_edge(output, built.subtask) for built in tasks for output in built.outputs]
     for built in tasks:
         seconds = built.task.times.seconds()
         operators += [_operator(built, node.id, seconds) for node in built.vertex.nodes]
@@ -50,15 +53,13 @@ def snapshot(
         "clock_s": clock,
         "host": host,
         "operators": operators,
-        "edges": [
-            {"name": name, "rows_out": writer.rows_out, "bytes_out": writer.partition.bytes_out}
-            for built in tasks
-            for name, writer in built.writers
-        ],
+        "edges": edges,
+        "channels": channels,
+        "links": links,
         "tasks": rows,
         "remote_bytes": remote_bytes,
         "bytes_sent_by_sendfile": sendfile_bytes,
-        "in_flight": _in_flight(tasks, link_bytes),
+        "in_flight": _in_flight(tasks, sum(edge["queued_bytes"] for edge in edges), link_bytes),
         "machine": machine,
         "network_memory": {
             "segments": pool.total_segments,
@@ -68,10 +69,21 @@ def snapshot(
     }
 
 
-def _in_flight(tasks: Sequence[BuiltTask], link_bytes: LinkBytes) -> dict[str, int]:
-    """Return the bytes in flight, by where they are."""
-    queued = sum(subpartition.queued_bytes for built in tasks for partition in built.partitions
-                 for subpartition in partition.subpartitions)  # fmt: skip
+def _edge(output: BuiltOutput, producer: int) -> Counters:
+    partition = output.writer.partition
+    return {
+        "name": output.name,
+        "producer": producer,
+        "rows_out": output.writer.rows_out,
+        "bytes_out": partition.bytes_out,
+        "out_pool_usage": output_usage([partition.pool]).ratio,
+        "queued_bytes": partition.queued_bytes,
+        "backlog": partition.backlog,
+    }
+
+
+def _in_flight(tasks: Sequence[BuiltTask], queued: int, link_bytes: LinkBytes) -> dict[str, int]:
+    """Return the bytes in flight, by where they are. `queued` bytes wait in outputs."""
     received = sum(channel.queued_bytes for built in tasks for channel in built.channels)
     return {
         "segments": queued + received + link_bytes.writing,

@@ -19,6 +19,7 @@ from headgate.runtime.taskmanager.counters import LinkBytes
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
+from headgate.transport.tcp_info import TcpInfo
 
 
 class DataLinks:
@@ -148,6 +149,19 @@ class DataLinks:
         sent = sum(end.kernel_bytes for end in self._producer_ends)
         received = sum(end.kernel_bytes for end in self._consumer_ends.values())
         return LinkBytes(sum(end.writing for end in self._producer_ends), sent + received)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the counters of each open link on which this TaskManager sends, by `peer` and `number`."""
+        return [
+            {
+                "peer": end.peer,
+                "number": number,
+                "bytes_sent": end.bytes_sent,
+                **(end.tcp_info or TcpInfo())._asdict(),
+            }
+            for number, end in enumerate(self._producer_ends)
+            if end.is_open
+        ]
 
     def close(self) -> None:
         """Close all links. Runs on the network thread."""

@@ -9,6 +9,7 @@ return: the TaskManager cannot end the function, and names it in an error.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import queue
 import threading
@@ -50,6 +51,7 @@ from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder
 from headgate.runtime.task.task_manager_services import TaskManagerServices
+from headgate.runtime.taskmanager.channel_report import ChannelReport
 from headgate.runtime.taskmanager.console import Console
 from headgate.runtime.taskmanager.counters import snapshot
 from headgate.runtime.taskmanager.data_links import DataLinks
@@ -64,11 +66,21 @@ log = logging.getLogger(__name__)
 
 #: Seconds in which the network thread must close all links and end.
 _NETWORK_TIMEOUT = 2.0
-_METRICS_INTERVAL = 0.25
+#: The least seconds from one report to the next, and the most of its time that a TaskManager spends on reports.
+_METRICS_INTERVAL, _REPORTS = 0.25, 0.02
 #: Seconds between two checks whether consumers have taken all output, once all tasks have ended.
 _CONSUMED_POLL = 0.005
 #: Seconds in which the network thread must return the segments that it uses, once all tasks have ended.
 RETURN_TIMEOUT = 10.0
+
+
+def pause_after(cost: float) -> float:
+    """Return the seconds from one report to the next, if the first took `cost` seconds of a processor.
+
+    >>> [pause_after(cost) for cost in (0.001, 0.04)]
+    [0.25, 2.0]
+    """
+    return max(_METRICS_INTERVAL, cost / _REPORTS)
 
 
 class TaskManager:
@@ -99,6 +111,7 @@ class TaskManager:
         self._built: list[BuiltTask] = []
         self._threads = TaskThreads(lambda task, error: self._events.put(lambda: self._task_done(task, error)))
         self._evidence = ProcessEvidence()
+        self._channels = ChannelReport()
         self._running = 0
         self._unopened = 0
         self._started_at = 0.0
@@ -184,6 +197,7 @@ class TaskManager:
         )
         self._running = len(list(plan.subtasks(self._index)))
         self._built = self._builder.build(Stages(plan, batch=config.is_batch).first)
+        self._channels.add(self._built)
         links.serve()
         self._driver.send(Registered(host=self._host, port=links.port, pid=os.getpid()))
         self._open_first_stage()
@@ -209,16 +223,18 @@ class TaskManager:
     # --- the life of the job
 
     def _follow_events(self) -> None:
-        """Handle events and report metrics, until the driver says that the job is over."""
-        report_at = 0.0
+        """Handle events and report metrics, until the driver says that the job is over.
+
+        Without metrics it reports once, when all tasks have ended or the job stops.
+        """
+        report_at = 0.0 if self._spec.config.metrics else math.inf
         while not self._over:
             now = time.monotonic()
             if now >= report_at:
-                report_at = now + _METRICS_INTERVAL
-                if self._pool is not None:
-                    self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
+                report_at = now + self._report_metrics()
+            wait = _CONSUMED_POLL if self._awaits_consumers else report_at - now
             try:
-                event = self._events.get(timeout=_CONSUMED_POLL if self._awaits_consumers else report_at - now)
+                event = self._events.get(timeout=None if math.isinf(wait) else wait)
             except queue.Empty:
                 if not self._awaits_consumers:
                     self._evidence.note_wakeup(time.monotonic() - report_at)
@@ -226,6 +242,13 @@ class TaskManager:
                 self._guarded(event)
             if self._is_done and not self._reported:
                 self._report()
+
+    def _report_metrics(self) -> float:
+        """Report to the driver, and return the seconds to the next report: more if there is much to report."""
+        began = time.thread_time()
+        if self._pool is not None:
+            self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
+        return pause_after(time.thread_time() - began)
 
     def _on_message(self, message: FromDriver) -> None:
         match message:
@@ -297,6 +320,7 @@ class TaskManager:
         assert self._builder is not None  # it has registered
         stage = self._builder.build(vertices)
         self._built += stage
+        self._channels.add(stage)
         self._threads.start(built.task for built in stage)
         for built in stage:
             for request in built.requests:
@@ -395,7 +419,7 @@ class TaskManager:
             self._console.flush()
 
     def _metrics(self, pool: NetworkBufferPool) -> dict[str, Any]:
-        links = self._links
+        links, now = self._links, time.monotonic()
         assert links is not None  # they are there before the pool
         return snapshot(
             self._built,
@@ -404,8 +428,10 @@ class TaskManager:
             sendfile_bytes=links.bytes_sent_by_sendfile,
             link_bytes=links.bytes_under_way,
             host=self._host,
-            clock=time.monotonic(),
+            clock=now,
             machine=self._evidence.read(),
+            channels=self._channels.rows(now),
+            links=links.rows(),
         )
 
     # --- the end

@@ -1,0 +1,122 @@
+"""What channels and links did between two reports of each TaskManager."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from headgate.observe.channel_rows import Place
+from headgate.observe.metrics_snapshot import Counters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelWindow:
+    """One channel. Times are shares of the window. None: its end did not report it, or it has no such value."""
+
+    edge: str
+    producer: int
+    consumer: int
+    #: Data waited at the producer because its credit was 0.
+    credit_wait: float | None = None
+    #: The consumer had no free buffer.
+    without_buffer: float | None = None
+    buffers_per_second: float | None = None
+    bytes_per_second: float | None = None
+    # Buffers at the window's end.
+    credit: int | None = None
+    backlog: int | None = None
+    queue: int | None = None
+    free_exclusive: int | None = None
+    free_floating: int | None = None
+
+    @property
+    def round_trip_s(self) -> float | None:
+        """About how long the way of a buffer is: from its credit, over the data that it receives, to its next credit.
+
+        All buffers of a channel that waits for credit are on this way, and `buffers_per_second` of them begin it.
+        """
+        counts = self.free_exclusive, self.free_floating, self.queue
+        if not self.buffers_per_second or any(count is None for count in counts):
+            return None
+        return sum(count for count in counts if count is not None) / self.buffers_per_second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkWindow:
+    """A connection on which `taskmanager` sends to `peer`. Times are shares of the window; None where unknown."""
+
+    taskmanager: int
+    peer: int
+    bytes_per_second: float
+    busy: float | None = None
+    rwnd_limited: float | None = None
+    sndbuf_limited: float | None = None
+    # As at the window's end.
+    rtt_s: float | None = None
+    min_rtt_s: float | None = None
+    delivery_rate: float | None = None
+    app_limited: bool | None = None
+
+
+#: Values of a window that are the growth of a total in a second.
+_GROWTHS: Final = {
+    "credit_wait": "credit_wait_s",
+    "without_buffer": "without_buffer_s",
+    "buffers_per_second": "buffers_sent",
+    "bytes_per_second": "bytes_sent",
+    "busy": "busy_s",
+    "rwnd_limited": "rwnd_limited_s",
+    "sndbuf_limited": "sndbuf_limited_s",
+}
+
+
+def channel_windows(reports: Sequence[tuple[Counters, Counters]]) -> tuple[ChannelWindow, ...]:
+    """Return the channels of TaskManagers from the earlier and the later report of each, in the order of the places.
+
+    A channel that was not in the earlier report has no shares.
+    """
+    channels: dict[Place, dict[str, Any]] = {}
+    for old, new in reports:
+        before = {_place(row): row for row in old.get("channels", ())}
+        for row in new.get("channels", ()):
+            place = _place(row)
+            values = channels.setdefault(place, {"edge": place[0], "producer": place[1], "consumer": place[2]})
+            values.update(_known(ChannelWindow, before.get(place, {}), row, _seconds(old, new)))
+    return tuple(ChannelWindow(**channels[place]) for place in sorted(channels))
+
+
+def link_windows(taskmanager: int, old: Counters, new: Counters) -> Iterator[LinkWindow]:
+    """Return the links of a TaskManager between two of its reports. A link that has just begun is left out."""
+    before = {(row["peer"], row["number"]): row for row in old.get("links", ())}
+    for row in new.get("links", ()):
+        earlier = before.get((row["peer"], row["number"]))
+        if earlier is not None:
+            values = _known(LinkWindow, earlier, row, _seconds(old, new))
+            yield LinkWindow(**{**values, "taskmanager": taskmanager, "peer": row["peer"]})
+
+
+def _place(row: Counters) -> Place:
+    return row["edge"], row["producer"], row["consumer"]
+
+
+def _seconds(old: Counters, new: Counters) -> float:
+    return float(new["clock_s"] - old["clock_s"])
+
+
+def _known(
+    kind: type[ChannelWindow] | type[LinkWindow], old: Counters, new: Counters, seconds: float
+) -> dict[str, Any]:
+    """Return the values of a window that two rows tell, by name."""
+    values: dict[str, Any] = {}
+    for name in (field.name for field in fields(kind)):
+        total = _GROWTHS.get(name)
+        if total is None:
+            value = new.get(name)
+        elif (before := old.get(total)) is None or (after := new.get(total)) is None:
+            value = None
+        else:
+            value = max(0.0, after - before) / seconds
+        if value is not None:
+            values[name] = value
+    return values

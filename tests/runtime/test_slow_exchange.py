@@ -1,0 +1,63 @@
+"""A job over a line with a long delay: what it reports and how that is explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.lab.delay_line import DelayLine
+from headgate.observe.finding import Cause, Remedy
+from headgate.runtime.taskmanager import data_links
+from headgate.transport.sockets import Dial
+from tests.runtime.jobs import NUMBERS, endless, environment, eventually
+
+ROUND_TRIP = 0.2
+
+
+@pytest.fixture
+def delayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """All links between TaskManagers that are threads take `ROUND_TRIP` seconds."""
+    with ExitStack() as lines:
+
+        def diverted(network: Any, address: tuple[str, int], **others: Any) -> Any:
+            line = lines.enter_context(DelayLine(address[1], rate=float("inf"), round_trip=ROUND_TRIP))
+            return Dial(network, ("127.0.0.1", line.port), **others)
+
+        monkeypatch.setattr(data_links, "Dial", diverted)
+        yield
+
+
+@pytest.mark.usefixtures("delayed")
+def test_producers_over_a_long_line_wait_for_credit_to_come_back() -> None:
+    env = environment(processes=False, segment_size=4096, message_size=4096, bind_host="127.0.0.1")
+    source = endless(env).set_parallelism(1).name("numbers")
+    rows = source.partition_by(lambda batch, _: np.full(batch.num_rows, 1))
+    rows.map_batches(_same, schema=NUMBERS).name("relay").sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        cause, remedy = eventually(lambda: _of_the_exchange(job), 60.0)
+        assert cause.name == "credit_round_trip", cause
+        assert cause.evidence["credit_wait"] > 0.7
+        assert ROUND_TRIP * 0.7 < cause.evidence["round_trip_s"] < ROUND_TRIP * 3
+        assert remedy.gain > 1.5
+        assert "buffers_per_channel" in remedy.text
+    finally:
+        job.cancel()
+
+
+def _same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def _of_the_exchange(job: hg.JobHandle) -> tuple[Cause, Remedy] | None:
+    """What is found about the exchange, once a window has all of its values."""
+    for finding in job.diagnose():
+        if finding.place == "the exchange 'numbers -> relay'" and "round_trip_s" in finding.cause.evidence:
+            return finding.cause, finding.remedy
+    return None
