@@ -91,6 +91,12 @@ class JobMonitor:
         windows = windows_of(self.topology, self._latest())
         return backpressure(windows[-1]) if windows else []
 
+    def busiest_subtask(self, vertex: int, operator: int) -> int:
+        """Return the subtask in which an operator has worked most in the last seconds, 0 if that is not known."""
+        windows = windows_of(self.topology, self._latest())
+        tasks = windows[-1].of(vertex) if windows else []
+        return max(tasks, key=lambda task: task.operators[operator].busy).subtask if tasks else 0
+
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write the last ten minutes to a file. Raises RecordingError."""
         with self._lock:

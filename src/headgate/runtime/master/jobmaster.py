@@ -46,6 +46,7 @@ from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
 from headgate.runtime.control_messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
+    DeclineProfile,
     Delivered,
     DeliverRows,
     FromDriver,
@@ -54,6 +55,7 @@ from headgate.runtime.control_messages import (
     Printed,
     ReportCheckpointMetrics,
     ReportMetrics,
+    ReportProfile,
     RunStage,
     TaskFinished,
 )
@@ -62,6 +64,7 @@ from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
 from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
+from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
 
@@ -112,6 +115,7 @@ class JobMaster:
         self._deployment = deployment
         self._connectors = DriverConnectors(plan.job, run, allow_duplicates)
         self.monitor = JobMonitor(name, plan.job, config)
+        self.profiles = Profiles(self.monitor.topology, plan.place)
         self._checkpoints = Checkpoints(
             name,
             run,
@@ -255,6 +259,7 @@ class JobMaster:
             self._started_at = time.time()
         self.state = JobState.RUNNING
         self._checkpoints.start(self._attempt.credentials.attempt)
+        self.profiles.begin(self._attempt)
         return self._started_at
 
     def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
@@ -272,6 +277,8 @@ class JobMaster:
                 self._connectors.deliver(message.node, payload, message.checkpoint)
                 if member.link is not None:
                     member.link.send(Delivered(size=message.size))
+            case ReportProfile() | DeclineProfile():
+                self.profiles.on_message(message)
             case Printed():
                 printed_lines.show(message)
             case TaskFinished():
@@ -327,8 +334,11 @@ class JobMaster:
 
     def _run_attempt(self) -> None:
         self._attempt.run()
-        if self._attempt.error is not None:
-            self._checkpoints.interrupted(self._attempt.error)
+        error = self._attempt.error
+        failed = f"its tasks have failed ({error}); if the job restarts, ask again when it runs"
+        self.profiles.end("its tasks have ended" if error is None else failed)
+        if error is not None:
+            self._checkpoints.interrupted(error)
 
     def _await_restart(self, failed: Attempt) -> bool:
         """Wait as long as the restart strategy says. Returns whether the job is restarted.
