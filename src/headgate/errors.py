@@ -152,7 +152,7 @@ class RecordingError(HeadgateError):
 
 
 class ProfileError(HeadgateError):
-    """A function cannot be profiled: there is no such operator, its task has ended, or the job does not run."""
+    """A function cannot be profiled: there is no such operator, its task has ended, or its job failed meanwhile."""
 
 
 class Superseded(HeadgateError):

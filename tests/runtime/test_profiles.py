@@ -18,6 +18,7 @@ import pytest
 import headgate as hg
 from headgate.observe.profile import Frame, Profile
 from headgate.runtime.control_messages import DeclineProfile, FromTaskManager, ReportProfile, TakeProfile
+from headgate.runtime.master import job as job_module
 from headgate.runtime.master.attempt import Member
 from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.taskmanager import profiler
@@ -174,17 +175,29 @@ def test_answers_that_nobody_waits_for_are_ignored() -> None:
     assert given_up.cancelled()
 
 
-def test_when_the_tasks_end_all_requests_are_answered_and_new_ones_refused() -> None:
+def test_when_the_tasks_fail_all_requests_are_answered_and_new_ones_wait_for_the_next_attempt() -> None:
     asked = Asked()
     answers = [asked.ask(), asked.ask()]
-    asked.profiles.end("its tasks have failed")
+    asked.profiles.interrupted("its job failed")
     for answer in answers:
-        with pytest.raises(hg.ProfileError, match=re.escape("parse[1] could not be profiled: its tasks have failed")):
+        with pytest.raises(hg.ProfileError, match=re.escape("parse[1] could not be profiled: its job failed")):
             answer.result(0)
-    with pytest.raises(hg.ProfileError, match="cannot be profiled: its tasks have failed"):
-        asked.ask()
-    asked.profiles.begin(asked.attempt)  # type: ignore[arg-type]
-    assert not asked.ask().done()
+    waiting, again = asked.ask(), FakeAttempt()
+    asked.profiles.begin(again)  # type: ignore[arg-type]
+    assert [order.request for order in again.links[1].sent] == [3]
+    asked.profiles.on_message(report(3))
+    assert waiting.result(0).samples == 100
+
+
+def test_after_the_jobs_end_all_requests_are_answered() -> None:
+    asked = Asked()
+    sent = asked.ask()
+    asked.profiles.interrupted("its job failed")
+    new = asked.ask()
+    asked.profiles.close("the job is FAILED")
+    for answer, says in ((sent, "its job failed"), (new, "the job is FAILED"), (asked.ask(), "the job is FAILED")):
+        with pytest.raises(hg.ProfileError, match=re.escape(f"parse[1] could not be profiled: {says}")):
+            answer.result(0)
 
 
 # --- running jobs
@@ -383,14 +396,32 @@ def test_a_restart_meanwhile_ends_the_wait(processes: bool, tmp_path: Path) -> N
         wait_until_running(job)
         answer = job._master.profiles.ask("waits", 0, 60.0)
         fail.touch()
-        with pytest.raises(hg.ProfileError, match="once.*if the job restarts, ask again when it runs"):
+        with pytest.raises(hg.ProfileError, match="could not be profiled: its job failed meanwhile .*once"):
             answer.result(30)
-        eventually(lambda: job.restarts == 1 and job.status() == "RUNNING")
+        assert job.profile("waits", seconds=0.2).samples
+        assert job.restarts == 1
+    finally:
+        job.cancel()
+    with pytest.raises(hg.ProfileError, match="is CANCELLED"):
+        job.profile("waits")
+
+
+def test_a_profile_of_a_job_that_is_starting_begins_when_it_runs() -> None:
+    env = environment(False, taskmanagers=1, parallelism=1)
+    endless(env).map_batches(waits, schema=NUMBERS).name("waits").sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
         assert job.profile("waits", seconds=0.2).samples
     finally:
         job.cancel()
-    with pytest.raises(hg.ProfileError, match="cancelled"):
-        job.profile("waits")
+
+
+def test_a_profile_that_does_not_come_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_module, "_PROFILE_ANSWER", 0.1)
+    with running(False, waits) as job:
+        monkeypatch.setattr(profiler.Profiler, "take", lambda *_: None)
+        with pytest.raises(TimeoutError, match=r"^waits\[0\] has no profile after 0.2 s; the job is RUNNING$"):
+            job.profile("waits", seconds=0.1)
 
 
 def test_a_finished_job_has_no_profile() -> None:
@@ -398,7 +429,7 @@ def test_a_finished_job_has_no_profile() -> None:
     env.from_source(hg.sources.iterable([[{"n": 1}]], schema=NUMBERS)).name("short").sink_to(hg.sinks.null())
     job = env.execute_async()
     job.wait(60)
-    with pytest.raises(hg.ProfileError, match="cannot be profiled: its tasks have ended"):
+    with pytest.raises(hg.ProfileError, match="could not be profiled: job .* is FINISHED"):
         job.profile("short", 0)
 
 

@@ -106,7 +106,8 @@ class Profile:
 
     @property
     def hottest(self) -> list[HotLine]:
-        """The five lines with most samples.
+        """The five lines with most samples: each has a `frame` (`file`, `line` and `function`), its `share` of the
+        operator's samples, and `on`, the share of these in which the thread used a processor.
 
         A sample counts for the user's innermost line: that of the innermost function that is neither Headgate's nor of
         an installed package nor of Python's library. Without such a line it counts for the innermost line.

@@ -171,19 +171,24 @@ class JobHandle(OtherNames):
         docs/how-to/find-the-slow-line.md.
 
         The subtask runs on meanwhile. Its TaskManager looks about every 10 ms where its thread is. The profile has
-        files, functions and numbers of lines, and no values.
+        files, functions and numbers of lines, and no values. If the job is starting or restarting, the profile begins
+        when the job runs.
 
-        Raises ProfileError if there is no such operator or subtask, if the subtask has ended, or if the job does not
-        run or restarts meanwhile. Raises TimeoutError if the TaskManager does not answer: a function holds Python's
-        interpreter lock all the time.
+        Raises ProfileError if there is no such operator or subtask, if the subtask or the job has ended, or if the job
+        fails meanwhile. Raises TimeoutError ten seconds after the profile should be complete: the job does not run, or
+        a function holds Python's interpreter lock all the time.
         """
         master = self._master
         if subtask is None:
             vertex, shape = master.profiles.operator(operator)
             subtask = master.monitor.busiest_subtask(vertex.id, shape.id)
         answer = master.profiles.ask(operator, subtask, seconds)
-        late = f"no profile of {operator}[{subtask}] came within {seconds + _PROFILE_ANSWER:g} s"
-        return _answer(answer, seconds + _PROFILE_ANSWER, late)
+        timeout = seconds + _PROFILE_ANSWER
+        try:
+            return _answer(answer, timeout, f"{operator}[{subtask}] has no profile after {timeout:g} s")
+        except TimeoutError as error:
+            answer.cancel()
+            raise TimeoutError(f"{error}; the job is {self.status()}") from None
 
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write what was measured in the last ten minutes to a file, for `headgate doctor`.

@@ -330,13 +330,13 @@ class JobMaster:
             why = "" if self.error is None else f": {self.error}"
             reason = f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}"
             self._checkpoints.close(self.error, reason)
+            self.profiles.close(f"job {self._name!r} is {self.state.value}{why}")
             self.ended.set()
 
     def _run_attempt(self) -> None:
         self._attempt.run()
         error = self._attempt.error
-        failed = f"its tasks have failed ({error}); if the job restarts, ask again when it runs"
-        self.profiles.end("its tasks have ended" if error is None else failed)
+        self.profiles.interrupted(f"its job failed meanwhile ({error})" if error else "its job has ended meanwhile")
         if error is not None:
             self._checkpoints.interrupted(error)
 

@@ -30,14 +30,15 @@ _NAMES: Final = 8
 @dataclass(frozen=True, slots=True)
 class _Request:
     operator: str
-    subtask: int
+    order: TakeProfile
     answer: Future[Profile]
 
 
 class Profiles:
     """The requests to one job. Each gets one answer: a profile, or ProfileError.
 
-    Any thread may call `ask`. The job's thread calls the other methods. `_lock` protects the fields below it.
+    A request to a job that starts or restarts waits until its tasks run. Any thread may call `ask`. The job's thread
+    calls the other methods. `_lock` protects the fields below it.
     """
 
     def __init__(self, topology: Topology, place: Callable[[int], int]) -> None:
@@ -46,10 +47,13 @@ class Profiles:
         self._place = place
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, _Request] = {}
-        #: The attempt whose tasks run, or None; `_refusal` then says why none do.
+        #: The requests that no task has been sent yet, and those that wait for their answer, by number.
+        self._new: list[_Request] = []
+        self._sent: dict[int, _Request] = {}
+        #: The attempt whose tasks run, or None.
         self._attempt: Attempt | None = None
-        self._refusal = "its tasks have not started yet; ask again when the job runs"
+        #: The answer to requests that come after the job's end.
+        self._too_late = ""
 
     def operator(self, name: str) -> tuple[VertexShape, OperatorShape]:
         """Return an operator and its vertex. Raises ProfileError, which names similar ones, if there is none."""
@@ -65,40 +69,60 @@ class Profiles:
         )
 
     def ask(self, operator: str, subtask: int, seconds: float) -> Future[Profile]:
-        """Request a profile of a subtask. Raises ProfileError if there is none such, or its tasks do not run."""
+        """Request a profile of a subtask. Raises ProfileError if there is none such."""
         vertex, shape = self.operator(operator)
         if isinstance(subtask, bool) or not isinstance(subtask, int) or not 0 <= subtask < vertex.parallelism:
             last = vertex.parallelism - 1
             raise ProfileError(f"{operator!r} has no subtask {subtask!r}; they are numbered from 0 to {last}")
         if not isinstance(seconds, (int, float)) or not (math.isfinite(seconds) and 0 < seconds <= LONGEST):
             raise ProfileError(f"seconds={seconds!r}: a profile takes more than 0 and at most {LONGEST:g} seconds")
-        request = _Request(operator, subtask, Future())
+        order = TakeProfile(
+            request=next(self._numbers), vertex=vertex.id, subtask=subtask, node=shape.id, seconds=float(seconds)
+        )
+        request = _Request(operator, order, Future())
         with self._lock:
-            attempt = self._attempt
-            if attempt is None:
-                raise ProfileError(f"{operator}[{subtask}] cannot be profiled: {self._refusal}")
-            number = next(self._numbers)
-            self._waiting[number] = request
-        order = TakeProfile(request=number, vertex=vertex.id, subtask=subtask, node=shape.id, seconds=float(seconds))
-        attempt.post(lambda: self._send(attempt, order))
+            attempt, too_late = self._attempt, self._too_late
+            if not too_late:
+                self._new.append(request)
+        if too_late:
+            _fail(request, too_late)
+        elif attempt is not None:
+            attempt.post(self._send)
         return request.answer
-
-    def _send(self, attempt: Attempt, order: TakeProfile) -> None:
-        link = attempt.members[self._place(order.subtask)].link
-        if link is not None:
-            link.send(order)
 
     def begin(self, attempt: Attempt) -> None:
         """Note that the tasks of an attempt run."""
         with self._lock:
             self._attempt = attempt
+        self._send()
 
-    def end(self, reason: str) -> None:
-        """Note that no tasks run any more, and answer all requests with the reason."""
+    def _send(self) -> None:
         with self._lock:
-            self._attempt, self._refusal = None, reason
-            waiting, self._waiting = self._waiting, {}
-        for request in waiting.values():
+            attempt = self._attempt
+            if attempt is None:
+                return
+            new, self._new = self._new, []
+            self._sent.update((request.order.request, request) for request in new)
+        for request in new:
+            link = attempt.members[self._place(request.order.subtask)].link
+            if link is not None:
+                link.send(request.order)
+
+    def interrupted(self, reason: str) -> None:
+        """Note that the tasks run no longer, and answer the requests that were sent."""
+        with self._lock:
+            self._attempt = None
+            sent, self._sent = self._sent, {}
+        for request in sent.values():
+            _fail(request, reason)
+
+    def close(self, reason: str) -> None:
+        """Answer all requests, also later ones, because the job is over."""
+        self.interrupted(reason)
+        with self._lock:
+            self._too_late = reason
+            new, self._new = self._new, []
+        for request in new:
             _fail(request, reason)
 
     def on_message(self, message: FromTaskManager) -> None:
@@ -106,7 +130,7 @@ class Profiles:
         if not isinstance(message, ReportProfile | DeclineProfile):
             return
         with self._lock:
-            request = self._waiting.pop(message.request, None)
+            request = self._sent.pop(message.request, None)
         if request is None:
             return
         if isinstance(message, DeclineProfile):
@@ -132,7 +156,7 @@ def _profile(request: _Request, report: ReportProfile) -> Profile:
         raise ValueError(f"{seen} samples of an operator, and {report.samples} of its task")
     return Profile(
         operator=request.operator,
-        subtask=request.subtask,
+        subtask=request.order.subtask,
         seconds=report.seconds,
         samples=report.samples,
         cpu_s=report.cpu_s,
@@ -147,7 +171,7 @@ def _text(text: str) -> str:
 
 
 def _fail(request: _Request, reason: str) -> None:
-    place = f"{request.operator}[{request.subtask}]"
+    place = f"{request.operator}[{request.order.subtask}]"
     _answer(request, ProfileError(f"{place} could not be profiled: {reason}"))
 
 
