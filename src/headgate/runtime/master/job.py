@@ -151,6 +151,9 @@ class JobHandle(OtherNames):
 
         `severity` is LIMIT if the job keeps up or has no pace (something is always slowest), BEHIND if the lag of a
         source grows, and STUCK if no row has moved for ten seconds. The driver logs a line about the last two.
+
+        If the reason is a function, the driver profiles it for two seconds, at most once a minute. The finding then has
+        its `hottest` lines, as a profile has.
         """
         return self._master.monitor.diagnose()
 

@@ -31,6 +31,7 @@ from headgate.errors import (
     TaskManagerLost,
     UnusableState,
 )
+from headgate.observe.topology import topology_of
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.network_memory import check_network_memory
@@ -67,6 +68,7 @@ from headgate.runtime.master.job_monitor import JobMonitor
 from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
+from headgate.runtime.master.slow_functions import SlowFunctions
 
 log = logging.getLogger(__name__)
 
@@ -114,8 +116,8 @@ class JobMaster:
         self._config = config
         self._deployment = deployment
         self._connectors = DriverConnectors(plan.job, run, allow_duplicates)
-        self.monitor = JobMonitor(name, plan.job, config)
-        self.profiles = Profiles(self.monitor.topology, plan.place)
+        self.profiles = Profiles(topology_of(name, plan.job), plan.place)
+        self.monitor = JobMonitor(name, plan.job, config, SlowFunctions(self.profiles.ask))
         self._checkpoints = Checkpoints(
             name,
             run,
