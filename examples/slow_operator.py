@@ -33,5 +33,7 @@ if __name__ == "__main__":
         recording = Path(folder) / "shop.recording"
         job.save_recording(recording)  # for `headgate doctor`
         print(f"recorded: {recording.stat().st_size > 0}")
+    line = job.profile("warehouse", seconds=1).hottest[0]  # where its function spends its time
+    print(f"{line.share:.0%} of the time in {line.frame.function}")
     job.cancel()
     print(f"{levels['orders']}: {' and '.join(finding.waits)} waits for {finding.operator}, a {finding.cause.name}")

@@ -51,18 +51,18 @@ SECTIONS = {
     "Sources": ["sources"],
     "Sinks": ["sinks", "BatchInfo"],
     "Where jobs run": ["LocalDeployment", "SparkDeployment"],
-    "Running jobs": ["JobHandle", "JobResult", "CheckpointRecord", "restart"],
+    "Running jobs": ["JobHandle", "JobResult", "Profile", "CheckpointRecord", "restart"],
     "Testing": ["testing"],
     "Errors": [
         "HeadgateError", "CheckpointError", "ConfigError", "DataError", "ExchangeError", "InsufficientBuffers",
-        "JobCancelled", "NotEnoughSlots", "PlanError", "SessionLost", "SinkError", "SourceError", "SpillError",
-        "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError", "LostChangeWarning",
+        "JobCancelled", "NotEnoughSlots", "PlanError", "ProfileError", "SessionLost", "SinkError", "SourceError",
+        "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError", "LostChangeWarning",
     ],
 }  # fmt: skip
 #: Classes whose objects only Headgate makes, so that their constructors are not shown.
 GIVEN = {
     "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "JobHandle", "JobResult",
-    "CheckpointRecord", "testing.PipelineResult", *SECTIONS["Errors"],
+    "CheckpointRecord", "Profile", "testing.PipelineResult", *SECTIONS["Errors"],
 }  # fmt: skip
 #: Methods of public classes that only Headgate calls.
 INTERNAL = {*vars(Deployment), *vars(State), "spec"}

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         LostChangeWarning,
         NotEnoughSlots,
         PlanError,
+        ProfileError,
         SessionLost,
         SinkError,
         SourceError,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         TaskManagerLost,
         UserFunctionError,
     )
+    from headgate.observe.profile import Profile
     from headgate.operators.aggregates.aggregates import (
         collect_list,
         count,
@@ -66,9 +68,10 @@ _HOMES = {
     "headgate.connectors.for_each_batch_sink": ("BatchInfo",),
     "headgate.errors": (
         "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
-        "JobCancelled", "LostChangeWarning", "NotEnoughSlots", "PlanError", "SessionLost", "SinkError", "SourceError",
-        "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError",
+        "JobCancelled", "LostChangeWarning", "NotEnoughSlots", "PlanError", "ProfileError", "SessionLost", "SinkError",
+        "SourceError", "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError",
     ),
+    "headgate.observe.profile": ("Profile",),
     "headgate.operators.aggregates.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
     ),
@@ -93,11 +96,11 @@ __all__ = [
     "BatchInfo", "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream",
     "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult",
     "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState",
-    "NotEnoughSlots", "PlanError", "ProcessContext", "SessionLost", "SideOutput", "SinkError", "SourceError",
-    "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded",
-    "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list",
-    "count", "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum",
-    "testing", "tumble",
+    "NotEnoughSlots", "PlanError", "ProcessContext", "Profile", "ProfileError", "SessionLost", "SideOutput",
+    "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment",
+    "StreamSink", "Superseded", "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark", "WindowedStream",
+    "__version__", "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean", "min",
+    "restart", "sinks", "sources", "sum", "testing", "tumble",
 ]  # fmt: skip
 
 

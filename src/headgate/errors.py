@@ -151,6 +151,10 @@ class RecordingError(HeadgateError):
     """A recording of a job's metrics cannot be written or read."""
 
 
+class ProfileError(HeadgateError):
+    """A function cannot be profiled: there is no such operator, its task has ended, or its job failed meanwhile."""
+
+
 class Superseded(HeadgateError):
     """Another program has taken over the job's checkpoints or results. This program ends and does not change them."""
 

@@ -46,6 +46,10 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "file": st.builds(StateFile, in_flight=st.none() | in_flight),
     "started_at": st.floats(allow_nan=False),
     "async_s": st.floats(allow_nan=False),
+    "seconds": st.floats(allow_nan=False),
+    "cpu_s": st.floats(allow_nan=False),
+    "run_delay_s": st.none() | st.floats(allow_nan=False),
+    "stacks": st.lists(st.tuples(st.lists(st.integers()), st.integers(), st.floats(allow_nan=False)), max_size=3),
 }
 
 

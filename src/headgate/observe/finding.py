@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.observe.profile import HotLine
+
 
 class Severity(enum.IntEnum):
     """How bad it is. LIMIT: something is always slowest at full speed. BEHIND: lag grows. STUCK: no row moves."""
@@ -50,14 +52,17 @@ class Finding:
     remedy: Remedy
     is_source: bool = False
     severity: Severity = Severity.LIMIT
+    #: If a function is the cause and was profiled: its lines with most samples, the hottest first.
+    hottest: tuple[HotLine, ...] = ()
 
     @property
     def sentence(self) -> str:
         """Where, why and what to do, in one line."""
+        line = f", {self.hottest[0].share:.0%} of it in {self.hottest[0].frame.short}" if self.hottest else ""
         who = f"{_listed(self.waits)} for {self.place}" if self.waits else f"rows queue for {self.place}"
         if self.is_source and not self.waits:
             who = f"{self.place} is the limit"
-        return f"{who}: {self.cause.text}; {self.remedy.text}"
+        return f"{who}: {self.cause.text}{line}; {self.remedy.text}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as JSON values."""
@@ -73,6 +78,7 @@ class Finding:
             "remedy": self.remedy.text,
             "gain": None if self.remedy.gain is None else round(self.remedy.gain, 2),
             "limit": self.remedy.limit,
+            "hottest": [line.as_json() for line in self.hottest],
             "sentence": self.sentence,
         }
 

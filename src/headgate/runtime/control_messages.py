@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
 import msgspec
 
+from headgate.observe.profile import Frame
 from headgate.records.events import Alignment
 from headgate.state.checkpoint_metadata import StateFile, WrittenFile
 from headgate.state.shapes import is_deeper
@@ -165,6 +166,28 @@ class Stuck:
     operators: list[str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportProfile:
+    """The answer to `TakeProfile`, see `headgate.observe.profile`. A task that ends in between has fewer `seconds`."""
+
+    request: int
+    seconds: float
+    samples: int
+    cpu_s: float
+    run_delay_s: float | None
+    frames: list[Frame]
+    stacks: list[tuple[list[int], int, float]]
+    left_out: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclineProfile:
+    """No profile could be taken."""
+
+    request: int
+    reason: str
+
+
 # --- the driver to a TaskManager
 
 
@@ -222,6 +245,17 @@ class Drain:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakeProfile:
+    """Sample the thread of a task for so many seconds, while it runs the operator with the id `node`."""
+
+    request: int
+    vertex: int
+    subtask: int
+    node: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
     """End the TaskManager, because the job has finished."""
 
@@ -242,9 +276,13 @@ ToJob: TypeAlias = (
     | AcknowledgeCheckpoint
     | DeclineCheckpoint
     | TaskFinished
+    | ReportProfile
+    | DeclineProfile
 )
 FromTaskManager: TypeAlias = ToAttempt | ToJob
-FromDriver: TypeAlias = StartTasks | RunStage | Delivered | InjectBarrier | ContinueSources | Drain | Close | Cancel
+FromDriver: TypeAlias = (
+    StartTasks | RunStage | Delivered | InjectBarrier | ContinueSources | Drain | TakeProfile | Close | Cancel
+)
 
 
 def encode(message: FromTaskManager | FromDriver) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from headgate.config import Config
 from headgate.errors import CheckpointError, HeadgateError
 from headgate.observe.finding import Finding
+from headgate.observe.profile import Profile
 from headgate.other_names import OtherNames
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
@@ -28,6 +29,8 @@ from headgate.runtime.running_operator import current_operator
 _T = TypeVar("_T")
 #: Seconds that the end of a program waits for the end of its jobs.
 _EXIT_TIMEOUT = 10.0
+#: Seconds after the end of a profile in which its TaskManager must have answered.
+_PROFILE_ANSWER = 10.0
 #: Seconds of one step of a wait for a job: between two steps, an interrupt is noticed.
 _WAIT_SLICE = 0.5
 
@@ -148,6 +151,9 @@ class JobHandle(OtherNames):
 
         `severity` is LIMIT if the job keeps up or has no pace (something is always slowest), BEHIND if the lag of a
         source grows, and STUCK if no row has moved for ten seconds. The driver logs a line about the last two.
+
+        If the reason is a function, the driver profiles it for two seconds, at most once a minute. The finding then has
+        its `hottest` lines, as a profile has.
         """
         return self._master.monitor.diagnose()
 
@@ -159,6 +165,33 @@ class JobHandle(OtherNames):
         values of its worst subtask. The list is empty in a job's first three seconds.
         """
         return self._master.monitor.backpressure()
+
+    def profile(self, operator: str, subtask: int | None = None, seconds: float = 3.0) -> Profile:
+        """Return on which lines one subtask of an operator spends its time, sampled for so many seconds (at most 60).
+
+        `operator` is a name as in `metrics()["operators"]`. Without `subtask` it is the one that has worked most in the
+        last seconds. The profile's `hottest` are the five lines with most samples, see
+        docs/how-to/find-the-slow-line.md.
+
+        The subtask runs on meanwhile. Its TaskManager looks about every 10 ms where its thread is. The profile has
+        files, functions and numbers of lines, and no values. If the job is starting or restarting, the profile begins
+        when the job runs.
+
+        Raises ProfileError if there is no such operator or subtask, if the subtask or the job has ended, or if the job
+        fails meanwhile. Raises TimeoutError ten seconds after the profile should be complete: the job does not run, or
+        a function holds Python's interpreter lock all the time.
+        """
+        master = self._master
+        if subtask is None:
+            vertex, shape = master.profiles.operator(operator)
+            subtask = master.monitor.busiest_subtask(vertex.id, shape.id)
+        answer = master.profiles.ask(operator, subtask, seconds)
+        timeout = seconds + _PROFILE_ANSWER
+        try:
+            return _answer(answer, timeout, f"{operator}[{subtask}] has no profile after {timeout:g} s")
+        except TimeoutError as error:
+            answer.cancel()
+            raise TimeoutError(f"{error}; the job is {self.status()}") from None
 
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write what was measured in the last ten minutes to a file, for `headgate doctor`.

@@ -26,6 +26,7 @@ from headgate.runtime.compiled import versions
 from headgate.runtime.master.attempt import Attempt
 from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.late_rows import LateRowWarnings
+from headgate.runtime.master.slow_functions import SlowFunctions
 from headgate.runtime.master.stalled_watermarks import StalledWatermarks
 
 log = logging.getLogger(__name__)
@@ -43,10 +44,18 @@ _QUIET: Final = 30.0
 class JobMonitor:
     """Watches one job. The job's thread calls `on_report` and `on_end`; any thread may ask the rest."""
 
-    def __init__(self, name: str, graph: JobGraph, config: Config, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        name: str,
+        graph: JobGraph,
+        config: Config,
+        functions: SlowFunctions,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._name = name
         self._facts = {"options": config.shown(), "versions": versions()}
         self.topology = topology_of(name, graph)
+        self._functions = functions
         self._clock = clock
         self._late_rows = LateRowWarnings(graph)
         self._stalled_watermarks = StalledWatermarks(graph)
@@ -75,28 +84,37 @@ class JobMonitor:
             self._snapshots.append(snapshot)
             self._history.record(snapshot.at, series_of(before, snapshot))
             self._recorder.add(snapshot)
-        self._tell(snapshot.at)
+        findings = self.diagnose()
+        self._tell(findings, snapshot.at)
+        self._functions.look(findings, snapshot.at)
 
-    def _tell(self, now: float) -> None:
+    def _tell(self, findings: Sequence[Finding], now: float) -> None:
         """Log one line about a job that is behind or stuck, unless a line has just been logged."""
         if self._said_at is not None and now - self._said_at < _QUIET:
             return
-        findings = [finding for finding in self.diagnose() if finding.severity > Severity.LIMIT]
-        findings = [
-            finding for finding in findings if finding.cause.name != "standing_watermark"
-        ]  # has its own warning
-        if findings:
+        bad = [
+            finding
+            for finding in findings
+            if finding.severity > Severity.LIMIT and finding.cause.name != "standing_watermark"  # has its own warning
+        ]
+        if bad:
             self._said_at = now
-            log.warning("job %r is %s: %s", self._name, findings[0].severity.name.lower(), findings[0].sentence)
+            log.warning("job %r is %s: %s", self._name, bad[0].severity.name.lower(), bad[0].sentence)
 
     def diagnose(self) -> list[Finding]:
         """Return what holds the job up now, the worst first."""
-        return diagnose(self.topology, self._latest())
+        return self._functions.explained(diagnose(self.topology, self._latest()), self._clock())
 
     def backpressure(self) -> list[dict[str, Any]]:
         """Return the back-pressure of each vertex in the last seconds, see `levels.backpressure`."""
         windows = windows_of(self.topology, self._latest())
         return backpressure(windows[-1]) if windows else []
+
+    def busiest_subtask(self, vertex: int, operator: int) -> int:
+        """Return the subtask in which an operator has worked most in the last seconds, 0 if that is not known."""
+        windows = windows_of(self.topology, self._latest())
+        tasks = windows[-1].of(vertex) if windows else []
+        return max(tasks, key=lambda task: task.operators[operator].busy).subtask if tasks else 0
 
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write the last ten minutes to a file. Raises RecordingError."""

@@ -32,6 +32,7 @@ from headgate.errors import (
     TaskManagerLost,
     UnusableState,
 )
+from headgate.observe.topology import topology_of
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.network_memory import check_network_memory
@@ -47,6 +48,7 @@ from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
 from headgate.runtime.control_messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
+    DeclineProfile,
     Delivered,
     DeliverRows,
     FromDriver,
@@ -54,6 +56,7 @@ from headgate.runtime.control_messages import (
     Printed,
     ReportCheckpointMetrics,
     ReportMetrics,
+    ReportProfile,
     RunStage,
     TaskFinished,
     ToJob,
@@ -63,8 +66,10 @@ from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
 from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
+from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
+from headgate.runtime.master.slow_functions import SlowFunctions
 
 log = logging.getLogger(__name__)
 
@@ -112,7 +117,8 @@ class JobMaster:
         self._config = config
         self._deployment = deployment
         self._connectors = DriverConnectors(plan.job, run, allow_duplicates)
-        self.monitor = JobMonitor(name, plan.job, config)
+        self.profiles = Profiles(topology_of(name, plan.job), plan.place)
+        self.monitor = JobMonitor(name, plan.job, config, SlowFunctions(self.profiles.ask))
         self._checkpoints = Checkpoints(
             name,
             run,
@@ -256,6 +262,7 @@ class JobMaster:
             self._started_at = time.time()
         self.state = JobState.RUNNING
         self._checkpoints.start(self._attempt.credentials.attempt)
+        self.profiles.begin(self._attempt)
         return self._started_at
 
     def on_message(self, member: Member, message: ToJob, payload: bytes) -> None:
@@ -273,6 +280,8 @@ class JobMaster:
                 self._connectors.deliver(message.node, payload, message.checkpoint)
                 if member.link is not None:
                     member.link.send(Delivered(size=message.size))
+            case ReportProfile() | DeclineProfile():
+                self.profiles.on_message(message)
             case Printed():
                 printed_lines.show(message)
             case TaskFinished():
@@ -325,12 +334,15 @@ class JobMaster:
             why = "" if self.error is None else f": {self.error}"
             reason = f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}"
             self._checkpoints.close(self.error, reason)
+            self.profiles.close(f"job {self._name!r} is {self.state.value}{why}")
             self.ended.set()
 
     def _run_attempt(self) -> None:
         self._attempt.run()
-        if self._attempt.error is not None:
-            self._checkpoints.interrupted(self._attempt.error)
+        error = self._attempt.error
+        self.profiles.interrupted(f"its job failed meanwhile ({error})" if error else "its job has ended meanwhile")
+        if error is not None:
+            self._checkpoints.interrupted(error)
 
     def _await_restart(self, failed: Attempt) -> bool:
         """Wait as long as the restart strategy says. Returns whether the job is restarted.

@@ -11,6 +11,8 @@ class ThreadClock:
     """Measures the thread that calls `start`, until it calls `stop`. Any thread may read."""
 
     def __init__(self) -> None:
+        #: The thread's number, as `threading.get_ident` returns it. None before `start` and after `stop`.
+        self.ident: int | None = None
         self._clock: int | None = None
         self._schedule: Path | None = None
         self._cpu = 0.0
@@ -20,9 +22,11 @@ class ThreadClock:
         """Measure the calling thread from now on."""
         self._schedule = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
         self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        self.ident = threading.get_ident()
 
     def stop(self) -> None:
         """Keep what was measured: the calling thread ends."""
+        self.ident = None
         self._cpu, self._run_delay = self.cpu(), self.run_delay()
         self._clock = self._schedule = None
 

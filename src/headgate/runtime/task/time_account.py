@@ -44,6 +44,11 @@ class TimeAccount:
         self._seconds.append(0.0)
         return len(self._seconds) - 1
 
+    @property
+    def current(self) -> int:
+        """The current bucket. Any thread may read it."""
+        return self._open[0]
+
     def switch(self, bucket: int) -> int:
         """Spend the time in another bucket from now on. Returns the bucket until now."""
         now = self._clock()

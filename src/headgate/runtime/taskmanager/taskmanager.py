@@ -42,6 +42,7 @@ from headgate.runtime.control_messages import (
     RunStage,
     StartTasks,
     Stuck,
+    TakeProfile,
     TaskFinished,
 )
 from headgate.runtime.deployment import TaskManagerSpec, cut_off
@@ -57,6 +58,7 @@ from headgate.runtime.taskmanager.counters import snapshot
 from headgate.runtime.taskmanager.data_links import DataLinks
 from headgate.runtime.taskmanager.driver_link import DriverLink
 from headgate.runtime.taskmanager.process_evidence import ProcessEvidence
+from headgate.runtime.taskmanager.profiler import Profiler
 from headgate.runtime.taskmanager.state_upload import StateUpload
 from headgate.runtime.taskmanager.task_threads import StuckTasks, TaskThreads
 from headgate.transport.network_thread import NetworkThread
@@ -112,6 +114,7 @@ class TaskManager:
         self._threads = TaskThreads(lambda task, error: self._events.put(lambda: self._task_done(task, error)))
         self._evidence = ProcessEvidence()
         self._channels = ChannelReport()
+        self._profiler = Profiler(self._driver.send)
         self._running = 0
         self._unopened = 0
         self._started_at = 0.0
@@ -267,6 +270,8 @@ class TaskManager:
             case Drain():
                 self._drains = True
                 self._drain(self._built)
+            case TakeProfile():
+                self._profiler.take(message, self._built)
             case Close():
                 if self._pool is not None and not self._reported:  # a job that stops: its tasks have not ended
                     self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
@@ -441,6 +446,7 @@ class TaskManager:
 
         The order follows from what each needs: tasks, links, buffers, the network thread, memory.
         """
+        self._profiler.close()
         stuck = self._end_tasks()
         if self._upload is not None:
             self._upload.close()

@@ -1,0 +1,264 @@
+"""A profile: the lines on which an operator spends its time, from sampled stacks of its task's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+#: Whose code it is: of Headgate, of Python's library or an installed package, or the user's own.
+Kind: TypeAlias = Literal["headgate", "library", "user"]
+#: How many lines `Profile.hottest` has.
+HOTTEST: Final = 5
+
+
+class Frame(NamedTuple):
+    """A line that a thread is on. It has no values: no arguments, no variables, no text of the program."""
+
+    file: str
+    line: int
+    function: str
+    kind: Kind
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} {self.function}" if self.file else self.function
+
+    @property
+    def short(self) -> str:
+        """The frame as flame graphs show it, with the last part of the path only."""
+        return f"{self.function} ({PurePath(self.file).name}:{self.line})" if self.file else self.function
+
+
+#: Stands for Headgate's own frames above the user's function.
+HEADGATE: Final = Frame("", 0, "(headgate)", "headgate")
+#: Stands for the outer frames of a very deep stack.
+LEFT_OUT: Final = Frame("", 0, "(outer frames)", "library")
+
+
+class Stack(NamedTuple):
+    """A stack, the outermost frame first, and how often it was seen. For `on` of these samples the thread used a
+    processor."""
+
+    frames: tuple[Frame, ...]
+    samples: int
+    on: float
+
+
+@dataclass(frozen=True, slots=True)
+class HotLine:
+    """A line. `share` is its share of the operator's samples; `on` the share of these in which a processor worked."""
+
+    frame: Frame
+    share: float
+    on: float
+
+    def __str__(self) -> str:
+        return f"{self.share:4.0%}  {self.on:4.0%} on the processor  {self.frame}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the line as JSON values."""
+        frame = self.frame
+        return {
+            "file": frame.file,
+            "line": frame.line,
+            "function": frame.function,
+            "share": round(self.share, 4),
+            "on": round(self.on, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What one subtask of an operator did, sampled about every 10 ms.
+
+    `seconds` is how long the samples were taken, `samples` how many there are. `stacks` has those that were taken while
+    the operator worked, the most frequent first. The others are of other operators of its chain, of the task's own
+    work, and of its waits. `left_out` counts samples of the operator whose stacks are not there, because there were too
+    many. `cpu_s` and `run_delay_s` are of the task's thread in this time: seconds on a processor, and seconds in which
+    it waited for one (None if the machine does not say).
+    """
+
+    operator: str
+    subtask: int
+    seconds: float
+    samples: int
+    cpu_s: float
+    run_delay_s: float | None
+    stacks: tuple[Stack, ...] = field(repr=False)
+    left_out: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of the samples in which the operator worked."""
+        return self._worked / self.samples if self.samples else 0.0
+
+    @property
+    def on(self) -> float:
+        """The share of the operator's samples in which its thread used a processor. In the others it waited: for
+        something outside, for a lock, or for Python's interpreter lock."""
+        known = self._worked - self.left_out
+        return sum(stack.on for stack in self.stacks) / known if known else 0.0
+
+    @property
+    def _worked(self) -> int:
+        return sum(stack.samples for stack in self.stacks) + self.left_out
+
+    @property
+    def hottest(self) -> list[HotLine]:
+        """The five lines with most samples: each has a `frame` (`file`, `line` and `function`), its `share` of the
+        operator's samples, and `on`, the share of these in which the thread used a processor.
+
+        A sample counts for the user's innermost line: that of the innermost function that is neither Headgate's nor of
+        an installed package nor of Python's library. Without such a line it counts for the innermost line.
+        """
+        seen: dict[Frame, tuple[int, float]] = {}
+        for stack in self.stacks:
+            frame = _own(stack.frames)
+            samples, on = seen.get(frame, (0, 0.0))
+            seen[frame] = samples + stack.samples, on + stack.on
+        hottest = sorted(seen.items(), key=lambda each: (-each[1][0], each[0]))[:HOTTEST]
+        worked = self._worked
+        return [HotLine(frame, samples / worked, on / samples) for frame, (samples, on) in hottest]
+
+    def folded(self) -> str:
+        """Return the stacks as text, for programs that draw flame graphs: a line for each stack, frames separated by
+        semicolons, then its samples."""
+        lines = (f"{';'.join(_folded(frame) for frame in stack.frames)} {stack.samples}" for stack in self.stacks)
+        return "".join(f"{line}\n" for line in lines)
+
+    def flame(self) -> dict[str, Any]:
+        """Return the stacks as a tree. A node has its `name`, `value` (samples), `on` (those on a processor), `file`,
+        `line`, and `children`, the largest first."""
+        root = _Node(Frame("", 0, f"{self.operator}[{self.subtask}]", "headgate"))
+        for stack in self.stacks:
+            root.add(stack)
+        return root.as_json()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the profile as JSON values."""
+        return {
+            "operator": self.operator,
+            "subtask": self.subtask,
+            "seconds": round(self.seconds, 3),
+            "samples": self.samples,
+            "share": round(self.share, 4),
+            "on": round(self.on, 4),
+            "cpu_s": round(self.cpu_s, 4),
+            "run_delay_s": None if self.run_delay_s is None else round(self.run_delay_s, 4),
+            "left_out": self.left_out,
+            "hottest": [line.as_json() for line in self.hottest],
+            "flame": self.flame(),
+        }
+
+    def __str__(self) -> str:
+        head = f"'{self.operator}[{self.subtask}]' worked in {self.share:.0%} of {self.samples} samples"
+        return "\n".join([f"{head}, {self.on:.0%} of them on the processor", *map(str, self.hottest)])
+
+
+class _Node:
+    """A frame of a flame graph, with the frames that it called."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._frame = frame
+        self._samples = 0
+        self._on = 0.0
+        self._called: dict[Frame, _Node] = {}
+
+    def add(self, stack: Stack) -> None:
+        node = self
+        node._count(stack)
+        for frame in stack.frames:
+            node = node._called.setdefault(frame, _Node(frame))
+            node._count(stack)
+
+    def _count(self, stack: Stack) -> None:
+        self._samples += stack.samples
+        self._on += stack.on
+
+    def as_json(self) -> dict[str, Any]:
+        called = sorted(self._called.values(), key=lambda node: (-node._samples, node._frame))
+        return {
+            "name": self._frame.short,
+            "file": self._frame.file,
+            "line": self._frame.line,
+            "value": self._samples,
+            "on": round(self._on, 2),
+            "children": [node.as_json() for node in called],
+        }
+
+
+def _own(frames: Sequence[Frame]) -> Frame:
+    """Return the user's innermost frame, or the innermost one if none is the user's."""
+    return next((frame for frame in reversed(frames) if frame.kind == "user"), frames[-1])
+
+
+def _folded(frame: Frame) -> str:
+    return frame.short.replace(";", ":").replace("\n", " ")
+
+
+def without_headgate(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Return a stack, the outermost frame first, with one frame for all that are above the user's function.
+
+    These are Headgate's own, and those of the libraries through which it calls the function. A stack without a function
+    of the user stays as it is.
+    """
+    first = next((number for number, frame in enumerate(frames) if frame.kind == "user"), 0)
+    above = LEFT_OUT if frames[0] == LEFT_OUT else HEADGATE
+    return (above, *frames[first:]) if first else tuple(frames)
+
+
+def merged(stacks: Iterable[Stack]) -> list[Stack]:
+    """Return each stack once, the most frequent first."""
+    seen: dict[tuple[Frame, ...], tuple[int, float]] = {}
+    for frames, samples, on in stacks:
+        before = seen.get(frames, (0, 0.0))
+        seen[frames] = before[0] + samples, before[1] + on
+    return [Stack(frames, *count) for frames, count in sorted(seen.items(), key=_most_frequent)]
+
+
+def _most_frequent(item: tuple[tuple[Frame, ...], tuple[int, float]]) -> tuple[int, tuple[Frame, ...]]:
+    return -item[1][0], item[0]
+
+
+#: A profile on the wire: its frames, each once, and its stacks as positions in them, with `samples` and `on`.
+Packed: TypeAlias = tuple[list[Frame], list[tuple[list[int], int, float]]]
+
+
+def packed(stacks: Sequence[Stack], most_stacks: int, most_characters: int) -> tuple[Packed, int]:
+    """Return the first stacks within two limits, in the form in which they are sent, and the samples of the others."""
+    places: dict[Frame, int] = {}
+    chosen: list[tuple[list[int], int, float]] = []
+    left_out = size = 0
+    for stack in stacks:
+        new = set(stack.frames) - places.keys()
+        more = 8 * len(stack.frames) + sum(len(frame.file) + len(frame.function) + 32 for frame in new)
+        if len(chosen) == most_stacks or size + more > most_characters:
+            left_out += stack.samples
+            continue
+        size += more
+        numbers = [places.setdefault(frame, len(places)) for frame in stack.frames]
+        chosen.append((numbers, stack.samples, round(stack.on, 3)))
+    return (list(places), chosen), left_out
+
+
+def unpacked(frames: Sequence[Frame], stacks: Iterable[tuple[Sequence[int], int, float]]) -> tuple[Stack, ...]:
+    """Return the stacks that were packed. Raises ValueError for what is no profile."""
+    found = []
+    for numbers, samples, on in stacks:
+        if not numbers or samples < 1 or not 0 <= on <= samples + 0.001:
+            raise ValueError(f"a stack of {len(numbers)} frames, seen {samples} times, {on} of them on a processor")
+        if not all(0 <= number < len(frames) for number in numbers):
+            raise ValueError(f"a stack with a frame that is not one of the {len(frames)}")
+        found.append(Stack(tuple(frames[number] for number in numbers), samples, on))
+    return tuple(found)
+
+
+def kind_of(file: str, headgate: str, libraries: Sequence[str]) -> Kind:
+    """Return whose code a file has. `headgate` is the folder of the package, `libraries` those of Python's library."""
+    if file.startswith(headgate):
+        return "headgate"
+    parts = PurePath(file).parts
+    if file.startswith(("<frozen ", *libraries)) or "site-packages" in parts or "dist-packages" in parts:
+        return "library"
+    return "user"

@@ -1,0 +1,101 @@
+"""`Profiler`: the profiles that a TaskManager takes of its tasks, on request of the driver."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from headgate.observe.profile import packed
+from headgate.runtime.control_messages import DeclineProfile, FromTaskManager, ReportProfile, TakeProfile
+from headgate.runtime.task.heads import SourceHead
+from headgate.runtime.task.task_builder import BuiltTask
+from headgate.runtime.taskmanager.sampler import Sampler
+
+log = logging.getLogger(__name__)
+
+#: The most profiles that a TaskManager takes at the same time.
+MOST: Final = 4
+#: The most stacks of a profile, and about the most characters of its message.
+MOST_STACKS: Final = 500
+MOST_CHARACTERS: Final = 256 << 10
+#: Seconds in which the threads must end that take profiles.
+_END_TIMEOUT: Final = 2.0
+
+
+class Profiler:
+    """Takes profiles, each on a thread of its own. One thread calls `take` and `close`."""
+
+    def __init__(self, send: Callable[[FromTaskManager], None]) -> None:
+        self._send = send
+        #: The threads that take profiles. Each ends when its lock is released.
+        self._threads: dict[threading.Thread, threading.Lock] = {}
+
+    def take(self, order: TakeProfile, tasks: Sequence[BuiltTask]) -> None:
+        """Begin to take a profile, and send it when it is complete."""
+        self._threads = {thread: lock for thread, lock in self._threads.items() if thread.is_alive()}
+        built = next((each for each in tasks if (each.vertex.id, each.subtask) == (order.vertex, order.subtask)), None)
+        if built is None:
+            self._decline(order, "the task has not started yet: its input is not complete")
+        elif built.task.has_ended:
+            self._decline(order, _ENDED)
+        elif len(self._threads) >= MOST:
+            self._decline(order, f"its TaskManager is already taking {MOST} profiles; ask again when they are complete")
+        else:
+            self._start(order, Sampler(built.task.thread, built.task.times, _bucket(built, order.node)))
+
+    def _start(self, order: TakeProfile, sampler: Sampler) -> None:
+        running = threading.Lock()
+        running.acquire()
+        thread = threading.Thread(
+            target=self._run, args=(order, sampler, running), name=f"headgate-profile-{order.request}", daemon=True
+        )
+        self._threads[thread] = running
+        thread.start()
+
+    def _run(self, order: TakeProfile, sampler: Sampler, stopped: threading.Lock) -> None:
+        try:
+            sampler.run(order.seconds, stopped)
+            if not sampler.samples:
+                self._decline(order, _ENDED)
+                return
+            (frames, stacks), left_out = packed(sampler.stacks(), MOST_STACKS, MOST_CHARACTERS)
+        except Exception as error:  # a profile that fails is no reason for a job to fail
+            log.exception("error in a profile")
+            self._decline(order, f"unexpected {type(error).__name__}: {error}")
+            return
+        self._send(
+            ReportProfile(
+                request=order.request,
+                seconds=sampler.seconds,
+                samples=sampler.samples,
+                cpu_s=sampler.cpu,
+                run_delay_s=sampler.run_delay,
+                frames=frames,
+                stacks=stacks,
+                left_out=left_out,
+            )
+        )
+
+    def _decline(self, order: TakeProfile, reason: str) -> None:
+        self._send(DeclineProfile(request=order.request, reason=reason))
+
+    def close(self) -> None:
+        """End all threads. Profiles that are not complete are sent as they are."""
+        for lock in self._threads.values():
+            if lock.locked():
+                lock.release()
+        for thread in self._threads:
+            thread.join(_END_TIMEOUT)
+
+
+_ENDED: Final = "the task has ended"
+
+
+def _bucket(built: BuiltTask, node: int) -> int:
+    """Return the bucket of the task's time in which it runs an operator."""
+    instance = built.nodes[node]
+    if isinstance(instance, SourceHead):
+        return instance.bucket
+    return next(entry.bucket for entry in built.task.operators if entry.operator is instance)
