@@ -182,28 +182,26 @@ def _own_work(_window: Window, root: SlowTasks) -> Cause | None:
 _TESTS: Final = (_collector, _skew, _processor, _interpreter_lock, _disk, _own_work, _slow_instance)
 
 
+#: Causes by the kind of an operator, and how a sentence about them begins. Other operators have a function.
+_KINDS: Final = {
+    "source": ("slow_source", "its reader"),
+    "sink": ("slow_sink", "its sink"),
+    "lookup": ("slow_lookup", "its lookup"),
+}
+
+
 def _function(window: Window, root: SlowTasks) -> Cause:
     """Return the cause that is left: what the busiest operator does."""
     operator = window.topology.operator(busiest(root.tasks))
     cpu = cpu_share(root.tasks)
     waits = cpu < _WORKS
+    name, subject = _KINDS.get(operator.kind, ("waiting_function" if waits else "slow_function", "its function"))
     batch = _seconds_per_batch([task.operators[operator.id] for task in root.tasks])
-    each = "" if batch is None else f" {_duration(batch)} a batch"
-    names = {"source": "slow_source", "sink": "slow_sink", "lookup": "slow_lookup"}
-    name = names.get(operator.kind, "waiting_function" if waits else "slow_function")
-    subject = {"source": "its reader", "sink": "its sink", "lookup": "its lookup"}.get(operator.kind, "its function")
-    text = (
-        f"{subject} {'waits for something outside' if waits else 'works'}"
-        if batch is None
-        else (
-            f"{subject} takes{each}, and its thread is off the processor for {1 - cpu:.0%} of it"
-            if waits
-            else f"{subject} takes{each}"
-        )
-    )
+    takes = "has not returned from a batch" if batch is None else f"takes {_duration(batch)} a batch"
+    off = f", and its thread is off the processor for {1 - cpu:.0%} of it" if waits else ""
     return Cause(
         name=name,
-        text=text,
+        text=f"{subject} {takes}{off}",
         evidence={"cpu": cpu, "seconds_per_batch": batch or 0.0, "busy": mean(root.tasks, lambda task: task.busy)},
     )
 

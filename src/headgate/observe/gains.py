@@ -43,15 +43,23 @@ def _pace(window: Window, root: int) -> Gain | None:
     A source that loses g seconds in a second gets 1 / (1 - g) times as many rows when it loses none. While the sources
     lose nothing, rows queue before the root.
     """
-    taken = window.taken(root) if root >= 0 else 0
-    factors = [min(_MOST, window.inflow(root) / taken)] if taken and window.topology.producers(root) else [1.0]
-    queued = len(factors)
-    for task in window.tasks:
-        for operator in task.operators.values():
-            if operator.lag_growth is not None:
-                factors.append(1 / max(1e-2, 1 - operator.lag_growth))
-    is_paced = len(factors) > queued
-    return Gain(max(factors), "the sources keep their pace") if is_paced else None
+    growths = [
+        operator.lag_growth
+        for task in window.tasks
+        for operator in task.operators.values()
+        if operator.lag_growth is not None
+    ]
+    if not growths:
+        return None
+    lost = 1 / max(1e-2, 1 - max(growths))
+    return Gain(max(1.0, lost, _queued(window, root)), "the sources keep their pace")
+
+
+def _queued(window: Window, root: int) -> float:
+    """Return how many times as many rows come to a vertex as it takes; 1 for a source."""
+    if root < 0 or not window.topology.producers(root):
+        return 1.0
+    return min(_MOST, window.inflow(root) / max(1, window.taken(root)))
 
 
 def free_processors(window: Window) -> float | None:
