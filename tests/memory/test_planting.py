@@ -91,7 +91,7 @@ def test_a_bug_with_a_name_that_is_gone_is_an_error(python: str, unknown: str) -
     """Of another module, since this one has those names in it."""
     error = f"adapt the planted bug 'a bug': SenderCredit.add does not know {unknown}"
     with pytest.raises(AssertionError, match=error):
-        PlantedBug("a bug", SenderCredit.add, replaced(increment(), python))
+        PlantedBug("a bug", SenderCredit.add, replaced(increment(1, of=2), python))
 
 
 def test_a_bug_that_changes_nothing_is_an_error() -> None:

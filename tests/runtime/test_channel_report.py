@@ -82,7 +82,7 @@ def test_without_credit_a_connection_waits_for_a_buffer(tmp_path: Path, processe
     door = Door(tmp_path)
     job = stalled(door, processes, flow_control=FlowControl.TCP)
     try:
-        eventually(lambda: waited(job, "without_buffer_s"), PATIENCE)
+        eventually(lambda: waited(job, "without_buffer_s") and channel(job, 1)["bytes_sent"], PATIENCE)
         assert channel(job, 1)["credit_wait_s"] == 0
     finally:
         door.open()
