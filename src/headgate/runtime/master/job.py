@@ -169,6 +169,16 @@ class JobHandle(OtherNames):
         self._master.monitor.save_recording(path)
 
     @property
+    def web_url(self) -> str | None:
+        """The address of the job's page; see `docs/how-to/watch-a-job.md`. None with `web_port=None`, or if the port
+        is taken.
+
+        The page is there a second after the job's tasks started, and the same address has the job as JSON. It stays
+        until the program ends or ten later jobs have ended.
+        """
+        return self._master.web_url
+
+    @property
     def restarts(self) -> int:
         """The number of restarts of the job so far."""
         return self._master.restarts

@@ -13,7 +13,7 @@ from typing import Any, Final
 from headgate.config import Config
 from headgate.observe.diagnosis import diagnose, windows_of
 from headgate.observe.finding import Finding, Severity
-from headgate.observe.history import History
+from headgate.observe.history import History, Point
 from headgate.observe.levels import backpressure
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.recording import Recorder
@@ -41,7 +41,7 @@ class JobMonitor:
 
     def __init__(self, name: str, graph: JobGraph, config: Config, clock: Callable[[], float] = time.time) -> None:
         self._name = name
-        self._facts = {"options": config.shown(), "versions": versions()}
+        self._config = config
         self.topology = topology_of(name, graph)
         self._clock = clock
         self._late_rows = LateRowWarnings(graph)
@@ -91,10 +91,33 @@ class JobMonitor:
         windows = windows_of(self.topology, self._latest())
         return backpressure(windows[-1]) if windows else []
 
+    def snapshots(self) -> Sequence[MetricsSnapshot]:
+        """Return the latest snapshots, the oldest first."""
+        return self._latest()
+
+    def series_names(self) -> Sequence[str]:
+        """Return the names of the time series, the oldest first."""
+        with self._lock:
+            return self._history.names
+
+    def series(self, name: str, begin: float, end: float) -> Sequence[Point]:
+        """Return the points of a time series from `begin` to before `end`, in seconds since the epoch."""
+        with self._lock:
+            return self._history.points(name, begin, end)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The job's options that differ from their defaults, as text without secrets."""
+        return self._config.shown()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return versions()
+
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write the last ten minutes to a file. Raises RecordingError."""
         with self._lock:
-            self._recorder.save(path, self.topology, self._facts)
+            self._recorder.save(path, self.topology, {"options": self.options, "versions": self.versions})
 
     def _latest(self) -> Sequence[MetricsSnapshot]:
         with self._lock:

@@ -64,6 +64,9 @@ from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
+from headgate.runtime.master.watched_job import WatchedJob
+from headgate.web.job_pages import pages
+from headgate.web.job_view import JobFacts
 
 log = logging.getLogger(__name__)
 
@@ -141,6 +144,10 @@ class JobMaster:
         self.ended = threading.Event()
         self._attempt: Attempt
         self._before: Metrics | None = None
+        self._watched = WatchedJob(
+            run, name, self.monitor, facts=self._facts, metrics=self.metrics, checkpoints=self.checkpoints
+        )
+        self.web_url: str | None = None
         self.thread = threading.Thread(target=self._run, name=f"headgate-job-{run}", daemon=True)
 
     def _begin_attempt(self) -> None:
@@ -177,6 +184,7 @@ class JobMaster:
             except BaseException:  # an interrupt, too
                 self._checkpoints.abort()
                 raise
+        self.web_url = pages.add(self._watched, self._config)
         self.thread.start()
 
     def _prepare(self) -> None:
@@ -248,12 +256,19 @@ class JobMaster:
         attempt = self._attempt
         return merge(attempt.reports()) if self._before is None or attempt.has_reported else self._before
 
+    def _facts(self) -> JobFacts:
+        error = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        return JobFacts(
+            state=self.state.value, started_at=self._started_at, ended_at=None, restarts=self.restarts, error=error
+        )
+
     # --- what an attempt asks
 
     def start_tasks(self) -> float:
         if self._started_at is None:
             self._started_at = time.time()
         self.state = JobState.RUNNING
+        pages.serve()
         self._checkpoints.start(self._attempt.credentials.attempt)
         return self._started_at
 
@@ -323,7 +338,10 @@ class JobMaster:
             why = "" if self.error is None else f": {self.error}"
             reason = f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}"
             self._checkpoints.close(self.error, reason)
-            self.ended.set()
+            try:
+                self._watched.end()
+            finally:
+                self.ended.set()
 
     def _run_attempt(self) -> None:
         self._attempt.run()
