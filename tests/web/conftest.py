@@ -47,22 +47,44 @@ class Served:
 
 
 Serve = Callable[..., Served]
+Servers = dict[tuple[str, str | None], Served]
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """The servers of all tests of this process, by address and token."""
+    started: Servers = {}
+    yield started
+    for served in started.values():
+        served.server.stop()
 
 
 @pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Return a function that serves jobs: `serve(job, ...)`, with `host` and `token`."""
-    servers: list[WebServer] = []
+def serve(servers: Servers) -> Iterator[Serve]:
+    """Return a function that serves jobs: `serve(job, ...)`, with `host` and `token`, and `fresh` for a new server."""
+    fresh_ones: list[Served] = []
 
-    def start(*jobs: FakeJob, host: str = "127.0.0.1", token: str | None = None) -> Served:
-        board = JobBoard()
+    def start(*jobs: FakeJob, host: str = "127.0.0.1", token: str | None = None, fresh: bool = False) -> Served:
+        served = None if fresh else servers.get((host, token))
+        if served is None:
+            board = JobBoard()
+            served = Served(board, WebServer(board, host, 0, token))
+            served.server.start(delay=0.0)
+            fresh_ones.append(served)
+        served.board.clear()
         for job in jobs:
-            board.add(job)
-        server = WebServer(board, host, 0, token)
-        servers.append(server)
-        server.start(delay=0.0)
-        return Served(board, server)
+            served.board.add(job)
+        return served
 
     yield start
-    for server in servers:
-        server.stop()
+    for served in fresh_ones:
+        served.server.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def common(servers: Servers) -> None:
+    """Start the servers that most tests use before the first test, so that no test leaves them behind."""
+    for host, token in (("127.0.0.1", None), ("127.0.0.1", TOKEN)):
+        board = JobBoard()
+        served = servers[host, token] = Served(board, WebServer(board, host, 0, token))
+        served.server.start(delay=0.0)

@@ -41,7 +41,7 @@ class Stream:
 
 
 def test_the_first_event_has_all_that_the_page_shows(serve: Serve) -> None:
-    served = serve(slow_job())
+    served = serve(slow_job(), fresh=True)
     stream = Stream(served)
     name, overview = stream.event()
     stream.close()
@@ -55,7 +55,7 @@ def test_the_first_event_has_all_that_the_page_shows(serve: Serve) -> None:
 
 def test_events_go_on_until_the_job_has_ended(serve: Serve) -> None:
     job = slow_job()
-    stream = Stream(serve(job))
+    stream = Stream(serve(job, fresh=True))
     assert stream.event()[1]["job"]["state"] == "RUNNING"
     job.end(1020.0)
     while (event := stream.event())[0] == "overview":
@@ -67,7 +67,7 @@ def test_events_go_on_until_the_job_has_ended(serve: Serve) -> None:
 
 
 def test_too_many_streams_are_refused_until_one_closes(serve: Serve) -> None:
-    served = serve(slow_job())
+    served = serve(slow_job(), fresh=True)
     streams = [Stream(served) for _ in range(STREAMS)]
     assert {stream.event()[0] for stream in streams} == {"overview"}
     refused = Stream(served)
@@ -86,7 +86,7 @@ def test_too_many_streams_are_refused_until_one_closes(serve: Serve) -> None:
 
 
 def test_a_server_stops_while_streams_are_open(serve: Serve) -> None:
-    served = serve(slow_job())
+    served = serve(slow_job(), fresh=True)
     stream = Stream(served)
     stream.event()
     served.server.stop()

@@ -38,8 +38,7 @@ def paced(**fields: Any) -> FakeJob:
 
 
 def test_every_metric_of_the_table_is_exported(serve: Serve) -> None:
-    names = {f"headgate_{each.name}" for table in ("TASK", "OPERATOR", "EDGE", "TASKMANAGER", "NETWORK_MEMORY")
-             for each in getattr(prometheus_table, table)}  # fmt: skip
+    names = {f"headgate_{each.name}" for _, table in prometheus_table.TABLES for each in table}
     names |= {f"headgate_{name.removesuffix('_total')}" for name, _, _ in prometheus_table.OTHER}
     exported = scraped(serve(paced()))
     assert set(exported) == names

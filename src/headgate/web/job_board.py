@@ -35,6 +35,11 @@ class JobBoard:
         with self._lock:
             return self._jobs.get(job_id)
 
+    def clear(self) -> None:
+        """Forget all jobs."""
+        with self._lock:
+            self._jobs.clear()
+
     def _forget_ended(self) -> None:
         """Forget all ended jobs but the last ones."""
         ended = [(at, job.id) for job in self._jobs.values() if (at := job.facts().ended_at) is not None]

@@ -80,7 +80,7 @@ class JobPages:
             server, self._server = self._server, None
             if server is not None and self._process == os.getpid():
                 server.stop()
-            self.board = JobBoard()
+            self.board.clear()
 
 
 def _reason(error: OSError) -> str:

@@ -36,6 +36,7 @@ class JobReading:
     """A job's last window, its findings, and answers made of them. `at` is None before the first snapshot."""
 
     def __init__(self, job: JobView, snapshots: Sequence[MetricsSnapshot]) -> None:
+        self.job = job
         self.topology: Topology = job.topology
         last = snapshots[-1] if snapshots else None
         self.at = None if last is None else last.at

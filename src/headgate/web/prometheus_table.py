@@ -77,6 +77,14 @@ NETWORK_MEMORY: Final = (
     Exported("taskmanager_network_buffers", "segments", "Network buffers of the TaskManager."),
     Exported("taskmanager_network_buffers_available", "available", "Those that no pool holds."),
 )
+#: The tables with the further labels of their metrics.
+TABLES: Final = (
+    (("vertex", "subtask"), TASK),
+    (("operator", "subtask"), OPERATOR),
+    (("edge",), EDGE),
+    (("taskmanager",), TASKMANAGER),
+    (("taskmanager",), NETWORK_MEMORY),
+)
 #: Made of other values: the name, the further labels and the meaning.
 OTHER: Final = (
     ("job_state_info", ("state",), "1 for the state that the job is in."),

@@ -127,7 +127,7 @@ class Rest:
         snapshots = job.snapshots()
         at = snapshots[-1].at if snapshots else None
         known = self._readings.get(job.id)
-        if known is None or known.at != at:
+        if known is None or known.job is not job or known.at != at:
             visible = {each.id for each in self.board.jobs()}
             self._readings = {id_: each for id_, each in self._readings.items() if id_ in visible}
             known = self._readings[job.id] = JobReading(job, snapshots)
