@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import socket
 import subprocess
 import sys
 import urllib.request
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -97,11 +99,13 @@ def test_a_token_is_never_shown() -> None:
     assert "a b" not in str(error.value)
 
 
-def test_a_running_job_has_a_page_and_an_ended_one_keeps_it() -> None:
+def watched_to_its_end() -> tuple[str, weakref.ref[object]]:
+    """Read the page of a running job and cancel the job. Return the job's address and a reference to its master."""
     env = environment()
     endless(env, rate=1000.0).sink_to(hg.sinks.null())
     job = env.execute_async("orders")
     wait_until_running(job)
+    assert job.web_url is not None
     url, _, job_id = job.web_url.partition("#")
     base = f"{url}jobs/{job_id}"
     overview = eventually(lambda: (answer := read(base))["vertices"][0]["rows_in"] and answer)
@@ -111,6 +115,13 @@ def test_a_running_job_has_a_page_and_an_ended_one_keeps_it() -> None:
     with urllib.request.urlopen(f"{url}metrics", timeout=30) as reply:
         assert b'headgate_operator_rows_in_total{attempt="0"' in reply.read()
     job.cancel()
+    return base, weakref.ref(job._master)
+
+
+def test_a_running_job_has_a_page_and_an_ended_one_keeps_it_alone() -> None:
+    base, master = watched_to_its_end()
+    gc.collect()
+    assert master() is None, "the page keeps nothing of what the job needed"
     ended = read(base)
     assert (ended["state"], ended["ended_at"] > ended["started_at"]) == ("CANCELLED", True)
     assert read(f"{base}/series?contains=busy_s")["total"] > 0

@@ -42,7 +42,7 @@ function makePage(job) {
     last = overview;
     parts.forEach((part) => part.update(overview));
     const selected = history.selected;
-    graphOf.update(overview, overview.vertices.find((vertex) => selected?.startsWith(`${vertex.name}[`))?.id);
+    graphOf.update(overview, selected?.vertex);
     tasksOf.update(overview, selected);
     const { name, state, duration_s: ran, restarts } = overview.job;
     header(name, [state, format.duration(Math.round(ran)), restarts ? `${restarts} ${restarts > 1 ? "restarts" : "restart"}` : ""].filter(Boolean).join(" · "));

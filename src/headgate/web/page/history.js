@@ -69,7 +69,8 @@ export function makeHistory(job) {
 
   return {
     node,
-    get selected() { const now = place(); return now && overview ? `${overview.vertices[now.vertex].name}[${now.subtask}]` : null; },
+    /** The subtask whose series are drawn: { vertex, subtask }, or undefined. */
+    get selected() { return place(); },
     select(vertex, subtask) { chosen = { vertex, subtask }; listTasks(); task.value = `${vertex}/${subtask}`; draw(true); },
     update(news) { overview = news; listTasks(); counts.update(news); draw(); },
   };

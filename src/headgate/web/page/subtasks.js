@@ -10,10 +10,12 @@ export function makeSubtasks(node, onSelect) {
   node.append(table.node);
   return {
     update(overview, selected) {
-      table.update(overview.subtasks.map((task) => subtaskRow(task, task.name === selected, onSelect)));
+      table.update(overview.subtasks.map((task) => subtaskRow(task, isThis(task, selected), onSelect)));
     },
   };
 }
+
+const isThis = (task, selected) => task.vertex === selected?.vertex && task.subtask === selected.subtask;
 
 function subtaskRow(task, isSelected, onSelect) {
   const name = el("button", { type: "button", "data-key": task.name, "aria-pressed": String(isSelected), onclick: () => onSelect(task) },
