@@ -71,6 +71,11 @@ class FakeJob:
             recorder.add(snapshot)
         recorder.save(path, self.topology, {})
 
+    def go_on(self, job: FakeJob) -> None:
+        """Do from now on what another job does."""
+        last = job.taken[-1]
+        self.taken[:] = [*job.taken[:-1], replace(last, at=last.at + 0.1)]
+
     def end(self, at: float, state: str = "FINISHED", error: str | None = None) -> None:
         self.state = replace(self.state, state=state, ended_at=at, error=error)
 
@@ -80,10 +85,13 @@ def both(vertex: int, does: Mapping[str, Any]) -> Tasks:
 
 
 def job_with(tasks: Tasks, *vertices: str, **fields: Any) -> FakeJob:
-    """Return a job whose vertices stand in a row, with two subtasks each, that do what `tasks` says."""
+    """Return a job whose vertices stand in a row, with two subtasks each, that do what `tasks` says.
+
+    `fields` are those of `FakeJob`, and `attempt` and `begin` of its snapshots.
+    """
     topology = line(*(vertices or ("numbers", "warehouse", "out")))
-    attempt = fields.pop("attempt", 0)
-    taken = [_complete(topology, each) for each in snapshots(topology, tasks, count=12, attempt=attempt)]
+    moments = {name: fields.pop(name) for name in ("attempt", "begin") if name in fields}
+    taken = [_complete(topology, each) for each in snapshots(topology, tasks, count=12, **moments)]
     return FakeJob(topology=topology, taken=taken, **fields)
 
 

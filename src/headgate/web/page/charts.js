@@ -8,11 +8,11 @@ const CHARTS = [
   { title: "Time", write: format.percent, top: 1, of: "task",
     series: [["busy", "busy_s", "busy"], ["back-pressured", "soft_backpressured_s", "wait"],
       ["within a batch", "hard_backpressured_s", "hard"], ["idle", "idle_s", "idle"], ["CPU", "cpu_s", "cpu"]] },
-  { title: "Rows per second", write: format.short, of: "operator", series: [["in", "rows_in", "busy"], ["out", "rows_out", "idle"], ["late", "late_rows", "hard"]] },
+  { title: "Rows per second", write: format.short, top: 10, of: "operator", series: [["in", "rows_in", "busy"], ["out", "rows_out", "idle"], ["late", "late_rows", "hard"]] },
   { title: "Buffers in use", write: format.percent, top: 1, of: "task",
     series: [["input", "in_pool_usage", "busy"],
       ["floating", "input_floating_usage", "cpu"], ["exclusive", "input_exclusive_usage", "idle"], ["output", "out_pool_usage", "wait"]] },
-  { title: "Input queue, buffers", write: format.short, of: "task", series: [["queue", "input_queue", "busy"]] },
+  { title: "Input queue, buffers", write: format.short, top: 4, of: "task", series: [["queue", "input_queue", "busy"]] },
 ];
 const LAG = { title: "Lag of the source, seconds", write: format.short, of: "operator", series: [["lag", "lag_s", "hard"]] };
 const HEIGHT = 190;
@@ -63,15 +63,21 @@ function makeChart(chart) {
     width: 400, height: HEIGHT, cursor: { drag: { setScale: false } }, legend: { live: true },
     scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(chart.top ?? 0, most || 1) * 1.02] } },
     tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
-    axes: [{ ...axis, space: 70 }, { ...axis, size: 56, values: (_, ticks) => ticks.map(chart.write) }],
+    axes: [{ ...axis, space: 70, values: (_, ticks, __, ___, step) => ticks.map((at) => clock(at, step)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map(chart.write) }],
     series: [{ value: (_, at) => (at === null ? "" : format.time(at, Date.now() / 1000)) }, ...chart.series.map(([label, , name], index) => ({
-      label, stroke: colour(name), width: 1.5, dash: index % 2 ? [6, 3] : [], points: { show: false }, value: (_, value) => (value === null ? "–" : chart.write(value)),
+      label, stroke: colour(name), width: 1.5, dash: index % 2 ? [6, 3] : [], points: { show: false }, value: (_, value) => (value === null ? "" : chart.write(value)),
     }))],
   };
   const box = el("div", { class: "plot", "aria-hidden": "true" });
   const words = el("p", { class: "spoken" });
   const figure = el("figure", {}, el("figcaption", {}, chart.title), box, words);
   return { plot: new uPlot(options, [[], ...chart.series.map(() => [])]), box, figure };
+}
+
+/** A tick of the time axis: "17:05", with seconds or with the date where these tell ticks apart. */
+function clock(at, step) {
+  const text = new Date(at * 1000).toISOString();
+  return step < 60 ? text.slice(11, 19) : step < 86400 ? text.slice(11, 16) : text.slice(5, 10);
 }
 
 function show(plot, figure, chart, columns, from, to) {

@@ -53,7 +53,7 @@ export function section(id, title) {
 export function makeTable(label, heads) {
   const body = el("tbody");
   const head = el("tr", {}, heads.map((text) => el("th", { scope: "col" }, text)));
-  const node = el("div", { class: "wide", role: "region", "aria-label": label, tabindex: "0" },
+  const node = el("div", { class: "wide", role: "group", "aria-label": label, tabindex: "0" },
     el("table", {}, el("thead", {}, head), body));
   return { node, update: (rows) => replace(body, ...rows) };
 }
@@ -61,5 +61,5 @@ export function makeTable(label, heads) {
 /** A row of a table. The first cell is its heading. */
 export function row(cells, attributes = {}) {
   const [first, ...others] = cells;
-  return el("tr", attributes, el("th", { scope: "row" }, first), others.map((cell) => el("td", {}, cell)));
+  return el("tr", attributes, el("th", { scope: "row" }, first), others.map((cell) => (cell instanceof Element && cell.tagName === "TD" ? cell : el("td", {}, cell))));
 }

@@ -39,11 +39,10 @@ export function watermark(vertex, now) {
   return vertex.watermark_state === "time" ? time(vertex.watermark / 1e6, now) : vertex.watermark_state;
 }
 
-/** "all 4", "2", "0, 2 and 3 of 4". */
+/** "all 4", "2 (1 of 4)", "0, 2 and 3 (3 of 4)". */
 export function subtasks(numbers, all) {
-  if (numbers.length === all && all > 1) return `all ${all}`;
-  if (numbers.length === 0) return "none";
+  if (numbers.length === all) return all === 1 ? `${numbers[0]}, its only one` : `all ${all}`;
   const shown = numbers.length > 8 ? [...numbers.slice(0, 7), `${numbers.length - 7} more`] : [...numbers];
-  const last = shown.pop();
-  return `${shown.length ? `${shown.join(", ")} and ${last}` : last} of ${all}`;
+  const last = shown.pop() ?? "none";
+  return `${shown.length ? `${shown.join(", ")} and ${last}` : last}${all === null ? "" : ` (${numbers.length} of ${all})`}`;
 }

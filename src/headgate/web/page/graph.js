@@ -5,28 +5,37 @@ import * as format from "./format.js";
 
 const LINE = 20;
 const PAD = 10;
+const ruler = document.createElement("canvas").getContext("2d");
 const SHARES = [["busy", "busy_ratio"], ["back-pressured", "backpressured_ratio"], ["idle", "idle_ratio"]];
 
 export function makeGraph(node, onSelect) {
+  const picture = el("div", { class: "wide" });
+  node.append(picture, legend());
   let places = null;
   let laidOut = "";
   return {
     update(overview, selected) {
-      const width = node.clientWidth || 800;
+      const width = picture.clientWidth || 800;
       const shape = JSON.stringify([width, overview.vertices.map((each) => each.name), overview.edges.map((each) => each.name)]);
-      if (shape !== laidOut) places = layout(overview, width);
+      if (shape !== laidOut) places = fitting(overview, width);
       laidOut = shape;
-      replace(node, draw(overview, places, selected, onSelect), legend());
+      replace(picture, draw(overview, places, selected, onSelect));
     },
   };
 }
 
-function layout(overview, width) {
-  const isNarrow = width < 700;
+/** From left to right if there is room for it, else from top to bottom. */
+function fitting(overview, width) {
+  const across = width < 700 ? null : layout(overview, width, "LR");
+  return across !== null && across.graph().width <= width ? across : layout(overview, width, "TB");
+}
+
+function layout(overview, width, rankdir) {
   const graph = new dagre.graphlib.Graph({ multigraph: true });
-  graph.setGraph({ rankdir: isNarrow ? "TB" : "LR", ranksep: isNarrow ? 44 : 90, nodesep: 24, marginx: 4, marginy: 4 });
+  graph.setGraph({ rankdir, ranksep: rankdir === "TB" ? 44 : 110, nodesep: 24, marginx: 4, marginy: 4 });
   graph.setDefaultEdgeLabel(() => ({}));
-  const nodeWidth = isNarrow ? Math.min(300, width - 16) : 236;
+  const longest = Math.max(...overview.vertices.flatMap((vertex) => vertex.operators.map((operator) => measured(`▶ ${operator.name}`))));
+  const nodeWidth = Math.min(360, width - 16, Math.max(250, longest + 70));
   for (const vertex of overview.vertices) {
     graph.setNode(String(vertex.id), { width: nodeWidth, height: 2 * PAD + LINE * (vertex.operators.length + 2) + 22 });
   }
@@ -35,29 +44,42 @@ function layout(overview, width) {
   return graph;
 }
 
-function draw(overview, places, selected, onSelect) {
-  const { width, height } = places.graph();
-  const arrow = (id) => svg("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
-    svg("path", { d: "M0 0L8 4L0 8z", class: id }));
-  const edges = overview.edges.map((edge, index) => drawEdge(edge, places.edge(String(edge.source), String(edge.target), String(index))));
-  const nodes = overview.vertices.map((vertex) => drawVertex(vertex, places.node(String(vertex.id)), overview.now, vertex.id === selected, onSelect));
-  const picture = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": "The job's graph" },
-    svg("defs", {}, arrow("arrow"), arrow("arrow-cause")), edges, nodes);
-  picture.style.setProperty("max-width", `${width}px`);
-  return picture;
+/** The width of a name in bold. */
+function measured(text) {
+  ruler.font = "700 13px system-ui, sans-serif";
+  return ruler.measureText(text).width;
 }
 
-function drawEdge(edge, place) {
+function cut(text, room) {
+  if (measured(text) <= room) return text;
+  let end = text.length;
+  while (end > 1 && measured(`${text.slice(0, end)}…`) > room) end -= 1;
+  return `${text.slice(0, end)}…`;
+}
+
+function draw(overview, places, selected, onSelect) {
+  const { width, height } = places.graph();
+  const arrow = (id) => svg("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 10, markerHeight: 10, markerUnits: "userSpaceOnUse", orient: "auto" },
+    svg("path", { d: "M0 0L8 4L0 8z", class: id }));
+  const isDown = places.graph().rankdir === "TB";
+  const edges = overview.edges.map((edge, index) => drawEdge(edge, places.edge(String(edge.source), String(edge.target), String(index)), isDown));
+  const nodes = overview.vertices.map((vertex) => drawVertex(vertex, places.node(String(vertex.id)), overview.now, vertex.id === selected, onSelect));
+  return svg("svg", { width, height, role: "group", "aria-label": "The job's graph" },
+    svg("defs", {}, arrow("arrow"), arrow("arrow-cause")), edges, nodes);
+}
+
+function drawEdge(edge, place, isDown) {
   const [first, ...others] = place.points;
   const path = `M${first.x} ${first.y}${others.map((point) => `L${point.x} ${point.y}`).join("")}`;
   const middle = place.points[Math.floor(place.points.length / 2)];
+  const [x, anchor] = isDown ? [middle.x + 10, "start"] : [middle.x, "middle"];
   const blocked = edge.blocked_ratio > 0.1 ? `waits ${format.percent(edge.blocked_ratio)}` : "";
   const flow = `${format.rate(edge.rows_per_s)}, ${format.bytes(edge.bytes_per_s)}/s`;
   return svg("g", { class: `edge ${edge.role}` },
     svg("title", {}, `${edge.name}, ${edge.partitioning}: ${flow}; its producers wait ${format.percent(edge.blocked_ratio)} of the time`),
     svg("path", { d: path, "marker-end": `url(#${edge.role === "cause" ? "arrow-cause" : "arrow"})` }),
-    svg("text", { x: middle.x, y: middle.y - 4, "text-anchor": "middle" }, format.rate(edge.rows_per_s)),
-    svg("text", { x: middle.x, y: middle.y + 14, "text-anchor": "middle" }, blocked));
+    svg("text", { x, y: middle.y - 4, "text-anchor": anchor }, format.rate(edge.rows_per_s)),
+    svg("text", { x, y: middle.y + 14, "text-anchor": anchor }, blocked));
 }
 
 function drawVertex(vertex, place, now, isSelected, onSelect) {
@@ -78,12 +100,11 @@ function drawVertex(vertex, place, now, isSelected, onSelect) {
 }
 
 function drawOperator(operator, index, width) {
-  const room = Math.floor((width - 2 * PAD - 52) / 7.6);
-  const name = operator.name.length > room ? `${operator.name.slice(0, room - 1)}…` : operator.name;
+  const name = cut(operator.role === "cause" ? `▶ ${operator.name}` : operator.name, width - 2 * PAD - 50);
   const y = PAD + LINE * index + 14;
   return svg("g", { class: `operator ${operator.role}` },
     svg("title", {}, `${operator.name} (${operator.kind || "operator"})`),
-    svg("text", { x: PAD, y }, operator.role === "cause" ? `▶ ${name}` : name),
+    svg("text", { x: PAD, y }, name),
     svg("text", { x: width - PAD, y, "text-anchor": "end", class: "number" }, format.percent(operator.busy_ratio)));
 }
 

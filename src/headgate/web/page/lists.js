@@ -24,6 +24,9 @@ export function makeLag(node) {
   };
 }
 
+/** A cell whose text may need several lines. */
+const long = (text) => el("td", { class: text.length > 20 ? "long" : "" }, text);
+
 const growth = (lag) => `${lag.growth > 0 ? "+" : ""}${Number(lag.growth.toFixed(2))} s each second`;
 
 function catchUp(lag) {
@@ -40,7 +43,7 @@ export function makeCheckpoints(node) {
         `${each.id}${each.kind === "checkpoint" ? "" : ` (${each.kind})`}`, format.time(each.triggered_at, overview.now),
         format.duration(each.duration_s), format.bytes(each.size_bytes), each.slowest ?? "", format.duration(each.start_delay_s),
         `${format.duration(each.alignment_s)}${each.unaligned ? ", unaligned" : ""}`, format.duration(each.sync_s),
-        format.duration(each.async_s), each.failure === null ? "complete" : `failed: ${each.failure}`,
+        format.duration(each.async_s), long(each.failure === null ? "complete" : `failed: ${each.failure}`),
       ], { class: each.failure === null ? "" : "failed" })));
     },
   };
@@ -69,7 +72,7 @@ export function makeJobList(node) {
   return {
     update(jobs, now) {
       list([...jobs].reverse().map((job) => row([el("a", { href: `#${job.id}`, "data-key": job.id }, job.name), job.state,
-        job.started_at === null ? "" : format.time(job.started_at, now), format.duration(job.duration_s), String(job.restarts), job.error ?? ""])));
+        job.started_at === null ? "" : format.time(job.started_at, now), format.duration(job.duration_s), String(job.restarts), long(job.error ?? "")])));
     },
   };
 }

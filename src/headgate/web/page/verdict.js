@@ -40,13 +40,15 @@ function where(finding) {
   return `${waits} ${finding.waits.length > 1 ? "wait" : "waits"} for ${quoted(finding.place)}`;
 }
 
-const quoted = (place) => place.replace(/'/, "“").replace(/'$/, "”");
+/** A place that is a name alone has Python's quotes: 'name', or "it's name". */
+const quoted = (place) => place.replace(/^(['"])(.*)\1$/, "“$2”");
 
 function details(finding, overview) {
   const vertex = overview.vertices[finding.vertex];
   const facts = [
     [finding.operator === null ? "Place" : "Operator", finding.operator ?? finding.place],
-    ["Subtask", vertex ? format.subtasks(finding.subtasks, vertex.parallelism) : format.subtasks(finding.subtasks, "the producers")],
+    vertex ? ["Subtask", format.subtasks(finding.subtasks, vertex.parallelism)]
+      : ["Producers", `${finding.waits.join(", ")}: subtasks ${format.subtasks(finding.subtasks, null)}`],
     ["Cause", finding.why],
     ["Remedy", finding.remedy],
     ["Gain", gain(finding)],
