@@ -25,7 +25,7 @@ from headgate.web.job_view import JobView
 from headgate.web.watermark_answer import watermark_of
 
 #: The latest snapshots, in which the last window lies.
-_RECENT: Final = 8
+_RECENT: Final = 5
 #: The most findings of an answer.
 _FINDINGS: Final = 10
 #: Lag below this, in seconds, is that of the next batch.

@@ -14,13 +14,13 @@ from tests.web.fake_job import FakeJob
 Open = Callable[..., Page]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def playwright() -> Iterator[Playwright]:
     with sync_playwright() as started:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(playwright: Playwright) -> Iterator[Browser]:
     path = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
     if path is None:

@@ -12,6 +12,8 @@ from tests.web.browser.conftest import Open
 from tests.web.conftest import Serve
 from tests.web.fake_job import IDLES, SLEEPS, WAITS, FakeJob, both, checkpoint, job_with, slow_job
 
+pytestmark = pytest.mark.xdist_group("browser")
+
 SIZES = [(380, 700), (1400, 900)]
 #: Runs in the page: the text that is visible on the first screen.
 FIRST_SCREEN = """() => [...document.querySelectorAll("#verdict dd, #verdict .headline")]

@@ -14,6 +14,8 @@ import headgate as hg
 from headgate.web.job_pages import SWITCH, pages
 from tests.runtime.jobs import NUMBERS, endless, environment
 
+pytestmark = pytest.mark.xdist_group("browser")
+
 #: Milliseconds that the page has to show what the job does now.
 IN_TIME = 30_000
 _is_stalled = threading.Event()

@@ -50,6 +50,8 @@ class JobMonitor:
         self._snapshots: deque[MetricsSnapshot] = deque(maxlen=_LATEST)
         self._history = History()
         self._recorder = Recorder()
+        #: The last diagnosis, and the snapshot after which it was made: many may ask in a second.
+        self._diagnosed: tuple[MetricsSnapshot, list[Finding]] | None = None
         self._said_at: float | None = None
 
     def on_report(self, attempt: Attempt, metrics: Callable[[], Metrics]) -> None:
@@ -84,7 +86,12 @@ class JobMonitor:
 
     def diagnose(self) -> list[Finding]:
         """Return what holds the job up now, the worst first."""
-        return diagnose(self.topology, self._latest())
+        latest = self._latest()
+        if not latest:
+            return []
+        if self._diagnosed is None or self._diagnosed[0] is not latest[-1]:
+            self._diagnosed = latest[-1], diagnose(self.topology, latest)
+        return list(self._diagnosed[1])
 
     def backpressure(self) -> list[dict[str, Any]]:
         """Return the back-pressure of each vertex in the last seconds, see `levels.backpressure`."""
