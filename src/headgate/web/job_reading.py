@@ -44,6 +44,8 @@ class JobReading:
         windows = windows_of(self.topology, snapshots[-_RECENT:])
         self.window: Window | None = windows[-1] if windows else None
         self.findings: list[Finding] = list(job.diagnose())[:_FINDINGS] if windows else []
+        #: The vertex of each finding: that of the operator which it names.
+        self._places = [self._place(each) for each in self.findings]
         self._before = _at(snapshots, self.window.begin) if self.window is not None else None
         self._last = last
         reports = () if last is None else last.reports
@@ -57,7 +59,20 @@ class JobReading:
         self.lag = self._lags()
 
     def finding_answers(self) -> list[FindingAnswer]:
-        return [FindingAnswer(**{**each.as_json(), "vertex": each.vertex}) for each in self.findings]
+        return [
+            FindingAnswer(**{**each.as_json(), "vertex": vertex})
+            for each, vertex in zip(self.findings, self._places, strict=True)
+        ]
+
+    def _place(self, finding: Finding) -> int | None:
+        if finding.operator is None:
+            return finding.vertex
+        named = (
+            vertex.id
+            for vertex in self.topology.vertices
+            if finding.operator in {each.name for each in vertex.operators}
+        )
+        return next(named, finding.vertex)
 
     def top(self, count: int) -> list[SubtaskAnswer]:
         """Return the subtasks to look at first: the cause, then the busiest. Those that have ended come last."""
@@ -99,7 +114,7 @@ class JobReading:
         return OperatorAnswer(id=shape.id, name=shape.name, kind=shape.kind, busy_ratio=_share(busy), role=role)
 
     def _role(self, vertex: int, blocked: float) -> Role:
-        if any(each.vertex == vertex for each in self.findings):
+        if vertex in self._places:
             return "cause"
         return "" if _level(blocked) == "OK" else "waits"
 
@@ -122,7 +137,7 @@ class JobReading:
     ) -> EdgeAnswer:
         rows, size = (0, 0) if before is None or after is None else (after[0] - before[0], after[1] - before[1])
         blocked = 0.0 if self.window is None else self.window.blocked(shape.source)
-        is_cause = any(each.vertex is None and each.place.endswith(repr(shape.name)) for each in self.findings)
+        is_cause = any(each.operator is None and repr(shape.name) in each.place for each in self.findings)
         return EdgeAnswer(
             name=shape.name,
             source=shape.source,
@@ -137,7 +152,8 @@ class JobReading:
     # --- subtasks
 
     def _subtasks(self) -> list[SubtaskAnswer]:
-        hot = {(each.vertex, subtask) for each in self.findings if each.vertex is not None for subtask in each.subtasks}
+        places = zip(self.findings, self._places, strict=True)
+        hot = {(vertex, subtask) for each, vertex in places for subtask in each.subtasks}
         return [self._subtask(task, hot) for task in (() if self.window is None else self.window.tasks)]
 
     def _subtask(self, task: TaskWindow, hot: Set[tuple[int | None, int]]) -> SubtaskAnswer:
