@@ -22,7 +22,8 @@ from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.guarantee import Guarantee
 from headgate.runtime.deployment import Deployment
-from headgate.runtime.master.jobmaster import JobMaster, JobState
+from headgate.runtime.master.job_state import JobState
+from headgate.runtime.master.jobmaster import JobMaster
 from headgate.runtime.running_operator import current_operator
 
 _T = TypeVar("_T")

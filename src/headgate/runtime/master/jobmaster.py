@@ -6,7 +6,6 @@ Only the start runs on the caller's thread. All other work runs on the job's thr
 from __future__ import annotations
 
 import dataclasses
-import enum
 import logging
 import os
 import threading
@@ -62,11 +61,11 @@ from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
 from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
+from headgate.runtime.master.job_state import JobState, ended_with
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
 from headgate.runtime.master.watched_job import WatchedJob
 from headgate.web.job_pages import pages
-from headgate.web.job_view import JobFacts
 
 log = logging.getLogger(__name__)
 
@@ -80,15 +79,6 @@ _SETTLE_POLL = 0.02
 #: never run and whose restart strategy has no limit. If a package or the connection to the driver is missing, every
 #: attempt fails in the same way.
 _STARTS = 3
-
-
-class JobState(enum.Enum):
-    CREATED = "CREATED"
-    RUNNING = "RUNNING"
-    RESTARTING = "RESTARTING"
-    FINISHED = "FINISHED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
 
 
 class JobMaster:
@@ -135,7 +125,7 @@ class JobMaster:
         self._probes = BarrierProbes(config)
         self._cancelled = threading.Event()
         self._is_stopped = False
-        self._started_at: float | None = None
+        self.started_at: float | None = None
         self._failed_starts = 0
         self.restarts = 0
         self.duration_s = 0.0
@@ -144,9 +134,7 @@ class JobMaster:
         self.ended = threading.Event()
         self._attempt: Attempt
         self._before: Metrics | None = None
-        self._watched = WatchedJob(
-            run, name, self.monitor, facts=self._facts, metrics=self.metrics, checkpoints=self.checkpoints
-        )
+        self._watched = WatchedJob(run, name, self.monitor, self)
         self.web_url: str | None = None
         self.thread = threading.Thread(target=self._run, name=f"headgate-job-{run}", daemon=True)
 
@@ -256,21 +244,15 @@ class JobMaster:
         attempt = self._attempt
         return merge(attempt.reports()) if self._before is None or attempt.has_reported else self._before
 
-    def _facts(self) -> JobFacts:
-        error = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
-        return JobFacts(
-            state=self.state.value, started_at=self._started_at, ended_at=None, restarts=self.restarts, error=error
-        )
-
     # --- what an attempt asks
 
     def start_tasks(self) -> float:
-        if self._started_at is None:
-            self._started_at = time.time()
+        if self.started_at is None:
+            self.started_at = time.time()
         self.state = JobState.RUNNING
         pages.serve()
         self._checkpoints.start(self._attempt.credentials.attempt)
-        return self._started_at
+        return self.started_at
 
     def on_message(self, member: Member, message: FromTaskManager, payload: bytes) -> None:
         match message:
@@ -298,7 +280,7 @@ class JobMaster:
     def _on_stopped(self) -> None:
         """End the attempt, because the last checkpoint of a job that stops is committed. The tasks wait for this."""
         self._is_stopped = True
-        self.duration_s = time.time() - (self._started_at or time.time())
+        self.duration_s = time.time() - (self.started_at or time.time())
         self._attempt.over()
 
     def on_end_of_tasks(self) -> None:
@@ -306,7 +288,7 @@ class JobMaster:
 
     def _on_finished(self) -> None:
         """End the attempt, because all tasks have ended and everything is committed."""
-        self.duration_s = time.time() - (self._started_at or time.time())
+        self.duration_s = time.time() - (self.started_at or time.time())
         self._attempt.over()
 
     def _on_background_done(self) -> None:
@@ -364,7 +346,7 @@ class JobMaster:
         ran = self.state is JobState.RUNNING
         hopeless = (StateMemoryExceeded, ResultsGone, SessionLost, Superseded, UnusableState)
         is_hopeless = failed.left_running or isinstance(failed.error, hopeless)
-        if is_hopeless or (self._started_at is None and not self._may_start(failed)):
+        if is_hopeless or (self.started_at is None and not self._may_start(failed)):
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False
@@ -468,7 +450,7 @@ class JobMaster:
         for problem in problems:
             log.warning("job %r: %s", self._name, problem)
         self.error = error
-        self.state = _STATES.get(type(error), JobState.FAILED)
+        self.state = ended_with(error)
 
     def _clean_up(self, error: HeadgateError | None) -> list[str]:
         """Let sources and sinks clean up. Returns messages about what could not be cleaned up.
@@ -490,6 +472,3 @@ class JobMaster:
         if not isinstance(error, Superseded) and (error is not None or self._is_stopped):
             return self._checkpoints.abort("" if error is None else error.message)
         return self._connectors.release()
-
-
-_STATES = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}
