@@ -6,7 +6,6 @@ Only the start runs on the caller's thread. All other work runs on the job's thr
 from __future__ import annotations
 
 import dataclasses
-import enum
 import logging
 import os
 import threading
@@ -66,10 +65,13 @@ from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
 from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
+from headgate.runtime.master.job_state import JobState, ended_with
 from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
 from headgate.runtime.master.slow_functions import SlowFunctions
+from headgate.runtime.master.watched_job import WatchedJob
+from headgate.web.job_pages import pages
 
 log = logging.getLogger(__name__)
 
@@ -83,15 +85,6 @@ _SETTLE_POLL = 0.02
 #: never run and whose restart strategy has no limit. If a package or the connection to the driver is missing, every
 #: attempt fails in the same way.
 _STARTS = 3
-
-
-class JobState(enum.Enum):
-    CREATED = "CREATED"
-    RUNNING = "RUNNING"
-    RESTARTING = "RESTARTING"
-    FINISHED = "FINISHED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
 
 
 class JobMaster:
@@ -139,7 +132,7 @@ class JobMaster:
         self._probes = BarrierProbes(config)
         self._cancelled = threading.Event()
         self._is_stopped = False
-        self._started_at: float | None = None
+        self.started_at: float | None = None
         self._failed_starts = 0
         self.restarts = 0
         self.duration_s = 0.0
@@ -148,6 +141,8 @@ class JobMaster:
         self.ended = threading.Event()
         self._attempt: Attempt
         self._before: Metrics | None = None
+        self._watched = WatchedJob(run, name, self.monitor, self)
+        self.web_url: str | None = None
         self.thread = threading.Thread(target=self._run, name=f"headgate-job-{run}", daemon=True)
 
     def _begin_attempt(self) -> None:
@@ -184,6 +179,7 @@ class JobMaster:
             except BaseException:  # an interrupt, too
                 self._checkpoints.abort()
                 raise
+        self.web_url = pages.add(self._watched, self._config)
         self.thread.start()
 
     def _prepare(self) -> None:
@@ -258,12 +254,13 @@ class JobMaster:
     # --- what an attempt asks
 
     def start_tasks(self) -> float:
-        if self._started_at is None:
-            self._started_at = time.time()
+        if self.started_at is None:
+            self.started_at = time.time()
         self.state = JobState.RUNNING
+        pages.serve()
         self._checkpoints.start(self._attempt.credentials.attempt)
         self.profiles.begin(self._attempt)
-        return self._started_at
+        return self.started_at
 
     def on_message(self, member: Member, message: ToJob, payload: bytes) -> None:
         match message:
@@ -294,7 +291,7 @@ class JobMaster:
     def _on_stopped(self) -> None:
         """End the attempt, because the last checkpoint of a job that stops is committed. The tasks wait for this."""
         self._is_stopped = True
-        self.duration_s = time.time() - (self._started_at or time.time())
+        self.duration_s = time.time() - (self.started_at or time.time())
         self._attempt.over()
 
     def on_end_of_tasks(self) -> None:
@@ -302,7 +299,7 @@ class JobMaster:
 
     def _on_finished(self) -> None:
         """End the attempt, because all tasks have ended and everything is committed."""
-        self.duration_s = time.time() - (self._started_at or time.time())
+        self.duration_s = time.time() - (self.started_at or time.time())
         self._attempt.over()
 
     def _on_background_done(self) -> None:
@@ -335,7 +332,10 @@ class JobMaster:
             reason = f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}"
             self._checkpoints.close(self.error, reason)
             self.profiles.close(f"job {self._name!r} is {self.state.value}{why}")
-            self.ended.set()
+            try:
+                self._watched.end()
+            finally:
+                self.ended.set()
 
     def _run_attempt(self) -> None:
         self._attempt.run()
@@ -360,7 +360,7 @@ class JobMaster:
         ran = self.state is JobState.RUNNING
         hopeless = (StateMemoryExceeded, ResultsGone, SessionLost, Superseded, UnusableState)
         is_hopeless = failed.left_running or isinstance(failed.error, hopeless)
-        if is_hopeless or (self._started_at is None and not self._may_start(failed)):
+        if is_hopeless or (self.started_at is None and not self._may_start(failed)):
             return False
         if self._cancelled.is_set() or isinstance(failed.error, JobCancelled):
             return False
@@ -464,7 +464,7 @@ class JobMaster:
         for problem in problems:
             log.warning("job %r: %s", self._name, problem)
         self.error = error
-        self.state = _STATES.get(type(error), JobState.FAILED)
+        self.state = ended_with(error)
 
     def _recorded(self, error: HeadgateError) -> list[str]:
         """Save what was seen of a job that has failed. Returns the words that name the file, if there is one."""
@@ -491,6 +491,3 @@ class JobMaster:
         if not isinstance(error, Superseded) and (error is not None or self._is_stopped):
             return self._checkpoints.abort("" if error is None else error.message)
         return self._connectors.release()
-
-
-_STATES = {type(None): JobState.FINISHED, JobCancelled: JobState.CANCELLED}

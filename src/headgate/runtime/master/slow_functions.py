@@ -28,14 +28,14 @@ class SlowFunctions:
     """
 
     def __init__(self, ask: Callable[[str, int, float], Future[Profile]]) -> None:
-        self._ask = ask
+        self._ask: Callable[[str, int, float], Future[Profile]] | None = ask
         self._asked_at: float | None = None
         #: The last profile, and when it was requested.
         self._last: tuple[Profile, float] | None = None
 
     def look(self, findings: Sequence[Finding], now: float) -> None:
         """Request a profile of the first finding that blames a function, unless the last request was just before."""
-        if self._asked_at is not None and abs(now - self._asked_at) < PERIOD:
+        if self._ask is None or (self._asked_at is not None and abs(now - self._asked_at) < PERIOD):
             return
         for finding in findings:
             if finding.cause.name in CAUSES and finding.operator is not None:
@@ -43,6 +43,10 @@ class SlowFunctions:
                 answer = self._ask(finding.operator, finding.subtasks[0], SECONDS)
                 answer.add_done_callback(lambda done: self._note(done, now))
                 return
+
+    def close(self) -> None:
+        """Request no more profiles. What answers them knows the user's functions, which the last report outlives."""
+        self._ask = None
 
     def _note(self, answer: Future[Profile], at: float) -> None:
         try:

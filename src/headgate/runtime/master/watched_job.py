@@ -1,0 +1,123 @@
+"""`WatchedJob`: a job as its page sees it, which outlives the job without keeping what the job needed."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from headgate.errors import HeadgateError
+from headgate.observe.finding import Finding
+from headgate.observe.history import Point
+from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.topology import Topology
+from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
+from headgate.runtime.master.job_metrics import Metrics
+from headgate.runtime.master.job_monitor import JobMonitor
+from headgate.runtime.master.job_state import JobState
+from headgate.web.job_view import JobFacts
+
+
+class RunningJob(Protocol):
+    """What a JobMaster says of its job."""
+
+    state: JobState
+    error: HeadgateError | None
+    restarts: int
+    started_at: float | None
+
+    def metrics(self) -> Metrics: ...
+    def checkpoints(self) -> list[CheckpointRecord]: ...
+
+
+class WatchedJob:
+    """A `JobView`. While the job runs, it asks the JobMaster. `end` keeps the last answers and lets the JobMaster go,
+    which holds the user's functions and rows."""
+
+    def __init__(self, run: str, name: str, monitor: JobMonitor, job: RunningJob) -> None:
+        self._run = run
+        self._name = name
+        self._monitor = monitor
+        self._job: _Running | _Ended = _Running(job)
+
+    def end(self) -> None:
+        """Keep the job's last values."""
+        self._job = _Ended(self._job)
+
+    @property
+    def id(self) -> str:
+        return self._run
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def topology(self) -> Topology:
+        return self._monitor.topology
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        return self._monitor.options
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        return self._monitor.versions
+
+    def facts(self) -> JobFacts:
+        return self._job.facts()
+
+    def snapshots(self) -> Sequence[MetricsSnapshot]:
+        return self._monitor.snapshots()
+
+    def metrics(self) -> Mapping[str, Any]:
+        return self._job.metrics()
+
+    def diagnose(self) -> Sequence[Finding]:
+        return self._monitor.diagnose()
+
+    def series_names(self) -> Sequence[str]:
+        return self._monitor.series_names()
+
+    def series(self, name: str, begin: float, end: float) -> Sequence[Point]:
+        return self._monitor.series(name, begin, end)
+
+    def checkpoints(self) -> Sequence[CheckpointRecord]:
+        return self._job.checkpoints()
+
+    def save_recording(self, path: str | os.PathLike[str]) -> None:
+        self._monitor.save_recording(path)
+
+
+class _Running:
+    """The values of a job now."""
+
+    def __init__(self, job: RunningJob) -> None:
+        self._job = job
+        self.metrics, self.checkpoints = job.metrics, job.checkpoints
+
+    def facts(self) -> JobFacts:
+        job = self._job
+        error = None if job.error is None else f"{type(job.error).__name__}: {job.error}"
+        return JobFacts(
+            state=job.state.value, started_at=job.started_at, ended_at=None, restarts=job.restarts, error=error
+        )
+
+
+class _Ended:
+    """The last values of a job."""
+
+    def __init__(self, job: _Running | _Ended) -> None:
+        self._facts = replace(job.facts(), ended_at=time.time())
+        self._metrics, self._checkpoints = job.metrics(), job.checkpoints()
+
+    def facts(self) -> JobFacts:
+        return self._facts
+
+    def metrics(self) -> Metrics:
+        return self._metrics
+
+    def checkpoints(self) -> list[CheckpointRecord]:
+        return self._checkpoints
