@@ -21,6 +21,7 @@ demo: setup
 # the tests that measure time, one by one. Then it tests the oldest versions while it builds the compiled package. At the
 # end it tests the compiled package.
 test: setup
+	@scripts/test-tools
 	@$(MAKE) --no-print-directory --jobs 2 check java-classes
 	$(BIN)/pytest --numprocesses $(PROCESSES) -m "not soak and not alone" --planted slice $(ARGS)
 	$(BIN)/pytest -m "alone and not soak" $(ARGS)

@@ -22,6 +22,7 @@ from headgate.operators.keyed.state_base import State
 from headgate.options import option_of
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.metric_table import METRICS, Metric
+from headgate.web import prometheus_table
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -38,6 +39,11 @@ QUICK = """# Quick reference
 The whole API on one page. Each name leads to its entry in [API](api.md). `scripts/docs.py` writes this page from the
 code.
 """
+PROMETHEUS = """## For Prometheus
+
+The page of a job has its metrics at `/metrics` ([watch a job](../how-to/watch-a-job.md)). All have the labels `job_id`
+and `job_name`, and all but `headgate_job_...` the label `attempt`. Counters only rise. A restart begins new ones at 0,
+with the next `attempt`, and rows that are read again count again. A value that the machine does not say is left out."""
 #: The sections of the API, and the names in each.
 SECTIONS = {
     "Environment": ["StreamEnvironment"],
@@ -134,7 +140,22 @@ def metrics() -> str:
     of_job, *others = METRICS
     parts = [_metrics(METRICS[of_job])]
     parts += [f'## In `metrics["{place}"]`\n\n{_metrics(METRICS[place])}' for place in others]
-    return "\n\n".join(parts)
+    return "\n\n".join([*parts, prometheus()])
+
+
+def prometheus() -> str:
+    """Return a table of the metrics for Prometheus."""
+    rows = [
+        (f"`headgate_{each.name}{'_total' if each.is_total else ''}`", _labels(labels), each.meaning)
+        for labels, table in prometheus_table.TABLES
+        for each in table
+    ]
+    rows += [(f"`headgate_{name}`", _labels(labels), meaning) for name, labels, meaning in prometheus_table.OTHER]
+    return f"{PROMETHEUS}\n\n{_table(('name', 'further labels', 'meaning'), rows)}"
+
+
+def _labels(labels: Iterable[str]) -> str:
+    return ", ".join(f"`{label}`" for label in labels)
 
 
 def _metrics(table: tuple[Metric, ...]) -> str:

@@ -40,6 +40,9 @@ REGISTRATION_TIMEOUT = 180.0
 
 _ME = psutil.Process()
 
+# No job serves its page, which stays for the life of its process. Tests of the page turn it on.
+os.environ.setdefault("HEADGATE_WEB", "off")
+
 # The same examples on every run, and no verdict from a busy machine's clock.
 settings.register_profile("headgate", deadline=None, derandomize=True)
 settings.load_profile("headgate")

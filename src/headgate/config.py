@@ -23,7 +23,9 @@ from headgate.option_kinds import (
     PORTS,
     SIZE,
     STRATEGY,
+    TOKEN,
     WHOLE,
+    is_loopback,
     member_of,
     one_of,
     or_none,
@@ -31,6 +33,8 @@ from headgate.option_kinds import (
 from headgate.options import option, option_of
 from headgate.redaction import redacted
 from headgate.restart import RestartStrategy
+
+_LOOPBACK: Final = "127.0.0.1"
 
 
 class FlowControl(enum.StrEnum):
@@ -300,6 +304,28 @@ class Config:
         needs="checkpoint_dir",
     )
 
+    web_port: int | None = option(
+        0,
+        or_none(WHOLE),
+        "The port of the page of the program's jobs (docs/how-to/watch-a-job.md). 0: any free port. None: the job has "
+        "no page. All jobs of a program share the server of the first one.",
+        unit="port",
+        least=0,
+        most=65535,
+    )
+    web_host: str = option(
+        _LOOPBACK,
+        HOST,
+        "The address on which the page is served. Another address than loopback needs `web_token`.",
+    )
+    web_token: str | None = option(
+        None,
+        or_none(TOKEN),
+        "The secret that a reader of the page must give, at least 16 characters. None: no secret, which only loopback "
+        "allows.",
+        secret=True,
+    )
+
     def __init__(self, **options: Any) -> None:
         declared = {field.name: field for field in dataclasses.fields(Config)}
         for name in options:
@@ -333,6 +359,7 @@ class Config:
         self._check_unbounded()
         self._check_batch()
         self._check_checkpoint_mode()
+        self._check_web()
 
     def _check_needs(self) -> None:
         for name in self._changed():
@@ -347,7 +374,10 @@ class Config:
 
     def shown(self) -> dict[str, str]:
         """Return the options that differ from their defaults, as text without credentials."""
-        return {name: redacted(str(getattr(self, name))) for name in self._changed()}
+        return {
+            name: "***" if option_of(_FIELDS[name]).secret else redacted(str(getattr(self, name)))
+            for name in self._changed()
+        }
 
     def _check_unbounded(self) -> None:
         if self.flow_control is FlowControl.UNBOUNDED:
@@ -387,6 +417,20 @@ class Config:
                 f"aligned_timeout={self.aligned_timeout} has no effect without unaligned=True: it is the time after "
                 "which an aligned checkpoint becomes unaligned; give both, or leave it out"
             )
+
+    def _check_web(self) -> None:
+        for name in ("web_host", "web_token"):
+            if self.web_port is None and name in self._changed():
+                raise ConfigError(f"{name} has no effect with web_port=None, which serves no page: leave it out")
+        if not is_loopback(self.web_host) and self.web_token is None:
+            raise ConfigError(
+                f"web_host={self.web_host!r} needs web_token, because other machines can reach that address; give a "
+                "token, or leave web_host out and use an SSH tunnel (docs/how-to/watch-a-job.md)"
+            )
+
+    def without_web(self) -> Config:
+        """Return the options for a process that serves no page. The token stays on the driver."""
+        return dataclasses.replace(self, web_port=None, web_host=_LOOPBACK, web_token=None)
 
     @property
     def restarts(self) -> RestartStrategy:

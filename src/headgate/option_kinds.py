@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import enum
+import ipaddress
 import os
+import re
 from pathlib import Path
+from typing import Final
 
 from headgate.errors import ConfigError
 from headgate.options import Kind
 from headgate.quantities import seconds, size
 from headgate.redaction import has_credentials, redacted
 from headgate.restart import RestartStrategy
+
+#: What needs no escaping in an address, and is long enough not to be guessed.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_.~-]{16,200}")
 
 
 def _whole(value: object) -> int:
@@ -116,6 +122,22 @@ def _host(value: object) -> str:
     return value
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether an address or name is this machine's own, which no other machine can reach."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _token(value: object) -> str:
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        raise ConfigError(
+            "a token has 16 to 200 letters, digits, `-`, `_`, `.` and `~`; secrets.token_urlsafe() makes one"
+        )
+    return value
+
+
 def _ports(value: object) -> tuple[int, int]:
     if not isinstance(value, (tuple, list)) or len(value) != 2:
         raise ConfigError(f"{value!r} must be (first, last), two port numbers")
@@ -134,5 +156,6 @@ FLAG = Kind("bool", _flag)
 BUFFER_TIMEOUT = Kind("duration", _buffer_timeout, "seconds", _duration_text)
 PATH = Kind("path", _path)
 HOST = Kind("text", _host)
+TOKEN = Kind("text", _token)
 PORTS = Kind("(int, int)", _ports)
 STRATEGY = Kind("strategy", _strategy)

@@ -26,7 +26,8 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a job. Bounds are in `unit`. `needs` names the option without which this one has no effect."""
+    """One option of a job. Bounds are in `unit`. `needs` names the option without which this one has no effect. The
+    value of a `secret` option is never shown."""
 
     kind: Kind
     meaning: str
@@ -36,6 +37,7 @@ class Option:
     above: float | None = None
     most: float | None = None
     needs: str | None = None
+    secret: bool = False
 
     def parse(self, name: str, value: object) -> Any:
         """Read a value and check its bounds. Raises ConfigError with the option's name."""
@@ -58,12 +60,13 @@ class Option:
 
 
 def option(default: Any, kind: Kind, meaning: str, *, unit: str | None = None, **bounds: Any) -> Any:
-    """Return a field of a dataclass that is an option. `bounds` are `least`, `above`, `most` and `needs` of `Option`.
+    """Return a field of a dataclass that is an option. `bounds` are `least`, `above`, `most`, `needs` and `secret` of
+    `Option`.
 
     `parallelism: int = option(1, WHOLE, "Subtasks of an operator.", unit="subtasks", least=1)`
     """
     described = Option(kind, meaning, kind.unit if unit is None else unit, **bounds)
-    return field(default=default, metadata={_KEY: described})
+    return field(default=default, metadata={_KEY: described}, repr=not described.secret)
 
 
 def option_of(declared: Field[Any]) -> Option:

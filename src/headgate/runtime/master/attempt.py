@@ -219,7 +219,7 @@ class Attempt:
         spec = TaskManagerSpec(
             job=self._name,
             plan=self._plan,
-            config=self._config,
+            config=self._config.without_web(),
             credentials=theirs,
             control_address=address,
             checkpoint=self._checkpoint,

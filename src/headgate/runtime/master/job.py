@@ -23,7 +23,8 @@ from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.guarantee import Guarantee
 from headgate.runtime.deployment import Deployment
-from headgate.runtime.master.jobmaster import JobMaster, JobState
+from headgate.runtime.master.job_state import JobState
+from headgate.runtime.master.jobmaster import JobMaster
 from headgate.runtime.running_operator import current_operator
 
 _T = TypeVar("_T")
@@ -200,6 +201,16 @@ class JobHandle(OtherNames):
         packages. It has no rows, no keys and no names of files. Raises RecordingError.
         """
         self._master.monitor.save_recording(path)
+
+    @property
+    def web_url(self) -> str | None:
+        """The address of the job's page; see `docs/how-to/watch-a-job.md`. None with `web_port=None`, or if the port
+        is taken.
+
+        The page is there a second after the job's tasks started, and the same address has the job as JSON. It stays
+        until the program ends or ten later jobs have ended.
+        """
+        return self._master.web_url
 
     @property
     def restarts(self) -> int:

@@ -8,14 +8,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from headgate.config import Config
-from headgate.errors import RecordingError
+from headgate.errors import HeadgateError, JobCancelled, RecordingError, Superseded
 from headgate.observe.diagnosis import diagnose, windows_of
 from headgate.observe.finding import Finding, Severity
-from headgate.observe.history import History
+from headgate.observe.history import History, Point
 from headgate.observe.levels import backpressure
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.recording import Recorder, recordings_folder
@@ -53,7 +52,7 @@ class JobMonitor:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._name = name
-        self._facts = {"options": config.shown(), "versions": versions()}
+        self._config = config
         self.topology = topology_of(name, graph)
         self._functions = functions
         self._clock = clock
@@ -63,6 +62,8 @@ class JobMonitor:
         self._snapshots: deque[MetricsSnapshot] = deque(maxlen=_LATEST)
         self._history = History()
         self._recorder = Recorder()
+        #: The last diagnosis, and the snapshot after which it was made: many may ask in a second.
+        self._diagnosed: tuple[MetricsSnapshot, list[Finding]] | None = None
         self._said_at: float | None = None
 
     def on_report(self, attempt: Attempt, metrics: Callable[[], Metrics]) -> None:
@@ -103,7 +104,12 @@ class JobMonitor:
 
     def diagnose(self) -> list[Finding]:
         """Return what holds the job up now, the worst first."""
-        return self._functions.explained(diagnose(self.topology, self._latest()), self._clock())
+        latest = self._latest()
+        if not latest:
+            return []
+        if self._diagnosed is None or self._diagnosed[0] is not latest[-1]:
+            self._diagnosed = latest[-1], diagnose(self.topology, latest)
+        return self._functions.explained(self._diagnosed[1], self._clock())
 
     def backpressure(self) -> list[dict[str, Any]]:
         """Return the back-pressure of each vertex in the last seconds, see `levels.backpressure`."""
@@ -116,22 +122,46 @@ class JobMonitor:
         tasks = windows[-1].of(vertex) if windows else []
         return max(tasks, key=lambda task: task.operators[operator].busy).subtask if tasks else 0
 
+    def snapshots(self) -> Sequence[MetricsSnapshot]:
+        """Return the latest snapshots, the oldest first."""
+        return self._latest()
+
+    def series_names(self) -> Sequence[str]:
+        """Return the names of the time series, the oldest first."""
+        with self._lock:
+            return self._history.names
+
+    def series(self, name: str, begin: float, end: float) -> Sequence[Point]:
+        """Return the points of a time series from `begin` to before `end`, in seconds since the epoch."""
+        with self._lock:
+            return self._history.points(name, begin, end)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The job's options that differ from their defaults, as text without secrets."""
+        return self._config.shown()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        return versions()
+
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write the last ten minutes to a file. Raises RecordingError."""
         with self._lock:
-            self._recorder.save(path, self.topology, self._facts)
+            self._recorder.save(path, self.topology, {"options": self.options, "versions": self.versions})
 
-    def save_failure(self, run: str) -> Path | None:
-        """Save a recording of a job that has failed. Returns its file; None if the job was short, or on an error."""
-        if len(self._latest()) < _WORTH_RECORDING:
-            return None
+    def save_failure(self, error: HeadgateError, run: str) -> list[str]:
+        """Save a recording of a job that has ended with an error. Returns the words that name the file, if there is
+        one: not for a job that was short or cancelled."""
+        if isinstance(error, JobCancelled | Superseded) or len(self._latest()) < _WORTH_RECORDING:
+            return []
         try:
             path = recordings_folder() / f"{run}.recording"
             self.save_recording(path)
-        except (OSError, RecordingError) as error:
-            log.warning("job %r: its last minutes could not be saved: %s", self._name, error)
-            return None
-        return path
+        except (OSError, RecordingError) as problem:
+            log.warning("job %r: its last minutes could not be saved: %s", self._name, problem)
+            return []
+        return [f"its last minutes are in {path}, which `headgate doctor` reads"]
 
     def _latest(self) -> Sequence[MetricsSnapshot]:
         with self._lock:

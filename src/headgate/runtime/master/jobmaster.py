@@ -6,7 +6,6 @@ Only the start runs on the caller's thread. All other work runs on the job's thr
 from __future__ import annotations
 
 import dataclasses
-import enum
 import logging
 import os
 import threading
@@ -66,10 +65,14 @@ from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
 from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
+from headgate.runtime.master.job_state import JobState
 from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
 from headgate.runtime.master.slow_functions import SlowFunctions
+from headgate.runtime.master.watched_job import WatchedJob
+from headgate.web.job_pages import pages
+from headgate.web.job_view import JobFacts
 
 log = logging.getLogger(__name__)
 
@@ -83,15 +86,6 @@ _SETTLE_POLL = 0.02
 #: never run and whose restart strategy has no limit. If a package or the connection to the driver is missing, every
 #: attempt fails in the same way.
 _STARTS = 3
-
-
-class JobState(enum.Enum):
-    CREATED = "CREATED"
-    RUNNING = "RUNNING"
-    RESTARTING = "RESTARTING"
-    FINISHED = "FINISHED"
-    FAILED = "FAILED"
-    CANCELLED = "CANCELLED"
 
 
 class JobMaster:
@@ -148,6 +142,10 @@ class JobMaster:
         self.ended = threading.Event()
         self._attempt: Attempt
         self._before: Metrics | None = None
+        self._watched = WatchedJob(
+            run, name, self.monitor, facts=self._facts, metrics=self.metrics, checkpoints=self.checkpoints
+        )
+        self.web_url: str | None = None
         self.thread = threading.Thread(target=self._run, name=f"headgate-job-{run}", daemon=True)
 
     def _begin_attempt(self) -> None:
@@ -184,6 +182,7 @@ class JobMaster:
             except BaseException:  # an interrupt, too
                 self._checkpoints.abort()
                 raise
+        self.web_url = pages.add(self._watched, self._config)
         self.thread.start()
 
     def _prepare(self) -> None:
@@ -255,12 +254,19 @@ class JobMaster:
         attempt = self._attempt
         return merge(attempt.reports()) if self._before is None or attempt.has_reported else self._before
 
+    def _facts(self) -> JobFacts:
+        error = None if self.error is None else f"{type(self.error).__name__}: {self.error}"
+        return JobFacts(
+            state=self.state.value, started_at=self._started_at, ended_at=None, restarts=self.restarts, error=error
+        )
+
     # --- what an attempt asks
 
     def start_tasks(self) -> float:
         if self._started_at is None:
             self._started_at = time.time()
         self.state = JobState.RUNNING
+        pages.serve()
         self._checkpoints.start(self._attempt.credentials.attempt)
         self.profiles.begin(self._attempt)
         return self._started_at
@@ -335,7 +341,10 @@ class JobMaster:
             reason = f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}"
             self._checkpoints.close(self.error, reason)
             self.profiles.close(f"job {self._name!r} is {self.state.value}{why}")
-            self.ended.set()
+            try:
+                self._watched.end()
+            finally:
+                self.ended.set()
 
     def _run_attempt(self) -> None:
         self._attempt.run()
@@ -459,17 +468,13 @@ class JobMaster:
         self._settle_at_the_end(self._checkpoints.settle, _SETTLE_TIMEOUT, error)
         problems = self._clean_up(error)
         if error is not None:
-            error.message += "".join(f" ({problem})" for problem in (*problems, *self._recorded(error)))
-            problems = []
-        for problem in problems:
-            log.warning("job %r: %s", self._name, problem)
+            problems += self.monitor.save_failure(error, self._run_id)
+            error.message += "".join(f" ({problem})" for problem in problems)
+        else:
+            for problem in problems:
+                log.warning("job %r: %s", self._name, problem)
         self.error = error
         self.state = _STATES.get(type(error), JobState.FAILED)
-
-    def _recorded(self, error: HeadgateError) -> list[str]:
-        """Save what was seen of a job that has failed. Returns the words that name the file, if there is one."""
-        path = None if isinstance(error, JobCancelled | Superseded) else self.monitor.save_failure(self._run_id)
-        return [] if path is None else [f"its last minutes are in {path}, which `headgate doctor` reads"]
 
     def _clean_up(self, error: HeadgateError | None) -> list[str]:
         """Let sources and sinks clean up. Returns messages about what could not be cleaned up.

@@ -1,0 +1,165 @@
+"""Refuses requests that come from elsewhere than the reader of the page, and protects the page in the browser."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from headgate.option_kinds import is_loopback
+from headgate.web.answers import Fault
+from headgate.web.refusal import Refusal
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+#: The most bytes of a path with its query.
+_LONGEST: Final = 4096
+#: The most bytes of all headers together.
+_HEADERS_SIZE: Final = 16 << 10
+#: Of every answer. Nothing is loaded from elsewhere, no other page may frame or read it, and no cache keeps it.
+_HEADERS: Final = (
+    (b"content-security-policy",
+     b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+)  # fmt: skip
+
+
+class Guard:
+    """An ASGI application in front of another. `host` is the address on which the server listens.
+
+    - Only GET, without a body, and with a path of bounded length.
+    - `Host` must be a name of loopback or `host`. So no page of another site can reach the server under its own name
+      (DNS rebinding). A server on all addresses accepts any IP address and its machine's name, too.
+    - With a token: `Authorization: Bearer TOKEN`, or `?token=TOKEN` once, which is exchanged for a cookie.
+    """
+
+    def __init__(self, app: App, host: str, port: int, token: str | None) -> None:
+        self._app = app
+        self._host = host.strip("[]").lower()
+        self._is_everywhere = self._host in {"0.0.0.0", "::"}
+        self._token = token
+        #: Cookies do not tell ports apart, so the name has it.
+        self._cookie = f"headgate_{port}"
+        self._session = secrets.token_urlsafe(32)
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+            await send(message)
+
+        try:
+            self._check(scope, headers)
+            location = self._entered(scope)
+            if location is not None:
+                await self._redirect(send_guarded, location)
+                return
+            self._check_token(headers)
+        except Refusal as refusal:
+            await refuse(send_guarded, refusal)
+            return
+        await self._app(scope, receive, send_guarded)
+
+    def _check(self, scope: Message, headers: dict[bytes, str]) -> None:
+        if not self._is_own(headers.get(b"host", "")):
+            raise Refusal(421, "this server is not known by that name: use its address, or localhost and an SSH tunnel")
+        if scope["method"] != "GET":
+            raise Refusal(405, "only GET")
+        if headers.get(b"content-length", "0") != "0" or b"transfer-encoding" in headers:
+            raise Refusal(413, "a request has no body here")
+        if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > _LONGEST:
+            raise Refusal(414, f"an address has at most {_LONGEST} bytes")
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > _HEADERS_SIZE:
+            raise Refusal(431, f"the headers have at most {_HEADERS_SIZE} bytes")
+
+    def _is_own(self, header: str) -> bool:
+        name = _without_port(header).lower()
+        if is_loopback(name) or name == self._host:
+            return True
+        return self._is_everywhere and (_is_address(name) or name in {socket.gethostname().lower(), _full_name()})
+
+    def _entered(self, scope: Message) -> str | None:
+        """Return where to go on if the query has the token. Raises Refusal if it has another one."""
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        given = [value for name, value in query if name == "token"]
+        if self._token is None or not given:
+            return None
+        if not _same(given[-1], self._token):
+            raise Refusal(401, "the token is wrong")
+        rest = urlencode([(name, value) for name, value in query if name != "token"])
+        path = "/" + scope["path"].lstrip("/")  # "//name" would lead to another server
+        return f"{path}?{rest}" if rest else path
+
+    def _check_token(self, headers: dict[bytes, str]) -> None:
+        if self._token is None:
+            return
+        kind, _, given = headers.get(b"authorization", "").partition(" ")
+        if kind.lower() == "bearer" and _same(given.strip(), self._token):
+            return
+        if not _same(self._cookie_of(headers.get(b"cookie", "")), self._session):
+            raise Refusal(401, "give the token: Authorization: Bearer TOKEN, or ?token=TOKEN once in a browser")
+
+    def _cookie_of(self, header: str) -> str:
+        try:
+            cookies = SimpleCookie(header)
+        except CookieError:
+            return ""
+        return cookies[self._cookie].value if self._cookie in cookies else ""
+
+    async def _redirect(self, send: Send, location: str) -> None:
+        cookie = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
+        headers = [(b"location", location.encode("latin-1", "replace")), (b"set-cookie", cookie.encode())]
+        await send({"type": "http.response.start", "status": 303, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def refuse(send: Send, refusal: Refusal) -> None:
+    """Answer with why a request was refused."""
+    body = msgspec.json.encode(Fault(errors=[refusal.message]))
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers += [(b"allow", b"GET")] if refusal.status == 405 else []
+    headers += [(b"www-authenticate", b"Bearer")] if refusal.status == 401 else []
+    headers += [(b"retry-after", b"5")] if refusal.status == 503 else []
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _same(given: str, wanted: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+
+
+def _without_port(header: str) -> str:
+    """Return the host of a `Host` header: "[::1]:80" is "::1"."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _full_name() -> str:
+    return socket.getfqdn().lower()

@@ -1,0 +1,47 @@
+"""The jobs of a program that the page shows: all that run, and those that ended last."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from headgate.web.job_view import JobView
+
+#: How many ended jobs stay visible.
+ENDED: Final = 10
+
+
+class JobBoard:
+    """Any thread may use it. The lock protects the jobs, by id, the oldest first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: dict[str, JobView] = {}
+
+    def add(self, job: JobView) -> None:
+        """Show a job from now on."""
+        with self._lock:
+            self._forget_ended()
+            self._jobs[job.id] = job
+
+    def jobs(self) -> list[JobView]:
+        """Return the visible jobs, the oldest first."""
+        with self._lock:
+            self._forget_ended()
+            return list(self._jobs.values())
+
+    def find(self, job_id: str) -> JobView | None:
+        """Return the job with this id, or None if there is none or it went."""
+        with self._lock:
+            return self._jobs.get(job_id)
+
+    def clear(self) -> None:
+        """Forget all jobs."""
+        with self._lock:
+            self._jobs.clear()
+
+    def _forget_ended(self) -> None:
+        """Forget all ended jobs but the last ones."""
+        ended = [(at, job.id) for job in self._jobs.values() if (at := job.facts().ended_at) is not None]
+        for _, job_id in sorted(ended)[: max(0, len(ended) - ENDED)]:
+            del self._jobs[job_id]

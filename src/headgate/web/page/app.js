@@ -1,0 +1,107 @@
+// The page of a job: it shows what the events say, and reads nothing else but time series. "#ID" names the job.
+
+import { el, replace, say, section } from "./dom.js";
+import * as format from "./format.js";
+import { makeGraph } from "./graph.js";
+import { makeHistory } from "./history.js";
+import { makeCheckpoints, makeJobList, makeLag } from "./lists.js";
+import { makeSubtasks } from "./subtasks.js";
+import { makeVerdict } from "./verdict.js";
+
+const main = document.getElementById("main");
+const notice = document.getElementById("notice");
+/** Milliseconds until another try when the driver does not answer. */
+const AGAIN = 3000;
+let stop = () => {};
+
+function tell(text) {
+  notice.hidden = text === "";
+  say(notice, text);
+}
+
+function header(title, state) {
+  say(document.getElementById("job-name"), title);
+  say(document.getElementById("job-state"), state);
+  document.title = `${title} · Headgate`;
+}
+
+/** The parts of a job's page, in their order. A further part is one more line here. */
+function makePage(job) {
+  const [verdict, graph, tasks, lag, checkpoints] = [["verdict", "Verdict"], ["graph", "Graph"], ["subtasks", "Subtasks"],
+    ["lag", "Lag of sources"], ["checkpoints", "Checkpoints"]].map(([id, title]) => section(id, title));
+  const history = makeHistory(job);
+  let last = null;
+  const select = (vertex, subtask) => { history.select(vertex, subtask); update(last); };
+  const hottest = (vertex) => last.subtasks.find((task) => task.vertex === vertex)?.subtask ?? 0;
+  const graphOf = makeGraph(graph.body, (vertex) => select(vertex, hottest(vertex)));
+  const parts = [makeVerdict(verdict.body), history, makeLag(lag.body), makeCheckpoints(checkpoints.body)];
+  const tasksOf = makeSubtasks(tasks.body, (task) => select(task.vertex, task.subtask));
+  const recording = el("p", {}, el("a", { href: `/jobs/${job}/recording`, download: "" }, "Save the last ten minutes"), " for headgate doctor");
+
+  function update(overview) {
+    last = overview;
+    parts.forEach((part) => part.update(overview));
+    const selected = history.selected;
+    graphOf.update(overview, selected?.vertex);
+    tasksOf.update(overview, selected);
+    const { name, state, duration_s: ran, restarts } = overview.job;
+    header(name, [state, format.duration(Math.round(ran)), restarts ? `${restarts} ${restarts > 1 ? "restarts" : "restart"}` : ""].filter(Boolean).join(" · "));
+  }
+  replace(main, verdict.node, graph.node, tasks.node, history.node, lag.node, checkpoints.node, recording);
+  const onResize = () => { if (last) update(last); };
+  addEventListener("resize", onResize);
+  return { update, close: () => removeEventListener("resize", onResize) };
+}
+
+function showJob(job) {
+  const page = makePage(job);
+  let timer = 0;
+  let source = null;
+  const open = () => {
+    source = new EventSource(`/jobs/${job}/events`);
+    source.addEventListener("overview", (event) => { tell(""); page.update(JSON.parse(event.data)); });
+    source.addEventListener("end", () => { source.close(); });
+    source.addEventListener("error", () => {
+      source.close();
+      tell("The driver does not answer. What you see is from before.");
+      timer = setTimeout(open, AGAIN);
+    });
+  };
+  open();
+  return () => { clearTimeout(timer); source.close(); page.close(); };
+}
+
+function showJobs() {
+  header("Jobs", "");
+  const box = el("section", { "aria-label": "Jobs" });
+  const list = makeJobList(box);
+  replace(main, box);
+  let timer = 0;
+  const load = async () => {
+    try {
+      const { jobs } = await (await fetch("/jobs")).json();
+      tell("");
+      if (timer === 0 && jobs.length === 1) { location.hash = jobs[0].id; return; }
+      list.update(jobs, Date.now() / 1000);
+    } catch {
+      tell("The driver does not answer. What you see is from before.");
+    }
+    timer = setTimeout(load, AGAIN);
+  };
+  load();
+  return () => clearTimeout(timer);
+}
+
+function route() {
+  const job = decodeURIComponent(location.hash.slice(1));
+  if (job === "main") return;
+  stop();
+  tell("");
+  replace(main);
+  stop = /^[\w-]+$/.test(job) ? showJob(job) : showJobs();
+}
+
+document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
+document.getElementById("all-jobs").addEventListener("click", (event) => { event.preventDefault(); stop(); history.pushState(null, "", "#"); stop = showJobs(); });
+addEventListener("hashchange", route);
+route();

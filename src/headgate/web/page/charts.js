@@ -1,0 +1,91 @@
+// Time series of one subtask, over a range that the reader chooses.
+
+import { el, replace } from "./dom.js";
+import * as format from "./format.js";
+
+/** What is drawn: the title, how values are written, and its series by label and counter. */
+const CHARTS = [
+  { title: "Time", write: format.percent, top: 1, of: "task",
+    series: [["busy", "busy_s", "busy"], ["back-pressured", "soft_backpressured_s", "wait"],
+      ["within a batch", "hard_backpressured_s", "hard"], ["idle", "idle_s", "idle"], ["CPU", "cpu_s", "cpu"]] },
+  { title: "Rows per second", write: format.short, top: 10, of: "operator", series: [["in", "rows_in", "busy"], ["out", "rows_out", "idle"], ["late", "late_rows", "hard"]] },
+  { title: "Buffers in use", write: format.percent, top: 1, of: "task",
+    series: [["input", "in_pool_usage", "busy"],
+      ["floating", "input_floating_usage", "cpu"], ["exclusive", "input_exclusive_usage", "idle"], ["output", "out_pool_usage", "wait"]] },
+  { title: "Input queue, buffers", write: format.short, top: 4, of: "task", series: [["queue", "input_queue", "busy"]] },
+];
+const LAG = { title: "Lag of the source, seconds", write: format.short, of: "operator", series: [["lag", "lag_s", "hard"]] };
+const HEIGHT = 190;
+
+export function makeCharts(node) {
+  let drawn = [];
+  let shown = "";
+  const observer = new ResizeObserver(() => drawn.forEach(({ plot, box }) => plot.setSize({ width: box.clientWidth, height: HEIGHT })));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown = ""; });
+  return {
+    /** Read and draw the series of a subtask; `place` is { task, operator, isSource }. */
+    async update(job, place, from, to) {
+      const charts = place.isSource ? [...CHARTS, LAG] : CHARTS;
+      const all = await Promise.all(charts.map((chart) => read(job, chart, place, from, to)));
+      const key = JSON.stringify([job, place]);
+      if (key !== shown) {
+        drawn.forEach(({ plot, box }) => { observer.unobserve(box); plot.destroy(); });
+        drawn = charts.map(makeChart);
+        replace(node, ...drawn.map((each) => each.figure));
+        drawn.forEach(({ plot, box }) => { box.append(plot.root); plot.setSize({ width: box.clientWidth, height: HEIGHT }); observer.observe(box); });
+      }
+      shown = key;
+      drawn.forEach(({ plot, figure }, index) => show(plot, figure, charts[index], all[index], from, to));
+    },
+  };
+}
+
+/** Return columns for uPlot: the times, then the values of each series, null where there is none. */
+async function read(job, chart, place, from, to) {
+  const names = chart.series.map(([, counter]) => `${chart.of}/${place[chart.of]}/${counter}`);
+  const query = new URLSearchParams([...names.map((name) => ["name", name]), ["from", Math.floor(from)], ["to", Math.ceil(to)], ["points", 300]]);
+  const reply = await fetch(`/jobs/${job}/series?${query}`);
+  if (!reply.ok) throw new Error(`no series: ${reply.status}`);
+  const found = (await reply.json()).series;
+  const times = [...new Set(found.flatMap((series) => series.points.map((point) => point[0])))].sort((one, other) => one - other);
+  const columns = found.map((series) => {
+    const values = new Map(series.points.map(([begin, , mean]) => [begin, mean]));
+    return times.map((time) => values.get(time) ?? null);
+  });
+  return [times, ...columns];
+}
+
+function makeChart(chart) {
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(`--${name}`).trim();
+  const axis = { stroke: colour("text"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line") } };
+  const options = {
+    width: 400, height: HEIGHT, cursor: { drag: { setScale: false } }, legend: { live: true },
+    scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(chart.top ?? 0, most || 1) * 1.02] } },
+    tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
+    axes: [{ ...axis, space: 70, values: (_, ticks, __, ___, step) => ticks.map((at) => clock(at, step)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map(chart.write) }],
+    series: [{ value: (_, at) => (at === null ? "" : format.time(at, Date.now() / 1000)) }, ...chart.series.map(([label, , name], index) => ({
+      label, stroke: colour(name), width: 1.5, dash: index % 2 ? [6, 3] : [], points: { show: false }, value: (_, value) => (value === null ? "" : chart.write(value)),
+    }))],
+  };
+  const box = el("div", { class: "plot", "aria-hidden": "true" });
+  const words = el("p", { class: "spoken" });
+  const figure = el("figure", {}, el("figcaption", {}, chart.title), box, words);
+  return { plot: new uPlot(options, [[], ...chart.series.map(() => [])]), box, figure };
+}
+
+/** A tick of the time axis: "17:05", with seconds or with the date where these tell ticks apart. */
+function clock(at, step) {
+  const text = new Date(at * 1000).toISOString();
+  return step < 60 ? text.slice(11, 19) : step < 86400 ? text.slice(11, 16) : text.slice(5, 10);
+}
+
+function show(plot, figure, chart, columns, from, to) {
+  plot.setData(columns, false);
+  plot.batch(() => { plot.setScale("x", { min: from, max: to }); });
+  const last = chart.series.map(([label], index) => {
+    const value = columns[index + 1].findLast((each) => each !== null);
+    return value === undefined ? null : `${label} ${chart.write(value)}`;
+  }).filter(Boolean);
+  figure.querySelector(".spoken").textContent = last.length ? `Now: ${last.join(", ")}` : "No data in this range";
+}

@@ -1,0 +1,65 @@
+// Elements made of names and text. Text is never read as HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(node, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+/** An HTML element: el("p", { class: "quiet", onclick: f }, "text", otherElement). */
+export const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
+
+/** An SVG element. */
+export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+/** Change the text of an element if it is another one, so that screen readers hear only news. */
+export function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+let pressed = null;
+addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
+addEventListener("click", () => { pressed = null; }, true); // before the handlers of the element
+for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => { pressed = null; }), true);
+
+/** Whether the reader is about to click within `node`, or selects text in it. */
+function isInUse(node) {
+  const selection = getSelection();
+  return node.contains(pressed) || (!selection.isCollapsed && node.contains(selection.anchorNode));
+}
+
+/** Put children in the place of those of `node`, unless it is in use. The focus stays on the element with the same
+    `data-key`. */
+export function replace(node, ...children) {
+  if (isInUse(node)) return;
+  const key = node.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
+  node.replaceChildren(...children);
+  if (key !== undefined) node.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+}
+
+/** A section with a heading; `add` puts it into `main`. */
+export function section(id, title) {
+  const body = el("div");
+  const node = el("section", { id, "aria-labelledby": `${id}-title` }, el("h2", { id: `${id}-title` }, title), body);
+  return { node, body };
+}
+
+/** A table whose first column names its rows: its node, and `update` with new rows. It scrolls by itself if it is wide. */
+export function makeTable(label, heads) {
+  const body = el("tbody");
+  const head = el("tr", {}, heads.map((text) => el("th", { scope: "col" }, text)));
+  const node = el("div", { class: "wide", role: "group", "aria-label": label, tabindex: "0" },
+    el("table", {}, el("thead", {}, head), body));
+  return { node, update: (rows) => replace(body, ...rows) };
+}
+
+/** A row of a table. The first cell is its heading. */
+export function row(cells, attributes = {}) {
+  const [first, ...others] = cells;
+  return el("tr", attributes, el("th", { scope: "row" }, first), others.map((cell) => (cell instanceof Element && cell.tagName === "TD" ? cell : el("td", {}, cell))));
+}

@@ -1,0 +1,77 @@
+// The part of the page with time series: which subtask, which range, and from when it counts.
+
+import { el, replace, section } from "./dom.js";
+import { makeCharts } from "./charts.js";
+import { makeCounts } from "./lists.js";
+
+const RANGES = [["5 minutes", 300], ["15 minutes", 900], ["1 hour", 3600], ["6 hours", 21600], ["2 days", 172800]];
+/** Milliseconds between two reads of the series. */
+const PERIOD = 2000;
+/** The most subtasks of one vertex in the list. */
+const MOST = 200;
+
+export function makeHistory(job) {
+  const { node, body } = section("history", "History");
+  const task = el("select", { id: "history-task" });
+  const range = el("select", { id: "history-range" }, RANGES.map(([text, seconds]) => el("option", { value: seconds }, text)));
+  const mark = el("button", { type: "button", id: "count-from-here" }, "Count from here");
+  const all = el("button", { type: "button", id: "count-all", hidden: true }, "Count from the start");
+  const [plots, counted] = [el("div", { class: "charts" }), el("div")];
+  const [charts, counts] = [makeCharts(plots), makeCounts(counted)];
+  let overview = null;
+  let chosen = null; // { vertex, subtask }, chosen by the reader; else the first of the top ten
+  let listed = "";
+  let readAt = 0;
+
+  body.append(el("div", { class: "controls" }, el("label", { for: "history-task" }, "Subtask"), task,
+    el("label", { for: "history-range" }, "Range"), range, mark, all), plots, counted);
+
+  const place = () => chosen ?? (overview?.subtasks[0] && { vertex: overview.subtasks[0].vertex, subtask: overview.subtasks[0].subtask });
+
+  function listTasks() {
+    const now = place();
+    const options = overview.vertices.flatMap((vertex) => Array.from({ length: Math.min(MOST, vertex.parallelism) },
+      (_, subtask) => [`${vertex.id}/${subtask}`, `${vertex.name}[${subtask}]`]));
+    const key = JSON.stringify(options);
+    if (key !== listed) replace(task, ...options.map(([value, text]) => el("option", { value }, text)));
+    listed = key;
+    if (now && document.activeElement !== task) task.value = `${now.vertex}/${now.subtask}`;
+  }
+
+  async function draw(force = false) {
+    const now = place();
+    if (!now || (!force && Date.now() - readAt < PERIOD)) return;
+    readAt = Date.now();
+    const vertex = overview.vertices[now.vertex];
+    const to = overview.job.ended_at ?? overview.now;
+    const from = counts.from ?? to - Number(range.value);
+    const operator = vertex.operators[0];
+    const names = { task: `${vertex.name}[${now.subtask}]`, operator: `${operator.name}[${now.subtask}]`, isSource: operator.kind === "source" };
+    try {
+      await charts.update(job, names, Math.min(from, to - 10), to);
+    } catch { /* the next read may succeed; the notice above says if the connection is lost */ }
+  }
+
+  task.addEventListener("change", () => {
+    const [vertex, subtask] = task.value.split("/").map(Number);
+    chosen = { vertex, subtask };
+    draw(true);
+  });
+  range.addEventListener("change", () => { counts.start(null); count(false); });
+  mark.addEventListener("click", () => { counts.start(overview); count(true); });
+  all.addEventListener("click", () => { counts.start(null); count(false); });
+
+  function count(isMarked) {
+    all.hidden = !isMarked;
+    counts.update(overview);
+    draw(true);
+  }
+
+  return {
+    node,
+    /** The subtask whose series are drawn: { vertex, subtask }, or undefined. */
+    get selected() { return place(); },
+    select(vertex, subtask) { chosen = { vertex, subtask }; listTasks(); task.value = `${vertex}/${subtask}`; draw(true); },
+    update(news) { overview = news; listTasks(); counts.update(news); draw(); },
+  };
+}

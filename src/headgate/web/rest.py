@@ -1,0 +1,304 @@
+"""The REST interface: paths like Flink's, and what each answers. No HTTP library is used here."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from headgate.observe.history import Point
+from headgate.web.answers import (
+    Backpressure,
+    CheckpointAnswer,
+    CheckpointsAnswer,
+    Diagnosis,
+    JobAnswer,
+    Jobs,
+    JobSummary,
+    MetricsAnswer,
+    Overview,
+    SeriesAnswer,
+    SeriesPoints,
+    SubtaskPressure,
+    Subtasks,
+    VertexAnswer,
+)
+from headgate.web.job_board import JobBoard
+from headgate.web.job_reading import JobReading
+from headgate.web.job_view import CheckpointView, JobFacts, JobView
+from headgate.web.refusal import Refusal
+
+#: The most subtasks, names, series and points of one answer.
+MOST_SUBTASKS: Final = 500
+MOST_NAMES: Final = 1000
+MOST_SERIES: Final = 20
+MOST_POINTS: Final = 2000
+#: The subtasks of an overview.
+TOP: Final = 10
+#: The most characters of an error, and the most TaskManagers, in an answer.
+_ERROR: Final = 4000
+_TASKMANAGERS: Final = 500
+_VERDICTS: Final = {"ok": "Nothing holds the job up.", "pending": "The first verdict comes after three seconds."}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a query: a whole number, a number or a text, with its bounds."""
+
+    name: str
+    kind: type[int] | type[float] | type[str]
+    meaning: str
+    default: float | None = None
+    most: float | None = None
+
+
+class Query:
+    """The parameters that a request gives, all values of each name."""
+
+    def __init__(self, given: Sequence[tuple[str, str]], known: Sequence[Parameter]) -> None:
+        self._given = given
+        self._known = {each.name: each for each in known}
+        unknown = [name for name, _ in given if name not in self._known]
+        if unknown:
+            raise Refusal(400, f"unknown parameter {unknown[0][:100]!r}; known: {', '.join(self._known) or 'none'}")
+
+    def texts(self, name: str) -> list[str]:
+        return [value for each, value in self._given if each == name]
+
+    def number(self, name: str) -> float:
+        """Return a number between 0 and the parameter's bound. Raises Refusal."""
+        known = self._known[name]
+        texts = self.texts(name)
+        if not texts:
+            return known.default or 0.0
+        try:
+            value = float(known.kind(texts[-1]))
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= (math.inf if known.most is None else known.most):
+            bound = "" if known.most is None else f" of at most {known.most:g}"
+            raise Refusal(400, f"{name} must be a number{bound}, not {texts[-1][:100]!r}")
+        return value
+
+
+class Asked:
+    """One request: the job, the vertex, and the parameters."""
+
+    def __init__(self, rest: Rest, path: Mapping[str, str], query: Query) -> None:
+        self._rest = rest
+        self._path = path
+        self.query = query
+
+    @property
+    def jobs(self) -> list[JobView]:
+        return self._rest.board.jobs()
+
+    @property
+    def job(self) -> JobView:
+        job = self._rest.board.find(self._path["job"])
+        if job is None:
+            raise Refusal(404, f"no job {self._path['job'][:100]!r}: it went, or it was never here; /jobs lists them")
+        return job
+
+    @property
+    def reading(self) -> JobReading:
+        return self._rest.reading(self.job)
+
+    @property
+    def vertex(self) -> VertexAnswer:
+        vertices, number = self.reading.vertices, self._path["vertex"]
+        if not number.isdecimal() or not number.isascii() or len(number) > 9 or int(number) >= len(vertices):
+            raise Refusal(404, f"no vertex {number[:100]!r}: vertices are numbered from 0 to {len(vertices) - 1}")
+        return vertices[int(number)]
+
+
+class Rest:
+    """Answers requests about the jobs of a board. One thread uses it."""
+
+    def __init__(self, board: JobBoard, clock: Callable[[], float] = time.time) -> None:
+        self.board = board
+        self._clock = clock
+        self._readings: dict[str, JobReading] = {}
+
+    def reading(self, job: JobView) -> JobReading:
+        """Return a job's reading. It is made once for each snapshot."""
+        snapshots = job.snapshots()
+        at = snapshots[-1].at if snapshots else None
+        known = self._readings.get(job.id)
+        if known is None or known.job is not job or known.at != at:
+            visible = {each.id for each in self.board.jobs()}
+            self._readings = {id_: each for id_, each in self._readings.items() if id_ in visible}
+            known = self._readings[job.id] = JobReading(job, snapshots)
+        return known
+
+    def overview(self, job: JobView) -> Overview:
+        """Return what the page shows of a job."""
+        reading, now = self.reading(job), self._clock()
+        return Overview(
+            at=reading.at,
+            now=now,
+            job=summary(job, now),
+            attempt=reading.attempt,
+            diagnosis=verdict(job.facts(), reading),
+            vertices=reading.vertices,
+            edges=reading.edges,
+            subtasks=reading.top(TOP),
+            lag=reading.lag,
+            checkpoints=_checkpoints(job.checkpoints()),
+        )
+
+    # --- the answers
+
+    def jobs(self, asked: Asked) -> Jobs:
+        return Jobs(jobs=[summary(job, self._clock()) for job in asked.jobs])
+
+    def job(self, asked: Asked) -> JobAnswer:
+        job, reading = asked.job, asked.reading
+        about = summary(job, self._clock())
+        return JobAnswer(
+            **{name: getattr(about, name) for name in about.__struct_fields__},
+            attempt=reading.attempt,
+            options=dict(job.options),
+            versions=dict(job.versions),
+            vertices=reading.vertices,
+            edges=reading.edges,
+        )
+
+    def vertex(self, asked: Asked) -> VertexAnswer:
+        return asked.vertex
+
+    def subtasks(self, asked: Asked) -> Subtasks:
+        of_vertex = [each for each in asked.reading.subtasks if each.vertex == asked.vertex.id]
+        offset, limit = int(asked.query.number("offset")), int(asked.query.number("limit"))
+        return Subtasks(total=len(of_vertex), offset=offset, subtasks=of_vertex[offset : offset + limit])
+
+    def backpressure(self, asked: Asked) -> Backpressure:
+        vertex, some = asked.vertex, self.subtasks(asked)
+        reading = asked.reading
+        return Backpressure(
+            status="pending" if reading.window is None else "ok",
+            level=vertex.level,
+            end_timestamp=reading.at,
+            total=some.total,
+            offset=some.offset,
+            subtasks=[
+                SubtaskPressure(
+                    subtask=each.subtask,
+                    level=each.level,
+                    ratio=each.backpressured_ratio,
+                    idle_ratio=each.idle_ratio,
+                    busy_ratio=each.busy_ratio,
+                )
+                for each in some.subtasks
+            ],
+        )
+
+    def diagnosis(self, asked: Asked) -> Diagnosis:
+        return verdict(asked.job.facts(), asked.reading)
+
+    def metrics(self, asked: Asked) -> MetricsAnswer:
+        shown: dict[str, Any] = {name: value for name, value in asked.job.metrics().items() if name != "tasks"}
+        bounded = {name: value[:_TASKMANAGERS] if isinstance(value, list) else value for name, value in shown.items()}
+        return MetricsAnswer(at=asked.reading.at, attempt=asked.reading.attempt, metrics=bounded)
+
+    def checkpoints(self, asked: Asked) -> CheckpointsAnswer:
+        return CheckpointsAnswer(checkpoints=_checkpoints(asked.job.checkpoints()))
+
+    def series(self, asked: Asked) -> SeriesAnswer:
+        names = asked.query.texts("name")
+        if not names:
+            return self._series_names(asked)
+        if len(names) > MOST_SERIES:
+            raise Refusal(400, f"{len(names)} series are too many: ask for at most {MOST_SERIES} at once")
+        begin, end = asked.query.number("from"), asked.query.number("to") or math.inf
+        most = max(1, int(asked.query.number("points")))
+        found = [(name, thinned(asked.job.series(name, begin, end), most)) for name in names]
+        return SeriesAnswer(
+            total=len(names), names=names, series=[SeriesPoints(name=name, points=p) for name, p in found]
+        )
+
+    def _series_names(self, asked: Asked) -> SeriesAnswer:
+        parts = asked.query.texts("contains")
+        found = [name for name in asked.job.series_names() if all(part in name for part in parts)]
+        return SeriesAnswer(total=len(found), names=found[: int(asked.query.number("limit"))], series=[])
+
+
+def summary(job: JobView, now: float) -> JobSummary:
+    facts = job.facts()
+    end = now if facts.ended_at is None else facts.ended_at
+    return JobSummary(
+        id=job.id,
+        name=job.name,
+        state=facts.state,
+        started_at=facts.started_at,
+        ended_at=facts.ended_at,
+        duration_s=0.0 if facts.started_at is None else round(max(0.0, end - facts.started_at), 3),
+        restarts=facts.restarts,
+        error=None if facts.error is None else facts.error[:_ERROR],
+    )
+
+
+def verdict(facts: JobFacts, reading: JobReading) -> Diagnosis:
+    """Return what the page says first."""
+    findings = reading.finding_answers()
+    if facts.ended_at is not None:
+        error = "" if facts.error is None else f": {facts.error[:_ERROR]}"
+        return Diagnosis(
+            severity="ended", sentence=f"The job is {facts.state}{error}", at=reading.at, findings=findings
+        )
+    if findings:
+        return Diagnosis(severity=findings[0].severity, sentence=findings[0].sentence, at=reading.at, findings=findings)
+    if facts.state == "RESTARTING":
+        return Diagnosis(severity="pending", sentence="The job restarts after a failure.", at=reading.at, findings=[])
+    state = "pending" if reading.window is None else "ok"
+    return Diagnosis(
+        severity="pending" if reading.window is None else "ok", sentence=_VERDICTS[state], at=reading.at, findings=[]
+    )
+
+
+def _checkpoints(records: Sequence[CheckpointView]) -> list[CheckpointAnswer]:
+    return [_checkpoint(record) for record in records]
+
+
+def _checkpoint(record: CheckpointView) -> CheckpointAnswer:
+    parts = record.parts
+
+    def largest(name: str) -> float:
+        return round(max((float(part.get(name) or 0.0) for part in parts.values()), default=0.0), 4)
+
+    return CheckpointAnswer(
+        id=record.checkpoint,
+        kind=record.kind,
+        triggered_at=record.triggered_at,
+        duration_s=round(record.duration, 4),
+        size_bytes=record.size,
+        failure=None if record.failure is None else record.failure[:_ERROR],
+        tasks=len(parts),
+        unaligned=any(part.get("unaligned") for part in parts.values()),
+        slowest=max(parts, key=lambda task: float(parts[task].get("completed_s") or 0.0), default=None),
+        start_delay_s=largest("start_delay_s"),
+        alignment_s=largest("alignment_s"),
+        sync_s=largest("sync_s"),
+        async_s=largest("async_s"),
+    )
+
+
+def thinned(points: Sequence[Point], most: int) -> list[tuple[float, float, float, float]]:
+    """Join neighbours until at most `most` points are left. A peak stays visible as the largest value.
+
+    >>> thinned([Point(0.0, 1.0, 1.0, 1.0), Point(1.0, 3.0, 3.0, 3.0)], 1)
+    [(0.0, 1.0, 2.0, 3.0)]
+    """
+    step = max(1, math.ceil(len(points) / most))
+    joined = (points[at : at + step] for at in range(0, len(points), step))
+    return [
+        (
+            part[0].begin,
+            min(each.least for each in part),
+            sum(each.mean for each in part) / len(part),
+            max(each.largest for each in part),
+        )
+        for part in joined
+    ]

@@ -1,0 +1,98 @@
+"""One HTTP server on a thread of its own. Its libraries are loaded there, when the first jobs run."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from typing import TYPE_CHECKING, Final
+
+from headgate.web.job_board import JobBoard
+
+if TYPE_CHECKING:
+    import uvicorn
+
+log = logging.getLogger(__name__)
+#: Seconds from the start of the thread to the load of the libraries: meanwhile the first rows are on their way.
+DELAY: Final = 1.0
+#: Seconds that `stop` waits for the thread.
+_STOP_TIMEOUT: Final = 5.0
+#: The most connections at once.
+_CONNECTIONS: Final = 100
+#: The most bytes of the head of a request.
+_HEAD: Final = 16 << 10
+
+
+class WebServer:
+    """Listens from the start, so that its address is known, and serves once `start` was called.
+
+    Raises OSError if it cannot listen.
+    """
+
+    def __init__(self, board: JobBoard, host: str, port: int, token: str | None) -> None:
+        self.host, self.token = host, token
+        self._board = board
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host.strip("[]"), port), family=family)
+        self.port: int = self._socket.getsockname()[1]
+        self._stopped = threading.Event()
+        self._uvicorn: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def address(self) -> str:
+        """Where readers find the page, without a slash at the end."""
+        name = socket.gethostname() if self.host in {"0.0.0.0", "::"} else self.host
+        return f"http://{f'[{name}]' if ':' in name else name}:{self.port}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self, delay: float = DELAY) -> None:
+        """Serve from a daemon thread after `delay` seconds. Further calls do nothing."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, args=(delay,), name="headgate-web", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Close all connections and the socket, and wait for the thread."""
+        self._stopped.set()
+        if self._uvicorn is not None:
+            self._uvicorn.should_exit = self._uvicorn.force_exit = True
+        if self._thread is not None:
+            self._thread.join(_STOP_TIMEOUT)
+        self._socket.close()
+
+    def _run(self, delay: float) -> None:
+        if self._stopped.wait(delay):
+            return
+        try:
+            self._serve()
+        except Exception as error:  # the page must not harm the jobs
+            log.warning("the page %s is not served any more: %s: %s", self.address, type(error).__name__, error)
+
+    def _serve(self) -> None:
+        import asyncio
+
+        import uvicorn
+
+        from headgate.web.application import application
+
+        config = uvicorn.Config(
+            application(self._board, self.host, self.port, self.token),
+            loop="asyncio",
+            http="h11",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=_CONNECTIONS,
+            h11_max_incomplete_event_size=_HEAD,
+        )
+        self._uvicorn = uvicorn.Server(config)
+        if not self._stopped.is_set():
+            asyncio.run(self._uvicorn.serve(sockets=[self._socket]))

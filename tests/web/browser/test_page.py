@@ -1,0 +1,152 @@
+"""The page in a browser: what it says, how it looks, and that the keyboard and a screen reader suffice."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+from tests.web.browser.conftest import Open
+from tests.web.conftest import Serve
+from tests.web.fake_job import IDLES, SLEEPS, WAITS, FakeJob, both, checkpoint, job_with, slow_job
+
+pytestmark = pytest.mark.xdist_group("browser")
+
+SIZES = [(380, 700), (1400, 900)]
+#: Runs in the page: the text that is visible on the first screen.
+FIRST_SCREEN = """() => [...document.querySelectorAll("#verdict dd, #verdict .headline")]
+    .filter((node) => node.getBoundingClientRect().bottom <= innerHeight).map((node) => node.innerText).join("\\n")"""
+
+
+def healthy(**fields: str) -> FakeJob:
+    works = {"idle_s": 0.6, "busy_s": 0.4, "rows": 100}
+    return job_with({**both(0, works), **both(1, works), **both(2, IDLES)}, **fields)
+
+
+def skewed() -> FakeJob:
+    """Return a job with one slow subtask, checkpoints and lag."""
+    works = {"busy_s": 0.3, "idle_s": 0.7, "cpu_s": 0.2, "rows": 100, "batches": 10}
+    tasks = {**both(0, {**WAITS, "lag_s": 0.5}), (1, 0): works, (1, 1): SLEEPS, **both(2, IDLES)}
+    records = [checkpoint(1), checkpoint(2, failure="the disk is full")]
+    return job_with(tasks, ended_checkpoints=records, begin=time.time() - 12)
+
+
+def colour(page: Page, vertex: int) -> str:
+    return str(page.locator(f'[data-key="vertex-{vertex}"] .box').evaluate("(node) => getComputedStyle(node).stroke"))
+
+
+def test_only_the_cause_has_a_colour_and_colours_follow_a_stall(serve: Serve, show: Open) -> None:
+    job = healthy()
+    page = show(serve(job), job)
+    expect(page.locator(".headline")).to_contain_text("Nothing holds the job up")
+    calm = [colour(page, vertex) for vertex in range(3)]
+    assert len(set(calm)) == 1
+    job.go_on(slow_job())
+    expect(page.locator(".vertex.cause")).to_have_count(1)
+    assert [colour(page, vertex) == calm[0] for vertex in range(3)] == [True, False, True]
+    expect(page.locator(".headline")).to_contain_text("“numbers” waits for “warehouse”")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_first_screen_of_a_phone_has_the_whole_verdict(serve: Serve, show: Open, dark: bool) -> None:
+    job = skewed()
+    page = show(serve(job), job, width=380, height=700, dark=dark)
+    expect(page.locator("#verdict dl")).to_be_visible()
+    seen = page.evaluate(FIRST_SCREEN)
+    finding = serve(job).get(f"/jobs/{job.id}/diagnosis").json["findings"][0]
+    for text in (finding["operator"], "1 of 2", finding["why"], finding["remedy"], "times as many rows"):
+        assert text in seen
+
+
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_page_fits_and_can_be_read_by_all(serve: Serve, show: Open, width: int, height: int, dark: bool) -> None:
+    job = skewed()
+    page = show(serve(job), job, width=width, height=height, dark=dark)
+    expect(page.locator("figure canvas")).to_have_count(4)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    expect(page.locator("figure .spoken").first).to_contain_text("busy 100 %")
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_the_page_works_with_the_keyboard_alone(serve: Serve, show: Open) -> None:
+    job = skewed()
+    page = show(serve(job), job)
+    expect(page.locator(".vertex")).to_have_count(3)
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    reached = set()
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.dataset.key ?? document.activeElement.id"))
+        if page.evaluate("document.activeElement.dataset.key") == "vertex-2":
+            page.keyboard.press("Enter")
+    assert {"vertex-0", "vertex-2", "warehouse[1]", "history-task", "history-range", "count-from-here"} <= reached
+    expect(page.locator("#history-task")).to_have_value("2/0")
+
+
+def test_the_focus_stays_where_it_is_when_the_page_changes(serve: Serve, show: Open) -> None:
+    job = skewed()
+    page = show(serve(job), job)
+    page.locator('[data-key="warehouse[0]"]').focus()
+    job.go_on(slow_job())
+    expect(page.locator("tr.cause")).to_have_count(2)
+    assert page.evaluate("document.activeElement.dataset.key") == "warehouse[0]"
+
+
+def test_names_are_text(serve: Serve, show: Open) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    tasks = {**both(0, WAITS), **both(1, SLEEPS), **both(2, {**IDLES, "busy_s": 0.5})}
+    job = job_with(tasks, name, "b" * 200, "out", name=name)
+    page = show(serve(job), job)
+    expect(page.locator("h1")).to_have_text(name)
+    expect(page.locator(".headline")).to_contain_text(f"“{name}” waits")
+    assert page.locator("img").count() == 0
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1400
+
+
+def test_counts_begin_where_the_reader_says(serve: Serve, show: Open) -> None:
+    job = skewed()
+    page = show(serve(job), job)
+    first = page.get_by_role("group", name="Counts").locator("tbody tr").first
+    expect(first).to_contain_text("2,200")
+    page.get_by_role("button", name="Count from here").click()
+    expect(first).not_to_contain_text("2,200")
+    page.get_by_role("button", name="Count from the start").click()
+    expect(first).to_contain_text("2,200")
+
+
+def test_lag_checkpoints_and_ended_subtasks_are_shown(serve: Serve, show: Open) -> None:
+    tasks = {**both(0, {**WAITS, "lag_s": 0.5}), (1, 0): {**IDLES, "ended": True}, (1, 1): SLEEPS, **both(2, IDLES)}
+    job = job_with(tasks, ended_checkpoints=[checkpoint(1), checkpoint(2, failure="the disk is full")])
+    page = show(serve(job), job)
+    expect(page.locator("#lag tbody")).to_contain_text("never: it falls back")
+    expect(page.locator("#checkpoints tbody tr").first).to_contain_text("failed: the disk is full")
+    last = page.locator("#subtasks tbody tr").last
+    expect(last).to_contain_text("warehouse[0]ended")
+    assert last.locator(".bar").count() == 0
+
+
+def test_an_ended_job_and_a_lost_driver_are_said(serve: Serve, show: Open) -> None:
+    job = skewed()
+    served = serve(job, fresh=True)
+    page = show(served, job)
+    expect(page.locator("#job-state")).to_contain_text("RUNNING")
+    job.end(1020.0, "FAILED", "UserFunctionError: no price")
+    expect(page.locator(".headline").first).to_contain_text("The job is FAILED: UserFunctionError: no price")
+    expect(page.locator("#notice")).to_be_hidden()
+
+
+def test_several_jobs_are_listed_and_one_is_opened(serve: Serve, show: Open) -> None:
+    page = show(serve(healthy(), slow_job(id="2f-1", name="late orders")), None)
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.get_by_role("link", name="late orders").click()
+    expect(page.locator("h1")).to_have_text("late orders")
+    expect(page.locator(".vertex")).to_have_count(3)
+    page.get_by_role("link", name="All jobs").click()
+    expect(page.locator("tbody tr")).to_have_count(2)

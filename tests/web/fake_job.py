@@ -1,0 +1,126 @@
+"""A job that never ran, for the page: its snapshots are made up."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headgate.observe.diagnosis import diagnose
+from headgate.observe.finding import Finding
+from headgate.observe.history import History, Point
+from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.recording import Recorder
+from headgate.observe.series import series_of
+from headgate.observe.topology import Topology
+from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
+from headgate.web.job_view import JobFacts
+from tests.observe.made_metrics import Tasks, line, snapshots
+
+#: A task that waits for room in its output most of the time, one that waits for input, and one that works.
+WAITS = {"soft_backpressured_s": 0.9, "busy_s": 0.1, "cpu_s": 0.1, "rows": 100}
+IDLES = {"idle_s": 0.9, "busy_s": 0.1, "cpu_s": 0.1, "rows": 100}
+SLEEPS = {"busy_s": 1.0, "cpu_s": 0.01, "rows": 100, "batches": 3}
+RUNNING = JobFacts(state="RUNNING", started_at=1000.0, ended_at=None, restarts=0, error=None)
+
+
+@dataclass(kw_only=True)
+class FakeJob:
+    """A `JobView` whose values are fields; a test may change them."""
+
+    topology: Topology
+    taken: list[MetricsSnapshot]
+    name: str = "orders"
+    id: str = "1f-0a0b0c0d"
+    state: JobFacts = RUNNING
+    ended_checkpoints: list[CheckpointRecord] = field(default_factory=list)
+    options: Mapping[str, str] = field(default_factory=lambda: {"buffer_timeout": "0.01"})
+    versions: Mapping[str, str] = field(default_factory=lambda: {"python": "3.11.7"})
+
+    def facts(self) -> JobFacts:
+        return self.state
+
+    def snapshots(self) -> Sequence[MetricsSnapshot]:
+        return tuple(self.taken)
+
+    def metrics(self) -> Mapping[str, Any]:
+        return {"rows_in": 7, "taskmanagers": 1, "tasks": {"a[0]": {}}, "operators": {}, "machine": [{"cores": 8}]}
+
+    def diagnose(self) -> Sequence[Finding]:
+        return diagnose(self.topology, self.taken)
+
+    def _history(self) -> History:
+        history = History()
+        for before, after in zip([None, *self.taken], self.taken, strict=False):
+            history.record(after.at, series_of(before, after))
+        return history
+
+    def series_names(self) -> Sequence[str]:
+        return self._history().names
+
+    def series(self, name: str, begin: float, end: float) -> Sequence[Point]:
+        return self._history().points(name, begin, end)
+
+    def checkpoints(self) -> Sequence[CheckpointRecord]:
+        return self.ended_checkpoints
+
+    def save_recording(self, path: str | os.PathLike[str]) -> None:
+        recorder = Recorder()
+        for snapshot in self.taken:
+            recorder.add(snapshot)
+        recorder.save(path, self.topology, {})
+
+    def go_on(self, job: FakeJob) -> None:
+        """Do from now on what another job does."""
+        last = job.taken[-1]
+        self.taken[:] = [*job.taken[:-1], replace(last, at=last.at + 0.1)]
+
+    def end(self, at: float, state: str = "FINISHED", error: str | None = None) -> None:
+        self.state = replace(self.state, state=state, ended_at=at, error=error)
+
+
+def both(vertex: int, does: Mapping[str, Any]) -> Tasks:
+    return {(vertex, 0): does, (vertex, 1): does}
+
+
+def job_with(tasks: Tasks, *vertices: str, **fields: Any) -> FakeJob:
+    """Return a job whose vertices stand in a row, with two subtasks each, that do what `tasks` says.
+
+    `fields` are those of `FakeJob`, and `attempt` and `begin` of its snapshots.
+    """
+    topology = line(*(vertices or ("numbers", "warehouse", "out")))
+    moments = {name: fields.pop(name) for name in ("attempt", "begin") if name in fields}
+    taken = [_complete(topology, each) for each in snapshots(topology, tasks, count=12, **moments)]
+    return FakeJob(topology=topology, taken=taken, **fields)
+
+
+def _complete(topology: Topology, snapshot: MetricsSnapshot) -> MetricsSnapshot:
+    """Return a snapshot with what a real report has besides: exchanges, memory and pools."""
+    (report,) = snapshot.reports
+    seconds = report["clock_s"]
+    pools = {"in_pool_usage": 0.5, "input_floating_usage": 0.4, "input_exclusive_usage": 0.1, "segments_in_use": 3,
+             "closed_s": 0.0, "gathering_bytes": 0, "debloated_buffer_size": 32768}  # fmt: skip
+    whole = {
+        **report,
+        "edges": [{"name": edge.name, "rows_out": int(50 * seconds), "bytes_out": int(800 * seconds)}
+                  for edge in topology.edges for _ in range(2)],
+        "tasks": [{**task, **pools} for task in report["tasks"]],
+        "operators": [{**row, "late_rows": 0, "state_bytes": 10, "state_keys": 2} for row in report["operators"]],
+        "machine": {**report["machine"], "cpu_pressure_s": 0.0, "memory_pressure_s": None},
+        "network_memory": {"segments": 2048, "available": 2000},
+        "in_flight": {"segments": 320, "sockets": 0},
+    }  # fmt: skip
+    return replace(snapshot, reports=(whole,))
+
+
+def slow_job(**fields: Any) -> FakeJob:
+    """Return a job whose `warehouse` waits for something outside, in both subtasks."""
+    return job_with({**both(0, WAITS), **both(1, SLEEPS), **both(2, {**IDLES, "busy_s": 0.5})}, **fields)
+
+
+def checkpoint(number: int, failure: str | None = None) -> CheckpointRecord:
+    part = {"start_delay_s": 0.1, "alignment_s": 0.4, "completed_s": 0.5, "sync_s": 0.01, "async_s": 0.02}
+    return CheckpointRecord(
+        checkpoint=number, triggered_at=1005.0, duration=0.8, size=4096, failure=failure, parts={"warehouse[1]": part}
+    )

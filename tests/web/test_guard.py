@@ -1,0 +1,81 @@
+"""Who may read the page: the name of the server, the token, and what a request may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.web.conftest import TOKEN, Serve
+from tests.web.fake_job import slow_job
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost:1234", "LOCALHOST", "[::1]:80", "127.0.0.2"])
+def test_names_of_loopback_are_served(serve: Serve, name: str) -> None:
+    assert serve(slow_job()).get("/jobs", Host=name).status == 200
+
+
+@pytest.mark.parametrize("name", ["example.com", "127.0.0.1.example.com", "", "192.168.0.1", "[::2]:80", "localhost.x"])
+def test_other_names_are_refused(serve: Serve, name: str) -> None:
+    reply = serve(slow_job()).get("/jobs", Host=name)
+    assert reply.status in {400, 421}
+    assert b"orders" not in reply.body
+
+
+def test_a_server_on_all_addresses_takes_addresses_and_no_foreign_names(serve: Serve) -> None:
+    served = serve(slow_job(), host="0.0.0.0", token=TOKEN)
+    bearer = f"Bearer {TOKEN}"
+    assert served.get("/jobs", Host="192.168.0.1:80", Authorization=bearer).status == 200
+    assert served.get("/jobs", Host="example.com", Authorization=bearer).status == 421
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
+def test_only_get_is_served(serve: Serve, method: str) -> None:
+    reply = serve(slow_job()).get("/jobs", method=method)
+    assert (reply.status, reply.headers["allow"]) == (405, "GET")
+
+
+def test_a_request_has_no_body_and_no_long_address(serve: Serve) -> None:
+    served = serve(slow_job())
+    assert served.get("/jobs", body=b"x").status == 413
+    assert served.get("/jobs?" + "x" * 5000).status == 414
+    assert served.get("/jobs", X_Long="x" * (20 << 10)).status == 431
+
+
+def test_every_answer_protects_the_page_in_the_browser(serve: Serve) -> None:
+    served = serve(slow_job(), token=TOKEN)
+    for path in ("/", "/jobs", "/nothing"):
+        headers = served.get(path, Authorization=f"Bearer {TOKEN}", Origin="http://example.com").headers
+        assert headers["content-security-policy"].startswith("default-src 'self';")
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in headers
+    assert "content-security-policy" in served.get("/jobs").headers
+
+
+def test_without_the_token_nothing_is_told(serve: Serve) -> None:
+    served = serve(slow_job(), token=TOKEN)
+    for path in ("/", "/jobs", "/metrics", "/openapi.json", "/jobs/1f-0a0b0c0d/events"):
+        assert served.get(path).status == 401
+    assert served.get("/jobs", Authorization="Bearer wrong").status == 401
+    assert served.get("/jobs", Authorization=f"Basic {TOKEN}").status == 401
+    assert served.get("/jobs?token=wrong").status == 401
+    assert served.get("/jobs", Cookie=f"headgate_{served.server.port}={TOKEN}").status == 401
+    assert served.get("/jobs", Authorization="Bearer \xff").status == 401
+
+
+def test_a_token_is_given_in_a_header(serve: Serve) -> None:
+    assert serve(slow_job(), token=TOKEN).get("/jobs", Authorization=f"Bearer {TOKEN}").status == 200
+
+
+def test_a_token_in_the_address_becomes_a_cookie(serve: Serve) -> None:
+    served = serve(slow_job(), token=TOKEN)
+    entered = served.get(f"/jobs?token={TOKEN}&x=1")
+    assert (entered.status, entered.headers["location"]) == (303, "/jobs?x=1")
+    cookie = entered.headers["set-cookie"]
+    assert TOKEN not in cookie
+    assert "HttpOnly" in cookie
+    assert "SameSite=Strict" in cookie
+    assert served.get("/jobs", Cookie=cookie.partition(";")[0]).status == 200
+
+
+def test_a_token_leads_to_no_other_server(serve: Serve) -> None:
+    served = serve(slow_job(), token=TOKEN)
+    assert served.get(f"//example.com/?token={TOKEN}").headers["location"] == "/example.com/"

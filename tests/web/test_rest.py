@@ -1,0 +1,186 @@
+"""The answers of the REST interface, asked for over HTTP."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from headgate.observe.recording import read_recording
+from headgate.web.rest import MOST_POINTS, MOST_SUBTASKS
+from tests.web.conftest import Serve
+from tests.web.fake_job import FakeJob, both, checkpoint, job_with, slow_job
+
+JOB = "/jobs/1f-0a0b0c0d"
+
+
+@pytest.fixture
+def job() -> FakeJob:
+    return slow_job(ended_checkpoints=[checkpoint(1), checkpoint(2, failure="it took too long")])
+
+
+def test_the_jobs_are_listed(serve: Serve, job: FakeJob) -> None:
+    (listed,) = serve(job).get("/jobs").json["jobs"]
+    assert (listed["id"], listed["name"], listed["state"]) == ("1f-0a0b0c0d", "orders", "RUNNING")
+
+
+def test_a_job_has_its_graph_and_its_options(serve: Serve, job: FakeJob) -> None:
+    answer = serve(job).get(JOB).json
+    assert [vertex["name"] for vertex in answer["vertices"]] == ["numbers", "warehouse", "out"]
+    assert [(edge["source"], edge["target"]) for edge in answer["edges"]] == [(0, 1), (1, 2)]
+    assert answer["options"] == {"buffer_timeout": "0.01"}
+
+
+def test_the_cause_is_told_from_its_victims(serve: Serve, job: FakeJob) -> None:
+    answer = serve(job).get(JOB).json
+    assert [vertex["role"] for vertex in answer["vertices"]] == ["waits", "cause", ""]
+    assert [vertex["level"] for vertex in answer["vertices"]] == ["HIGH", "OK", "OK"]
+    assert [edge["role"] for edge in answer["edges"]] == ["waits", ""]
+
+
+def test_rates_are_per_second_and_over_all_subtasks(serve: Serve, job: FakeJob) -> None:
+    answer = serve(job).get(JOB).json
+    assert answer["vertices"][1]["rows_in_per_s"] == 200
+    assert (answer["edges"][0]["rows_per_s"], answer["edges"][0]["bytes_per_s"]) == (100, 1600)
+
+
+def test_a_vertex_has_its_subtasks_page_by_page(serve: Serve, job: FakeJob) -> None:
+    served = serve(job)
+    assert served.get(f"{JOB}/vertices/1").json["name"] == "warehouse"
+    answer = served.get(f"{JOB}/vertices/1/subtasks?offset=1&limit=5").json
+    assert (answer["total"], [each["name"] for each in answer["subtasks"]]) == (2, ["warehouse[1]"])
+
+
+def test_back_pressure_is_as_in_flink(serve: Serve, job: FakeJob) -> None:
+    answer = serve(job).get(f"{JOB}/vertices/0/backpressure").json
+    assert (answer["status"], answer["level"], answer["end_timestamp"]) == ("ok", "HIGH", 1011)
+    assert [(each["subtask"], each["ratio"]) for each in answer["subtasks"]] == [(0, 0.9), (1, 0.9)]
+
+
+def test_the_diagnosis_says_where_why_and_what_to_do(serve: Serve, job: FakeJob) -> None:
+    answer = serve(job).get(f"{JOB}/diagnosis").json
+    (finding,) = answer["findings"]
+    assert answer["severity"] == "limit"
+    assert answer["sentence"] == finding["sentence"]
+    assert (finding["operator"], finding["subtasks"], finding["cause"]) == ("warehouse", [0, 1], "waiting_function")
+    assert finding["gain"] == 2.0
+
+
+def test_a_job_that_keeps_up_has_no_finding(serve: Serve) -> None:
+    job = job_with({**both(0, {"idle_s": 0.9, "busy_s": 0.1, "rows": 10})})
+    assert serve(job).get(f"{JOB}/diagnosis").json["severity"] == "ok"
+
+
+def test_before_three_seconds_there_is_no_verdict(serve: Serve, job: FakeJob) -> None:
+    del job.taken[2:]
+    served = serve(job)
+    assert served.get(f"{JOB}/diagnosis").json["severity"] == "pending"
+    assert served.get(f"{JOB}/vertices/0/backpressure").json["status"] == "pending"
+    job.taken.clear()
+    assert served.get(JOB).json["vertices"][0]["rows_in"] == 0
+
+
+def test_an_ended_job_says_how_it_ended(serve: Serve, job: FakeJob) -> None:
+    job.end(2000.0, "FAILED", "UserFunctionError: 'warehouse' failed")
+    answer = serve(job).get(f"{JOB}/diagnosis").json
+    assert answer["severity"] == "ended"
+    assert answer["sentence"] == "The job is FAILED: UserFunctionError: 'warehouse' failed"
+    assert answer["findings"], "what was slow before its end"
+
+
+def test_a_new_snapshot_is_a_new_reading(serve: Serve, job: FakeJob) -> None:
+    served = serve(job)
+    before = served.get(JOB).json["vertices"][0]["rows_in"]
+    del job.taken[-1]
+    assert served.get(JOB).json["vertices"][0]["rows_in"] == before - 200
+
+
+def test_counters_come_without_those_of_tasks(serve: Serve, job: FakeJob) -> None:
+    answer = serve(job).get(f"{JOB}/metrics").json
+    assert answer["metrics"]["rows_in"] == 7
+    assert "tasks" not in answer["metrics"]
+
+
+def test_checkpoints_say_which_task_was_slowest(serve: Serve, job: FakeJob) -> None:
+    first, second = serve(job).get(f"{JOB}/checkpoints").json["checkpoints"]
+    assert (first["id"], first["slowest"], first["alignment_s"]) == (1, "warehouse[1]", 0.4)
+    assert second["failure"] == "it took too long"
+
+
+def test_series_are_listed_and_read(serve: Serve, job: FakeJob) -> None:
+    served = serve(job)
+    listed = served.get(f"{JOB}/series?contains=warehouse&contains=busy_s&limit=1").json
+    assert (listed["total"], len(listed["names"])) == (4, 1)
+    answer = served.get(f"{JOB}/series?name=task/warehouse%5B0%5D/busy_s&from=1003&to=1006").json
+    assert answer["series"][0]["points"] == [[second, 1, 1, 1] for second in (1003, 1004, 1005)]
+
+
+def test_an_unknown_series_is_empty(serve: Serve, job: FakeJob) -> None:
+    assert serve(job).get(f"{JOB}/series?name=x").json["series"] == [{"name": "x", "points": []}]
+
+
+def test_many_points_are_joined(serve: Serve, job: FakeJob) -> None:
+    answer = serve(job).get(f"{JOB}/series?name=task/warehouse%5B0%5D/busy_s&points=3").json
+    assert [point[0] for point in answer["series"][0]["points"]] == [1001, 1005, 1009]
+
+
+def test_a_recording_can_be_read(serve: Serve, job: FakeJob, tmp_path: Path) -> None:
+    reply = serve(job).get(f"{JOB}/recording")
+    assert reply.headers["content-type"] == "application/gzip"
+    path = tmp_path / "recording.gz"
+    path.write_bytes(reply.body)
+    assert len(read_recording(path).snapshots) == 12
+    assert gzip.decompress(reply.body)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/jobs/none", 404),
+        (f"{JOB}/vertices/3", 404),
+        (f"{JOB}/vertices/-1", 404),
+        (f"{JOB}/vertices/%C2%B2", 404),
+        (f"{JOB}/vertices/{'9' * 4000}", 404),
+        ("/nothing", 404),
+        (f"{JOB}/vertices/1/subtasks?limit={MOST_SUBTASKS + 1}", 400),
+        (f"{JOB}/vertices/1/subtasks?limit=-1", 400),
+        (f"{JOB}/vertices/1/subtasks?limit=1.5", 400),
+        (f"{JOB}/series?name=x&from=nan", 400),
+        (f"{JOB}/series?name=x&points={MOST_POINTS + 1}", 400),
+        (f"{JOB}/series?{'&'.join(['name=x'] * 21)}", 400),
+        (f"{JOB}?what=1", 400),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(serve: Serve, job: FakeJob, path: str, status: int) -> None:
+    reply = serve(job).get(path)
+    assert reply.status == status
+    assert reply.json["errors"]
+
+
+def test_every_answer_matches_the_openapi_document(serve: Serve, job: FakeJob) -> None:
+    served = serve(job)
+    document = served.get("/openapi.json").json
+    OpenAPIV31SpecValidator(document).validate()
+    paths = {path: each["get"] for path, each in document["paths"].items()}
+    asked = 0
+    for path, operation in paths.items():
+        content = operation["responses"]["200"]["content"]
+        if "application/json" not in content:
+            continue
+        reply = served.get(path.replace("{job}", job.id).replace("{vertex}", "1"))
+        _check(document, content["application/json"]["schema"], reply.json)
+        asked += 1
+    assert asked == len(paths) - 3
+    _check(document, {"$ref": "#/components/schemas/Fault"}, served.get("/jobs/none").json)
+
+
+def _check(document: dict[str, Any], schema: dict[str, Any], answer: object) -> None:
+    closed = json.loads(json.dumps(document["components"]))
+    for each in closed["schemas"].values():
+        each.setdefault("additionalProperties", False)
+    jsonschema.Draft202012Validator({**schema, "components": closed}).validate(answer)
