@@ -300,8 +300,7 @@ class JobMaster:
     def _on_stopped(self) -> None:
         """End the attempt, because the last checkpoint of a job that stops is committed. The tasks wait for this."""
         self._is_stopped = True
-        self.duration_s = time.time() - (self._started_at or time.time())
-        self._attempt.over()
+        self._on_finished()
 
     def on_end_of_tasks(self) -> None:
         self._checkpoints.end_of_tasks()
