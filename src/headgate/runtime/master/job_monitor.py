@@ -8,11 +8,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from headgate.config import Config
-from headgate.errors import RecordingError
+from headgate.errors import HeadgateError, JobCancelled, RecordingError, Superseded
 from headgate.observe.diagnosis import diagnose, windows_of
 from headgate.observe.finding import Finding, Severity
 from headgate.observe.history import History, Point
@@ -152,17 +151,18 @@ class JobMonitor:
         with self._lock:
             self._recorder.save(path, self.topology, {"options": self.options, "versions": self.versions})
 
-    def save_failure(self, run: str) -> Path | None:
-        """Save a recording of a job that has failed. Returns its file; None if the job was short, or on an error."""
-        if len(self._latest()) < _WORTH_RECORDING:
-            return None
+    def save_failure(self, error: HeadgateError, run: str) -> list[str]:
+        """Save a recording of a job that has ended with an error. Returns the words that name the file, if there is
+        one: not for a job that was short or cancelled."""
+        if isinstance(error, JobCancelled | Superseded) or len(self._latest()) < _WORTH_RECORDING:
+            return []
         try:
             path = recordings_folder() / f"{run}.recording"
             self.save_recording(path)
-        except (OSError, RecordingError) as error:
-            log.warning("job %r: its last minutes could not be saved: %s", self._name, error)
-            return None
-        return path
+        except (OSError, RecordingError) as problem:
+            log.warning("job %r: its last minutes could not be saved: %s", self._name, problem)
+            return []
+        return [f"its last minutes are in {path}, which `headgate doctor` reads"]
 
     def _latest(self) -> Sequence[MetricsSnapshot]:
         with self._lock:

@@ -8,6 +8,8 @@ from headgate.errors import HeadgateError, JobCancelled
 
 
 class JobState(enum.Enum):
+    """A job is CREATED, then RUNNING. After a failure it is RESTARTING. The other states are its end."""
+
     CREATED = "CREATED"
     RUNNING = "RUNNING"
     RESTARTING = "RESTARTING"

@@ -291,8 +291,7 @@ class JobMaster:
     def _on_stopped(self) -> None:
         """End the attempt, because the last checkpoint of a job that stops is committed. The tasks wait for this."""
         self._is_stopped = True
-        self.duration_s = time.time() - (self.started_at or time.time())
-        self._attempt.over()
+        self._on_finished()
 
     def on_end_of_tasks(self) -> None:
         self._checkpoints.end_of_tasks()
@@ -459,17 +458,13 @@ class JobMaster:
         self._settle_at_the_end(self._checkpoints.settle, _SETTLE_TIMEOUT, error)
         problems = self._clean_up(error)
         if error is not None:
-            error.message += "".join(f" ({problem})" for problem in (*problems, *self._recorded(error)))
-            problems = []
-        for problem in problems:
-            log.warning("job %r: %s", self._name, problem)
+            problems += self.monitor.save_failure(error, self._run_id)
+            error.message += "".join(f" ({problem})" for problem in problems)
+        else:
+            for problem in problems:
+                log.warning("job %r: %s", self._name, problem)
         self.error = error
         self.state = ended_with(error)
-
-    def _recorded(self, error: HeadgateError) -> list[str]:
-        """Save what was seen of a job that has failed. Returns the words that name the file, if there is one."""
-        path = None if isinstance(error, JobCancelled | Superseded) else self.monitor.save_failure(self._run_id)
-        return [] if path is None else [f"its last minutes are in {path}, which `headgate doctor` reads"]
 
     def _clean_up(self, error: HeadgateError | None) -> list[str]:
         """Let sources and sinks clean up. Returns messages about what could not be cleaned up.
