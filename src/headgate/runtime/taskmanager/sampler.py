@@ -153,7 +153,8 @@ class Sampler:
     def stacks(self) -> list[Stack]:
         """Return the stacks, the most frequent first. One frame stands for Headgate's own above a user's function.
 
-        The thread's clock says for how many samples it used a processor in all. The samples say where.
+        The thread's clock says for how many samples it used a processor in all. The samples say where. A stack cannot
+        have used one for more samples than it has, so the sum may be a little less.
         """
         all_on = self.cpu / self.seconds * self.samples if self.seconds else 0.0
         scale = all_on / self._on if self._on else 1.0
