@@ -35,6 +35,7 @@ def profile(*stacks: Stack, samples: int = 100, left_out: int = 0) -> Profile:
         operator="clean",
         subtask=1,
         seconds=1.0,
+        looks=100,
         samples=samples,
         cpu_s=0.5,
         run_delay_s=None,

@@ -19,6 +19,7 @@ from headgate.observe.profile import LEFT_OUT, Stack
 from headgate.runtime.task.chain import ToOperator
 from headgate.runtime.task.thread_clock import ThreadClock
 from headgate.runtime.task.time_account import TASK, TimeAccount
+from headgate.runtime.taskmanager import sampler as sampler_module
 from headgate.runtime.taskmanager.sampler import MOST_FRAMES, PERIOD, Sampler
 from tests.runtime.jobs import eventually
 
@@ -82,12 +83,6 @@ def working(function: Callable[[Worked], None]) -> Iterator[Worked]:
         thread.join(30)
 
 
-def held() -> threading.Lock:
-    lock = threading.Lock()
-    lock.acquire()
-    return lock
-
-
 def shares(stacks: list[Stack], names: set[str]) -> dict[str, float]:
     """Return the share of the samples by the function that is on the stack."""
     found: dict[str, int] = defaultdict(int)
@@ -130,10 +125,12 @@ def waits(seconds: float) -> None:
 
 
 def agree(thread: Worked, within: float = 0.05) -> None:
-    """Samples split the time as the thread's own clock does."""
+    """Samples split the time as the thread's own clock does. There are about 100 a second, on a slow machine, too."""
     sampler = thread.sampler()
     before = thread.seconds()
-    sampler.run(SECONDS, held())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampler_module, "SHARE", 1.0)
+        sampler.run(SECONDS)
     after = thread.seconds()
     spent = {name: seconds - before.get(name, 0.0) for name, seconds in after.items()}
     total = sum(spent.values())
@@ -182,10 +179,11 @@ def test_samples_do_not_keep_step_with_periodic_work() -> None:
 
 
 @pytest.mark.alone
-def test_the_threads_clock_tells_work_from_waits() -> None:
-    with working(parts(0.1, (computes, 0.5), (waits, 0.5))) as thread:
+@pytest.mark.parametrize("scale", [0.1, 0.012])  # longer, and shorter than the mean gap between samples
+def test_the_threads_clock_tells_work_from_waits(scale: float) -> None:
+    with working(parts(scale, (computes, 0.5), (waits, 0.5))) as thread:
         sampler = thread.sampler()
-        sampler.run(SECONDS, held())
+        sampler.run(SECONDS)
     on: dict[str, float] = defaultdict(float)
     samples: dict[str, int] = defaultdict(int)
     for stack in sampler.stacks():
@@ -193,9 +191,10 @@ def test_the_threads_clock_tells_work_from_waits() -> None:
         name = "waits" if "waits" in names else "computes"
         on[name] += stack.on
         samples[name] += stack.samples
-    assert on["waits"] <= 0.15 * samples["waits"]
-    assert on["computes"] >= 0.85 * (on["computes"] + on["waits"])
-    assert sum(on.values()) / sampler.samples == pytest.approx(sampler.cpu / sampler.seconds, rel=0.01)
+    assert on["waits"] <= 0.25 * samples["waits"]
+    assert on["computes"] >= 0.8 * (on["computes"] + on["waits"])
+    used = sampler.cpu / sampler.seconds
+    assert 0.8 * used <= sum(on.values()) / sampler.samples <= 1.01 * used
 
 
 @pytest.mark.alone
@@ -210,11 +209,21 @@ def test_a_line_that_keeps_the_interpreter_lock_counts_for_the_time_that_it_keep
         agree(thread)
 
 
+@pytest.mark.alone
+def test_it_takes_less_than_a_hundredth_of_a_processor() -> None:
+    with working(parts(0.01, (computes, 0.5), (sorts, 0.3), (waits, 0.2))) as thread:
+        sampler = thread.sampler()
+        began = time.thread_time()
+        sampler.run(SECONDS)
+        took = time.thread_time() - began
+    assert took / sampler.seconds < 0.01
+
+
 def test_only_the_operators_own_time_has_stacks() -> None:
     with working(parts(0.01, (computes, 1.0))) as thread:
         sampler = thread.sampler(bucket=TASK)
-        sampler.run(1.0, held())
-    assert sampler.samples == pytest.approx(1.0 / PERIOD, rel=0.2)
+        sampler.run(1.0)
+    assert sampler.samples == pytest.approx(1.0 / PERIOD, rel=0.3)
     assert sampler.stacks() == []
 
 
@@ -227,7 +236,7 @@ def test_deep_stacks_keep_their_inner_frames() -> None:
 
     with working(lambda _: deep(300)) as thread:
         sampler = thread.sampler()
-        sampler.run(0.5, held())
+        sampler.run(0.5)
     [stack, *_] = sampler.stacks()
     assert len(stack.frames) == MOST_FRAMES
     assert stack.frames[0] == LEFT_OUT
@@ -236,12 +245,15 @@ def test_deep_stacks_keep_their_inner_frames() -> None:
 
 def test_it_ends_when_it_is_stopped_and_when_the_thread_ends() -> None:
     with working(lambda _: waits(0.01)) as thread:
-        free = threading.Lock()
         sampler = thread.sampler()
-        sampler.run(60.0, free)
-        assert sampler.samples == 0
+        stopped = threading.Thread(target=sampler.run, args=(60.0,))
+        stopped.start()
+        eventually(lambda: sampler.samples > 3)
+        sampler.stop()
+        stopped.join(10)
+        assert not stopped.is_alive()
         longer = thread.sampler()
-        running = threading.Thread(target=longer.run, args=(60.0, held()))
+        running = threading.Thread(target=longer.run, args=(60.0,))
         running.start()
         eventually(lambda: longer.samples > 3)
     running.join(10)
@@ -253,9 +265,9 @@ def test_the_interpreter_has_its_usual_switch_interval_afterwards() -> None:
     usual = sys.getswitchinterval()
     with working(lambda _: waits(0.01)) as thread:
         first, second = thread.sampler(), thread.sampler()
-        running = threading.Thread(target=first.run, args=(0.3, held()))
+        running = threading.Thread(target=first.run, args=(0.3,))
         running.start()
-        second.run(0.1, held())
+        second.run(0.1)
         assert sys.getswitchinterval() < usual
         running.join()
     assert sys.getswitchinterval() == usual

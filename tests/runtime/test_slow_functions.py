@@ -33,6 +33,7 @@ def profile(operator: str = "parse", subtask: int = 1) -> Profile:
         operator=operator,
         subtask=subtask,
         seconds=2.0,
+        looks=100,
         samples=200,
         cpu_s=1.0,
         run_delay_s=None,

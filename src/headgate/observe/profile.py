@@ -70,18 +70,21 @@ class HotLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What one subtask of an operator did, sampled about every 10 ms.
+    """What one subtask of an operator did in `seconds`.
 
-    `seconds` is how long the samples were taken, `samples` how many there are. `stacks` has those that were taken while
-    the operator worked, the most frequent first. The others are of other operators of its chain, of the task's own
-    work, and of its waits. `left_out` counts samples of the operator whose stacks are not there, because there were too
-    many. `cpu_s` and `run_delay_s` are of the task's thread in this time: seconds on a processor, and seconds in which
-    it waited for one (None if the machine does not say).
+    There is a sample about every 10 ms. Where a look at the thread takes long, one look counts for up to six of the
+    `samples`; `looks` says how many there were. `stacks` has the samples in which the operator worked, the most
+    frequent first. The others are of other operators of its chain, of the task's own work, and of its waits. `left_out`
+    counts samples of the operator whose stacks are not there, because there were too many.
+
+    `cpu_s` and `run_delay_s` are of the task's thread in this time: seconds on a processor, and seconds in which it
+    waited for one (None if the machine does not say).
     """
 
     operator: str
     subtask: int
     seconds: float
+    looks: int
     samples: int
     cpu_s: float
     run_delay_s: float | None
@@ -141,6 +144,7 @@ class Profile:
             "operator": self.operator,
             "subtask": self.subtask,
             "seconds": round(self.seconds, 3),
+            "looks": self.looks,
             "samples": self.samples,
             "share": round(self.share, 4),
             "on": round(self.on, 4),

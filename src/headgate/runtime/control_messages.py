@@ -172,6 +172,7 @@ class ReportProfile:
 
     request: int
     seconds: float
+    looks: int
     samples: int
     cpu_s: float
     run_delay_s: float | None

@@ -174,9 +174,9 @@ class JobHandle(OtherNames):
         last seconds. The profile's `hottest` are the five lines with most samples, see
         docs/how-to/find-the-slow-line.md.
 
-        The subtask runs on meanwhile. Its TaskManager looks about every 10 ms where its thread is. The profile has
-        files, functions and numbers of lines, and no values. If the job is starting or restarting, the profile begins
-        when the job runs.
+        The subtask runs on meanwhile. Its TaskManager looks up to 100 times a second where its thread is, less often
+        where this would take more than 1 % of a processor. The profile has files, functions and numbers of lines, and
+        no values. If the job is starting or restarting, the profile begins when the job runs.
 
         Raises ProfileError if there is no such operator or subtask, if the subtask or the job has ended, or if the job
         fails meanwhile. Raises TimeoutError ten seconds after the profile should be complete: the job does not run, or

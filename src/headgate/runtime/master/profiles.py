@@ -158,6 +158,7 @@ def _profile(request: _Request, report: ReportProfile) -> Profile:
         operator=request.operator,
         subtask=request.order.subtask,
         seconds=report.seconds,
+        looks=report.looks,
         samples=report.samples,
         cpu_s=report.cpu_s,
         run_delay_s=report.run_delay_s,

@@ -29,12 +29,11 @@ class Profiler:
 
     def __init__(self, send: Callable[[FromTaskManager], None]) -> None:
         self._send = send
-        #: The threads that take profiles. Each ends when its lock is released.
-        self._threads: dict[threading.Thread, threading.Lock] = {}
+        self._threads: dict[threading.Thread, Sampler] = {}
 
     def take(self, order: TakeProfile, tasks: Sequence[BuiltTask]) -> None:
         """Begin to take a profile, and send it when it is complete."""
-        self._threads = {thread: lock for thread, lock in self._threads.items() if thread.is_alive()}
+        self._threads = {thread: each for thread, each in self._threads.items() if thread.is_alive()}
         built = next((each for each in tasks if (each.vertex.id, each.subtask) == (order.vertex, order.subtask)), None)
         if built is None:
             self._decline(order, "the task has not started yet: its input is not complete")
@@ -46,17 +45,15 @@ class Profiler:
             self._start(order, Sampler(built.task.thread, built.task.times, _bucket(built, order.node)))
 
     def _start(self, order: TakeProfile, sampler: Sampler) -> None:
-        running = threading.Lock()
-        running.acquire()
         thread = threading.Thread(
-            target=self._run, args=(order, sampler, running), name=f"headgate-profile-{order.request}", daemon=True
+            target=self._run, args=(order, sampler), name=f"headgate-profile-{order.request}", daemon=True
         )
-        self._threads[thread] = running
+        self._threads[thread] = sampler
         thread.start()
 
-    def _run(self, order: TakeProfile, sampler: Sampler, stopped: threading.Lock) -> None:
+    def _run(self, order: TakeProfile, sampler: Sampler) -> None:
         try:
-            sampler.run(order.seconds, stopped)
+            sampler.run(order.seconds)
             if not sampler.samples:
                 self._decline(order, _ENDED)
                 return
@@ -69,6 +66,7 @@ class Profiler:
             ReportProfile(
                 request=order.request,
                 seconds=sampler.seconds,
+                looks=sampler.looks,
                 samples=sampler.samples,
                 cpu_s=sampler.cpu,
                 run_delay_s=sampler.run_delay,
@@ -83,9 +81,8 @@ class Profiler:
 
     def close(self) -> None:
         """End all threads. Profiles that are not complete are sent as they are."""
-        for lock in self._threads.values():
-            if lock.locked():
-                lock.release()
+        for sampler in self._threads.values():
+            sampler.stop()
         for thread in self._threads:
             thread.join(_END_TIMEOUT)
 
