@@ -68,6 +68,7 @@ def test_the_oldest_snapshots_make_room(tmp_path: Path) -> None:
      gzip.compress(b'{"headgate_recording": 2}'), gzip.compress(b'{"headgate_recording": 1, "topology": 3}'),
      gzip.compress(json.dumps({"headgate_recording": 1, "topology": {"job": "a", "vertices": [], "edges": []}}).encode()
                    + b"\n{}")],
+    ids=["empty", "text", "no lines", "no fields", "nested", "another format", "no topology", "no snapshot"],
 )  # fmt: skip
 def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "file"
