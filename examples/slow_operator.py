@@ -26,6 +26,7 @@ if __name__ == "__main__":
     rows = env.from_source(hg.sources.generate(orders, schema=SCHEMA, batch_rows=1000)).name("orders")
     rows.rebalance().map_batches(check, schema=SCHEMA).name("warehouse").sink_to(hg.sinks.null())
     job = env.execute_async("shop")
+    print("its page:", job.web_url)
     time.sleep(8)
     [finding] = job.diagnose()
     levels = {vertex["vertex"]: vertex["level"] for vertex in job.backpressure()}

@@ -56,7 +56,7 @@ def run(situation: Situation, seed: int, save: Path | None = None) -> bool:
             findings = job.diagnose()
             if save is not None:
                 save.mkdir(parents=True, exist_ok=True)
-                job.save_recording(save / f"{situation.name.replace(': ', '-').replace(' ', '-')}-{seed}.gz")
+                job.save_recording(save / f"{situation.file}-{seed}.gz")
         finally:
             job.cancel()
     is_right = not before and matches(situation, findings)

@@ -174,6 +174,11 @@ class Situation:
         word = f"{fault.args[0].__name__} in one subtask" if isinstance(fault, partial) else fault.__name__
         return f"{self.topology.__name__}: {self.place or 'nothing'} {word if self.place else ''}".strip()
 
+    @property
+    def file(self) -> str:
+        """The beginning of the name of its recordings."""
+        return self.name.replace(":", "").replace(" ", "-")
+
 
 #: A function that computes may use up both processors, so it may be called that, too.
 _WORKS = ("slow_function", "out_of_cpu")
