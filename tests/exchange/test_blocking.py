@@ -27,8 +27,15 @@ SIZE = 64
 
 def open_files(folder: Path) -> int:
     """Files in a folder that this process holds open, whether or not they have a name."""
-    links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
-    return sum(os.path.lexists(link) and os.readlink(link).startswith(str(folder)) for link in links)
+    return sum(_target(number).startswith(str(folder)) for number in os.listdir("/proc/self/fd"))
+
+
+def _target(number: str) -> str:
+    """Return what a descriptor leads to; empty if another thread has closed it meanwhile."""
+    try:
+        return os.readlink(f"/proc/self/fd/{number}")
+    except FileNotFoundError:
+        return ""
 
 
 class Output:
