@@ -26,7 +26,7 @@ test: setup
 	$(BIN)/pytest --numprocesses $(PROCESSES) -m "not soak and not alone" --planted slice $(ARGS)
 	$(BIN)/pytest -m "alone and not soak" $(ARGS)
 	scripts/compiled true & scripts/compat slice; slice=$$?; wait $$! && exit $$slice
-	scripts/compiled $(BIN)/pytest --numprocesses $(PROCESSES) -o pythonpath= -k "not spark" tests/pipelines
+	scripts/compiled $(BIN)/pytest --numprocesses $(PROCESSES) -o pythonpath= -m "not soak and not alone" -k "not spark" tests/pipelines
 
 check: setup
 	$(BIN)/ruff check .
