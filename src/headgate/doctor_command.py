@@ -12,13 +12,10 @@ from rich.table import Table
 
 from headgate.errors import RecordingError
 from headgate.json_option import add_json_option, write_json
-from headgate.observe.diagnosis import diagnose
+from headgate.observe.diagnosis import LATEST, diagnose
 from headgate.observe.finding import Finding
 from headgate.observe.recording import Recording, read_recording
 from headgate.terminal import PlainConsole
-
-#: Snapshots before the moment of a diagnosis that it looks at.
-_LATEST = 30
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,7 +43,7 @@ def _verdicts(recording: Recording) -> list[tuple[float, list[Finding]]]:
     verdicts: list[tuple[float, list[Finding]]] = []
     shown: list[tuple[str, str]] | None = None
     for end in range(1, len(recording.snapshots) + 1):
-        findings = diagnose(recording.topology, recording.snapshots[max(0, end - _LATEST) : end])
+        findings = diagnose(recording.topology, recording.snapshots[max(0, end - LATEST) : end])
         key = [(finding.place, finding.cause.name) for finding in findings]
         if key != shown:
             verdicts.append((recording.snapshots[end - 1].at, findings))

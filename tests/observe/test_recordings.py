@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.observe.diagnosis import diagnose
+from headgate.observe.diagnosis import LATEST, diagnose
 from headgate.observe.recording import read_recording
 from tests.observe.run_matrix import matches
 from tests.observe.situations import HEALTHY, MATRIX
@@ -22,7 +22,7 @@ SITUATIONS = {situation.file: situation for situation in (*MATRIX, *HEALTHY)}
 def test_a_recorded_fault_is_found(path: Path) -> None:
     situation = SITUATIONS[path.stem.rpartition("-")[0]]
     recording = read_recording(path)
-    assert matches(situation, diagnose(recording.topology, recording.snapshots[-30:]))
+    assert matches(situation, diagnose(recording.topology, recording.snapshots[-LATEST:]))
 
 
 def test_most_situations_are_recorded() -> None:

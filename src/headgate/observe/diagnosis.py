@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -19,6 +19,8 @@ from headgate.observe.trend import severity
 
 #: Seconds of one window. Shares in a shorter one are chance.
 WINDOW: Final = 3.0
+#: How many of the latest snapshots, a second apart, a diagnosis needs.
+LATEST: Final = 30
 
 
 def diagnose(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[Finding]:
@@ -37,15 +39,23 @@ def diagnose(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[F
 
 def windows_of(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[Window]:
     """Return the windows of the last attempt, the latest last. They do not overlap."""
-    windows: list[Window] = []
+    return list(_backwards(topology, snapshots))[::-1]
+
+
+def latest_window(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Window | None:
+    """Return the window that ends with the latest snapshot, None if there is none yet."""
+    return next(_backwards(topology, snapshots), None)
+
+
+def _backwards(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Iterator[Window]:
+    """Yield the windows of the last attempt, the latest first."""
     end = len(snapshots) - 1
     while end > 0:
         begin = _before(snapshots, end)
         if begin is None:
-            break
-        windows.append(window_of(topology, snapshots[begin], snapshots[end]))
+            return
+        yield window_of(topology, snapshots[begin], snapshots[end])
         end = begin
-    return windows[::-1]
 
 
 def _before(snapshots: Sequence[MetricsSnapshot], end: int) -> int | None:

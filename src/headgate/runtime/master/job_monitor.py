@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headgate.config import Config
 from headgate.errors import HeadgateError, JobCancelled, RecordingError, Superseded
-from headgate.observe.diagnosis import diagnose, windows_of
+from headgate.observe.diagnosis import LATEST, diagnose, latest_window
 from headgate.observe.finding import Finding, Severity
 from headgate.observe.history import History, Point
 from headgate.observe.levels import backpressure
@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two snapshots.
 PERIOD: Final = 1.0
-#: The latest snapshots, from which the diagnosis is made.
-_LATEST: Final = 30
 #: A job with fewer snapshots has failed too soon for its metrics to say why.
 _WORTH_RECORDING: Final = 10
 #: Seconds between two lines about a job that is behind or stuck.
@@ -59,7 +57,7 @@ class JobMonitor:
         self._late_rows = LateRowWarnings(graph)
         self._stalled_watermarks = StalledWatermarks(graph)
         self._lock = threading.Lock()
-        self._snapshots: deque[MetricsSnapshot] = deque(maxlen=_LATEST)
+        self._snapshots: deque[MetricsSnapshot] = deque(maxlen=LATEST)
         self._history = History()
         self._recorder = Recorder()
         #: The last diagnosis, and the snapshot after which it was made: many may ask in a second.
@@ -114,13 +112,13 @@ class JobMonitor:
 
     def backpressure(self) -> list[dict[str, Any]]:
         """Return the back-pressure of each vertex in the last seconds, see `levels.backpressure`."""
-        windows = windows_of(self.topology, self._latest())
-        return backpressure(windows[-1]) if windows else []
+        window = latest_window(self.topology, self._latest())
+        return [] if window is None else backpressure(window)
 
     def busiest_subtask(self, vertex: int, operator: int) -> int:
         """Return the subtask in which an operator has worked most in the last seconds, 0 if that is not known."""
-        windows = windows_of(self.topology, self._latest())
-        tasks = windows[-1].of(vertex) if windows else []
+        window = latest_window(self.topology, self._latest())
+        tasks = [] if window is None else window.of(vertex)
         return max(tasks, key=lambda task: task.operators[operator].busy).subtask if tasks else 0
 
     def snapshots(self) -> Sequence[MetricsSnapshot]:
