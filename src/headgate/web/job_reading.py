@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final, cast
 
-from headgate.observe.diagnosis import windows_of
+from headgate.observe.diagnosis import latest_window
 from headgate.observe.finding import Finding
 from headgate.observe.levels import level
 from headgate.observe.metrics_snapshot import MetricsSnapshot
@@ -24,8 +24,6 @@ from headgate.web.answers import (
 from headgate.web.job_view import JobView
 from headgate.web.watermark_answer import watermark_of
 
-#: The latest snapshots, in which the last window lies.
-_RECENT: Final = 5
 #: The most findings of an answer.
 _FINDINGS: Final = 10
 #: Lag below this, in seconds, is that of the next batch.
@@ -41,9 +39,8 @@ class JobReading:
         last = snapshots[-1] if snapshots else None
         self.at = None if last is None else last.at
         self.attempt = 0 if last is None else last.attempt
-        windows = windows_of(self.topology, snapshots[-_RECENT:])
-        self.window: Window | None = windows[-1] if windows else None
-        self.findings: list[Finding] = list(job.diagnose())[:_FINDINGS] if windows else []
+        self.window: Window | None = latest_window(self.topology, snapshots)
+        self.findings: list[Finding] = [] if self.window is None else list(job.diagnose())[:_FINDINGS]
         #: The vertex of each finding: that of the operator which it names.
         self._places = [self._place(each) for each in self.findings]
         self._before = _at(snapshots, self.window.begin) if self.window is not None else None
