@@ -1,0 +1,1 @@
+"""Back-pressure mechanisms of other systems, as pure policies: no sockets, threads or clocks."""

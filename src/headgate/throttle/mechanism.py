@@ -1,0 +1,55 @@
+"""The interfaces of back-pressure mechanisms: who has to slow down, and how.
+
+The user makes a `Mechanism`: a frozen dataclass of numbers. It makes the policies of one attempt of a job. A policy is
+pure. The runtime calls it on one thread and passes the time, in seconds of the monotonic clock.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class SourcePolicy(Protocol):
+    """Decides when one subtask of a source may read. The task asks before each read, and reports the rows after it."""
+
+    def permit(self, now: float) -> float:
+        """Return the time from which the subtask may read its next batch. If it is not after `now`, it may read now."""
+
+    def emitted(self, now: float, rows: int) -> None:
+        """Note that the subtask has read a batch of `rows` rows, and passed all of them on.
+
+        A batch is never divided. If it has more rows than the policy allows now, the next batch waits longer.
+        """
+
+
+class Overflow(enum.StrEnum):
+    """What an input queue does with one message too many."""
+
+    #: The queue drops the message that arrives.
+    DROP_NEWEST = "newest"
+    #: The queue drops the message that has waited longest.
+    DROP_OLDEST = "oldest"
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePolicy:
+    """The limit of one subtask's input queue, in messages with rows. Events do not count, and are never dropped."""
+
+    capacity: int
+    overflow: Overflow
+
+
+class Mechanism:
+    """A back-pressure mechanism. It makes only the parts that it consists of."""
+
+    __slots__ = ()
+
+    def source_policy(self, now: float) -> SourcePolicy | None:
+        """Return the policy of one subtask of a source, which starts now. None: sources are not asked."""
+        return None
+
+    def queue_policy(self) -> QueuePolicy | None:
+        """Return the limit of each input queue. None: this mechanism sets no limit."""
+        return None

@@ -1,0 +1,35 @@
+"""Checks of the numbers that users give to a mechanism. They raise ConfigError, which names the number."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from numbers import Integral, Real
+from typing import TypeAlias
+
+from headgate.errors import ConfigError
+from headgate.quantities import seconds
+
+#: A duration as users write it: seconds, a string with a unit, or a `timedelta`.
+Duration: TypeAlias = float | str | timedelta
+
+
+def number_above_zero(name: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
+        raise ConfigError(f"{name}={value!r} is impossible: it must be a number above 0")
+
+
+def whole_number(name: str, value: object, *, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ConfigError(f"{name}={value!r} is impossible: it must be a whole number of at least {least}")
+
+
+def duration(name: str, value: Duration) -> float:
+    """Return the duration in seconds. It is at least 0."""
+    try:
+        length = seconds(value)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error.message}") from None
+    if length < 0:
+        raise ConfigError(f"{name}={value!r} is impossible: it must be at least 0")
+    return length
