@@ -59,7 +59,7 @@ def test_a_vertex_has_its_subtasks_page_by_page(serve: Serve, job: FakeJob) -> N
 def test_back_pressure_is_as_in_flink(serve: Serve, job: FakeJob) -> None:
     answer = serve(job).get(f"{JOB}/vertices/0/backpressure").json
     assert (answer["status"], answer["level"], answer["end_timestamp"]) == ("ok", "HIGH", 1011)
-    assert [(each["subtask"], each["ratio"]) for each in answer["subtasks"]] == [(0, 0.9), (1, 0.9)]
+    assert [(each["subtask"], each["backpressured_ratio"]) for each in answer["subtasks"]] == [(0, 0.9), (1, 0.9)]
 
 
 def test_the_diagnosis_says_where_why_and_what_to_do(serve: Serve, job: FakeJob) -> None:

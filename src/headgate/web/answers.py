@@ -51,7 +51,19 @@ class OperatorAnswer(Struct, kw_only=True, frozen=True):
     role: Role
 
 
-class VertexAnswer(Struct, kw_only=True, frozen=True):
+class TimeShares(Struct, kw_only=True, frozen=True):
+    """How a subtask spends its time: it works, waits for room in its output, or waits for input.
+
+    `level` is that of the second: up to a share of 0.10 OK, up to 0.50 LOW, above HIGH.
+    """
+
+    level: Level
+    busy_ratio: float
+    backpressured_ratio: float
+    idle_ratio: float
+
+
+class VertexAnswer(TimeShares, kw_only=True, frozen=True):
     """A chain of operators. Shares of time are those of its worst subtask, so they may add up to more than 1."""
 
     id: int
@@ -60,10 +72,6 @@ class VertexAnswer(Struct, kw_only=True, frozen=True):
     running: int
     operators: list[OperatorAnswer]
     role: Role
-    level: Level
-    busy_ratio: float
-    backpressured_ratio: float
-    idle_ratio: float
     rows_in_per_s: float
     rows_out_per_s: float
     rows_in: int
@@ -104,7 +112,7 @@ class JobAnswer(Struct, kw_only=True, frozen=True):
     edges: list[EdgeAnswer]
 
 
-class SubtaskAnswer(Struct, kw_only=True, frozen=True):
+class SubtaskAnswer(TimeShares, kw_only=True, frozen=True):
     """A subtask of a vertex. The parts of its time add up to 1, but for what it waits at its end."""
 
     vertex: int
@@ -113,12 +121,8 @@ class SubtaskAnswer(Struct, kw_only=True, frozen=True):
     name: str
     ended: bool
     role: Role
-    level: Level
-    busy_ratio: float
-    backpressured_ratio: float
     soft_backpressured_ratio: float
     hard_backpressured_ratio: float
-    idle_ratio: float
     checkpoint_ratio: float
     cpu_ratio: float
     rows_in_per_s: float
@@ -135,19 +139,15 @@ class Subtasks(Struct, kw_only=True, frozen=True):
     subtasks: list[SubtaskAnswer]
 
 
-class SubtaskPressure(Struct, kw_only=True, frozen=True):
+class SubtaskPressure(TimeShares, kw_only=True, frozen=True):
     """The back-pressure of a subtask."""
 
     subtask: int
-    level: Level
-    ratio: float
-    idle_ratio: float
-    busy_ratio: float
 
 
 class Backpressure(Struct, kw_only=True, frozen=True):
-    """The back-pressure of a vertex. It is "pending" in a job's first three seconds. A vertex has the level of its
-    worst subtask: up to a share of 0.10 OK, up to 0.50 LOW, above HIGH."""
+    """The back-pressure of a vertex, which has the level of its worst subtask. It is "pending" in a job's first three
+    seconds."""
 
     status: Literal["ok", "pending"]
     level: Level

@@ -90,10 +90,11 @@ class JobReading:
             running=shape.parallelism - sum(vertex == id_ for vertex, _ in self._ended),
             operators=[self._operator(each, running) for each in shape.operators],
             role=self._role(id_, blocked),
-            level=_level(blocked),
-            busy_ratio=_share(max((task.busy for task in running), default=0.0)),
-            backpressured_ratio=_share(blocked),
-            idle_ratio=_share(max((task.idle for task in running), default=0.0)),
+            **_shares(
+                max((task.busy for task in running), default=0.0),
+                blocked,
+                max((task.idle for task in running), default=0.0),
+            ),
             rows_in_per_s=self._rate(first, running, "rows_in"),
             rows_out_per_s=self._rate(last, running, _written(last)),
             rows_in=self._total(first, "rows_in"),
@@ -164,12 +165,9 @@ class JobReading:
             name=f"{shape.name}[{task.subtask}]",
             ended=task.ended,
             role="cause" if is_cause else "" if _level(task.blocked) == "OK" else "waits",
-            level=_level(task.blocked),
-            busy_ratio=_share(task.busy),
-            backpressured_ratio=_share(task.blocked),
+            **_shares(task.busy, task.blocked, task.idle),
             soft_backpressured_ratio=_share(task.soft),
             hard_backpressured_ratio=_share(task.hard),
-            idle_ratio=_share(task.idle),
             checkpoint_ratio=_share(task.checkpoint),
             cpu_ratio=_share(task.cpu),
             rows_in_per_s=round(task.rows_in / seconds, 1),
@@ -216,6 +214,16 @@ def _written(operator: OperatorShape) -> str:
 
 def _level(share: float) -> Level:
     return cast(Level, level(share))
+
+
+def _shares(busy: float, blocked: float, idle: float) -> dict[str, Any]:
+    """Return the fields of `TimeShares`."""
+    return {
+        "level": _level(blocked),
+        "busy_ratio": _share(busy),
+        "backpressured_ratio": _share(blocked),
+        "idle_ratio": _share(idle),
+    }
 
 
 def _share(value: float) -> float:

@@ -23,6 +23,7 @@ from headgate.web.answers import (
     SeriesPoints,
     SubtaskPressure,
     Subtasks,
+    TimeShares,
     VertexAnswer,
 )
 from headgate.web.job_board import JobBoard
@@ -185,11 +186,7 @@ class Rest:
             offset=some.offset,
             subtasks=[
                 SubtaskPressure(
-                    subtask=each.subtask,
-                    level=each.level,
-                    ratio=each.backpressured_ratio,
-                    idle_ratio=each.idle_ratio,
-                    busy_ratio=each.busy_ratio,
+                    subtask=each.subtask, **{name: getattr(each, name) for name in TimeShares.__struct_fields__}
                 )
                 for each in some.subtasks
             ],
