@@ -20,7 +20,8 @@ _MACHINE = {
     "disk_read_bytes": 0.0, "disk_written_bytes": 0.0, "block_delay_s": 0.0, "lock_wait_s": 0.0, "lock_probes": 4.0,
 }  # fmt: skip
 _TOTALS = {
-    "buffers_sent", "bytes_sent", "credit_wait_s", "without_buffer_s", "busy_s", "rwnd_limited_s", "sndbuf_limited_s",
+    "buffers_sent", "bytes_sent", "credits_granted", "credit_wait_s", "without_buffer_s", "busy_s", "rwnd_limited_s",
+    "sndbuf_limited_s",
 }  # fmt: skip
 Does = Mapping[str, Any]
 Tasks = Mapping[tuple[int, int], Does]

@@ -133,6 +133,7 @@ def test_a_channel_is_put_together_from_the_rows_of_both_its_ends() -> None:
     (channel,) = channel_windows([(one[0], one[1]), (other[0], other[1])])
     assert channel == ChannelWindow(
         edge=EDGE, producer=1, consumer=0, credit_wait=0.75, without_buffer=0.25, credit=0, backlog=9, queue=2,
+        credit_wait_s=3.0, without_buffer_s=2.25,
         free_exclusive=0, free_floating=1,
     )  # fmt: skip
 

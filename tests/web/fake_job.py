@@ -87,10 +87,10 @@ def both(vertex: int, does: Mapping[str, Any]) -> Tasks:
 def job_with(tasks: Tasks, *vertices: str, **fields: Any) -> FakeJob:
     """Return a job whose vertices stand in a row, with two subtasks each, that do what `tasks` says.
 
-    `fields` are those of `FakeJob`, and `attempt` and `begin` of its snapshots.
+    `fields` are those of `FakeJob`, and `attempt`, `begin` and `channels` of its snapshots.
     """
     topology = line(*(vertices or ("numbers", "warehouse", "out")))
-    moments = {name: fields.pop(name) for name in ("attempt", "begin") if name in fields}
+    moments = {name: fields.pop(name) for name in ("attempt", "begin", "channels") if name in fields}
     taken = [_complete(topology, each) for each in snapshots(topology, tasks, count=12, **moments)]
     return FakeJob(topology=topology, taken=taken, **fields)
 
@@ -117,6 +117,28 @@ def _complete(topology: Topology, snapshot: MetricsSnapshot) -> MetricsSnapshot:
 def slow_job(**fields: Any) -> FakeJob:
     """Return a job whose `warehouse` waits for something outside, in both subtasks."""
     return job_with({**both(0, WAITS), **both(1, SLEEPS), **both(2, {**IDLES, "busy_s": 0.5})}, **fields)
+
+
+#: A channel whose data wait for credit, and one within a TaskManager, which has none.
+STARVED = {
+    "buffers_sent": 20, "bytes_sent": 60_000, "credits_granted": 20, "credit_wait_s": 0.75, "without_buffer_s": 0.5,
+    "credit": 0, "backlog": 7, "queue": 4, "queued_bytes": 70_000, "received_bytes": 40_000, "free_exclusive": 0,
+    "free_floating": 0, "unannounced_credit": 0,
+}  # fmt: skip
+LOCAL = {**dict.fromkeys(STARVED), "buffers_sent": 5, "bytes_sent": 100, "backlog": 2, "queued_bytes": 30}
+
+
+def job_with_channels(count: int, **fields: Any) -> FakeJob:
+    """Return a slow job with so many channels. The one with the highest consumer waits longest; the last is local."""
+    channels: dict[tuple[str, int, int], Mapping[str, Any]] = {
+        ("numbers -> warehouse", 0, number): {
+            **STARVED,
+            "credit_wait_s": number / count,
+            "without_buffer_s": 0.5 * number / count,
+        }
+        for number in range(1, count)
+    }
+    return slow_job(channels={**channels, ("warehouse -> out", 1, 0): LOCAL}, **fields)
 
 
 def checkpoint(number: int, failure: str | None = None) -> CheckpointRecord:

@@ -12,9 +12,9 @@ import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from headgate.observe.recording import read_recording
-from headgate.web.rest import MOST_POINTS, MOST_SUBTASKS
+from headgate.web.rest import MOST_CHANNELS, MOST_POINTS, MOST_SUBTASKS
 from tests.web.conftest import Serve
-from tests.web.fake_job import FakeJob, both, checkpoint, job_with, slow_job
+from tests.web.fake_job import FakeJob, both, checkpoint, job_with, job_with_channels, slow_job
 
 JOB = "/jobs/1f-0a0b0c0d"
 
@@ -60,6 +60,31 @@ def test_back_pressure_is_as_in_flink(serve: Serve, job: FakeJob) -> None:
     answer = serve(job).get(f"{JOB}/vertices/0/backpressure").json
     assert (answer["status"], answer["level"], answer["end_timestamp"]) == ("ok", "HIGH", 1011)
     assert [(each["subtask"], each["backpressured_ratio"]) for each in answer["subtasks"]] == [(0, 0.9), (1, 0.9)]
+
+
+def test_channels_that_wait_most_come_first(serve: Serve) -> None:
+    served = serve(job_with_channels(4))
+    answer = served.get(f"{JOB}/channels").json
+    assert [(each["exchange"], each["consumer"]) for each in answer["channels"]] == [
+        ("numbers -> warehouse", 3), ("numbers -> warehouse", 2), ("numbers -> warehouse", 1), ("warehouse -> out", 0),
+    ]  # fmt: skip
+    worst, local = answer["channels"][0], answer["channels"][-1]
+    assert (worst["producer_name"], worst["consumer_name"]) == ("numbers[0]", "warehouse[3]")
+    assert (worst["credits_granted"], worst["credits_granted_per_s"], worst["credits_spent_per_s"]) == (220, 20, 20)
+    assert (worst["credit_wait_ratio"], worst["credit_wait_s"]) == (0.75, 8.25)
+    assert (worst["without_buffer_ratio"], worst["without_buffer_s"]) == (0.375, 4.12)
+    assert (worst["credit"], worst["backlog"], worst["queue"], worst["in_flight_bytes"]) == (0, 7, 4, 110_000)
+    assert local["credit"] is local["credits_spent_per_s"] is local["credit_wait_ratio"] is local["queue"] is None
+    assert (local["backlog"], local["in_flight_bytes"]) == (2, 30)
+
+
+def test_channels_come_fifty_at_once(serve: Serve) -> None:
+    served = serve(job_with_channels(80))
+    parts = [served.get(f"{JOB}/channels?offset={offset}").json for offset in (0, 50, 100)]
+    assert [(each["total"], len(each["channels"])) for each in parts] == [(80, 50), (80, 30), (80, 0)]
+    consumers = [each["consumer"] for part in parts for each in part["channels"]]
+    assert consumers == [*range(79, 0, -1), 0]
+    assert served.get(f"{JOB}/channels?offset=3&limit=2").json["channels"] == parts[0]["channels"][3:5]
 
 
 def test_the_diagnosis_says_where_why_and_what_to_do(serve: Serve, job: FakeJob) -> None:
@@ -150,6 +175,7 @@ def test_a_recording_can_be_read(serve: Serve, job: FakeJob, tmp_path: Path) -> 
         (f"{JOB}/vertices/1/subtasks?limit={MOST_SUBTASKS + 1}", 400),
         (f"{JOB}/vertices/1/subtasks?limit=-1", 400),
         (f"{JOB}/vertices/1/subtasks?limit=1.5", 400),
+        (f"{JOB}/channels?limit={MOST_CHANNELS + 1}", 400),
         (f"{JOB}/series?name=x&from=nan", 400),
         (f"{JOB}/series?name=x&points={MOST_POINTS + 1}", 400),
         (f"{JOB}/series?{'&'.join(['name=x'] * 21)}", 400),
@@ -162,7 +188,8 @@ def test_what_cannot_be_answered_is_refused(serve: Serve, job: FakeJob, path: st
     assert reply.json["errors"]
 
 
-def test_every_answer_matches_the_openapi_document(serve: Serve, job: FakeJob) -> None:
+def test_every_answer_matches_the_openapi_document(serve: Serve) -> None:
+    job = job_with_channels(3, ended_checkpoints=[checkpoint(1), checkpoint(2, failure="it took too long")])
     served = serve(job)
     document = served.get("/openapi.json").json
     OpenAPIV31SpecValidator(document).validate()

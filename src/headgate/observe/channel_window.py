@@ -23,12 +23,25 @@ class ChannelWindow:
     without_buffer: float | None = None
     buffers_per_second: float | None = None
     bytes_per_second: float | None = None
+    credits_per_second: float | None = None
+    # Totals from the start of the attempt to the window's end.
+    credits_granted: int | None = None
+    credit_wait_s: float | None = None
+    without_buffer_s: float | None = None
+    # Bytes at the window's end: those that wait at the producer, and those that the consumer has not read.
+    queued_bytes: int | None = None
+    received_bytes: int | None = None
     # Buffers at the window's end.
     credit: int | None = None
     backlog: int | None = None
     queue: int | None = None
     free_exclusive: int | None = None
     free_floating: int | None = None
+
+    @property
+    def waited(self) -> float:
+        """The share in which it waited: for credit at the producer, or for a free buffer at the consumer."""
+        return max(self.credit_wait or 0.0, self.without_buffer or 0.0)
 
     @property
     def round_trip_s(self) -> float | None:
@@ -59,15 +72,25 @@ class LinkWindow:
     app_limited: bool | None = None
 
 
+#: Fields that name a channel or a link.
+_NAMES: Final = {"edge", "producer", "consumer", "taskmanager", "peer"}
 #: Values of a window that are the growth of a total in a second.
 _GROWTHS: Final = {
     "credit_wait": "credit_wait_s",
     "without_buffer": "without_buffer_s",
     "buffers_per_second": "buffers_sent",
     "bytes_per_second": "bytes_sent",
+    "credits_per_second": "credits_granted",
     "busy": "busy_s",
     "rwnd_limited": "rwnd_limited_s",
     "sndbuf_limited": "sndbuf_limited_s",
+}
+
+
+#: What a row tells, for each kind of window: values, and the totals whose growth they are. None: a value of the moment.
+_VALUES: Final = {
+    kind: tuple((field.name, _GROWTHS.get(field.name)) for field in fields(kind) if field.name not in _NAMES)
+    for kind in (ChannelWindow, LinkWindow)
 }
 
 
@@ -109,8 +132,7 @@ def _known(
 ) -> dict[str, Any]:
     """Return the values of a window that two rows tell, by name."""
     values: dict[str, Any] = {}
-    for name in (field.name for field in fields(kind)):
-        total = _GROWTHS.get(name)
+    for name, total in _VALUES[kind]:
         if total is None:
             value = new.get(name)
         elif (before := old.get(total)) is None or (after := new.get(total)) is None:

@@ -139,6 +139,44 @@ class Subtasks(Struct, kw_only=True, frozen=True):
     subtasks: list[SubtaskAnswer]
 
 
+class ChannelAnswer(Struct, kw_only=True, frozen=True):
+    """A channel from a subtask to a subtask, with its credit. One credit is one free buffer at the consumer.
+
+    `credit_wait_ratio` is the share of the last seconds in which data waited because the credit was 0, and
+    `without_buffer_ratio` that in which the consumer had no free buffer. `..._s` are their seconds in this attempt.
+    `backlog` (at the producer) and `queue` (at the consumer) are buffers; `in_flight_bytes` are the bytes in both.
+    Values are null where they are not known: within one TaskManager there is no credit and no queue.
+    """
+
+    exchange: str
+    producer: int
+    consumer: int
+    producer_name: str
+    consumer_name: str
+    credit: int | None
+    credits_granted: int | None
+    credits_granted_per_s: float | None
+    credits_spent_per_s: float | None
+    credit_wait_ratio: float | None
+    credit_wait_s: float | None
+    without_buffer_ratio: float | None
+    without_buffer_s: float | None
+    backlog: int | None
+    queue: int | None
+    in_flight_bytes: int | None
+    bytes_per_s: float | None
+
+
+class Channels(Struct, kw_only=True, frozen=True):
+    """Channels from `offset`, those that wait most first. `total` is how many are known: at each end a TaskManager
+    reports the 50 that wait longest."""
+
+    at: float | None
+    total: int
+    offset: int
+    channels: list[ChannelAnswer]
+
+
 class SubtaskPressure(TimeShares, kw_only=True, frozen=True):
     """The back-pressure of a subtask."""
 

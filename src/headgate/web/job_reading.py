@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any, Final, cast
 
 from headgate.observe.diagnosis import latest_window
@@ -21,6 +22,7 @@ from headgate.web.answers import (
     SubtaskAnswer,
     VertexAnswer,
 )
+from headgate.web.channel_ranking import ChannelRanking
 from headgate.web.job_view import JobView
 from headgate.web.watermark_answer import watermark_of
 
@@ -74,6 +76,11 @@ class JobReading:
     def top(self, count: int) -> list[SubtaskAnswer]:
         """Return the subtasks to look at first: the cause, then the busiest. Those that have ended come last."""
         return sorted(self.subtasks, key=_rank)[:count]
+
+    @cached_property
+    def channels(self) -> ChannelRanking:
+        """The channels that TaskManagers report, those that wait most first."""
+        return ChannelRanking(self.topology, self.window)
 
     # --- vertices
 

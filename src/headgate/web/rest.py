@@ -11,6 +11,7 @@ from typing import Any, Final
 from headgate.observe.history import Point
 from headgate.web.answers import (
     Backpressure,
+    Channels,
     CheckpointAnswer,
     CheckpointsAnswer,
     Diagnosis,
@@ -31,11 +32,12 @@ from headgate.web.job_reading import JobReading
 from headgate.web.job_view import CheckpointView, JobFacts, JobView
 from headgate.web.refusal import Refusal
 
-#: The most subtasks, names, series and points of one answer.
+#: The most subtasks, names, series, points and channels of one answer.
 MOST_SUBTASKS: Final = 500
 MOST_NAMES: Final = 1000
 MOST_SERIES: Final = 20
 MOST_POINTS: Final = 2000
+MOST_CHANNELS: Final = 50
 #: The subtasks of an overview.
 TOP: Final = 10
 #: The most characters of an error, and the most TaskManagers, in an answer.
@@ -191,6 +193,12 @@ class Rest:
                 for each in some.subtasks
             ],
         )
+
+    def channels(self, asked: Asked) -> Channels:
+        reading = asked.reading
+        offset, limit = int(asked.query.number("offset")), int(asked.query.number("limit"))
+        ranking = reading.channels
+        return Channels(at=reading.at, total=len(ranking), offset=offset, channels=ranking.part(offset, limit))
 
     def diagnosis(self, asked: Asked) -> Diagnosis:
         return verdict(asked.job.facts(), asked.reading)

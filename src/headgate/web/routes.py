@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from headgate.web.answers import (
     Backpressure,
+    Channels,
     CheckpointsAnswer,
     Diagnosis,
     JobAnswer,
@@ -17,7 +18,7 @@ from headgate.web.answers import (
     Subtasks,
     VertexAnswer,
 )
-from headgate.web.rest import MOST_NAMES, MOST_POINTS, MOST_SUBTASKS, Asked, Parameter, Rest
+from headgate.web.rest import MOST_CHANNELS, MOST_NAMES, MOST_POINTS, MOST_SUBTASKS, Asked, Parameter, Rest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,10 @@ _PAGE: Final = (
     Parameter("offset", int, "The first subtask.", 0, 1 << 20),
     Parameter("limit", int, "The most subtasks of the answer.", 100, MOST_SUBTASKS),
 )
+_CHANNELS: Final = (
+    Parameter("offset", int, "The first rank.", 0, 1 << 20),
+    Parameter("limit", int, "The most channels of the answer.", MOST_CHANNELS, MOST_CHANNELS),
+)
 _SERIES: Final = (
     Parameter("name", str, "A series; up to 20 of them. Without a name, the answer has the names that there are."),
     Parameter("from", float, "The begin, in seconds since the epoch.", 0),
@@ -62,6 +67,7 @@ JSON_ROUTES: Final = (
         "Where a vertex waits for room in its output.", _PAGE,
     ),
     JsonRoute("/jobs/{job}/vertices/{vertex}/subtasks", Rest.subtasks, Subtasks, "The subtasks of a vertex.", _PAGE),
+    JsonRoute("/jobs/{job}/channels", Rest.channels, Channels, "The channels that wait most.", _CHANNELS),
     JsonRoute("/jobs/{job}/metrics", Rest.metrics, MetricsAnswer, "The counters of a job, without those of its tasks."),
     JsonRoute("/jobs/{job}/checkpoints", Rest.checkpoints, CheckpointsAnswer, "The last ten checkpoints."),
     JsonRoute("/jobs/{job}/diagnosis", Rest.diagnosis, Diagnosis, "What holds the job up, and what to do."),

@@ -169,9 +169,10 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric(
             "queue",
             "buffers or None",
-            "Buffers that the consumer has received and not read. This and the next four values are the consumer's; "
+            "Buffers that the consumer has received and not read. This and the next five values are the consumer's; "
             "None if only the producer reported the channel, and within one TaskManager.",
         ),
+        Metric("received_bytes", "bytes or None", "Their content."),
         Metric("free_exclusive", "buffers or None", "Its own buffers that are ready for data."),
         Metric("free_floating", "buffers or None", "Shared buffers that it holds ready for data."),
         Metric("unannounced_credit", "buffers or None", "Free buffers that the producer does not know of yet."),

@@ -84,6 +84,7 @@ class _ReceivingEnd:
         return {
             **_row(*self._place),
             "queue": channel.queue_length,
+            "received_bytes": channel.queued_bytes,
             "free_exclusive": channel.free_exclusive_buffers,
             "free_floating": channel.free_floating_buffers,
             "unannounced_credit": channel.unannounced_credit,
@@ -94,7 +95,8 @@ class _ReceivingEnd:
 #: The counters of a channel's two ends. A row has those of one end; the others are None.
 _COUNTERS: Final = (
     "backlog", "queued_bytes", "queued_buffers", "buffers_sent", "bytes_sent", "credit", "credits_granted",
-    "credit_wait_s", "queue", "free_exclusive", "free_floating", "unannounced_credit", "without_buffer_s",
+    "credit_wait_s", "queue", "received_bytes", "free_exclusive", "free_floating", "unannounced_credit",
+    "without_buffer_s",
 )  # fmt: skip
 
 

@@ -1,5 +1,7 @@
-// The page of a job: it shows what the events say, and reads nothing else but time series. "#ID" names the job.
+// The page of a job: it shows what the events say, and reads nothing else but time series and channels. "#ID" names the job.
 
+import { makeChannels } from "./channels.js";
+import { read } from "./data.js";
 import { el, replace, say, section } from "./dom.js";
 import * as format from "./format.js";
 import { makeGraph } from "./graph.js";
@@ -27,14 +29,15 @@ function header(title, state) {
 
 /** The parts of a job's page, in their order. A further part is one more line here. */
 function makePage(job) {
-  const [verdict, graph, tasks, lag, checkpoints] = [["verdict", "Verdict"], ["graph", "Graph"], ["subtasks", "Subtasks"],
-    ["lag", "Lag of sources"], ["checkpoints", "Checkpoints"]].map(([id, title]) => section(id, title));
+  const [verdict, graph, tasks, channels, lag, checkpoints] = [["verdict", "Verdict"], ["graph", "Graph"], ["subtasks", "Subtasks"],
+    ["channels", "Channels"], ["lag", "Lag of sources"], ["checkpoints", "Checkpoints"]].map(([id, title]) => section(id, title));
   const history = makeHistory(job);
   let last = null;
   const select = (vertex, subtask) => { history.select(vertex, subtask); update(last); };
   const hottest = (vertex) => last.subtasks.find((task) => task.vertex === vertex)?.subtask ?? 0;
   const graphOf = makeGraph(graph.body, (vertex) => select(vertex, hottest(vertex)));
-  const parts = [makeVerdict(verdict.body), history, makeLag(lag.body), makeCheckpoints(checkpoints.body)];
+  const parts = [makeVerdict(verdict.body), history, makeLag(lag.body), makeCheckpoints(checkpoints.body),
+    makeChannels(channels.body, job)];
   const tasksOf = makeSubtasks(tasks.body, (task) => select(task.vertex, task.subtask));
   const recording = el("p", {}, el("a", { href: `/jobs/${job}/recording`, download: "" }, "Save the last ten minutes"), " for headgate doctor");
 
@@ -47,7 +50,7 @@ function makePage(job) {
     const { name, state, duration_s: ran, restarts } = overview.job;
     header(name, [state, format.duration(Math.round(ran)), restarts ? `${restarts} ${restarts > 1 ? "restarts" : "restart"}` : ""].filter(Boolean).join(" · "));
   }
-  replace(main, verdict.node, graph.node, tasks.node, history.node, lag.node, checkpoints.node, recording);
+  replace(main, verdict.node, graph.node, tasks.node, history.node, channels.node, lag.node, checkpoints.node, recording);
   const onResize = () => { if (last) update(last); };
   addEventListener("resize", onResize);
   return { update, close: () => removeEventListener("resize", onResize) };
@@ -79,7 +82,7 @@ function showJobs() {
   let timer = 0;
   const load = async () => {
     try {
-      const { jobs } = await (await fetch("/jobs")).json();
+      const { jobs } = await read("/jobs");
       tell("");
       if (timer === 0 && jobs.length === 1) { location.hash = jobs[0].id; return; }
       list.update(jobs, Date.now() / 1000);

@@ -1,5 +1,6 @@
 // Time series of one subtask, over a range that the reader chooses.
 
+import { read as readAnswer } from "./data.js";
 import { el, replace } from "./dom.js";
 import * as format from "./format.js";
 
@@ -44,9 +45,7 @@ export function makeCharts(node) {
 async function read(job, chart, place, from, to) {
   const names = chart.series.map(([, counter]) => `${chart.of}/${place[chart.of]}/${counter}`);
   const query = new URLSearchParams([...names.map((name) => ["name", name]), ["from", Math.floor(from)], ["to", Math.ceil(to)], ["points", 300]]);
-  const reply = await fetch(`/jobs/${job}/series?${query}`);
-  if (!reply.ok) throw new Error(`no series: ${reply.status}`);
-  const found = (await reply.json()).series;
+  const found = (await readAnswer(`/jobs/${job}/series?${query}`)).series;
   const times = [...new Set(found.flatMap((series) => series.points.map((point) => point[0])))].sort((one, other) => one - other);
   const columns = found.map((series) => {
     const values = new Map(series.points.map(([begin, , mean]) => [begin, mean]));

@@ -37,7 +37,7 @@ function layout(overview, width, rankdir) {
   const longest = Math.max(...overview.vertices.flatMap((vertex) => vertex.operators.map((operator) => measured(`▶ ${operator.name}`))));
   const nodeWidth = Math.min(360, width - 16, Math.max(250, longest + 70));
   for (const vertex of overview.vertices) {
-    graph.setNode(String(vertex.id), { width: nodeWidth, height: 2 * PAD + LINE * (vertex.operators.length + 2) + 22 });
+    graph.setNode(String(vertex.id), { width: nodeWidth, height: 2 * PAD + LINE * (vertex.operators.length + 3) + 14 });
   }
   overview.edges.forEach((edge, index) => graph.setEdge(String(edge.source), String(edge.target), {}, String(index)));
   dagre.layout(graph);
@@ -96,7 +96,7 @@ function drawVertex(vertex, place, now, isSelected, onSelect) {
     "aria-label": spoken(vertex, now), "data-key": `vertex-${vertex.id}`, onclick: select, onkeydown,
   }, svg("rect", { class: "box", width: place.width, height: place.height, rx: 6 }),
   vertex.operators.map((operator, index) => drawOperator(operator, index, place.width)),
-  drawShares(vertex, place.width, PAD + LINE * vertex.operators.length + 4), drawFoot(vertex, now, place.width, place.height));
+  drawShares(vertex, place.width, PAD + LINE * vertex.operators.length + 4), drawFoot(vertex, now, place.height));
 }
 
 function drawOperator(operator, index, width) {
@@ -120,11 +120,11 @@ function drawShares(vertex, width, top) {
   });
 }
 
-function drawFoot(vertex, now, width, height) {
+function drawFoot(vertex, now, height) {
   const running = vertex.running === vertex.parallelism ? `× ${vertex.parallelism}` : `× ${vertex.running} of ${vertex.parallelism}`;
   return [
-    svg("text", { x: PAD, y: height - PAD - 4, class: "quiet" }, `${running}, ${format.rate(vertex.rows_in_per_s)}`),
-    svg("text", { x: width - PAD, y: height - PAD - 4, "text-anchor": "end", class: "quiet" }, `watermark ${format.watermark(vertex, now)}`.replace(/^watermark (\d)/, "$1")),
+    svg("text", { x: PAD, y: height - PAD - LINE, class: "quiet" }, `${running}, ${format.rate(vertex.rows_in_per_s)}`),
+    svg("text", { x: PAD, y: height - PAD - 2, class: "quiet" }, `watermark ${format.watermark(vertex, now)}`),
   ];
 }
 
