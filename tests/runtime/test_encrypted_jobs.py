@@ -17,9 +17,10 @@ import pytest
 import headgate as hg
 from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK, Credentials
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
+from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial
-from headgate.transport.tls import LinkSocket, TlsSocket
+from headgate.transport.tls import TlsSocket
 from tests.exactly_once import attempts, build, committed, expected
 from tests.exactly_once import environment as checkpointed
 from tests.runtime.faults import gated, open_gate

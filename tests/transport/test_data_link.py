@@ -39,9 +39,9 @@ from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.mailbox import Mailbox
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
+from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
-from headgate.transport.tls import LinkSocket
 from tests.exchange.link import buffers_in, write_bytes
 from tests.transport.conftest import OF_TASKMANAGER, PATIENCE, PLAIN, MakeNetwork, on
 

@@ -22,9 +22,9 @@ from headgate.protocol.handshake import (
     Listener,
 )
 from headgate.transport import sockets
+from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
-from headgate.transport.tls import LinkSocket
 from tests.transport.conftest import PATIENCE, on
 
 OURS = Credentials(b"j" * 16, 1, b"secret")
@@ -271,6 +271,7 @@ def test_what_follows_the_proof_is_left_for_the_link(door: Door) -> None:
         sock.sendall(dialler.hello)
         sock.sendall(dialler.prove(sock.recv(ANSWER_BYTES, socket.MSG_WAITALL)) + b"first request")
         accepted, _ = door.came.get(timeout=PATIENCE)
+        assert isinstance(accepted, socket.socket)
         accepted.settimeout(PATIENCE)
         assert accepted.recv(100) == b"first request"
         accepted.close()

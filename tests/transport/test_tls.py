@@ -21,9 +21,10 @@ from headgate.memory.buffer import FileRegion
 from headgate.protocol.handshake import CONTROL_LINK, DATA_LINK, HELLO_BYTES, Credentials, Dialler, Identity
 from headgate.runtime.master import certificates
 from headgate.transport import tls
+from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
-from headgate.transport.tls import LinkSocket, TlsSocket, client_context, server_context
+from headgate.transport.tls import TlsSocket, client_context, server_context
 from tests.transport.conftest import OF_DRIVER, OF_TASKMANAGER, PATIENCE, PLAIN, on
 
 OF_OTHER_DRIVER, OF_OTHER_TASKMANAGER = (

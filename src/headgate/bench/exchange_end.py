@@ -39,9 +39,10 @@ from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_thread import run_task
 from headgate.runtime.task.time_account import Wait
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
+from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import tune
-from headgate.transport.tls import LinkSocket, TlsSocket, client_context, server_context
+from headgate.transport.tls import TlsSocket, client_context, server_context
 
 TIMEOUT = 60.0
 

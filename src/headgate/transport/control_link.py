@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import NetworkThread
-from headgate.transport.tls import LinkSocket
 
 _FRAME: Final = struct.Struct(">II")
 MAX_FRAME: Final = 256 << 20

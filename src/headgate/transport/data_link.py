@@ -24,10 +24,11 @@ from headgate.protocol.messages import ErrorResponse, OfChannel, encode
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.receiver import ReceivingChannel
 from headgate.protocol.sender import OpenView
-from headgate.transport.network_thread import NetworkThread
+from headgate.transport.link_socket import LinkSocket
+from headgate.transport.network_thread import Network
 from headgate.transport.sockets import unacknowledged, unread
 from headgate.transport.tcp_info import TcpInfo, read_tcp_info
-from headgate.transport.tls import LinkSocket, TlsSocket
+from headgate.transport.tls import TlsSocket
 
 #: The most bytes that the kernel collects before it wakes the thread. A quarter of the kernel's buffer is a second
 #: limit: a full buffer would stop the sender.
@@ -46,20 +47,21 @@ class ProducerEnd:
 
     def __init__(
         self,
-        network: NetworkThread,
+        network: Network,
         sock: LinkSocket,
         *,
         peer: int,
         open_view: OpenView,
         lost: Lost,
         flow_control: FlowControl = FlowControl.CREDIT,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._network = network
         self._socket = sock
         self.peer = peer
         self._lost = lost
         self._notified: deque[int] = deque()
-        self._sender = new_sender(flow_control, open_view, self._on_data, time.monotonic)
+        self._sender = new_sender(flow_control, open_view, self._on_data, clock)
         self._outgoing = Outgoing()
         self._wants_write = False
         self._open = True
@@ -207,15 +209,18 @@ class EncryptedProducerEnd(ProducerEnd):
 
     def __init__(
         self,
-        network: NetworkThread,
+        network: Network,
         sock: TlsSocket,
         *,
         peer: int,
         open_view: OpenView,
         lost: Lost,
         flow_control: FlowControl = FlowControl.CREDIT,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
+        super().__init__(
+            network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control, clock=clock
+        )
         self._tls = sock
 
     def _send_gathered(self) -> int:
@@ -226,18 +231,21 @@ class EncryptedProducerEnd(ProducerEnd):
 
 
 def producer_end(
-    network: NetworkThread,
+    network: Network,
     sock: LinkSocket,
     *,
     peer: int,
     open_view: OpenView,
     lost: Lost,
     flow_control: FlowControl = FlowControl.CREDIT,
+    clock: Callable[[], float] = time.monotonic,
 ) -> ProducerEnd:
     """Create the accepting end for a plain socket or a TLS socket."""
     if isinstance(sock, TlsSocket):
-        return EncryptedProducerEnd(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
-    return ProducerEnd(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control)
+        return EncryptedProducerEnd(
+            network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control, clock=clock
+        )
+    return ProducerEnd(network, sock, peer=peer, open_view=open_view, lost=lost, flow_control=flow_control, clock=clock)
 
 
 class ConsumerEnd:
@@ -248,7 +256,7 @@ class ConsumerEnd:
 
     def __init__(
         self,
-        network: NetworkThread,
+        network: Network,
         peer: int,
         *,
         segment_size: int,

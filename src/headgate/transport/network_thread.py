@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
-from headgate.transport.tls import LinkSocket
+from headgate.transport.link_socket import LinkSocket
 
 _Ready = tuple[selectors.SelectorKey, int]
 log = logging.getLogger(__name__)
@@ -32,6 +32,20 @@ class Link(Protocol):
 
     def on_marked(self) -> None:
         """Do the work for which another thread called `mark`."""
+
+
+class Network(Protocol):
+    """The methods of the network thread that the ends of a data link call. A simulation has a virtual network."""
+
+    def mark(self, link: Any) -> None: ...
+
+    def call_later(self, delay: float, work: Callable[[], object]) -> None: ...
+
+    def register(self, sock: Any, mask: int, link: Any) -> None: ...
+
+    def modify(self, sock: Any, mask: int, link: Any) -> None: ...
+
+    def unregister(self, sock: Any) -> None: ...
 
 
 class NetworkThread:

@@ -19,8 +19,9 @@ from functools import partial
 from headgate.errors import ConfigError, ExchangeError
 from headgate.protocol import handshake
 from headgate.protocol.handshake import CONTROL_LINK, DRIVER, TASKMANAGER, Credentials
+from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import NetworkThread
-from headgate.transport.tls import LinkSocket, TlsSocket, client_context, server_context
+from headgate.transport.tls import TlsSocket, client_context, server_context
 
 #: The size of the kernel's socket buffers, in bytes. It is fixed, so that it bounds the data in flight in the kernel.
 SOCKET_BUFFER = 1 << 20

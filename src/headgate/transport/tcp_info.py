@@ -7,7 +7,7 @@ import struct
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from headgate.transport.tls import LinkSocket
+from headgate.transport.link_socket import LinkSocket
 
 #: More bytes than the structure has in any kernel so far.
 _SIZE: Final = 512

@@ -270,9 +270,6 @@ def _explained(error: ssl.SSLError) -> ConnectionError:
 #: OpenSSL's reasons for bytes that are not TLS.
 _NOT_TLS: Final = ("wrong version number", "record layer failure", "http request", "unsupported protocol")
 
-#: The socket of a link: a plain socket or a TLS socket.
-LinkSocket = socket.socket | TlsSocket
-
 
 def _gathered(pieces: Iterable[Piece], start: int) -> bytes:
     """Return the bytes of one encryption step, starting at position `start` of the pieces."""

@@ -29,12 +29,11 @@ from headgate.runtime.task.debloating import Debloating
 from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.heads import Head, InputHead, SourceHead
 from headgate.runtime.task.input import TaskInput
-from headgate.runtime.task.mailbox import Mailbox
 from headgate.runtime.task.operator_timers import operator_timers
 from headgate.runtime.task.restore import ended_groups, input_in_flight, snapshots
 from headgate.runtime.task.routing import key_groups, selector_of
 from headgate.runtime.task.sink_operator import SinkOperator
-from headgate.runtime.task.task import Task
+from headgate.runtime.task.task import Task, TaskMail
 from headgate.runtime.task.task_channels import channels_of
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.task_state import TaskState
@@ -104,16 +103,17 @@ class TaskBuilder:
     """A builder of the tasks of one TaskManager: all at once, or in batch mode stage by stage.
 
     The builder builds partitions first, so that local channels and early requests of other TaskManagers find them.
+    `parts` replaces the parts of exchanges that the builder would use.
     """
 
-    def __init__(self, services: TaskManagerServices) -> None:
+    def __init__(self, services: TaskManagerServices, parts: ExchangeParts | None = None) -> None:
         self._services = services
-        self.parts = ExchangeParts(services.config, services.pool)
+        self.parts = parts or ExchangeParts(services.config, services.pool, clock=services.clocks.monotonic)
         self.partitions: dict[tuple[int, int], ResultPartition] = {}
         # Gates and partitions of tasks that are not complete yet.
         self.gates: list[GateChannels] = []
         self._written: list[ResultPartition] = []
-        self._mailboxes: dict[tuple[int, int], Mailbox] = {}
+        self._mailboxes: dict[tuple[int, int], TaskMail] = {}
 
     def build(self, vertices: Container[int]) -> list[BuiltTask]:
         """Build this TaskManager's tasks of the given vertices.
@@ -122,7 +122,7 @@ class TaskBuilder:
         """
         mine = [each for each in self._services.plan.subtasks(self._services.index) if each[0].id in vertices]
         for vertex, subtask in mine:
-            self._mailboxes[vertex.id, subtask] = Mailbox()
+            self._mailboxes[vertex.id, subtask] = self._services.new_mailbox()
             for edge in self._edges_out(vertex):
                 name = f"output of {vertex.name}[{subtask}] to {self._services.plan.job.vertex(edge.target).name}"
                 count = len(self._services.plan.consumers(edge, subtask))
@@ -142,7 +142,7 @@ class TaskBuilder:
             partition.release()
             partition.pool.destroy()
 
-    def mailbox(self, vertex: JobVertex, subtask: int) -> Mailbox:
+    def mailbox(self, vertex: JobVertex, subtask: int) -> TaskMail:
         return self._mailboxes[vertex.id, subtask]
 
     def _edges_out(self, vertex: JobVertex) -> list[JobEdge]:

@@ -13,8 +13,9 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.execution import ExecutionPlan
 from headgate.runtime.control_messages import Part
 from headgate.runtime.task.clocks import SYSTEM, Clocks
+from headgate.runtime.task.mailbox import Mailbox
 from headgate.runtime.task.state_memory import StateMemory
-from headgate.runtime.task.task import Task
+from headgate.runtime.task.task import Task, TaskMail
 from headgate.runtime.task.task_state import Captured
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.transport.data_link import ConsumerEnd
@@ -48,5 +49,7 @@ class TaskManagerServices:
     #: The checkpoint that the job resumes from, or None.
     restore: CheckpointMetadata | None
     clocks: Clocks = SYSTEM
+    #: Creates the mailbox of a task.
+    new_mailbox: Callable[[], TaskMail] = Mailbox
     #: Stores what a task (name, vertex, subtask) has captured. None in batch mode, which has no checkpoints.
     upload: Callable[[str, int, int, Captured], None] | None

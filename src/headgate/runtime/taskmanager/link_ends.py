@@ -1,0 +1,146 @@
+"""The ends of a TaskManager's data links. Real sockets connect them, or a simulated network."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from headgate.config import Config, FlowControl
+from headgate.errors import ExchangeError, PartitionNotFound
+from headgate.exchange.partition import ResultPartition
+from headgate.protocol.backoff import Backoff
+from headgate.protocol.messages import PartitionRequest
+from headgate.protocol.sender import SubpartitionView
+from headgate.runtime.taskmanager.counters import LinkBytes
+from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
+from headgate.transport.link_socket import LinkSocket
+from headgate.transport.network_thread import Network
+from headgate.transport.tcp_info import TcpInfo
+
+
+class LinkEnds:
+    """The ends of the data links of TaskManager `index`. It sends on links that it accepts, and receives on the others.
+
+    `find` returns a partition of this TaskManager by edge and producer. `lost` is called with the number of a
+    TaskManager that cannot be reached any more, and the reason, on any thread.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        config: Config,
+        *,
+        index: int,
+        find: Callable[[int, int], ResultPartition | None],
+        lost: Callable[[int, str], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._network = network
+        self._config = config
+        self._index = index
+        self._find = find
+        self._lost = lost
+        self._clock = clock
+        self._producer_ends: list[ProducerEnd] = []
+        self._sendfile_by_ended = 0
+        self._consumer_ends: dict[tuple[int, int, int], ConsumerEnd] = {}
+        self._channels_from: Counter[int] = Counter()
+
+    def consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
+        """Return the link for an edge from `peer`.
+
+        With credit, all edges share one link. Without credit, each edge has a link of its own: otherwise one edge might
+        have to wait for another. If several links per pair are configured, channels use these links in turn.
+        """
+        config = self._config
+        turn = self._channels_from[peer] % config.connections_per_pair
+        self._channels_from[peer] += 1
+        key = peer, 0 if config.flow_control is FlowControl.CREDIT else edge, turn
+        if key not in self._consumer_ends:
+            lost = functools.partial(self._lost, peer)
+            backoff = functools.partial(Backoff, config.request_backoff_initial, config.request_backoff_max)
+            end = ConsumerEnd(
+                self._network,
+                peer,
+                segment_size=config.segment_size,
+                lost=lost,
+                flow_control=config.flow_control,
+                new_backoff=backoff,
+            )
+            self._consumer_ends[key] = end
+            self._opened(end)
+        return self._consumer_ends[key]
+
+    def _opened(self, end: ConsumerEnd) -> None:
+        """Act on a new link on which this TaskManager receives."""
+
+    def _accepted(self, sock: LinkSocket, peer: int) -> None:
+        self._forget_ended()
+        lost = functools.partial(self._lost, peer)
+        end = producer_end(
+            self._network,
+            sock,
+            peer=peer,
+            open_view=self._open_view,
+            lost=lost,
+            flow_control=self._config.flow_control,
+            clock=self._clock,
+        )
+        self._producer_ends.append(end)
+        end.start()
+
+    def _forget_ended(self) -> None:
+        """Drop ended links, so that a peer that connects again and again does not make the list grow."""
+        ends = self._producer_ends
+        self._producer_ends = [end for end in ends if end.is_open]
+        self._sendfile_by_ended += sum(end.bytes_sent_by_sendfile for end in ends if not end.is_open)
+
+    def _open_view(self, request: PartitionRequest, listener: Callable[[], None]) -> SubpartitionView:
+        partition = self._find(request.edge, request.producer)
+        name = f"{request.edge}/{request.producer}/{request.subpartition}"
+        if partition is None:
+            raise PartitionNotFound(
+                f"TaskManager {self._index} has no partition {name} (edge, producer, subpartition) yet"
+            )
+        if request.subpartition >= len(partition.subpartitions):
+            raise ExchangeError(f"TaskManager {self._index} has no partition {name} (edge, producer, subpartition)")
+        subpartition = partition.subpartitions[request.subpartition]
+        subpartition.attach(listener, sends_empty=request.credit == 0)
+        return subpartition
+
+    @property
+    def bytes_received(self) -> int:
+        return sum(end.bytes_received for end in self._consumer_ends.values())
+
+    @property
+    def bytes_sent_by_sendfile(self) -> int:
+        return self._sendfile_by_ended + sum(end.bytes_sent_by_sendfile for end in self._producer_ends)
+
+    @property
+    def bytes_under_way(self) -> LinkBytes:
+        sent = sum(end.kernel_bytes for end in self._producer_ends)
+        received = sum(end.kernel_bytes for end in self._consumer_ends.values())
+        return LinkBytes(sum(end.writing for end in self._producer_ends), sent + received)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the counters of each open link on which this TaskManager sends, by `peer` and `number`."""
+        return [
+            {
+                "peer": end.peer,
+                "number": number,
+                "bytes_sent": end.bytes_sent,
+                **(end.tcp_info or TcpInfo())._asdict(),
+            }
+            for number, end in enumerate(self._producer_ends)
+            if end.is_open
+        ]
+
+    def close(self) -> None:
+        """Close all links. Runs on the network thread."""
+        for consumer in self._consumer_ends.values():
+            consumer.close()
+        for producer in self._producer_ends:
+            producer.close()
