@@ -50,11 +50,10 @@ def test_the_last_programs_note_contains_what_older_ones_noted(tmp_path: Path) -
     owned(tmp_path, "1").show(2)
     newer = owned(tmp_path, "2", resumed=(2, "1"))
     newer.show(3)
-    newer.forget_older()
+    newer.close(keep=False)
     assert newer.published_after(160, "1") == 3
     newest = owned(tmp_path, "3", resumed=(3, "2"))
-    newest.forget_older()
-    assert newest.has_shown
+    newest.close(keep=False)
     assert newest.published_after(160, "1") == 3
     assert [newest.published_after(number, "2") for number in (2, 3)] == [3, 0]
 

@@ -10,8 +10,9 @@ from typing import get_args
 import pytest
 
 from headgate.connectors.file_sinks.file_sink import Mode
+from headgate.errors import CheckpointError, ResultsGone
 from headgate.runtime.checkpointing.resume import LATEST_IF_ANY
-from tests.runtime.owner_driver import Driver, Event
+from tests.runtime.owner_driver import ROWS, Driver, Event
 from tests.runtime.owner_machine import OwnerMachine
 
 #: How likely each event is at one checkpoint of a program.
@@ -24,7 +25,7 @@ def run(folder: Path, seed: int) -> OwnerMachine:
     """Up to three programs and one that ends the job; what happens is drawn.
 
     Some programs start afresh, and some name a checkpoint or savepoint to resume from. That one may be from before the
-    results were replaced, which no sink knows: so with mode "overwrite" none is named.
+    results were replaced: then the sink refuses it.
     """
     chance = random.Random(seed)
     events = {(event, driver, chance.randint(1, 5)) for event, likely in CHANCES.items() for driver in range(4)
@@ -52,7 +53,11 @@ def resume(machine: OwnerMachine, chance: random.Random) -> str | None:
     """What the next program resumes from."""
     if (drawn := chance.random()) < 0.2:
         return None
-    there = [] if machine.mode == "overwrite" else machine.complete() + machine.saved()
+    # A program that replaces results, and was paused meanwhile, removes them also if an older checkpoint was named.
+    may_replace = machine.mode == "overwrite" and any(
+        driver.resumed is None and not driver.has_ended for driver in machine.drivers
+    )
+    there = [] if may_replace else machine.complete() + machine.saved()
     return chance.choice(there) if drawn < 0.5 and there else LATEST_IF_ANY
 
 
@@ -116,6 +121,35 @@ def lost_while_replacing(folder: Path) -> None:
         last = machine.start()
         last.step(100_000)
         machine.check(last)
+
+
+def named_while_replacing(folder: Path) -> int:
+    """A program is lost at any moment while it replaces the results, and the next one names a checkpoint from before:
+    it has all rows of this checkpoint, or is refused. Returns how many had them.
+
+    The checkpoint has no rows of its own that the sink could miss.
+    """
+    at, exact, is_over = 0, 0, False
+    while not is_over:
+        with pytest.MonkeyPatch.context() as patch:
+            events: set[tuple[Event, int, int]] = {("is idle", 0, 2), ("is cancelled", 0, 3)}
+            machine = OwnerMachine(folder / f"named-{at}", patch, events, mode="overwrite")
+            machine.start().step(100_000)
+            named = machine.complete()[-1]
+            replacing = machine.start(None)
+            replacing.step(at)
+            is_over = replacing.has_ended
+            if not is_over:
+                replacing.lose()
+            last = machine.start(named)
+            last.step(100_000)
+            if last.error is None:
+                assert machine.rows() == list(range(ROWS))
+                exact += 1
+            else:
+                assert isinstance(last.error, CheckpointError | ResultsGone), repr(last.error)
+        at += 1
+    return exact
 
 
 def looks_meanwhile(folder: Path) -> None:
@@ -264,6 +298,7 @@ def hunt(folder: Path) -> None:
     notes_between(folder)
     completes_late_afresh(folder)
     lost_while_replacing(folder / "lost")
+    named_while_replacing(folder)
     looks_meanwhile(folder)
     calls_meanwhile(folder)
     hand_overs_afresh(folder, "error")

@@ -33,6 +33,7 @@ from tests.runtime.owner_orders import (
     hunt,
     looks_meanwhile,
     lost_while_replacing,
+    named_while_replacing,
     notes_between,
     notes_late,
     run,
@@ -96,6 +97,10 @@ def test_a_program_sleeps_while_it_shows_rows_and_another_starts_afresh(tmp_path
 
 def test_a_program_is_lost_that_has_replaced_results(tmp_path: Path) -> None:
     lost_while_replacing(tmp_path)
+
+
+def test_a_checkpoint_is_named_whose_rows_another_program_replaces(tmp_path: Path) -> None:
+    assert named_while_replacing(tmp_path) > 20
 
 
 def test_a_job_runs_while_another_program_looks_for_its_newest_checkpoint(tmp_path: Path) -> None:
@@ -168,6 +173,9 @@ BUGS = [
                replaced(call("range").argument(1), "1")),
     PlantedBug("hidden files of a checkpoint do not hinder a fresh start", FileSink.begin,
                dropped(call("_check_hidden"))),
+    PlantedBug("a ledger is gone unnoticed", FileSink.published_after, never(condition(1, of=2))),
+    PlantedBug("a ledger outlives its rows", FileSink._remove_others,
+               replaced(call("sorted", 1, of=2), "sorted(others, key=lambda entry: entry.path, reverse=True)")),
     PlantedBug("a start looks for a checkpoint once", Checkpoints._is_outrun, always(condition())),
     PlantedBug("who has not noted its start removes files", Checkpoints.abort, never(condition(1, of=2))),
     PlantedBug("a note without a claim counts", Ownership.notes, replaced(call("intersection").argument(1), "noted")),

@@ -108,8 +108,9 @@ class StreamEnvironment(OtherNames):
         - None: the job starts with its first row. `headgate run --from` overrides this argument.
 
         If a sink has already made rows from after the checkpoint visible, `execute` raises CheckpointError. With
-        `allow_duplicates` the job runs, and these rows appear twice. A job with an unbounded source ends when it fails
-        or when Ctrl-C cancels it.
+        `allow_duplicates` the job runs, and these rows appear twice. If another run has overwritten the rows of the
+        checkpoint, `execute` raises SinkError. A job with an unbounded source ends when it fails or when Ctrl-C cancels
+        it.
 
         A program that starts or resumes a job takes it over. If an older program still runs a job of this name with
         this `checkpoint_dir`, the older program's job ends with Superseded.

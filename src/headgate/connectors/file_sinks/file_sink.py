@@ -65,6 +65,10 @@ class FileSink(Sink):
         self._target: Target | None = None
         self._ledger: Ledger | None = None
         self._made_root = self._empties = self._is_new = False
+        #: Whether a checkpoint or savepoint may name this run, so that a program can resume it.
+        self._is_named = False
+        #: Whether the checkpoint that the job resumes from needs the folder's ledger. Older versions did not say so.
+        self._needs_ledger = False
         #: The runs whose files and ledgers this run has removed from the folder.
         self._emptied: list[str] = []
 
@@ -88,10 +92,16 @@ class FileSink(Sink):
         with writing(self.path):
             self._made_root = self._make_root(target.filesystem, target.root)
         self._empties, self._is_new, self._target = self._mode == "overwrite", True, target
+        self._is_named = self._needs_ledger = False
 
     def prepared(self) -> Any:
-        """Return the folder and the run. The run is part of the names of its files."""
-        return {"path": self.path, "run": self._prepared().run}
+        """Return the folder and the run, which is part of the names of its files. `ledger` says that the run's ledger
+        stays as long as its rows: if the ledger is gone, the rows are gone too.
+
+        From now on a checkpoint may name the run.
+        """
+        self._is_named = True
+        return {"path": self.path, "run": self._prepared().run, "ledger": True}
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
         """Resume a run of another program. The files of this run stay, whatever the mode is.
@@ -111,6 +121,7 @@ class FileSink(Sink):
                     "without resume"
                 )
         self._made_root = self._empties = self._is_new = False
+        self._is_named, self._needs_ledger = True, prepared.get("ledger") is True
         self._target = target
 
     def newest_owner(self) -> int:
@@ -180,7 +191,8 @@ class FileSink(Sink):
         ]
         others = [entry for entry in entries if not f"{own}/".startswith(f"{entry.path}/") and
                   not entry.path.startswith(f"{own}/")]  # fmt: skip
-        for entry in others:
+        # The ledgers go first: while a run's ledger is there, a program may resume the run, and needs all its rows.
+        for entry in sorted(others, key=lambda entry: not entry.path.startswith(f"{ledgers}/")):
             if entry.type != fs.FileType.Directory:
                 with suppress(FileNotFoundError):
                     target.filesystem.delete_file(entry.path)
@@ -202,11 +214,24 @@ class FileSink(Sink):
                     was_given_up = ledger.give_up()
                     self._remove_hidden(dataclasses.replace(self._prepared(), run=run))
                     if was_given_up:
-                        ledger.remove()
+                        ledger.close(keep=False)
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """Return the last visible checkpoint after `checkpoint`, from the folder's ledger."""
-        return Ledger(self.path, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
+        """Return the last visible checkpoint after `checkpoint`, from the folder's ledger.
+
+        Raises ResultsGone if the ledger is gone.
+        """
+        target = self._prepared()
+        ledger = Ledger(self.path, target.run, None, Program.this(""))
+        if self._needs_ledger and not ledger.has_owner_besides(target.owner):
+            if self._ledger is not None:
+                self._ledger.remove()  # the next program must not take this program's claim for the ledger
+            raise ResultsGone(
+                f"{self.path}: the rows of checkpoint {checkpoint} are gone: the folder has no ledger of them "
+                f'({FOLDER}/{target.run}), so another job has emptied it with mode="overwrite", or it was removed by '
+                "hand. Put the folder back as it was, or start without resume"
+            )
+        return ledger.published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Return a writer of one subtask's hidden files."""
@@ -245,10 +270,7 @@ class FileSink(Sink):
         for run in self._emptied:  # the program of this run may have written more files meanwhile
             self._remove_hidden(dataclasses.replace(target, run=run, owner=LAST_EPOCH))
         self._leave_schema(target)
-        if ledger.has_shown:
-            ledger.forget_older()
-        else:
-            ledger.remove()
+        ledger.close(keep=self._is_named)
         self._ledger = None
 
     def _leave_schema(self, target: Target) -> None:

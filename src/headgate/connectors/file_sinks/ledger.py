@@ -57,15 +57,16 @@ class Ledger:
             self._write(dataclasses.replace(newest, epoch=epoch, home=self._last.home, is_given_up=False))
         return is_claimed
 
+    def has_owner_besides(self, epoch: int) -> bool:
+        """Return whether a program with another epoch has claimed the results. If not, the ledger was removed, or the
+        run is new."""
+        with writing(self._ownership.folder):
+            return any(other != epoch for other in self._ownership.epochs())
+
     def check(self) -> None:
         """Raise Superseded if a newer program has claimed the results."""
         with writing(self._ownership.folder):
             self._ownership.check()
-
-    @property
-    def has_shown(self) -> bool:
-        """Whether this program, or an earlier program, has made rows of a checkpoint visible."""
-        return self._last.checkpoint > 0
 
     def published_after(self, checkpoint: int, run: str) -> int:
         """Return the last checkpoint after `checkpoint` that a program began to make visible, or 0.
@@ -106,8 +107,15 @@ class Ledger:
         """Return whether a newer program has recorded that the run is given up."""
         return any(note.is_given_up for note in self._notes())
 
-    def forget_older(self) -> None:
-        """Remove the notes of older owners. The note of this owner already contains their facts."""
+    def close(self, keep: bool) -> None:
+        """Remove what later programs do not need. The run is over, or given up.
+
+        The ledger stays if rows of a checkpoint are visible, or with `keep`: a program may resume from a savepoint of
+        the run, and must see which rows are there. Then only the notes of older owners are removed, because the note
+        of this owner contains their facts.
+        """
+        if not keep and not self._last.checkpoint:
+            return self.remove()
         with writing(self._ownership.folder):
             self._ownership.forget(self._ownership.epoch - 1)
 

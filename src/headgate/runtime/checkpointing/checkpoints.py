@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from headgate.config import Config
 from headgate.connectors.connector import Claim
-from headgate.errors import CheckpointError, HeadgateError, Superseded, printable
+from headgate.errors import CheckpointError, HeadgateError, SinkError, Superseded, printable
 from headgate.ownership import Program
 from headgate.plan.execution import ExecutionPlan
 from headgate.records.events import Alignment
@@ -164,11 +164,11 @@ class Checkpoints:
             warn_of_sources(self._job, self._plan.job, "restarts")
 
     def _is_outrun(self, ask_sinks: Callable[[], None]) -> bool:
-        """Return whether another program has published rows of a newer checkpoint, which is `latest` then. If there is
-        none, raises what `ask_sinks` raises."""
+        """Return whether another program has published rows of a newer checkpoint, which is `latest` then, or has
+        replaced the results. If there is no newer checkpoint, raises what `ask_sinks` raises."""
         try:
             ask_sinks()
-        except CheckpointError:
+        except (CheckpointError, SinkError):
             if not self.resumption.find_newer():
                 raise
             return True
