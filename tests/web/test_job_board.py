@@ -16,3 +16,12 @@ def test_the_last_ended_jobs_stay_and_older_ones_go() -> None:
     assert [job.id for job in board.jobs()] == [f"job-{number}" for number in range(ENDED + 1)]
     assert board.find("job-11") is None
     assert board.find("job-0") is jobs[0]
+
+
+def test_a_job_that_could_not_start_is_shown_no_longer() -> None:
+    board = JobBoard()
+    board.add(slow_job(id="one"))
+    board.add(slow_job(id="two"))
+    board.remove(slow_job(id="one"))
+    board.remove(slow_job(id="none"))
+    assert [job.id for job in board.jobs()] == ["two"]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.api import progress
 from headgate.connectors.collect_sink import CollectSink
 from headgate.errors import PlanError
 from headgate.plan.graph import StreamGraph
@@ -23,7 +22,7 @@ def finish(job: JobHandle) -> JobResult:
     """Wait for a job's end, and return its result. An interrupt (Ctrl-C) cancels the job, so that no task keeps
     running."""
     try:
-        return progress.wait_and_show(job, progress.to_terminal) if progress.is_shown() else job.wait()
+        return job.wait()
     except KeyboardInterrupt:
         with suppress(KeyboardInterrupt):  # a second interrupt only ends the wait; the tasks end with this process
             job.cancel()

@@ -13,15 +13,18 @@ from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 
 from headgate.api.job_builder import ALLOW_DUPLICATES, RESUME
-from headgate.api.progress import SHOWN
+from headgate.api.live_view import LiveView
+from headgate.api.watching import Watching
 from headgate.errors import HeadgateError
 from headgate.json_option import add_json_option, write_json
 from headgate.runtime.master.job import JobHandle, listeners, report
+from headgate.terminal import PlainConsole
 
 _DESCRIPTION = (
-    "Run a script as `python SCRIPT ARGUMENTS` does. On a terminal, a job that the script runs with execute() shows "
-    "its checkpoints and restarts. When the script ends, the report of --json has the name, state, error, counters and "
-    "restarts of each job; with --json - the output of the script goes to stderr."
+    "Run a script as `python SCRIPT ARGUMENTS` does. While a job runs for longer than a second, standard error shows "
+    "its state, what holds it up, why, what to do, and the address of its page. When the script ends, the report of "
+    "--json has the name, state, error, counters and restarts of each job; with --json - the output of the script goes "
+    "to stderr."
 )
 
 #: The options of this command with a value, and without a value. They come before SCRIPT or directly after it.
@@ -44,7 +47,6 @@ def main(argv: Sequence[str]) -> int:
         os.environ[RESUME] = arguments.start
     if arguments.allow_duplicates:
         os.environ[ALLOW_DUPLICATES] = "1"
-    os.environ[SHOWN] = "1"
     given = argv[own + 1 :] if argv[own : own + 1] == ["--"] else argv[own:]
     sys.argv = [str(arguments.script), *given]
     sys.path.insert(0, str(arguments.script.resolve().parent))
@@ -73,11 +75,23 @@ def _reporting(target: str | None) -> Iterator[None]:
 
 def _run(script: str) -> int:
     try:
-        runpy.run_path(script, run_name="__main__")
+        with _watching():
+            runpy.run_path(script, run_name="__main__")
     except HeadgateError as error:
         print(f"headgate run: {_place(error, script)}{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+@contextmanager
+def _watching() -> Iterator[None]:
+    """Show the jobs that the script starts on standard error."""
+    with Watching(LiveView(PlainConsole(stderr=True))) as watching:
+        listeners.append(watching.add)
+        try:
+            yield
+        finally:
+            listeners.remove(watching.add)
 
 
 def _place(error: HeadgateError, script: str) -> str:

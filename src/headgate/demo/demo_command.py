@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 import headgate as hg
-from headgate.api.progress import state_of
+from headgate.api.watching import last_line, sight_of
 from headgate.demo import check, data, pipeline
 from headgate.demo.kill import Killer
 from headgate.demo.progress_view import Progress, table
@@ -66,6 +66,7 @@ def _run_on(
     console.print(f"Running {flights.rows:,} flights through two keyed exchanges and two windows ...")
     job = env.execute_async("demo")
     result = _watch(job, flights.rows, Killer(job, console.print).strike_if_due if kill else _let_live, console)
+    console.print(last_line(job))
     console.print(table(result.metrics["operators"], {}, result.duration_s))
     console.print("Asking Spark SQL the same of the file as published ...")
     comparisons = check.compare(spark, flights, output)
@@ -82,8 +83,7 @@ def _watch(job: hg.JobHandle, total_rows: int, at_refresh: Callable[[], None], c
             try:
                 return job.wait(_REFRESH)
             except TimeoutError:
-                state = state_of(job.status(), job.restarts, job.checkpoints())
-                progress.update(job.metrics()["operators"], state)
+                progress.update(job.metrics()["operators"], sight_of(job))
                 at_refresh()
             except KeyboardInterrupt:
                 job.cancel()

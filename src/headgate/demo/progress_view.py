@@ -1,4 +1,4 @@
-"""Show the demo's progress: how much of the input is read, the state of the job, and the rows of every operator."""
+"""Show the demo's progress: the state of the job, what holds it up, how much is read, and the rows of all operators."""
 
 from __future__ import annotations
 
@@ -6,44 +6,41 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Console
 from rich.progress_bar import ProgressBar
 from rich.table import Table
+
+from headgate.api.live_view import JobSight, LiveView
 
 #: The counters of operators by name, such as {"filter": {"rows_in": 5, "rows_out": 3}}.
 Counters = Mapping[str, Mapping[str, Any]]
 
 
 class Progress:
-    """A table of progress that is updated on a terminal. Elsewhere it shows nothing."""
+    """Shows the demo's job, as `LiveView` does. On a terminal a bar and a table are below it. Use it as a context."""
 
     def __init__(self, console: Console, total_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._total_rows = total_rows
         self._clock = clock
-        self._began = clock()
-        self._before: tuple[float, Counters] = (self._began, {})
-        self._live = Live(console=console, transient=True, auto_refresh=False)
-        self._shown = console.is_terminal
+        self._before: tuple[float, Counters] = (clock(), {})
+        self._view = LiveView(console, clock)
 
     def __enter__(self) -> Progress:
-        if self._shown:
-            self._live.start()
+        self._view.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            self._live.stop()
+    def __exit__(self, *error: object) -> None:
+        self._view.__exit__(*error)
 
-    def update(self, operators: Counters, state: str) -> None:
+    def update(self, operators: Counters, job: JobSight) -> None:
         """Show the current counters and the job's state. Rates are averages since the last call."""
         now = self._clock()
         then, before = self._before
         self._before = (now, {name: dict(counters) for name, counters in operators.items()})
-        if self._shown and now > then:
+        if now > then:
             read = max((_moved(counters) for counters in operators.values()), default=0)
             bar = ProgressBar(total=self._total_rows, completed=min(read, self._total_rows), width=60)
-            self._live.update(Group(bar, state, table(operators, before, now - then)), refresh=True)
+            self._view.update([job], bar, table(operators, before, now - then))
 
 
 def table(operators: Counters, before: Counters, seconds: float) -> Table:

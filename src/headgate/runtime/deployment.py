@@ -87,6 +87,8 @@ class TaskManagerSpec:
     checkpoint: int = 0
     #: The checkpoint that the job resumes from, or None.
     restore: CheckpointMetadata | None = None
+    #: The address of the job's page on the driver, or None.
+    page: str | None = None
 
     def pickled(self) -> bytes:
         """Return the spec as pickled bytes. Raises PlanError for a function that cannot be sent."""

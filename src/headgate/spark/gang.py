@@ -40,15 +40,18 @@ def gang_slots(context: SparkContext) -> list[int]:
 
 class SparkGang:
     """A running barrier job. The constructor starts the job. A thread of the gang calls `on_exit` when the Spark job
-    has ended.
+    has ended. Spark's own page shows `description` with the job.
 
     The gang is over when none of its tasks runs any more. After a failure Spark kills the other tasks a little later.
     """
 
     can_kill = True
 
-    def __init__(self, spark: SparkSession, tasks: DataFrame, count: int, on_exit: OnExit) -> None:
+    def __init__(
+        self, spark: SparkSession, tasks: DataFrame, count: int, on_exit: OnExit, description: str = "TaskManagers"
+    ) -> None:
         self.count = count
+        self._description = description
         self._context: SparkContext = spark.sparkContext
         self._group = f"headgate-{uuid.uuid4().hex[:12]}"
         self._tasks = tasks
@@ -91,7 +94,7 @@ class SparkGang:
         """Run the Spark job, on a thread of its own, and report its end."""
         try:
             # Spark sets the group and the interruption for one JVM thread: the one that belongs to this thread.
-            self._context.setJobGroup(self._group, "Headgate TaskManagers", interruptOnCancel=True)
+            self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
             if self._cancelled.is_set():
                 self._on_exit(None, CANCELLED)
                 return

@@ -15,6 +15,7 @@ from headgate.spark.gang import SparkGang, barrier_tasks
 from headgate.spark.listeners import warn_of_listeners
 from headgate.spark.session import context_of, is_local, jvm_errors, prepare
 from headgate.spark.slots import reserve_slots
+from headgate.web.tunnel import tunnel
 
 _LOOPBACK = "127.0.0.1"
 
@@ -71,7 +72,17 @@ class SparkDeployment:
         payload = spec.pickled()
         with jvm_errors(context_of(self._spark)):
             tasks = barrier_tasks(self._spark, _run_taskmanager, payload, count, host)
-            return SparkGang(self._spark, tasks, count, on_exit)
+            return SparkGang(self._spark, tasks, count, on_exit, _description(spec, context))
+
+
+def _description(spec: TaskManagerSpec, context: SparkContext) -> str:
+    """Return what Spark's page says of the job: its name, and where its own page is, as plain text.
+
+    Spark's page makes links only to itself. Its readers are on other machines if the executors are.
+    """
+    where = "" if spec.page is None else f", its page: {spec.page}"
+    far = None if spec.page is None or is_local(context) else tunnel(spec.page, driver_host(context))
+    return f"Headgate job {spec.job!r}{where}" + (f" (from another machine, first: {far})" if far else "")
 
 
 def driver_host(context: SparkContext) -> str:

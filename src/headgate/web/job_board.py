@@ -24,6 +24,11 @@ class JobBoard:
             self._forget_ended()
             self._jobs[job.id] = job
 
+    def remove(self, job: JobView) -> None:
+        """Forget a job. Does nothing if it is not there."""
+        with self._lock:
+            self._jobs.pop(job.id, None)
+
     def jobs(self) -> list[JobView]:
         """Return the visible jobs, the oldest first."""
         with self._lock:

@@ -40,6 +40,10 @@ class JobPages:
         self.board.add(job)
         return f"{server.address}/#{job.id}"
 
+    def remove(self, job: JobView) -> None:
+        """Show a job no longer, because it could not start."""
+        self.board.remove(job)
+
     def _server_for(self, job: JobView, config: Config) -> WebServer | None:
         if self._process != os.getpid():  # a fork: the server is that of the parent
             self._server, self._process, self.board = None, os.getpid(), JobBoard()

@@ -105,6 +105,8 @@ class Member:
 class Job(Protocol):
     """The job of an attempt. The attempt's thread calls all methods."""
 
+    web_url: str | None
+
     def start_tasks(self) -> float:
         """Record that all tasks run now. Returns when the tasks of the first attempt started, as in `time.time()`."""
 
@@ -182,10 +184,6 @@ class Attempt:
         """Return the last report of each TaskManager that has reported."""
         return [member.metrics for member in self.members if member.metrics is not None]
 
-    def operators(self) -> list[Metrics]:
-        """Return the last report of each subtask of each operator."""
-        return [row for report in self.reports() for row in report["operators"]]
-
     @property
     def has_reported(self) -> bool:
         """Whether all TaskManagers have reported metrics since they restored their state."""
@@ -215,18 +213,17 @@ class Attempt:
         ours, theirs = self._issue_identities(sock)
         server = Server(self._network, sock, ours, CONTROL_LINK, self._accepted)
         server.start()
-        address = host, server.port
         spec = TaskManagerSpec(
             job=self._name,
             plan=self._plan,
             config=self._config.without_web(),
             credentials=theirs,
-            control_address=address,
+            control_address=(host, server.port),
             checkpoint=self._checkpoint,
             restore=self._restore,
+            page=self._job.web_url,
         )
-        # The driver has counted the free slots before. So unless another Spark job takes these slots, only the start of
-        # Python processes needs this time.
+        # The free slots were counted before. Unless another Spark job takes them, only Python processes must start.
         self._start_by = time.monotonic() + self._config.registration_timeout
         self._gang = self._deployment.launch(spec, len(self.members), self._on_exit)
 
@@ -244,10 +241,7 @@ class Attempt:
     # --- events, posted by other threads
 
     def _accepted(self, sock: Any, index: int) -> None:
-        """Start the control link of a TaskManager that has connected and authenticated itself.
-
-        Runs on the network thread.
-        """
+        """On the network thread, start the control link of a TaskManager that has authenticated itself."""
         if index >= len(self.members) or self.members[index].link is not None:
             sock.close()
             return

@@ -264,6 +264,11 @@ def report(job: JobHandle) -> dict[str, Any]:
     return {"name": result.name, "state": job.status(), "error": description, **counters}
 
 
+def has_ended(job: JobHandle) -> bool:
+    """Return whether nothing of a job runs any more."""
+    return job._master.ended.is_set()
+
+
 def _answer(answer: Future[_T], timeout: float | None, late: str) -> _T:
     try:
         return answer.result(timeout)

@@ -175,11 +175,12 @@ class JobMaster:
             try:
                 self._checkpoints.take_over(Program.this(self._run_id))
                 self._begin_attempt()
+                self.web_url = pages.add(self._watched, self._config)
                 self._attempt.launch()
             except BaseException:  # an interrupt, too
+                pages.remove(self._watched)
                 self._checkpoints.abort()
                 raise
-        self.web_url = pages.add(self._watched, self._config)
         self.thread.start()
 
     def _prepare(self) -> None:
