@@ -130,6 +130,7 @@ def _operators(
             "lag_s": None if "lag_s" not in does else does["lag_s"] * second,
             "watermark": does.get("watermark"),
             "is_idle": does.get("is_idle", False),
+            "split": does.get("split"),
         }
         for each in operators
     ]

@@ -54,6 +54,8 @@ class Finding:
     severity: Severity = Severity.LIMIT
     #: If a function is the cause and was profiled: its lines with most samples, the hottest first.
     hottest: tuple[HotLine, ...] = ()
+    #: What only the driver's log adds, because it may name data: the page does not have it.
+    note: str = ""
 
     @property
     def sentence(self) -> str:

@@ -30,6 +30,8 @@ class OperatorWindow:
     #: Whether a source holds back no watermark now.
     is_idle: bool = False
     late_rows: int = 0
+    #: The name of the split that a source reads now; recordings do not have it.
+    split: str | None = None
 
     @property
     def true_rate(self) -> float | None:
@@ -58,7 +60,7 @@ class TaskWindow:
     input: float
     output: float
     snapshot: float
-    cpu: float
+    cpu: float | None
     run_delay: float | None
     in_pool_usage: float
     out_pool_usage: float
@@ -156,9 +158,10 @@ class Window:
         return sum(task.rows_in for task in self.tasks if task.vertex == vertex)
 
     @property
-    def cpu(self) -> float:
-        """The processors that all tasks used together."""
-        return sum(task.cpu for task in self.tasks)
+    def cpu(self) -> float | None:
+        """The processors that all tasks used together; None if one does not say."""
+        used = [task.cpu for task in self.tasks if task.cpu is not None]
+        return sum(used) if len(used) == len(self.tasks) else None
 
 
 def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapshot) -> Window:
@@ -252,6 +255,7 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
         watermark=new.get("watermark"),
         is_idle=new.get("is_idle", False),
         late_rows=count("late_rows"),
+        split=new.get("split"),
     )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from headgate.observe.finding import Cause, Finding, Remedy, Severity
 from headgate.observe.metrics_window import OperatorWindow, Window
 from headgate.observe.topology import OperatorShape, VertexShape
+from headgate.records.elements import MAX_TIME, MIN_TIME
 
 #: Seconds that a watermark may stand.
 STANDS: Final = 10.0
-#: The watermark of an input that has ended.
-_END: Final = (1 << 63) - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+#: The cause of each finding here.
+CAUSE: Final = "standing_watermark"
 
 
 def standing_watermarks(windows: Sequence[Window]) -> list[Finding]:
@@ -21,53 +24,79 @@ def standing_watermarks(windows: Sequence[Window]) -> list[Finding]:
     if not recent or recent[-1].end - recent[0].end < STANDS - 2:
         return []
     vertices = recent[-1].topology.vertices
-    timed = [(vertex, operator) for vertex in vertices for operator in vertex.operators if operator.timed]
+    timed = [(vertex, operator) for vertex in vertices for operator in vertex.operators if _waits(operator)]
     findings = (_standing(recent, vertex, operator) for vertex, operator in timed)
     return [finding for finding in findings if finding is not None]
 
 
 def _standing(windows: Sequence[Window], vertex: VertexShape, operator: OperatorShape) -> Finding | None:
     watermarks = {_watermark(window, vertex.id, operator.id) for window in windows}
-    rows = sum(each.rows_in for window in windows for _, each in _subtasks(window, vertex.id, operator.id))
+    rows = sum(each.rows_in for window in windows[1:] for _, each in _subtasks(window, vertex.id, operator.id))
     if len(watermarks) != 1 or not rows:
         return None
     (watermark,) = watermarks
-    if watermark is None or watermark == _END:
+    if watermark is None or watermark == MAX_TIME:
         return None
     held = _holder(windows[-1], vertex.id, watermark)
     if held is None:
         return None
-    source, subtask = held
+    origin, source, subtask, reader = held
+    seconds = windows[-1].end - windows[0].end
     return Finding(
         place=repr(f"{source.name}[{subtask}]"),
-        vertex=vertex.id,
+        vertex=origin,
         operator=source.name,
         subtasks=(subtask,),
         waits=(operator.name,),
         cause=Cause(
-            name="standing_watermark",
-            text=f"its watermark has stood for {windows[-1].end - windows[0].end:.0f} s, while {rows} rows came",
-            evidence={"rows": float(rows), "seconds": windows[-1].end - windows[0].end},
+            name=CAUSE,
+            text=f"its watermark has stood at {_shown(watermark)} for {seconds:.0f} s, while {rows} rows came",
+            evidence={"rows": float(rows), "seconds": seconds, "watermark": float(watermark)},
         ),
-        remedy=Remedy(text="see why its split gives no rows; hg.Watermark(idle_timeout=) lets time go on without it"),
+        remedy=Remedy(
+            text="no window that ends later fires until its split goes on or ends; if it may be silent for long, use "
+            "hg.Watermark(..., idle_timeout=...)"
+        ),
         severity=Severity.BEHIND,
+        note=_what_it_reads(f"{source.name}[{subtask}]", reader),
     )
 
 
-def _holder(window: Window, vertex: int, watermark: int) -> tuple[OperatorShape, int] | None:
-    """Return the source subtask that holds a watermark: the one with the least watermark that is not idle."""
+def _waits(operator: OperatorShape) -> bool:
+    """Return whether an operator waits for event time."""
+    return operator.timed and operator.kind != "source"
+
+
+def _holder(window: Window, vertex: int, watermark: int) -> tuple[int, OperatorShape, int, OperatorWindow] | None:
+    """Return the source subtask that holds a watermark, the one with the least watermark that is not idle: its vertex,
+    its operator, its number and what it did."""
     topology = window.topology
-    sources = [each for each in (*topology.upstream(vertex), vertex) if not topology.producers(each)]
+    heads = [(each, topology.vertices[each].operators[0]) for each in (*topology.upstream(vertex), vertex)]
     holding = [
-        (reader.watermark, topology.vertices[each].operators[0], subtask)
-        for each in sources
-        for subtask, reader in _subtasks(window, each, topology.vertices[each].operators[0].id)
+        (reader.watermark, each, source, subtask, reader)
+        for each, source in heads
+        if source.kind == "source" and source.timed
+        for subtask, reader in _subtasks(window, each, source.id)
         if reader.watermark is not None and reader.watermark <= watermark and not reader.is_idle
     ]
-    if not holding:
-        return None
-    _, operator, subtask = min(holding, key=lambda each: each[0])
-    return operator, subtask
+    return min(holding, key=lambda each: each[0])[1:] if holding else None
+
+
+def _what_it_reads(place: str, reader: OperatorWindow) -> str:
+    if reader.split is None or reader.watermark is None:
+        return ""
+    at = "has given no row yet" if reader.watermark == MIN_TIME else f"is at {_shown(reader.watermark)}"
+    return f"{place} reads {reader.split}, which {at}"
+
+
+def _shown(watermark: int) -> str:
+    """Return a time in ISO format, or in microseconds if Python's calendar does not have the year."""
+    if watermark == MIN_TIME:
+        return "no time"
+    try:
+        return (_EPOCH + timedelta(microseconds=watermark)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{watermark} us"
 
 
 def _watermark(window: Window, vertex: int, operator: int) -> int | None:

@@ -13,7 +13,7 @@ from headgate.plan.job_graph import JobGraph
 class OperatorShape:
     """One operator of a chain. `kind` is "source", "sink", or what the operator does, for example "window".
 
-    `timed` says whether the operator waits for event time.
+    `timed` says whether the operator waits for event time, or, of a source, whether it gives watermarks.
     """
 
     id: int
@@ -97,6 +97,6 @@ def topology_of(job: str, graph: JobGraph) -> Topology:
 
 def _operator(node: Node) -> OperatorShape:
     if node.source is not None:
-        return OperatorShape(node.id, node.name, "source")
+        return OperatorShape(node.id, node.name, "source", node.watermark is not None)
     kind = "sink" if node.sink is not None else node.attributes.get("kind", "")
     return OperatorShape(node.id, node.name, kind, "by_time" in node.attributes)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from headgate.config import Config
 from headgate.errors import HeadgateError, JobCancelled, RecordingError, Superseded
 from headgate.observe.diagnosis import LATEST, diagnose, latest_window
-from headgate.observe.finding import Finding, Severity
+from headgate.observe.finding import Finding
 from headgate.observe.history import History, Point
 from headgate.observe.levels import backpressure
 from headgate.observe.metrics_snapshot import MetricsSnapshot
@@ -26,7 +26,7 @@ from headgate.runtime.master.attempt import Attempt
 from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.late_rows import LateRowWarnings
 from headgate.runtime.master.slow_functions import SlowFunctions
-from headgate.runtime.master.stalled_watermarks import StalledWatermarks
+from headgate.runtime.master.told_findings import ToldFindings
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,6 @@ log = logging.getLogger(__name__)
 PERIOD: Final = 1.0
 #: A job with fewer snapshots has failed too soon for its metrics to say why.
 _WORTH_RECORDING: Final = 10
-#: Seconds between two lines about a job that is behind or stuck.
-_QUIET: Final = 30.0
 
 
 class JobMonitor:
@@ -55,21 +53,19 @@ class JobMonitor:
         self._functions = functions
         self._clock = clock
         self._late_rows = LateRowWarnings(graph)
-        self._stalled_watermarks = StalledWatermarks(graph)
+        self._told = ToldFindings(name)
         self._lock = threading.Lock()
         self._snapshots: deque[MetricsSnapshot] = deque(maxlen=LATEST)
         self._history = History()
         self._recorder = Recorder()
         #: The last diagnosis, and the snapshot after which it was made: many may ask in a second.
         self._diagnosed: tuple[MetricsSnapshot, list[Finding]] | None = None
-        self._said_at: float | None = None
 
     def on_report(self, attempt: Attempt, metrics: Callable[[], Metrics]) -> None:
         """Note a report of a TaskManager. `metrics` returns the job's counters."""
         self._late_rows.update(metrics, ended=False)
         if not attempt.has_reported:
             return
-        self._stalled_watermarks.update(attempt.operators)
         now = self._clock()
         if not self._snapshots or abs(now - self._snapshots[-1].at) >= PERIOD:
             self._take(MetricsSnapshot(at=now, attempt=attempt.credentials.attempt, reports=attempt.reports()))
@@ -85,21 +81,9 @@ class JobMonitor:
             self._history.record(snapshot.at, series_of(before, snapshot))
             self._recorder.add(snapshot)
         findings = self.diagnose()
-        self._tell(findings, snapshot.at)
+        for line in self._told.lines(findings, snapshot.at):
+            log.warning("%s", line)
         self._functions.look(findings, snapshot.at)
-
-    def _tell(self, findings: Sequence[Finding], now: float) -> None:
-        """Log one line about a job that is behind or stuck, unless a line has just been logged."""
-        if self._said_at is not None and now - self._said_at < _QUIET:
-            return
-        bad = [
-            finding
-            for finding in findings
-            if finding.severity > Severity.LIMIT and finding.cause.name != "standing_watermark"  # has its own warning
-        ]
-        if bad:
-            self._said_at = now
-            log.warning("job %r is %s: %s", self._name, bad[0].severity.name.lower(), bad[0].sentence)
 
     def diagnose(self) -> list[Finding]:
         """Return what holds the job up now, the worst first."""

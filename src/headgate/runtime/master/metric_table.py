@@ -223,7 +223,11 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric("input_s", "seconds", "It took buffers, deserialised them, and ran its mail and its barriers."),
         Metric("output_s", "seconds", "It partitioned and serialised rows for its consumers."),
         Metric("snapshot_s", "seconds", "It took its state for checkpoints."),
-        Metric("cpu_s", "seconds", "Processor time of its thread, from the thread's start."),
+        Metric(
+            "cpu_s",
+            "seconds or None",
+            "Processor time of its thread, from the thread's start. None where the machine does not say (macOS).",
+        ),
         Metric(
             "run_delay_s",
             "seconds or None",
