@@ -123,7 +123,9 @@ def test_each_cause_by_its_evidence(task: dict[str, float], machine: dict[str, f
     assert finding.cause.name == cause
 
 
-@pytest.mark.parametrize("unknown", ["run_delay_s", "collection_s", "machine_cpu_s", "lock_wait_s", "io_pressure_s"])
+@pytest.mark.parametrize(
+    "unknown", ["run_delay_s", "collection_s", "machine_cpu_s", "lock_wait_s", "io_pressure_s", "cpu_s"]
+)
 def test_what_the_machine_does_not_say_is_no_cause(unknown: str) -> None:
     topology = line("numbers", "sums", "out")
     made = snapshots(topology, {**both(0, WAITS), **both(1, WORKS), **both(2, IDLES)})
@@ -133,6 +135,7 @@ def test_what_the_machine_does_not_say_is_no_cause(unknown: str) -> None:
                 row[unknown] = None
     (finding,) = diagnose(topology, made)
     assert finding.cause.name == "slow_function"
+    assert finding.remedy.gain is not None
 
 
 def test_no_free_processor_no_gain() -> None:
@@ -213,6 +216,20 @@ def test_a_job_is_behind_while_a_queue_grows_before_a_busy_task() -> None:
     assert finding.sentence.startswith("rows queue for 'sums': ")
 
 
+def test_early_in_a_stall_a_source_falls_behind_while_queues_still_grow() -> None:
+    topology = line("numbers", "ids", "sums", "out", parallelism=1)
+    tasks = {
+        (0, 0): {**WAITS, "lag_s": 0.2, "rows": 240},  # it should have read 300 rows in a second
+        (1, 0): {**WAITS, "rows": 150},
+        (2, 0): {**SLEEPS, "rows": 100},
+        (3, 0): IDLES,
+    }
+    (finding,) = diagnose(topology, snapshots(topology, tasks, count=16))
+    assert finding.operator == "sums"
+    assert finding.remedy.gain == pytest.approx(3)
+    assert finding.remedy.limit == "the sources keep their pace"
+
+
 def test_a_slow_lookup_is_named() -> None:
     topology = line("numbers", "ids", "out")
     ids = replace(topology.vertices[1], operators=(replace(topology.vertices[1].operators[0], kind="lookup"),))
@@ -220,17 +237,3 @@ def test_a_slow_lookup_is_named() -> None:
     (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, SLEEPS), **both(2, IDLES)}))
     assert finding.cause.name == "slow_lookup"
     assert finding.sentence.startswith("'numbers' waits for 'ids': its lookup takes 0.33 s a batch")
-
-
-def test_the_source_that_holds_a_standing_watermark_is_named() -> None:
-    topology = line("numbers", "windows", "out")
-    windows = replace(topology.vertices[1], operators=(replace(topology.vertices[1].operators[0], timed=True),))
-    topology = replace(topology, vertices=(topology.vertices[0], windows, topology.vertices[2]))
-    flows = {**IDLES, "watermark": 70}
-    tasks = {(0, 0): flows, (0, 1): {**IDLES, "watermark": 50}, **both(1, {**IDLES, "watermark": 50}), **both(2, IDLES)}
-    (finding,) = diagnose(topology, snapshots(topology, tasks, count=20))
-    assert finding.sentence.startswith("'windows' waits for 'numbers[1]': its watermark has stood for 9 s")
-    assert finding.severity is Severity.BEHIND
-    assert diagnose(topology, snapshots(topology, tasks, count=8)) == []
-    tasks[0, 1] = {**IDLES, "watermark": 50, "is_idle": True}
-    assert diagnose(topology, snapshots(topology, tasks, count=20)) == []

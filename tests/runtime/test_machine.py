@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.runtime.task import thread_clock
 from headgate.runtime.task.thread_clock import ThreadClock
 from headgate.runtime.taskmanager.interpreter import CollectorClock, LockProbe
 from headgate.runtime.taskmanager.machine import Machine
@@ -93,3 +94,12 @@ def test_without_run_delays_the_lock_is_unknown(monkeypatch: pytest.MonkeyPatch)
     probe = LockProbe()
     probe.note(1.0)
     assert probe.seconds is None
+
+
+def test_without_a_clock_of_the_thread_its_processor_time_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_clock, "_HAS_CLOCK", False)
+    clock = ThreadClock()
+    clock.start()
+    assert clock.cpu() is None
+    clock.stop()
+    assert clock.cpu() is None

@@ -39,9 +39,10 @@ def mean(tasks: Sequence[TaskWindow], value: Callable[[TaskWindow], float]) -> f
     return sum(value(task) for task in tasks) / len(tasks)
 
 
-def cpu_share(tasks: Sequence[TaskWindow]) -> float:
-    """Return for which share of the tasks' busy time their threads used a processor."""
-    return min(1.0, mean(tasks, lambda task: task.cpu / task.busy if task.busy else 0.0))
+def cpu_share(tasks: Sequence[TaskWindow]) -> float | None:
+    """Return for which share of the tasks' busy time their threads used a processor; None if one does not say."""
+    shares = [task.cpu / task.busy if task.busy else 0.0 for task in tasks if task.cpu is not None]
+    return min(1.0, sum(shares) / len(shares)) if len(shares) == len(tasks) else None
 
 
 def busiest(tasks: Sequence[TaskWindow]) -> int:
@@ -62,15 +63,16 @@ def _collector(window: Window, root: SlowTasks) -> Cause | None:
 
 
 def _processor(window: Window, root: SlowTasks) -> Cause | None:
-    delays = [task.run_delay for task in root.tasks]
-    if any(delay is None for delay in delays):
+    delays = [task.run_delay for task in root.tasks if task.run_delay is not None]
+    off = [task.busy - task.cpu for task in root.tasks if task.cpu is not None]
+    if min(len(delays), len(off)) < len(root.tasks):
         return None
-    delay = sum(delay for delay in delays if delay is not None) / len(delays)
-    waits = mean(root.tasks, lambda task: task.busy - task.cpu) - delay
+    delay = sum(delays) / len(delays)
+    waits = sum(off) / len(off) - delay
     if delay < max(_BURDEN, waits):
         return None
     throttled, steal = _worst(window, root, "throttled_s") or 0.0, _worst(window, root, "steal_s") or 0.0
-    evidence = {"run_delay": delay, "throttled": throttled, "steal": steal, "own_cpu": window.cpu}
+    evidence = {"run_delay": delay, "throttled": throttled, "steal": steal, "own_cpu": window.cpu or 0.0}
     if throttled >= _BURDEN:
         return Cause(
             name="processor_quota",
@@ -102,15 +104,15 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
         process = window.processes[task.taskmanager]
         probes, waited = process.rate("lock_probes"), process.rate("lock_wait_s")
         tasks = [other for other in window.tasks if other.taskmanager == task.taskmanager and not other.ended]
-        used = sum(other.cpu for other in tasks)
-        if not probes or waited is None or waited / probes < _LOCK_WAIT or used < _ONE_PROCESSOR:
+        used = [other.cpu for other in tasks if other.cpu is not None]
+        if not probes or waited is None or waited / probes < _LOCK_WAIT or sum(used) < _ONE_PROCESSOR:
             continue
-        if task.cpu / task.busy < _ONE_PROCESSOR and sum(other.cpu > 0.1 for other in tasks) > 1:
+        if task.cpu is not None and task.cpu / task.busy < _ONE_PROCESSOR and sum(cpu > 0.1 for cpu in used) > 1:
             return Cause(
                 name="interpreter_lock",
                 text=f"{len(tasks)} tasks share one interpreter lock, and wait {waited / probes * 1000:.0f} ms for it "
                 "each time",
-                evidence={"lock_wait_s": waited / probes, "process_cpu": used},
+                evidence={"lock_wait_s": waited / probes, "process_cpu": sum(used)},
             )
     return None
 
@@ -143,7 +145,7 @@ def _slow_instance(window: Window, root: SlowTasks) -> Cause | None:
     return Cause(
         name="slow_instance",
         text=f"it needs {factor:.1f} times as long for a row as its peers",
-        evidence={"times_peers": factor, "cpu": cpu_share(root.tasks)},
+        evidence={"times_peers": factor, **_cpu(root)},
     )
 
 
@@ -160,7 +162,8 @@ def _disk(window: Window, root: SlowTasks) -> Cause | None:
     pressure, delay = _worst(window, root, "io_pressure_s"), _worst(window, root, "block_delay_s")
     share = max(pressure or 0.0, delay or 0.0)
     moved = sum(_worst(window, root, name) or 0.0 for name in ("disk_read_bytes", "disk_written_bytes"))
-    if share < _BURDEN or moved < _DISK_BYTES or cpu_share(root.tasks) > _WORKS:
+    cpu = cpu_share(root.tasks)
+    if share < _BURDEN or moved < _DISK_BYTES or cpu is None or cpu > _WORKS:
         return None
     return Cause(name="disk", text=f"it waits for a disk {share:.0%} of the time", evidence={"disk_wait": share})
 
@@ -194,16 +197,26 @@ def _function(window: Window, root: SlowTasks) -> Cause:
     """Return the cause that is left: what the busiest operator does."""
     operator = window.topology.operator(busiest(root.tasks))
     cpu = cpu_share(root.tasks)
-    waits = cpu < _WORKS
+    waits = cpu is not None and cpu < _WORKS
     name, subject = _KINDS.get(operator.kind, ("waiting_function" if waits else "slow_function", "its function"))
     batch = _seconds_per_batch([task.operators[operator.id] for task in root.tasks])
     takes = "has not returned from a batch" if batch is None else f"takes {_duration(batch)} a batch"
-    off = f", and its thread is off the processor for {1 - cpu:.0%} of it" if waits else ""
+    off = f", and its thread is off the processor for {1 - (cpu or 0.0):.0%} of it" if waits else ""
     return Cause(
         name=name,
         text=f"{subject} {takes}{off}",
-        evidence={"cpu": cpu, "seconds_per_batch": batch or 0.0, "busy": mean(root.tasks, lambda task: task.busy)},
+        evidence={
+            **_cpu(root),
+            "seconds_per_batch": batch or 0.0,
+            "busy": mean(root.tasks, lambda task: task.busy),
+        },
     )
+
+
+def _cpu(root: SlowTasks) -> dict[str, float]:
+    """Return the evidence of the processor, empty if the machine does not say."""
+    cpu = cpu_share(root.tasks)
+    return {} if cpu is None else {"cpu": cpu}
 
 
 def _seconds_per_batch(operators: Sequence[OperatorWindow]) -> float | None:

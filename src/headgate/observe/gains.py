@@ -40,8 +40,8 @@ def next_limit(window: Window, root: int) -> Gain:
 def _pace(window: Window, root: int) -> Gain | None:
     """Return the gain until paced sources are even, None without one.
 
-    A source that loses g seconds in a second gets 1 / (1 - g) times as many rows when it loses none. While the sources
-    lose nothing, rows queue before the root.
+    A source that loses g seconds in a second gets 1 / (1 - g) times as many rows when it loses none. What it does read
+    may still queue on the way to the root. Early in a stall both happen, so the gain is their product.
     """
     growths = [
         operator.lag_growth
@@ -52,14 +52,16 @@ def _pace(window: Window, root: int) -> Gain | None:
     if not growths:
         return None
     lost = 1 / max(1e-2, 1 - max(growths))
-    return Gain(max(1.0, lost, _queued(window, root)), "the sources keep their pace")
+    return Gain(max(1.0, lost) * _queued(window, root), "the sources keep their pace")
 
 
-def _queued(window: Window, root: int) -> float:
-    """Return how many times as many rows come to a vertex as it takes; 1 for a source."""
-    if root < 0 or not window.topology.producers(root):
+def _queued(window: Window, vertex: int) -> float:
+    """Return how many times as many rows sources read for a vertex as it takes, because queues on the way grow."""
+    producers = () if vertex < 0 else window.topology.producers(vertex)
+    if not producers:
         return 1.0
-    return min(_MOST, window.inflow(root) / max(1, window.taken(root)))
+    here = max(1.0, window.inflow(vertex) / max(1, window.taken(vertex)))
+    return here * max(_queued(window, each) for each in producers)
 
 
 def free_processors(window: Window) -> float | None:
@@ -73,13 +75,13 @@ def free_processors(window: Window) -> float | None:
     return sum(hosts.values())
 
 
-def with_more_subtasks(window: Window, tasks: tuple[TaskWindow, ...], works: float) -> Gain:
+def with_more_subtasks(window: Window, tasks: tuple[TaskWindow, ...], works: float | None) -> Gain:
     """Return the gain of more subtasks for the hot `tasks`, whose processors work for the share `works` of their busy
-    time. What they wait for outside needs no processor."""
+    time (None if the machine does not say). What they wait for outside needs no processor."""
     gain = next_limit(window, tasks[0].vertex)
     free = free_processors(window)
     used = window.cpu
-    if free is None or used <= 0 or works < 0.5:
+    if free is None or not used or works is None or works < 0.5:
         return gain
     by_processors = (used + free) / used
     if by_processors < gain.factor:

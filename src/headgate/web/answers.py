@@ -124,7 +124,7 @@ class SubtaskAnswer(TimeShares, kw_only=True, frozen=True):
     soft_backpressured_ratio: float
     hard_backpressured_ratio: float
     checkpoint_ratio: float
-    cpu_ratio: float
+    cpu_ratio: float | None
     rows_in_per_s: float
     in_pool_usage: float
     out_pool_usage: float

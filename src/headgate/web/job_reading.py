@@ -176,7 +176,7 @@ class JobReading:
             soft_backpressured_ratio=_share(task.soft),
             hard_backpressured_ratio=_share(task.hard),
             checkpoint_ratio=_share(task.checkpoint),
-            cpu_ratio=_share(task.cpu),
+            cpu_ratio=None if task.cpu is None else _share(task.cpu),
             rows_in_per_s=round(task.rows_in / seconds, 1),
             in_pool_usage=_share(task.in_pool_usage),
             out_pool_usage=round(task.out_pool_usage, 3),

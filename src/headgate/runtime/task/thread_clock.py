@@ -5,23 +5,31 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Final
+
+#: Whether the system has a clock for each thread that other threads can read.
+_HAS_CLOCK: Final = hasattr(time, "pthread_getcpuclockid")
 
 
 class ThreadClock:
-    """Measures the thread that calls `start`, until it calls `stop`. Any thread may read."""
+    """Measures the thread that calls `start`, until it calls `stop`. Any thread may read.
+
+    What the system does not say is None: macOS has no clock of another thread.
+    """
 
     def __init__(self) -> None:
         #: The thread's number, as `threading.get_ident` returns it. None before `start` and after `stop`.
         self.ident: int | None = None
         self._clock: int | None = None
         self._schedule: Path | None = None
-        self._cpu = 0.0
+        self._cpu: float | None = 0.0 if _HAS_CLOCK else None
         self._run_delay: float | None = None
 
     def start(self) -> None:
         """Measure the calling thread from now on."""
         self._schedule = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
-        self._clock = time.pthread_getcpuclockid(threading.get_ident())
+        if _HAS_CLOCK:
+            self._clock = time.pthread_getcpuclockid(threading.get_ident())
         self.ident = threading.get_ident()
 
     def stop(self) -> None:
@@ -30,8 +38,8 @@ class ThreadClock:
         self._cpu, self._run_delay = self.cpu(), self.run_delay()
         self._clock = self._schedule = None
 
-    def cpu(self) -> float:
-        """Return the thread's processor seconds so far."""
+    def cpu(self) -> float | None:
+        """Return the thread's processor seconds so far, None on a system that does not say."""
         clock = self._clock
         if clock is None:
             return self._cpu

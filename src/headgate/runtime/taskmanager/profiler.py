@@ -39,6 +39,8 @@ class Profiler:
             self._decline(order, "the task has not started yet: its input is not complete")
         elif built.task.has_ended:
             self._decline(order, _ENDED)
+        elif built.task.thread.cpu() is None:
+            self._decline(order, _NO_CLOCK)
         elif len(self._threads) >= MOST:
             self._decline(order, f"its TaskManager is already taking {MOST} profiles; ask again when they are complete")
         else:
@@ -88,6 +90,7 @@ class Profiler:
 
 
 _ENDED: Final = "the task has ended"
+_NO_CLOCK: Final = "the TaskManager's system does not give the processor time of a thread (macOS does not, Linux does)"
 
 
 def _bucket(built: BuiltTask, node: int) -> int:

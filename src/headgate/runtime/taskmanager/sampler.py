@@ -62,6 +62,8 @@ _OUTER: Final = (0, 0)
 class Sampler:
     """Samples one thread, while its task is in one bucket of its time. `run` does it; then the rest may be read.
 
+    It needs the thread's processor time, which not all systems give: `ThreadClock.cpu` must not be None.
+
     Another thread may call `stop`: `run` then returns before the next sample.
     """
 
@@ -86,18 +88,18 @@ class Sampler:
 
     def run(self, seconds: float) -> None:
         """Sample for so many seconds, until it is stopped, or the thread ends."""
-        delay, cpu = self._thread.run_delay(), self._thread.cpu()
+        delay, cpu = self._thread.run_delay(), self._cpu()
         began = time.monotonic()
         with SHORT_TURNS:
             self._sample(began, began + seconds)
         self.seconds = time.monotonic() - began
-        self.cpu = self._thread.cpu() - cpu
+        self.cpu = self._cpu() - cpu
         after = self._thread.run_delay()
         self.run_delay = None if delay is None or after is None else after - delay
 
     def _sample(self, began: float, end: float) -> None:
         own, cost = time.thread_time(), _USUAL_COST
-        at, cpu = began, self._thread.cpu()
+        at, cpu = began, self._cpu()
         due = tick = began + random.random() * PERIOD
         while due < end:
             time.sleep(max(0.0, due - time.monotonic()))
@@ -111,7 +113,7 @@ class Sampler:
                 samples += 1
             self.looks += 1
             self.samples += samples
-            ran = self._thread.cpu() - cpu
+            ran = self._cpu() - cpu
             cpu += ran
             on = samples * self._uses(ran / (at - before), at, cpu)
             self._on += on
@@ -126,8 +128,13 @@ class Sampler:
         """Return how much of a processor the thread uses now. `share` is how much it used since the last sample."""
         if 0.05 < share < 0.9:  # it ran and it waited: look again, for a shorter time
             time.sleep(_LOOK)
-            share = (self._thread.cpu() - cpu) / (time.monotonic() - at)
+            share = (self._cpu() - cpu) / (time.monotonic() - at)
         return min(1.0, share)
+
+    def _cpu(self) -> float:
+        cpu = self._thread.cpu()
+        assert cpu is not None
+        return cpu
 
     def _lines(self) -> _Lines | None:
         """Return the lines on which the thread is, None outside of the bucket."""

@@ -1,6 +1,6 @@
 // How numbers are written. Times are UTC, as in the log of a driver that runs in UTC.
 
-export const percent = (share) => `${Math.round(share * 100)} %`;
+export const percent = (share) => (share === null ? "unknown" : `${Math.round(share * 100)} %`);
 
 const SIZES = [[1e9, "G"], [1e6, "M"], [1e3, "k"]];
 
