@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol, TypeAlias
+
+#: A subtask: the number of its vertex in the job, and its own number.
+Task: TypeAlias = tuple[int, int]
 
 
 class SourcePolicy(Protocol):
@@ -22,6 +25,32 @@ class SourcePolicy(Protocol):
 
         A batch is never divided. If it has more rows than the policy allows now, the next batch waits longer.
         """
+
+
+class SendPolicy(Protocol):
+    """Decides to which subtasks the subtasks of one TaskManager may send.
+
+    A task asks for all of its destinations before it takes a new batch. If it may not send to one of them, it waits.
+    """
+
+    def may_send(self, task: Task) -> bool:
+        """Return whether this subtask may get another message now."""
+
+
+class Scope(enum.StrEnum):
+    """To whom a signal goes."""
+
+    #: Each TaskManager with a subtask that sends to a subtask here. A new connection gets the newest signal at once.
+    SENDERS = "senders"
+    #: The subtask of a source that the signal names.
+    SOURCE = "source"
+
+
+class ThrottleSignal:
+    """What one part of a mechanism tells another part."""
+
+    __slots__ = ()
+    scope: ClassVar[Scope]
 
 
 class Overflow(enum.StrEnum):

@@ -15,12 +15,17 @@ Duration: TypeAlias = float | str | timedelta
 
 
 def number_above_zero(name: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < math.inf:
+    if not 0 < _number(value) < math.inf:
         raise ConfigError(f"{name}={value!r} is impossible: it must be a number above 0")
 
 
+def number_of_at_least_zero(name: str, value: object) -> None:
+    if not 0 <= _number(value) < math.inf:
+        raise ConfigError(f"{name}={value!r} is impossible: it must be a number of at least 0")
+
+
 def whole_number(name: str, value: object, *, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+    if not isinstance(value, Integral) or not _number(value) >= least:
         raise ConfigError(f"{name}={value!r} is impossible: it must be a whole number of at least {least}")
 
 
@@ -33,3 +38,13 @@ def duration(name: str, value: Duration) -> float:
     if length < 0:
         raise ConfigError(f"{name}={value!r} is impossible: it must be at least 0")
     return length
+
+
+def _number(value: object) -> float:
+    """Return NaN for what is no number, and for True and False. NaN is neither above nor below any number."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

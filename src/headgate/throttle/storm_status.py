@@ -1,0 +1,127 @@
+"""StormStatus: TaskManagers tell their senders which subtasks are full, hop by hop, as Storm 2 does.
+
+A task whose destination is full sends to nobody and takes no new batch, so its own input queue fills, and so on up to
+the sources. Facts and defaults are those of Storm 2.0 to 2.8 (STORM-2306, STORM-2310, STORM-3510): classes
+`BackPressureTracker`, `JCQueue` and `WorkerState`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from headgate.throttle.mechanism import Mechanism, Scope, ThrottleSignal, Task
+from headgate.throttle.spilling_queue import SpillingQueue
+from headgate.throttle.validation import Duration, duration, whole_number
+
+#: Storm sends a status again when the overflow of a full task has grown by more messages than this.
+_RESEND_GROWTH: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class BackPressureStatus(ThrottleSignal):
+    """Which subtasks of one TaskManager are full, and which are not. Together these are all of its subtasks.
+
+    The receiver applies every status that arrives, so an old status that arrives late counts too. Nothing
+    acknowledges a status, and nothing repeats a lost one.
+    """
+
+    scope: ClassVar[Scope] = Scope.SENDERS
+    taskmanager: int
+    number: int
+    full: tuple[Task, ...]
+    free: tuple[Task, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StormStatus(Mechanism):
+    """Storm 2: an input queue of `receive_buffer` messages stops its senders when it is full, until it is empty again.
+
+    Messages that were on the way go to an overflow without limit. Each TaskManager checks every `check_interval`
+    whether an overflow is empty. A TaskManager that has `transfer_buffer` messages to send waits, too.
+
+    >>> StormStatus().receive_buffer
+    32768
+    """
+
+    receive_buffer: int = 32768
+    check_interval: Duration = 0.05
+    transfer_buffer: int = 1000
+
+    def __post_init__(self) -> None:
+        whole_number("receive_buffer", self.receive_buffer, least=1)
+        whole_number("transfer_buffer", self.transfer_buffer, least=1)
+        duration("check_interval", self.check_interval)
+
+    def worker(self, taskmanager: int, tasks: Iterable[Task], now: float) -> StormWorker:
+        """Return the part of one TaskManager, which runs these subtasks."""
+        return StormWorker(self, taskmanager, tasks, now)
+
+
+class StormWorker:
+    """The part of StormStatus in one TaskManager: it watches its own input queues, and knows which others are full."""
+
+    def __init__(self, mechanism: StormStatus, taskmanager: int, tasks: Iterable[Task], now: float) -> None:
+        self._taskmanager = taskmanager
+        self._interval = duration("check_interval", mechanism.check_interval)
+        self._transfer_buffer = mechanism.transfer_buffer
+        self._queues = {task: SpillingQueue(mechanism.receive_buffer) for task in tasks}
+        #: The overflow of each full subtask, when the TaskManager last sent a status because of this subtask.
+        self._full: dict[Task, int] = {}
+        self._full_elsewhere: set[Task] = set()
+        self._number = 0
+        self.next_check = now + self._interval
+
+    # --- the watched queues
+
+    def added(self, now: float, task: Task, *, is_remote: bool) -> BackPressureStatus | None:
+        """Note that a message has arrived for a subtask, from another TaskManager or from this one."""
+        queue = self._queues[task]
+        if not is_remote:
+            queue.add_local()
+            return None
+        before = queue.overflow
+        if not queue.add_remote():
+            return None
+        return self._spilled(task, before)
+
+    def _spilled(self, task: Task, overflow: int) -> BackPressureStatus | None:
+        if task in self._full and overflow - self._full[task] <= _RESEND_GROWTH:
+            return None
+        self._full[task] = overflow
+        return self.status()
+
+    def taken(self, now: float, task: Task) -> None:
+        """Note that a subtask has taken a message from its input queue."""
+        self._queues[task].take()
+
+    def check(self, now: float) -> BackPressureStatus | None:
+        """Look for subtasks that are no longer full. The TaskManager calls this at `next_check`."""
+        self.next_check = now + self._interval
+        emptied = [task for task in self._full if not self._queues[task].overflow]
+        for task in emptied:
+            del self._full[task]
+        return self.status() if emptied else None
+
+    def status(self) -> BackPressureStatus:
+        """Return the signal that also goes to each TaskManager that connects."""
+        self._number += 1
+        free = tuple(task for task in self._queues if task not in self._full)
+        return BackPressureStatus(self._taskmanager, self._number, tuple(self._full), free)
+
+    # --- the destinations
+
+    def on_signal(self, now: float, status: BackPressureStatus) -> None:
+        """Apply the status of another TaskManager."""
+        self._full_elsewhere.update(status.full)
+        self._full_elsewhere.difference_update(status.free)
+
+    def may_send(self, task: Task, transferring: int = 0) -> bool:
+        """Return whether a subtask of this TaskManager may send to a subtask here or elsewhere.
+
+        `transferring` is the number of messages that wait here for a connection.
+        """
+        if (queue := self._queues.get(task)) is not None:
+            return queue.has_room
+        return task not in self._full_elsewhere and transferring < self._transfer_buffer
