@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from headgate.throttle.mechanism import Mechanism, Scope, ThrottleSignal, Task
+from headgate.throttle.mechanism import Mechanism, Scope, Task, ThrottleSignal
 from headgate.throttle.spilling_queue import SpillingQueue
 from headgate.throttle.validation import Duration, duration, whole_number
 

@@ -36,6 +36,12 @@ class TokenBucket:
         self._tokens -= saved
         self._free_at += (rows - saved) / self._rate
 
+    def set_rate(self, now: float, rate: float) -> None:
+        """Change the rate. The saved tokens change with it, and a debt is paid when the old rate would have paid it."""
+        self._save(now)
+        self._tokens *= rate / self._rate
+        self._rate = rate
+
     def _save(self, now: float) -> None:
         """Add the tokens since the last debt was paid."""
         if now > self._free_at:
