@@ -119,7 +119,7 @@ def build(folder: Path, parallelism: int, *, slow: Any = None) -> hg.StreamEnvir
     `slow` is called with each batch that leaves the function with state.
     """
     config = hg.Config(
-        checkpoint_dir=folder / "checkpoints", checkpoint_interval="20 ms" if slow else "1 h",
+        checkpoint_dir=folder / "checkpoints", checkpoint_interval="100 ms" if slow else "1 h",
         unaligned=True, segment_size=4096, message_size=4096, max_parallelism=16,
         restart=hg.restart.none(),
     )  # fmt: skip

@@ -36,13 +36,15 @@ PATIENCE = 120.0
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint with state of all kinds, and data in flight. It takes the job some 10 s to work on all that is in
-    flight, and then there is no such checkpoint any more."""
+    """A checkpoint with state of all kinds, and data in flight. There are about three such checkpoints, one with each
+    slow batch. Then nothing is in flight any more."""
     folder = tmp_path_factory.mktemp("job")
-    job = forged_job.build(folder, 2, slow=slow(0.2, until=folder / "open")).execute_async("job")
+    job = forged_job.build(folder, 2, slow=slow(0.5, until=folder / "open")).execute_async("job")
+    seen: set[Path] = set()
 
     def with_everything() -> Path | None:
-        for metadata in (folder / "checkpoints").glob("*/chk-*/_metadata"):
+        for metadata in {*(folder / "checkpoints").glob("*/chk-*/_metadata")} - seen:
+            seen.add(metadata)
             shutil.rmtree(folder / "kept", ignore_errors=True)
             with suppress(hg.CheckpointError, OSError):  # it may be an old one, which is removed now
                 kept = Path(shutil.copytree(metadata.parent, folder / "kept" / metadata.parent.name))
