@@ -1,9 +1,9 @@
 """Run the situations live, and count how often the diagnosis is right.
 
-  .venv/bin/python -m tests.observe.run_matrix [--seeds FIRST COUNT] [--only TEXT] [--save FOLDER]
+  .venv/bin/python -m tests.observe.run_matrix [--set all] [--seeds FIRST COUNT] [--on spark] [--only TEXT]
 
-A diagnosis is right if, five seconds after the onset, its first finding names the place and one of the causes. A
-healthy job is right if nobody is blamed. `--save` keeps the recording of each run.
+A diagnosis is right if, five seconds after the onset, its first finding names the place and one of the causes. If two
+places are slow, its first two findings must name both. A healthy job is right if nobody is blamed.
 """
 
 from __future__ import annotations
@@ -13,27 +13,32 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from headgate.observe.finding import Finding
-from tests.observe.situations import HEALTHY, MATRIX, Situation, mark_onset, start
+from tests.observe.faults import mark_onset
+from tests.observe.situations import DEPLOYMENTS, HEALTHY, TUNING, UNSEEN, Situation, Trouble, start
 
 #: Seconds that a job runs before its fault begins, and that a diagnosis has.
 SETTLE, ALLOWED = 5.0, 5.0
+SETS = {
+    "tuning": TUNING,
+    "unseen": UNSEEN,
+    "healthy": HEALTHY,
+    "faults": (*TUNING, *UNSEEN),
+    "all": (*TUNING, *UNSEEN, *HEALTHY),
+}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", nargs=2, type=int, default=(0, 1), metavar=("FIRST", "COUNT"))
-    parser.add_argument("--only", default="", help="situations whose name has this text")
-    parser.add_argument("--save", type=Path, help="keep the recordings in this folder")
-    options = parser.parse_args()
+    options = _options()
     first, count = options.seeds
     right: dict[str, list[bool]] = defaultdict(list)
     for seed in range(first, first + count):
-        for situation in (*MATRIX, *HEALTHY):
-            if options.only in situation.name:
-                right[situation.name].append(run(situation, seed, options.save))
+        for situation in SETS[options.set]:
+            if options.only in situation.name and not (options.but and options.but in situation.name):
+                right[situation.name].append(run(situation, seed, options.on, options.save))
     for name, results in right.items():
         print(f"{name:50} {sum(results)} of {len(results)}")
     total = [result for results in right.values() for result in results]
@@ -41,11 +46,22 @@ def main() -> int:
     return 0 if all(total) else 1
 
 
-def run(situation: Situation, seed: int, save: Path | None = None) -> bool:
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", choices=SETS, default="all", help="which situations")
+    parser.add_argument("--seeds", nargs=2, type=int, default=(0, 1), metavar=("FIRST", "COUNT"))
+    parser.add_argument("--on", choices=DEPLOYMENTS, default=DEPLOYMENTS[0], help="how the tasks run")
+    parser.add_argument("--only", default="", help="situations whose name has this text")
+    parser.add_argument("--but", default="", help="not the situations whose name has this text")
+    parser.add_argument("--save", type=Path, help="keep the recordings in this folder")
+    return parser.parse_args()
+
+
+def run(situation: Situation, seed: int, deployment: str, save: Path | None = None) -> bool:
     """Run one situation. Returns whether the diagnosis was right."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        job = start(situation, seed, folder)
+        job = start(situation, seed, folder, deployment)
         try:
             while not job.backpressure():
                 time.sleep(0.1)
@@ -60,21 +76,26 @@ def run(situation: Situation, seed: int, save: Path | None = None) -> bool:
         finally:
             job.cancel()
     is_right = not before and matches(situation, findings)
-    print("ok   " if is_right else "WRONG", f"{situation.name} [{seed}]", *_shown(before, findings), file=sys.stderr)
+    print("ok   " if is_right else "WRONG", f"{situation.name} [{seed}, {deployment}]", file=sys.stderr)
+    for line in (*(f"before: {each.sentence}" for each in before), *_shown(findings)):
+        print(f"        {line}", file=sys.stderr, flush=True)
     return is_right
 
 
 def matches(situation: Situation, findings: list[Finding]) -> bool:
-    """Return whether the first finding is the place and cause of the situation; for a healthy one, whether it is
-    empty."""
-    if not situation.place or not findings:
-        return not situation.place and not findings
-    return findings[0].operator == situation.place and findings[0].cause.name in situation.causes
+    """Return whether the first findings are the situation's troubles; for a healthy job, whether there are none."""
+    if situation.is_healthy:
+        return not findings
+    firsts = findings[: len(situation.troubles)]
+    return all(_is_found(trouble, firsts) for trouble in situation.troubles)
 
 
-def _shown(before: list[Finding], findings: list[Finding]) -> list[str]:
-    lines = [f"  before: {finding.sentence}" for finding in before]
-    return ["", *lines, *(f"  {finding.cause.name} {finding.sentence}" for finding in findings)]
+def _is_found(trouble: Trouble, findings: Iterable[Finding]) -> bool:
+    return any(each.operator == trouble.place and each.cause.name in trouble.causes for each in findings)
+
+
+def _shown(findings: Iterable[Finding]) -> list[str]:
+    return [f"{finding.cause.name}: {finding.sentence}" for finding in findings]
 
 
 if __name__ == "__main__":

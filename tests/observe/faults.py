@@ -1,0 +1,140 @@
+"""What makes a place of a job slow, from an onset on. A file marks the onset, since the functions run in other
+processes.
+
+A fault costs time for each row, so that larger batches do not make up for it.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+#: What a batch costs: `fault(folder, seconds a row, rows)`.
+Fault = Callable[[Path, float, int], None]
+
+
+def mark_onset(folder: Path) -> None:
+    """Let the fault begin."""
+    (folder / "onset").touch()
+
+
+def has_begun(folder: Path) -> bool:
+    return (folder / "onset").exists()
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A function of a job, which has the fault from the onset. A place without fault hands its rows on."""
+
+    folder: Path
+    seconds: float
+    fault: Fault | None
+
+    def __call__(self, batch: pa.RecordBatch, _info: object = None) -> pa.RecordBatch:
+        if self.fault is not None and has_begun(self.folder):
+            self.fault(self.folder, self.seconds, batch.num_rows)
+        return batch
+
+
+def waits(_folder: Path, seconds: float, rows: int) -> None:
+    """Something outside answers slowly."""
+    threading.Event().wait(seconds * rows)
+
+
+def computes(_folder: Path, seconds: float, rows: int) -> None:
+    """The function needs a processor for long."""
+    until = time.thread_time() + seconds * rows
+    while time.thread_time() < until:
+        pass
+
+
+def litters(_folder: Path, seconds: float, rows: int) -> None:
+    """The function makes objects in circles, and the collector runs all the time."""
+    until = time.perf_counter() + seconds * rows
+    while time.perf_counter() < until:
+        gc.collect()
+
+
+def writes(_folder: Path, seconds: float, rows: int) -> None:
+    """The function waits for a disk."""
+    until = time.perf_counter() + seconds * rows
+    with tempfile.TemporaryFile() as file:
+        while time.perf_counter() < until:
+            file.write(bytes(1 << 20))
+            os.fsync(file.fileno())
+
+
+def stands(_folder: Path, _seconds: float, _rows: int) -> None:
+    """The function does not return for a minute."""
+    threading.Event().wait(60)
+
+
+# --- what a healthy job must bear without a finding
+
+
+def pauses(folder: Path, _seconds: float, _rows: int) -> None:
+    """One subtask waits for a second, once."""
+    if _is_first(folder, "paused"):
+        threading.Event().wait(1.0)
+
+
+def bursts(folder: Path, _seconds: float, _rows: int) -> None:
+    """A source sends nothing for two seconds, once, then all rows that are due."""
+    if _is_first(folder, "burst"):
+        threading.Event().wait(2.0)
+
+
+def collects(folder: Path, _seconds: float, _rows: int) -> None:
+    """The garbage collector runs once, over many objects."""
+    if _is_first(folder, "collected"):
+        circles = [[] for _ in range(500_000)]
+        for circle in circles:
+            circle.append(circle)
+        del circles
+        gc.collect()
+
+
+def fails(folder: Path, _seconds: float, _rows: int) -> None:
+    """The function raises once, and the job restarts."""
+    if _is_first(folder, "failed"):
+        raise OSError("the other side hung up")
+
+
+# --- in one subtask
+
+
+@dataclass(frozen=True)
+class OneSubtask:
+    """A fault of the subtask that comes first: of its thread, since a job's tasks may share a process."""
+
+    fault: Fault
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.fault.__name__} in one subtask"
+
+    def __call__(self, folder: Path, seconds: float, rows: int) -> None:
+        own = f"{os.getpid()} {threading.get_ident()}"
+        if _is_first(folder, "slow"):
+            (folder / "thread").write_text(own)
+        with suppress(FileNotFoundError):
+            if (folder / "thread").read_text() == own:
+                self.fault(folder, seconds, rows)
+
+
+def _is_first(folder: Path, name: str) -> bool:
+    """Return whether this is the first call with this name, among all processes."""
+    try:
+        os.close(os.open(folder / name, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
