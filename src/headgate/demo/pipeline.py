@@ -11,6 +11,8 @@ import headgate as hg
 from headgate.connectors.connector import Source
 from headgate.demo.data import FlightData, data_errors
 from headgate.demo.replay import Replay
+from headgate.demo.stall import NAME as STALLED
+from headgate.demo.stall import Stall
 
 NULL = "NA"
 CARRIER_HOURS = "carrier_hours"
@@ -30,17 +32,19 @@ FLIGHTS = pa.schema(
 PLANES = pa.schema({"tailnum": pa.string(), "seats": pa.int64()})
 
 
-def build(env: hg.StreamEnvironment, data: FlightData, output: Path, speedup: float | None = None) -> None:
-    """Add the pipeline to `env`. It writes Parquet files to `carrier_hours` and `route_days` in `output`."""
-    flights = (
-        env.from_source(source(data, speedup), watermark=hg.Watermark("event_time", out_of_orderness="1 h"))
-        .name("flights")
-        .filter("dep_time is not null")
-        .name("departed")
-        .lookup(planes(data), on="tailnum", columns=["seats"])
-        .name("with_seats")
-    )
-    (
+def build(
+    env: hg.StreamEnvironment,
+    data: FlightData,
+    output: Path,
+    speedup: float | None = None,
+    stall: Stall | None = None,
+) -> None:
+    """Add the pipeline to `env`. It writes Parquet files to `carrier_hours` and `route_days` in `output`.
+
+    With a stall, `route_days` has a source of its own: the two halves then share no task, only the connections.
+    """
+    flights = _with_seats(env, data, speedup, "")
+    hours = (
         flights.key_by("carrier")
         .window(hg.tumble("1 h"))
         .aggregate(
@@ -53,9 +57,11 @@ def build(env: hg.StreamEnvironment, data: FlightData, output: Path, speedup: fl
         .name(CARRIER_HOURS)
         .with_columns(unknown_planes="flights - known_planes")
         .name("unknown_planes")
-        .sink_to(hg.sinks.parquet(output / CARRIER_HOURS))
-        .name(f"{CARRIER_HOURS}.parquet")
     )
+    if stall is not None:
+        hours = hours.map_batches(stall, schema=hours.schema).name(STALLED)
+        flights = _with_seats(env, data, speedup, "_too")
+    hours.sink_to(hg.sinks.parquet(output / CARRIER_HOURS)).name(f"{CARRIER_HOURS}.parquet")
     (
         flights.key_by("origin", "dest")
         .window(hg.tumble("1 d"))
@@ -63,6 +69,18 @@ def build(env: hg.StreamEnvironment, data: FlightData, output: Path, speedup: fl
         .name(ROUTE_DAYS)
         .sink_to(hg.sinks.parquet(output / ROUTE_DAYS))
         .name(f"{ROUTE_DAYS}.parquet")
+    )
+
+
+def _with_seats(env: hg.StreamEnvironment, data: FlightData, speedup: float | None, suffix: str) -> hg.DataStream:
+    """Return the flights that departed, with the seats of their planes. Names of operators end with `suffix`."""
+    return (
+        env.from_source(source(data, speedup), watermark=hg.Watermark("event_time", out_of_orderness="1 h"))
+        .name(f"flights{suffix}")
+        .filter("dep_time is not null")
+        .name(f"departed{suffix}")
+        .lookup(planes(data), on="tailnum", columns=["seats"])
+        .name(f"with_seats{suffix}")
     )
 
 
