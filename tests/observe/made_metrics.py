@@ -57,6 +57,7 @@ def snapshots(
     machine: Mapping[str, float] | None = None,
     channels: Channels | None = None,
     link: Mapping[str, Any] | None = None,
+    edges: Mapping[str, Mapping[str, int]] | None = None,
     memory_usage: float = 0.5,
     attempt: int = 0,
     begin: float = 1000.0,
@@ -66,6 +67,7 @@ def snapshots(
     Each task does in each second what `tasks` says, by vertex and subtask: shares of time, `rows`, `batches`, `lag_s`.
     Its busy time is that of its operator `in`, the first one if not given, unless `in_s` says otherwise. `channels`
     says the same of channels, by exchange, producer and consumer, and `link` of a connection of the process to itself.
+    `edges` says what exchanges carry in a second: `rows_out`, `bytes_out`, `buffers_out`.
     """
     made = [_report(topology, tasks, second, machine or {}) for second in range(count)]
     for second, report in enumerate(made):
@@ -74,7 +76,11 @@ def snapshots(
             for (edge, producer, consumer), does in (channels or {}).items()
         ]
         report["links"] = [] if link is None else [{"peer": 0, "number": 0, "bytes_sent": 0, **_totals(link, second)}]
-        report["network_memory"] = {"requested_usage": memory_usage}
+        report["edges"] = [
+            {"name": name, "producer": 0, **{counter: value * second for counter, value in does.items()}}
+            for name, does in (edges or {}).items()
+        ]
+        report["network_memory"] = {"requested_usage": memory_usage, "segment_size": 32768}
     return [MetricsSnapshot(at=begin + at, attempt=attempt, reports=(report,)) for at, report in enumerate(made)]
 
 

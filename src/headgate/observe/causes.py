@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from headgate.observe.finding import Cause
-from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, peers
+from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean, peers
+from headgate.observe.own_work import own_work
 from headgate.observe.roots import SlowTasks
 
 #: The share of a task's time from which a burden of the machine is the cause.
@@ -17,6 +18,8 @@ _COLLECTOR: Final = 0.20
 _WORKS: Final = 0.5
 #: A process that moves fewer bytes a second waits for no disk, however busy the disks are.
 _DISK_BYTES: Final = 1 << 20
+#: A subtask that waits for input for this share has nothing to do.
+_IDLE: Final = 0.9
 #: A subtask has more rows, or is slower, than its peers by this factor (Heron's limit).
 _UNLIKE: Final = 1.5
 #: Seconds of one wait for the interpreter lock. The interpreter hands the lock over after 5 ms.
@@ -32,11 +35,6 @@ def cause_of(window: Window, root: SlowTasks) -> Cause:
         if cause is not None:
             return cause
     return _function(window, root)
-
-
-def mean(tasks: Sequence[TaskWindow], value: Callable[[TaskWindow], float]) -> float:
-    """Return the mean of a value of some tasks."""
-    return sum(value(task) for task in tasks) / len(tasks)
 
 
 def cpu_share(tasks: Sequence[TaskWindow]) -> float | None:
@@ -168,21 +166,24 @@ def _disk(window: Window, root: SlowTasks) -> Cause | None:
     return Cause(name="disk", text=f"it waits for a disk {share:.0%} of the time", evidence={"disk_wait": share})
 
 
-def _own_work(_window: Window, root: SlowTasks) -> Cause | None:
-    """Find tasks that spend more on the exchange, or on snapshots, than on any operator."""
-    shares = {
-        ("checkpoint", "it takes its state for checkpoints"): mean(root.tasks, lambda task: task.snapshot),
-        ("deserialisation", "it takes and deserialises rows"): mean(root.tasks, lambda task: task.input),
-        ("serialisation", "it partitions and serialises rows"): mean(root.tasks, lambda task: task.output),
-    }
-    share, (name, text) = max((share, cause) for cause, share in shares.items())
-    if share < _BURDEN or share < mean(root.tasks, lambda task: task.busiest.busy):
+def _few_splits(window: Window, root: SlowTasks) -> Cause | None:
+    """Find a source with more subtasks than splits: those that read are slow, and the others have nothing to read."""
+    vertex = window.topology.vertices[root.vertex]
+    if vertex.operators[0].kind != "source":
         return None
-    return Cause(name=name, text=f"{text} {share:.0%} of the time", evidence={"share": share})
+    tasks = [task for task in window.tasks if task.vertex == root.vertex]
+    without = [task for task in tasks if task.ended or (not task.rows_in and task.idle >= _IDLE)]
+    if not without or len(without) + len(root.tasks) < len(tasks):
+        return None
+    return Cause(
+        name="few_splits",
+        text=f"only {len(root.tasks)} of its {len(tasks)} subtasks have rows to read",
+        evidence={"reading": float(len(root.tasks)), "subtasks": float(len(tasks))},
+    )
 
 
 #: In this order: what is outside comes before what is inside. No machine makes a subtask get more rows.
-_TESTS: Final = (_collector, _skew, _processor, _interpreter_lock, _disk, _own_work, _slow_instance)
+_TESTS: Final = (_collector, _few_splits, _skew, _processor, _interpreter_lock, _disk, own_work, _slow_instance)
 
 
 #: Causes by the kind of an operator, and how a sentence about them begins. Other operators have a function.

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from headgate.observe.bursts import burst_cause
 from headgate.observe.causes import busiest, cause_of
 from headgate.observe.exchanges import exchange_cause, exchange_remedy
 from headgate.observe.finding import Cause, Finding, Remedy
@@ -33,7 +34,7 @@ def diagnose(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[F
     if not windows:
         return []
     how_bad = severity(windows)
-    slow = [replace(finding, severity=how_bad) for finding in findings(windows[-1])]
+    slow = [replace(finding, severity=how_bad) for finding in findings(windows)]
     return slow + standing_watermarks(windows)
 
 
@@ -68,15 +69,16 @@ def _before(snapshots: Sequence[MetricsSnapshot], end: int) -> int | None:
     return None
 
 
-def findings(window: Window) -> list[Finding]:
-    """Return what holds a job up in one window."""
-    return [_finding(window, root) for root in roots(window)]
+def findings(windows: Sequence[Window]) -> list[Finding]:
+    """Return what holds a job up in the last of some windows."""
+    return [_finding(windows, root) for root in roots(windows[-1])]
 
 
-def _finding(window: Window, root: Root) -> Finding:
+def _finding(windows: Sequence[Window], root: Root) -> Finding:
+    window = windows[-1]
     match root:
         case SlowTasks():
-            cause = cause_of(window, root)
+            cause = burst_cause(windows, root) or cause_of(window, root)
             return _of_tasks(window, root, cause, remedy_for(window, root, cause))
         case SlowDriver():
             cause = Cause(

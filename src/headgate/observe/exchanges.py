@@ -14,6 +14,7 @@ from headgate.observe.channel_window import ChannelWindow, LinkWindow
 from headgate.observe.finding import Cause, Remedy
 from headgate.observe.gains import Gain, next_limit
 from headgate.observe.metrics_window import Window
+from headgate.observe.own_work import large_row, nearly_empty
 from headgate.observe.roots import SlowExchange
 
 #: A producer that waits for credit for this share of the time, or a consumer without a buffer, is held up by it.
@@ -55,10 +56,18 @@ def exchange_cause(window: Window, root: SlowExchange) -> Cause:
         cause = test(evidence)
         if cause is not None:
             return cause
+    edges = [window.edges[root.edge.name]] if root.edge.name in window.edges else []
+    idle = f"no consumer is busy, and its producers wait {evidence.blocked:.0%} of the time"
+    large = None if root.edge.partitioning == "broadcast" else large_row(window, edges)
+    if large is not None:
+        return _cause(evidence, "large_rows", f"{idle}: a row has {large / 1e6:.2g} MB", bytes_per_row=large)
+    empty = nearly_empty(window, edges)
+    if empty is not None:
+        return _cause(evidence, "nearly_empty_buffers", f"{idle}: its buffers leave {empty:.1%} full", fill=empty)
     return _cause(
         evidence,
         "exchange",
-        f"no consumer is busy, and its producers wait {evidence.blocked:.0%} of the time: credits come back too slowly",
+        f"{idle}: credits come back too slowly",
     )
 
 
@@ -76,6 +85,19 @@ def exchange_remedy(window: Window, cause: Cause) -> Remedy:
             return Remedy(
                 text="give the receiving process more processor time, or raise connections_per_pair; without this "
                 f"limit the job would carry {times}",
+                gain=gain.factor,
+                limit=gain.limit,
+            )
+        case "large_rows":
+            return Remedy(
+                text="see which rows are large; select columns, or send the place of the content in place of it, which "
+                f"would carry up to {times}",
+                gain=gain.factor,
+                limit=gain.limit,
+            )
+        case "nearly_empty_buffers":
+            return Remedy(
+                text=f"raise buffer_timeout, or use fewer subtasks behind it, which would carry up to {times}",
                 gain=gain.factor,
                 limit=gain.limit,
             )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
 from headgate.observe.channel_window import ChannelWindow, LinkWindow, channel_windows, link_windows
+from headgate.observe.edge_window import EdgeWindow, edge_windows
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
 from headgate.observe.topology import Topology
 
@@ -120,6 +121,10 @@ class Window:
     #: The reported channels, by exchange, producer and consumer; and all links.
     channels: tuple[ChannelWindow, ...] = ()
     links: tuple[LinkWindow, ...] = ()
+    #: The exchanges by name.
+    edges: Mapping[str, EdgeWindow] = field(default_factory=dict)
+    #: The bytes of a network buffer, None in recordings that do not have it.
+    segment_size: int | None = None
     _by_vertex: dict[int, list[TaskWindow]] = field(default_factory=dict)
 
     @property
@@ -194,6 +199,8 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
         processes=tuple(processes),
         channels=channel_windows(reports),
         links=tuple(links),
+        edges=edge_windows(reports),
+        segment_size=next((new.get("network_memory", {}).get("segment_size") for _, new in reports), None),
         _by_vertex=by_vertex,
     )
 
@@ -269,6 +276,11 @@ def _changes(old: Counters, new: Counters, seconds: float) -> dict[str, Any]:
         else:
             changes[name] = None
     return changes
+
+
+def mean(tasks: Sequence[TaskWindow], value: Callable[[TaskWindow], float]) -> float:
+    """Return the mean of a value of some tasks."""
+    return sum(value(task) for task in tasks) / len(tasks)
 
 
 def peers(tasks: Sequence[float]) -> float:

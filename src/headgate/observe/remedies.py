@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
-from headgate.observe.causes import busiest, cpu_share, mean
+from headgate.observe.causes import busiest, cpu_share
 from headgate.observe.finding import Cause, Remedy
 from headgate.observe.gains import Gain, next_limit, subtasks_for, with_more_subtasks
-from headgate.observe.metrics_window import Window, peers
+from headgate.observe.metrics_window import Window, mean, peers
 from headgate.observe.roots import SlowTasks
 
 #: A gain below this is none.
@@ -30,6 +31,15 @@ def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
             return _free_processors(window, root, cause)
         case "interpreter_lock":
             return Remedy(text="run the tasks in processes (hg.LocalDeployment), not in threads")
+        case "nearly_empty_buffers":
+            return _fuller_buffers(window, root, cause)
+        case "large_rows":
+            return _smaller_rows(window, root, cause)
+        case "few_splits":
+            return _more_splits(window, root, cause)
+        case "burst":
+            lasting = _more_subtasks(window, root)
+            return replace(lasting, text=f"nothing if it is short, since its queue drains; if it lasts, {lasting.text}")
         case "checkpoint":
             return Remedy(text="take checkpoints less often (checkpoint_interval), or keep less state")
         case _:
@@ -50,6 +60,43 @@ def _spread(window: Window, root: SlowTasks) -> Remedy:
     factor = mean(root.tasks, lambda task: task.rows_in) / max(1.0, mean(tasks, lambda task: task.rows_in))
     gain = _at_most(window, root, factor, "all its subtasks are busy")
     return Remedy(text=f"spread its hot keys, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
+
+
+def _fuller_buffers(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
+    """A message costs about the same whatever it holds: full buffers would need as many fewer of them."""
+    share = _share_of_work(root, cause)
+    gain = _at_most(window, root, 1 / max(1e-2, 1 - share * (1 - cause.evidence["fill"])), "its operators are busy")
+    return Remedy(
+        text=f"raise buffer_timeout, or use fewer subtasks behind it, which would carry up to {_times(gain)}",
+        gain=gain.factor,
+        limit=gain.limit,
+    )
+
+
+def _smaller_rows(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
+    gain = _at_most(window, root, 1 / max(1e-2, 1 - _share_of_work(root, cause)), "its operators are busy")
+    return Remedy(
+        text="see which rows are large; select columns, or send the place of the content in place of it, which would "
+        f"carry up to {_times(gain)}",
+        gain=gain.factor,
+        limit=gain.limit,
+    )
+
+
+def _share_of_work(root: SlowTasks, cause: Cause) -> float:
+    """Return the share of the tasks' busy time that the cause takes."""
+    return min(1.0, cause.evidence["share"] / max(1e-3, mean(root.tasks, lambda task: task.busy)))
+
+
+def _more_splits(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
+    room = with_more_subtasks(window, root.tasks, cpu_share(root.tasks))
+    factor = cause.evidence["subtasks"] / cause.evidence["reading"]
+    gain = Gain(factor, "all its subtasks read") if factor <= room.factor else room
+    return Remedy(
+        text=f"give it more splits (files, partitions), which would carry {_times(gain)}; more subtasks gain nothing",
+        gain=gain.factor,
+        limit=gain.limit,
+    )
 
 
 def _like_its_peers(window: Window, root: SlowTasks) -> Remedy:

@@ -15,7 +15,7 @@ Metrics = dict[str, Any]
 _ADDED_UP: Final = ("busy_s", "batches_in", "rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
 
 #: The counters of an exchange that are sums over its producers.
-_ADDED_UP_EDGES: Final = ("rows_out", "bytes_out", "queued_bytes", "backlog")
+_ADDED_UP_EDGES: Final = ("rows_out", "bytes_out", "buffers_out", "queued_bytes", "backlog")
 
 
 def merge(snapshots: Sequence[Metrics]) -> Metrics:

@@ -101,6 +101,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
     ),
     "network_memory": (
         Metric("segments", "count", "Network buffers of the TaskManager."),
+        Metric("segment_size", "bytes", "What each of them holds."),
         Metric("available", "count", "Those that no pool holds."),
         Metric(
             "requested_usage",
@@ -145,6 +146,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
     "edges": (
         Metric("rows_out", "rows", "Rows that left by the exchange, once, however many channels get them."),
         Metric("bytes_out", "bytes", "Bytes written into buffers, for each channel."),
+        Metric("buffers_out", "buffers", "Buffers that consumers have taken, full or not."),
         Metric("queued_bytes", "bytes", "Bytes in its outputs that no consumer has taken."),
         Metric("backlog", "buffers", "Buffers with data in its outputs that no consumer has taken."),
         Metric("out_pool_usage", "ratio", "As in `tasks`, of its fullest output."),

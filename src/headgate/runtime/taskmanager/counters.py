@@ -63,6 +63,7 @@ def snapshot(
         "machine": machine,
         "network_memory": {
             "segments": pool.total_segments,
+            "segment_size": pool.segment_size,
             "available": pool.free_segments,
             "requested_usage": pool.requested_usage,
         },
@@ -76,6 +77,7 @@ def _edge(output: BuiltOutput, producer: int) -> Counters:
         "producer": producer,
         "rows_out": output.writer.rows_out,
         "bytes_out": partition.bytes_out,
+        "buffers_out": sum(subpartition.buffers_sent for subpartition in partition.subpartitions),
         "out_pool_usage": output_usage([partition.pool]).ratio,
         "queued_bytes": partition.queued_bytes,
         "backlog": partition.backlog,

@@ -1,0 +1,50 @@
+"""What the exchanges of a job carried between two reports of each TaskManager."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headgate.observe.metrics_snapshot import Counters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EdgeWindow:
+    """One exchange, all of its producers together. `buffers` is None in recordings that do not have it."""
+
+    name: str
+    rows: int
+    bytes: int
+    buffers: int | None
+
+    @property
+    def bytes_per_row(self) -> float | None:
+        return self.bytes / self.rows if self.rows else None
+
+    @property
+    def bytes_per_buffer(self) -> float | None:
+        return self.bytes / self.buffers if self.buffers else None
+
+
+def edge_windows(reports: Sequence[tuple[Counters, Counters]]) -> dict[str, EdgeWindow]:
+    """Return the exchanges by name, from the earlier and the later report of each TaskManager."""
+    totals: dict[str, list[int | None]] = {}
+    for old, new in reports:
+        before = {(row["name"], row["producer"]): row for row in old.get("edges", ())}
+        for row in new.get("edges", ()):
+            earlier = before.get((row["name"], row["producer"]), {})
+            growths = [_growth(earlier, row, name) for name in ("rows_out", "bytes_out", "buffers_out")]
+            sums = totals.setdefault(row["name"], [0, 0, 0])
+            totals[row["name"]] = [_sum(one, other) for one, other in zip(sums, growths, strict=True)]
+    return {
+        name: EdgeWindow(name=name, rows=rows or 0, bytes=content or 0, buffers=buffers)
+        for name, (rows, content, buffers) in totals.items()
+    }
+
+
+def _growth(before: Counters, after: Counters, name: str) -> int | None:
+    return None if name not in after else int(after[name] - before.get(name, 0))
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other

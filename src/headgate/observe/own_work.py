@@ -1,0 +1,72 @@
+"""Tasks that spend more on the exchange, or on snapshots, than on any operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.observe.edge_window import EdgeWindow
+from headgate.observe.finding import Cause
+from headgate.observe.metrics_window import Window, mean
+from headgate.observe.roots import SlowTasks
+
+#: The share of a task's time from which its own work is a cause.
+_BURDEN: Final = 0.25
+#: A buffer is nearly empty below this share of its size.
+_NEARLY_EMPTY: Final = 0.10
+
+
+def own_work(window: Window, root: SlowTasks) -> Cause | None:
+    """Return what tasks do besides running operators, if it is what takes them longest."""
+    shares = {
+        ("checkpoint", "it takes its state for checkpoints"): mean(root.tasks, lambda task: task.snapshot),
+        ("deserialisation", "it takes and deserialises rows"): mean(root.tasks, lambda task: task.input),
+        ("serialisation", "it partitions and serialises rows"): mean(root.tasks, lambda task: task.output),
+    }
+    share, (name, text) = max((share, cause) for cause, share in shares.items())
+    if share < _BURDEN or share < mean(root.tasks, lambda task: task.busiest.busy):
+        return None
+    evidence = {"share": share}
+    edges = [] if name == "checkpoint" else _edges(window, root.vertex, incoming=name == "deserialisation")
+    large, empty = large_row(window, edges), nearly_empty(window, edges)
+    if large is not None:
+        return Cause(
+            name="large_rows",
+            text=f"{text} {share:.0%} of the time, and a row has {large / 1e6:.2g} MB",
+            evidence={**evidence, "bytes_per_row": large},
+        )
+    if empty is not None:
+        return Cause(
+            name="nearly_empty_buffers",
+            text=f"{text} {share:.0%} of the time, in buffers that leave {empty:.1%} full",
+            evidence={**evidence, "fill": empty},
+        )
+    return Cause(name=name, text=f"{text} {share:.0%} of the time", evidence=evidence)
+
+
+def _edges(window: Window, vertex: int, *, incoming: bool) -> list[EdgeWindow]:
+    """Return the exchanges that end, or begin, at a vertex."""
+    names = [
+        edge.name
+        for edge in window.topology.edges
+        if (edge.target if incoming else edge.source) == vertex
+        and edge.partitioning != "broadcast"  # its bytes count for each channel, its rows once
+    ]
+    return [window.edges[name] for name in names if name in window.edges]
+
+
+def large_row(window: Window, edges: Sequence[EdgeWindow]) -> float | None:
+    """Return the bytes of a row of the exchange with the largest rows, None if a row fits into a network buffer."""
+    sizes = [size for edge in edges if (size := edge.bytes_per_row) is not None]
+    is_large = sizes and window.segment_size is not None and max(sizes) >= window.segment_size
+    return max(sizes) if is_large else None
+
+
+def nearly_empty(window: Window, edges: Sequence[EdgeWindow]) -> float | None:
+    """Return how full the buffers of the exchange with the most buffers are, None if they are not nearly empty."""
+    known = [edge for edge in edges if edge.bytes_per_buffer is not None]
+    if not known or not window.segment_size:
+        return None
+    most = max(known, key=lambda edge: edge.buffers or 0)
+    fill = (most.bytes_per_buffer or 0.0) / window.segment_size
+    return fill if fill < _NEARLY_EMPTY else None

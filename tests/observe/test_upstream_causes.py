@@ -1,0 +1,215 @@
+"""Causes that lie in what comes: nearly empty buffers, large rows, bursts, and sources with too few splits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.observe.diagnosis import diagnose, latest_window
+from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.own_work import own_work
+from headgate.observe.roots import SlowTasks, roots
+from headgate.observe.topology import Topology
+from tests.observe.made_metrics import Tasks, line, snapshots
+from tests.runtime.jobs import NUMBERS, environment, eventually
+
+IDLES = {"idle_s": 0.9, "busy_s": 0.1, "cpu_s": 0.1, "rows": 100}
+WORKS = {"busy_s": 1.0, "cpu_s": 1.0, "rows": 100, "batches": 10}
+#: A source that only serialises, and consumers that wait for it.
+SERIALISES = {**WORKS, "output_s": 0.8, "in_s": 0.2}
+
+
+def of(vertex: int, does: Mapping[str, Any], parallelism: int = 2) -> dict[tuple[int, int], Mapping[str, Any]]:
+    return {(vertex, subtask): does for subtask in range(parallelism)}
+
+
+@pytest.mark.parametrize(
+    ("exchange", "cause"),
+    [
+        ({"rows_out": 1000, "bytes_out": 500_000, "buffers_out": 1000}, "nearly_empty_buffers"),
+        ({"rows_out": 1000, "bytes_out": 30_000_000, "buffers_out": 1000}, "serialisation"),
+        ({"rows_out": 10, "bytes_out": 30_000_000, "buffers_out": 1000}, "large_rows"),
+        ({"rows_out": 1000, "bytes_out": 500_000}, "serialisation"),
+        ({"rows_out": 0, "bytes_out": 0, "buffers_out": 0}, "serialisation"),
+    ],
+)
+def test_what_the_exchange_carries_says_why_it_takes_long(exchange: dict[str, int], cause: str) -> None:
+    topology = line("numbers", "out")
+    made = snapshots(topology, {**of(0, SERIALISES), **of(1, IDLES)}, edges={"numbers -> out": exchange})
+    (finding,) = diagnose(topology, made)
+    assert finding.cause.name == cause
+
+
+def test_the_gain_of_full_buffers_is_what_the_exchange_takes() -> None:
+    topology = line("numbers", "out")
+    exchange = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}
+    works = {**SERIALISES, "output_s": 0.6, "in_s": 0.4}
+    (finding,) = diagnose(topology, snapshots(topology, {**of(0, works), **of(1, IDLES)}, edges=exchange))
+    assert finding.remedy.gain == pytest.approx(1 / (1 - 0.6))
+    assert "raise buffer_timeout" in finding.sentence
+
+
+def joined(topology: Topology, before: Tasks, seconds: int, after: Tasks) -> list[MetricsSnapshot]:
+    """Return snapshots of tasks that do one thing, and another from a second on."""
+    first = snapshots(topology, before, count=seconds + 1)
+    later = snapshots(topology, after, count=4, begin=1000.0 + seconds)[1:]
+    base = first[-1].reports[0]
+    for report in (snapshot.reports[0] for snapshot in later):
+        report["clock_s"] += base["clock_s"]  # type: ignore[index]
+        for kind, totals in (("tasks", "_s"), ("operators", ("_s", "rows_in", "rows_out", "batches_in"))):
+            for old, new in zip(base[kind], report[kind], strict=True):
+                new.update(
+                    {name: new[name] + old[name] for name in old if name.endswith(totals) and old[name] is not None}
+                )
+    return [*first, *later]
+
+
+CALM = {"idle_s": 0.5, "busy_s": 0.5, "cpu_s": 0.5, "rows": 50}
+BEFORE: Tasks = {**of(0, {**IDLES, "rows": 50}), **of(1, CALM), **of(2, IDLES)}
+
+
+def test_more_rows_than_usual_for_a_place_that_is_as_fast_as_it_was_are_a_burst() -> None:
+    topology = line("numbers", "sums", "out")
+    after = {**of(0, {**IDLES, "rows": 200}), **of(1, WORKS), **of(2, IDLES)}
+    (finding,) = diagnose(topology, joined(topology, BEFORE, 12, after))
+    assert finding.cause.name == "burst"
+    assert finding.cause.evidence["times_usual"] == pytest.approx(4)
+    assert "nothing if it is short" in finding.sentence
+
+
+@pytest.mark.parametrize(("comes", "takes"), [(200, 30), (60, 50)], ids=["it became slow", "no more rows come"])
+def test_what_is_no_burst(comes: int, takes: int) -> None:
+    topology = line("numbers", "sums", "out")
+    after = {**of(0, {**IDLES, "rows": comes}), **of(1, {**WORKS, "rows": takes}), **of(2, IDLES)}
+    (finding,) = diagnose(topology, joined(topology, BEFORE, 12, after))
+    assert finding.cause.name == "slow_function"
+
+
+def test_what_lasts_is_no_burst() -> None:
+    topology = line("numbers", "sums", "out")
+    lasts = {**of(0, {**IDLES, "rows": 200}), **of(1, WORKS), **of(2, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, lasts, count=16))
+    assert finding.cause.name == "slow_function"
+
+
+@pytest.mark.parametrize("other", [{"ended": True}, {"idle_s": 1.0}])
+def test_a_source_with_fewer_splits_than_subtasks(other: dict[str, float]) -> None:
+    topology = line("numbers", "out", parallelism=4)
+    tasks = {(0, 0): WORKS, **{(0, subtask): other for subtask in (1, 2, 3)}, **of(1, IDLES, 4)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.cause.name == "few_splits"
+    assert "only 1 of its 4 subtasks have rows to read" in finding.sentence
+    assert finding.remedy.gain == pytest.approx(4)
+
+
+@pytest.mark.parametrize(
+    ("exchange", "cause"),
+    [
+        ({"rows_out": 1000, "bytes_out": 500_000, "buffers_out": 1000}, "nearly_empty_buffers"),
+        ({"rows_out": 10, "bytes_out": 30_000_000, "buffers_out": 1000}, "large_rows"),
+        ({"rows_out": 1000, "bytes_out": 30_000_000, "buffers_out": 1000}, "exchange"),
+    ],
+)
+def test_what_an_exchange_carries_says_why_producers_wait_for_it(exchange: dict[str, int], cause: str) -> None:
+    topology = line("numbers", "out")
+    waits = {"soft_backpressured_s": 0.5, "busy_s": 0.5, "cpu_s": 0.5, "rows": 100}
+    made = snapshots(topology, {**of(0, waits), **of(1, IDLES)}, edges={"numbers -> out": exchange})
+    (finding,) = diagnose(topology, made)
+    assert finding.cause.name == cause
+    assert finding.remedy.gain == pytest.approx(2)
+
+
+# --- in jobs
+
+
+def explained(job: hg.JobHandle, name: str) -> None:
+    """Wait until a cause shows in a running job. On a taken machine the diagnosis names that first, so the rule about
+    the task's own work is asked, too."""
+    monitor = job._master.monitor
+
+    def look() -> bool:
+        window = latest_window(monitor.topology, monitor.snapshots())
+        found = (
+            [] if window is None else [own_work(window, root) for root in roots(window) if isinstance(root, SlowTasks)]
+        )
+        return name in {each.cause.name for each in job.diagnose()} | {each.name for each in found if each is not None}
+
+    try:
+        eventually(look, 90)
+    finally:
+        job.cancel()
+
+
+def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return batch
+
+
+def slow(batch: pa.RecordBatch) -> pa.RecordBatch:
+    threading.Event().wait(0.05)
+    return batch
+
+
+def test_a_job_whose_buffers_leave_nearly_empty() -> None:
+    def rows(start: int, count: int) -> pa.RecordBatch:
+        return pa.record_batch({"n": pa.array(np.arange(start, start + count))})
+
+    env = environment(True, parallelism=1, taskmanagers=1, buffer_timeout=0)
+    read = env.from_source(hg.sources.generate(rows, schema=NUMBERS, batch_rows=64)).name("numbers")
+    dealt = read.partition_by(lambda batch, subtasks: batch["n"].to_numpy() % subtasks)
+    dealt.map_batches(same, schema=NUMBERS).set_parallelism(32).name("ids").sink_to(hg.sinks.null())
+    explained(env.execute_async(), "nearly_empty_buffers")
+
+
+def test_a_job_whose_source_has_one_split_for_two_subtasks() -> None:
+    def rows(subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
+        while subtask == 0:
+            yield pa.record_batch({"n": pa.array([1, 2, 3])})
+
+    env = environment(False, parallelism=2)
+    read = env.from_source(hg.sources.iterable(rows, schema=NUMBERS)).map_batches(slow, schema=NUMBERS).name("slow")
+    read.rebalance().map_batches(same, schema=NUMBERS).name("ids").sink_to(hg.sinks.null())
+    explained(env.execute_async(), "few_splits")
+
+
+def test_a_job_with_large_rows() -> None:
+    content = b"x" * (1 << 20)
+    schema = pa.schema({"n": pa.int64(), "content": pa.binary()})
+
+    def rows(start: int, count: int) -> pa.RecordBatch:
+        return pa.record_batch([pa.array(range(start, start + count)), pa.array([content] * count)], schema=schema)
+
+    env = environment(True, parallelism=1, network_memory="64 MiB")
+    read = env.from_source(hg.sources.generate(rows, schema=schema, batch_rows=16)).name("files")
+    read.rebalance().map_batches(same, schema=schema).name("ids").sink_to(hg.sinks.null())
+    explained(env.execute_async(), "large_rows")
+
+
+def test_a_job_that_gets_a_burst(tmp_path: Path) -> None:
+    begins = tmp_path / "begins"
+
+    def rows(start: int, count: int) -> pa.RecordBatch:
+        return pa.record_batch({"n": pa.array(np.arange(start, start + count))})
+
+    def some(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch if begins.exists() else batch.slice(0, batch.num_rows // 10)
+
+    env = environment(True, parallelism=1)
+    read = env.from_source(hg.sources.generate(rows, rate=4000, schema=NUMBERS, batch_rows=100)).name("numbers")
+    few = read.map_batches(some, schema=NUMBERS).name("some").rebalance()
+    few.map_batches(slow_per_row, schema=NUMBERS).name("prices").sink_to(hg.sinks.null())
+    job = env.execute_async()
+    eventually(lambda: len(job._master.monitor.snapshots()) >= 16, 60)
+    begins.touch()
+    explained(job, "burst")
+
+
+def slow_per_row(batch: pa.RecordBatch) -> pa.RecordBatch:
+    threading.Event().wait(0.0005 * batch.num_rows)
+    return batch
