@@ -11,7 +11,7 @@ import pytest
 import headgate as hg
 from headgate.demo import stall
 from headgate.demo.demo_command import Demo, _parser
-from headgate.demo.stall import NAME, Stall, speedup_of
+from headgate.demo.stall import NAME, SlowSubtask, speedup_of
 from tests.demo.test_demo import run_demo
 
 
@@ -19,7 +19,7 @@ def test_only_one_subtask_waits_and_only_for_the_given_time() -> None:
     env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(taskmanagers=2))
     batches = [pa.record_batch({"n": pa.array(range(10 * start, 10 * start + 10))}) for start in range(40)]
     rows = env.from_source(hg.sources.iterable(batches)).rebalance()
-    waits = Stall(
+    waits = SlowSubtask(
         1.0, speedup_of(60.0), before=0.0
     )  # 11 ms for a row, and 200 rows for each subtask: more than a second
     collected = hg.sinks.collect()

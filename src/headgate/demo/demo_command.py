@@ -19,7 +19,7 @@ from headgate.api.watching import last_line, sight_of
 from headgate.demo import check, data, pipeline
 from headgate.demo.kill import Killer
 from headgate.demo.progress_view import Progress, table
-from headgate.demo.stall import Stall, speedup_of
+from headgate.demo.stall import SlowSubtask, speedup_of
 from headgate.json_option import add_json_option, write_json
 from headgate.spark.session import build_session
 from headgate.terminal import PlainConsole
@@ -84,7 +84,7 @@ def _run_on(
     spark: SparkSession, flights: data.FlightData, demo: Demo, *, output: Path, console: Console
 ) -> dict[str, Any]:
     env = hg.StreamEnvironment(spark, parallelism=PARALLELISM, config=_config(demo, output))
-    stall = None if demo.stall is None or demo.speedup is None else Stall(demo.stall, demo.speedup)
+    stall = None if demo.stall is None or demo.speedup is None else SlowSubtask(demo.stall, demo.speedup)
     pipeline.build(env, flights, output, demo.speedup, stall)
     console.print(f"Running {flights.rows:,} flights through two keyed exchanges and two windows ...")
     job = env.execute_async("demo")

@@ -12,7 +12,7 @@ from headgate.connectors.connector import Source
 from headgate.demo.data import FlightData, data_errors
 from headgate.demo.replay import Replay
 from headgate.demo.stall import NAME as STALLED
-from headgate.demo.stall import Stall
+from headgate.demo.stall import SlowSubtask
 
 NULL = "NA"
 CARRIER_HOURS = "carrier_hours"
@@ -37,7 +37,7 @@ def build(
     data: FlightData,
     output: Path,
     speedup: float | None = None,
-    stall: Stall | None = None,
+    stall: SlowSubtask | None = None,
 ) -> None:
     """Add the pipeline to `env`. It writes Parquet files to `carrier_hours` and `route_days` in `output`.
 

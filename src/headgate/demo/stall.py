@@ -26,9 +26,9 @@ def speedup_of(stall: float) -> float:
     return 365 * 24 * 3600 / (BEFORE + stall + AFTER)
 
 
-class Stall:
+class SlowSubtask:
     """A function for `map_batches` that changes no row. In one subtask it waits for each row, for `seconds` seconds,
-    `before` seconds after its first rows. `speedup` is that of the replay. Each subtask needs a Stall of its own."""
+    `before` seconds after its first rows. `speedup` is that of the replay. Each subtask needs its own."""
 
     def __init__(self, seconds: float, speedup: float, before: float = BEFORE) -> None:
         self._seconds, self._before = seconds, before
