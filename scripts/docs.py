@@ -61,8 +61,9 @@ SECTIONS = {
     "Testing": ["testing"],
     "Errors": [
         "HeadgateError", "CheckpointError", "ConfigError", "DataError", "ExchangeError", "InsufficientBuffers",
-        "JobCancelled", "NotEnoughSlots", "PlanError", "ProfileError", "SessionLost", "SinkError", "SourceError",
-        "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError", "LostChangeWarning",
+        "JobCancelled", "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProfileError", "SessionLost", "SinkError",
+        "SourceError", "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError",
+        "LostChangeWarning",
     ],
 }  # fmt: skip
 #: Classes whose objects only Headgate makes, so that their constructors are not shown.

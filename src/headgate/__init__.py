@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         InsufficientBuffers,
         JobCancelled,
         LostChangeWarning,
+        NetworkMemoryFull,
         NotEnoughSlots,
         PlanError,
         ProfileError,
@@ -68,8 +69,9 @@ _HOMES = {
     "headgate.connectors.for_each_batch_sink": ("BatchInfo",),
     "headgate.errors": (
         "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
-        "JobCancelled", "LostChangeWarning", "NotEnoughSlots", "PlanError", "ProfileError", "SessionLost", "SinkError",
-        "SourceError", "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError",
+        "JobCancelled", "LostChangeWarning", "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProfileError",
+        "SessionLost", "SinkError", "SourceError", "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost",
+        "UserFunctionError",
     ),
     "headgate.observe.profile": ("Profile",),
     "headgate.operators.aggregates.aggregates": (
@@ -96,11 +98,11 @@ __all__ = [
     "BatchInfo", "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream",
     "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult",
     "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState",
-    "NotEnoughSlots", "PlanError", "ProcessContext", "Profile", "ProfileError", "SessionLost", "SideOutput",
-    "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment",
-    "StreamSink", "Superseded", "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark", "WindowedStream",
-    "__version__", "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean", "min",
-    "restart", "sinks", "sources", "sum", "testing", "tumble",
+    "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProcessContext", "Profile", "ProfileError", "SessionLost",
+    "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
+    "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark",
+    "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean",
+    "min", "restart", "sinks", "sources", "sum", "testing", "tumble",
 ]  # fmt: skip
 
 

@@ -69,8 +69,8 @@ class Config:
         member_of(FlowControl),
         "How consumers hold a producer back. `credit` counts the free buffers of each channel. `tcp` stops reading a "
         "connection when an input has no buffer, as Flink did before 1.5. `unbounded` lets queues grow until "
-        "`network_memory` is full, and then ends the job. `tcp` and `unbounded` are for comparison "
-        "(docs/concepts/exchange.md).",
+        "`network_memory` is full, and then ends the job with `NetworkMemoryFull`. `tcp` and `unbounded` are for "
+        "comparison (docs/concepts/exchange.md).",
     )
     connections_per_pair: int = option(
         1,

@@ -118,6 +118,10 @@ class InsufficientBuffers(ConfigError):
     """The network memory is too small for the job's channels."""
 
 
+class NetworkMemoryFull(InsufficientBuffers):
+    """With `flow_control="unbounded"`, the queues have filled `network_memory`. The message says after which time."""
+
+
 class ExchangeError(HeadgateError):
     """The exchange broke a rule of its own protocol, or data was corrupted on the way."""
 

@@ -69,6 +69,8 @@ def test_a_channel_is_without_a_buffer_while_a_frame_waits_for_one(shared: Share
     assert shared.one.take(1) is NO_MEMORY_YET
     shared.now = 2
     assert shared.one.without_buffer_s == 2
+    assert shared.one.take(1) is NO_MEMORY_YET
+    assert (shared.one.reader_stops, shared.two.reader_stops) == (1, 0)
     shared.one.recycle(first)
     shared.now = 5
     assert shared.one.without_buffer_s == 2

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.config import Config, FlowControl
-from headgate.errors import ExchangeError, PartitionNotFound
+from headgate.errors import ExchangeError, NetworkMemoryFull, PartitionNotFound
 from headgate.exchange.gate import InputGate
 from headgate.exchange.pending import PendingBudget
 from headgate.exchange.selectors import Rebalance
@@ -141,10 +141,11 @@ class Consumer:
         segment: int,
         exclusive: int,
         flow_control: FlowControl,
+        room: int,
     ) -> None:
         self.network = network
         self.flow_control = flow_control
-        self.memory = NetworkBufferPool(len(channels) * exclusive + 2, segment, threading.Lock)
+        self.memory = NetworkBufferPool(len(channels) * exclusive + room, segment, threading.Lock)
         self.lost: list[str] = []
         self.lost_once = threading.Event()
         self.end = ConsumerEnd(network, 0, segment_size=segment, lost=self._on_lost, flow_control=flow_control)
@@ -197,6 +198,7 @@ class Pair:
         exclusive: int,
         cap: int,
         flow_control: FlowControl,
+        room: int | None,
         credentials: Credentials,
         **options: Any,
     ) -> None:
@@ -220,6 +222,7 @@ class Pair:
             segment=segment,
             exclusive=exclusive,
             flow_control=flow_control,
+            room=room if room is not None else 1 << 15 if flow_control is FlowControl.UNBOUNDED else 2,
         )
         self.values: list[int] = []
         self.watermarks: list[int] = []
@@ -306,6 +309,7 @@ def make(network_of: MakeNetwork, credentials: Credentials) -> Iterator[MakePair
         exclusive: int = 1,
         cap: int = 3,
         flow_control: FlowControl = FlowControl.CREDIT,
+        room: int | None = None,
         **options: Any,
     ) -> Pair:
         wanted = list(range(channels)) if wanted is None else wanted
@@ -317,6 +321,7 @@ def make(network_of: MakeNetwork, credentials: Credentials) -> Iterator[MakePair
             exclusive=exclusive,
             cap=cap,
             flow_control=flow_control,
+            room=room,
             credentials=credentials,
             **options,
         )
@@ -625,6 +630,25 @@ def test_without_credit_a_socket_is_not_read_while_the_input_has_no_buffer(make:
     assert pair.values == list(range(2000))
 
 
+def test_a_full_memory_without_limit_ends_the_link_and_not_its_reading(
+    make: MakePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = make(1, segment=128, flow_control=FlowControl.UNBOUNDED, room=20)
+    errors: list[Exception] = []
+    monkeypatch.setattr(pair.consumer.network, "_on_error", errors.append)
+    pair.connect()
+    pair.producer.writer.emit(rows(0, 2000))
+    deadline = time.monotonic() + PATIENCE
+    while not errors:
+        pair.producer.writer.drain()
+        on(pair.consumer.network, lambda: None)
+        assert time.monotonic() < deadline, "the memory is never full"
+    [error] = errors
+    assert isinstance(error, NetworkMemoryFull)
+    assert sum(channel.reader_stops for channel in pair.consumer.channels) == 0
+    assert pair.consumer.lost == []
+
+
 def test_without_credit_the_death_of_a_peer_is_detected_at_the_next_read(make: MakePair) -> None:
     pair = make(1, segment=128, flow_control=FlowControl.TCP)
     end = pair.connect()
@@ -666,6 +690,7 @@ def test_credit_for_a_producer_that_does_not_read_gathers(network_of: MakeNetwor
         segment=64,
         exclusive=1,
         flow_control=FlowControl.CREDIT,
+        room=2,
     )
     sock, producer = connected(4096)
     with producer:

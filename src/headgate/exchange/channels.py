@@ -130,6 +130,11 @@ class InputChannel:
         return 0.0
 
     @property
+    def reader_stops(self) -> int:
+        """How often the channel stopped the reading of its connection; 0 for a local channel, and with credit."""
+        return 0
+
+    @property
     def queued_bytes(self) -> int:
         """The number of received bytes that the task has not polled yet.
 
@@ -227,6 +232,9 @@ class ChannelBuffers(Protocol):
 
     @property
     def without_buffer_s(self) -> float: ...
+
+    @property
+    def reader_stops(self) -> int: ...
 
     def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None: ...
 
@@ -483,3 +491,7 @@ class RemoteInputChannel(InputChannel):
     @property
     def without_buffer_s(self) -> float:
         return self._buffers.without_buffer_s
+
+    @property
+    def reader_stops(self) -> int:
+        return self._buffers.reader_stops

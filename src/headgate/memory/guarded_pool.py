@@ -1,28 +1,79 @@
-"""The pool of an output whose queues have no limit. A request fails at once when no segment is free."""
+"""The pool of an output or input whose queues have no limit. A request fails at once when network memory is full."""
 
 from __future__ import annotations
 
-from headgate.errors import InsufficientBuffers
-from headgate.memory.local_pool import LocalBufferPool
+from collections.abc import Callable, Sequence
+
+from headgate.errors import NetworkMemoryFull
+from headgate.memory.local_pool import GlobalPool, LocalBufferPool
+from headgate.memory.lock import Lock
+from headgate.memory.redistribution import PoolClaim
 from headgate.memory.segment import MemorySegment
 
 
 class GuardedPool(LocalBufferPool):
-    """A `LocalBufferPool` whose requests raise when no segment is free. The job then fails before memory runs out."""
+    """A `LocalBufferPool` that may use all segments of the TaskManager. The size of its share does not limit it.
 
-    __slots__ = ()
+    A request raises when it takes the last segment, so no task and no reader waits for a segment. The pool keeps its
+    required segments, and gives back all others as soon as they are free. `elapsed` returns the seconds since the job
+    started, for the error.
+    """
+
+    __slots__ = ("_elapsed",)
+    is_limited = False
+
+    def __init__(
+        self,
+        source: GlobalPool,
+        lock: Lock,
+        *,
+        owner: str,
+        claim: PoolClaim,
+        subpartitions: int,
+        elapsed: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            source,
+            lock,
+            owner=owner,
+            claim=claim,
+            subpartitions=subpartitions,
+            max_per_subpartition=source.total_segments + 1,
+            max_overdraft=0,
+        )
+        self._elapsed = elapsed
 
     def request_many(self, count: int, subpartition: int = 0, *, overdraft: bool = False) -> list[MemorySegment]:
         """Return at least one and at most `count` segments.
 
-        Raises InsufficientBuffers when the pool's whole share is in use.
+        Raises NetworkMemoryFull when the request takes the last segment, and then takes none.
         """
         segments = super().request_many(count, subpartition, overdraft=overdraft)
-        if count > 0 and not segments:
-            raise InsufficientBuffers(
-                f"{self.owner} has {self.in_use} buffers of {self.segment_size} bytes queued, its whole share of "
-                f"network memory, because its consumer is slower than its producer and flow_control='unbounded' "
-                f"does not slow the producer down. Raise network_memory, slow the source down, or use "
-                f"flow_control='credit'"
+        if count > 0 and not self.free:
+            self.recycle_many(segments, subpartition)
+            raise NetworkMemoryFull(
+                f"out of memory at {self._elapsed():.1f} s: {self.owner} has {self.in_use} buffers of "
+                f"{self.segment_size} bytes queued, and no buffer of network_memory is free. Its consumer is slower "
+                f"than its producer, and flow_control='unbounded' does not slow the producer down. Raise "
+                f"network_memory, limit the source's rate, or use flow_control='credit'"
             )
         return segments
+
+    def recycle_many(self, segments: Sequence[MemorySegment], subpartition: int = 0) -> None:
+        """Take back several segments of one subpartition. Give those that the pool need not keep to the others."""
+        super().recycle_many(segments, subpartition)
+        for segment in self._surplus():
+            self._global.give_back(segment)
+
+    def _surplus(self) -> list[MemorySegment]:
+        """Take the free segments beyond the required ones out of the pool."""
+        with self._lock:
+            kept = self.claim.required
+            surplus = self._free[kept:]
+            del self._free[kept:]
+            self.requested -= len(surplus)
+        return surplus
+
+    def resize(self, size: int) -> list[MemorySegment]:
+        """Ignore the share: all segments of the TaskManager are the limit."""
+        return super().resize(self._global.total_segments)

@@ -29,6 +29,7 @@ class GlobalPool(Protocol):
     """The methods of the global pool that a local pool calls. Only `dismiss` may take the factory lock."""
 
     segment_size: int
+    total_segments: int
 
     def take(self, waiter: LocalBufferPool | None) -> MemorySegment | None:
         """Return a free segment, or None. After None, the pool calls `waiter.offer` once when a segment comes back."""
@@ -52,6 +53,8 @@ class LocalBufferPool:
         "_cap", "_capped", "_counts", "_destroyed", "_free", "_global", "_listeners", "_lock", "_max_overdraft",
         "_waiting", "available", "claim", "on_available", "on_refill", "owner", "requested", "size",
     )  # fmt: skip
+    #: Whether the pool uses at most its share, besides overdraft.
+    is_limited = True
 
     def __init__(
         self,

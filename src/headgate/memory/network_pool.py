@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headgate.errors import ExchangeError, InsufficientBuffers
 from headgate.memory.guarded_pool import GuardedPool
@@ -70,29 +70,35 @@ class NetworkBufferPool:
         subpartitions: int = 1,
         max_per_subpartition: int = sys.maxsize,
         max_overdraft: int = 0,
-        guarded: bool = False,
+        guard: Callable[[], float] | None = None,
     ) -> LocalBufferPool:
         """Create a pool with a right to `required` (at least 1) segments.
 
         The pool gets up to `maximum` segments while others need fewer. `expected` (default: `required`) is its weight
-        when spare segments are shared. Raises InsufficientBuffers when fewer than `required` segments are unpromised. A
-        `guarded` pool also raises it later: see `GuardedPool`.
+        when spare segments are shared. Raises InsufficientBuffers when fewer than `required` segments are unpromised.
+
+        With `guard`, which returns the seconds since the job started, no share limits the pool: see `GuardedPool`.
         """
         if not 1 <= required <= maximum:
             raise ExchangeError(f"{owner}: a pool needs 1 <= required <= maximum, not {required} and {maximum}")
         claim = PoolClaim(required, maximum, max(1, required if expected is None else expected))
         with self._factory_lock:
             self._reserve(required, owner)
-            kind = GuardedPool if guarded else LocalBufferPool
-            pool = kind(
-                self,
-                self._lock_factory(),
-                owner=owner,
-                claim=claim,
-                subpartitions=subpartitions,
-                max_per_subpartition=max_per_subpartition,
-                max_overdraft=max_overdraft,
-            )
+            pool: LocalBufferPool
+            if guard is not None:
+                pool = GuardedPool(
+                    self, self._lock_factory(), owner=owner, claim=claim, subpartitions=subpartitions, elapsed=guard
+                )
+            else:
+                pool = LocalBufferPool(
+                    self,
+                    self._lock_factory(),
+                    owner=owner,
+                    claim=claim,
+                    subpartitions=subpartitions,
+                    max_per_subpartition=max_per_subpartition,
+                    max_overdraft=max_overdraft,
+                )
             self._pools.append(pool)
             self._redistribute()
         self._settle()
@@ -261,5 +267,5 @@ class NetworkBufferPool:
             assert promised == self._required <= self.total_segments, (
                 f"{self._required} promised, not {promised}: {facts}"
             )
-            lent = exclusive + sum(pool.size for pool in self._pools)
+            lent = exclusive + sum(pool.size for pool in self._pools if pool.is_limited)
             assert lent <= self.total_segments, f"shares of {lent} segments: {facts}"

@@ -258,6 +258,9 @@ class BufferManager:
         """The seconds in which the channel had no free buffer for data that its producer may have."""
         return self._without.seconds
 
+    #: A frame always finds a buffer, because the producer spends a credit for it.
+    reader_stops = 0
+
     @property
     def _share(self) -> int:
         """The number of floating buffers that the channel holds even without a backlog.

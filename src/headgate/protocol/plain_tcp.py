@@ -57,7 +57,7 @@ class SharedBuffers:
     the lock, when a buffer is ready for the waiting frame.
     """
 
-    __slots__ = ("_lock", "_offered", "_on_buffer", "_pool", "_released", "_waiting", "_without")
+    __slots__ = ("_lock", "_offered", "_on_buffer", "_pool", "_released", "_waiting", "_without", "reader_stops")
 
     initial_credit: Final = 0
     free_exclusive: Final = 0
@@ -77,6 +77,8 @@ class SharedBuffers:
         self._waiting = False
         self._released = False
         self._without = WaitingTime(clock)
+        #: How often a frame found no buffer, so that the connection was not read any more.
+        self.reader_stops = 0
 
     def validate(self) -> None:
         """Raise AssertionError when the buffers that are ready contradict the flags.
@@ -92,7 +94,8 @@ class SharedBuffers:
     def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
         """Take up to `count` buffers for arriving data. Returns None after the release.
 
-        Returns NO_MEMORY_YET when the gate's pool is empty. `on_buffer` is called when it is time to ask again.
+        Returns NO_MEMORY_YET when the gate's pool is empty. `on_buffer` is called when it is time to ask again. A
+        `GuardedPool` raises NetworkMemoryFull instead.
         """
         with self._lock:
             if self._released:
@@ -102,6 +105,7 @@ class SharedBuffers:
                 segments = self._pool.request_many(count)
                 if not segments:  # if a buffer comes back before the next line, the loop asks again
                     self._waiting = self._pool.add_listener(self._offer)
+                    self.reader_stops += self._waiting
             self._without.note(self._waiting)
             return segments or NO_MEMORY_YET
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from headgate.config import FlowControl
-from headgate.errors import ExchangeError
+from headgate.errors import ExchangeError, NetworkMemoryFull
 from headgate.memory.buffer import FileRegion
 from headgate.protocol.backoff import Backoff
 from headgate.protocol.data_plane import new_receiver, new_sender
@@ -251,7 +251,7 @@ def producer_end(
 class ConsumerEnd:
     """The end of a data link that dials. It receives data into segments, and sends requests and credit.
 
-    It reads nothing while a frame waits for memory.
+    It reads nothing while a frame waits for memory. Where no frame may wait, its callbacks raise NetworkMemoryFull.
     """
 
     def __init__(
@@ -349,6 +349,9 @@ class ConsumerEnd:
                     break
         except BlockingIOError:
             pass
+        except NetworkMemoryFull:
+            self._disconnect()
+            raise
         except (OSError, ExchangeError) as error:
             self._fail(str(error))
             return

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
+from headgate.errors import HeadgateError
 from headgate.transport.link_socket import LinkSocket
 
 _Ready = tuple[selectors.SelectorKey, int]
@@ -191,12 +192,13 @@ class NetworkThread:
     def _guarded(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Run a callback, and report an exception instead of ending the thread.
 
-        A link handles its own errors, so such an exception is a bug. The other links must continue. `on_error` fails
-        the job; otherwise the job would wait for this link.
+        A link handles the errors of its peer. A HeadgateError that it raises ends the job as it is; another exception
+        is a bug. The other links must continue. `on_error` fails the job; otherwise the job would wait for this link.
         """
         try:
             callback(*arguments)
         except Exception as error:
-            log.exception("error on the network thread")
+            if self._on_error is None or not isinstance(error, HeadgateError):
+                log.exception("error on the network thread")
             if self._on_error is not None:
                 self._on_error(error)

@@ -266,6 +266,11 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "bytes",
             "Read to disk while a barrier blocked a channel. Only without credit.",
         ),
+        Metric(
+            "reader_stops",
+            "count",
+            "How often its input had no buffer, so that a connection was not read. 0 with `credit` and `unbounded`.",
+        ),
         Metric("debloated_buffer_size", "bytes", "With `debloat`: the buffer size that it asks for."),
         Metric("time_to_consume_s", "seconds", "With `debloat`: how long it needs for what is in flight to it."),
     ),

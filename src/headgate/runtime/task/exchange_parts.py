@@ -50,7 +50,10 @@ def network_memory(config: Config) -> NetworkBufferPool:
 
 
 class ExchangeParts:
-    """A builder of the parts of exchanges, with the sizes of `config` and the segments of `memory`."""
+    """A builder of the parts of exchanges, with the sizes of `config` and the segments of `memory`.
+
+    `elapsed` returns the seconds since the job started; by default, since this object was made.
+    """
 
     def __init__(
         self,
@@ -58,11 +61,17 @@ class ExchangeParts:
         memory: NetworkBufferPool,
         lock_factory: LockFactory = threading.Lock,
         clock: Callable[[], float] = time.monotonic,
+        elapsed: Callable[[], float] | None = None,
     ) -> None:
         self.config = config
         self.memory = memory
         self.lock_factory = lock_factory
         self.clock = clock
+        began = clock()
+        #: For the pools without a limit, which need it for their error. None for pools with a limit.
+        self.guard: Callable[[], float] | None = None
+        if config.flow_control is FlowControl.UNBOUNDED:
+            self.guard = elapsed or (lambda: clock() - began)
 
     def partition(self, name: str, subpartitions: int, wake: Callable[[], None]) -> ResultPartition:
         """Create an output and its pool.
@@ -71,8 +80,7 @@ class ExchangeParts:
         mode the output's data go to a file. Raises InsufficientBuffers.
         """
         config, size = self.config, output_pool(subpartitions, self.config)
-        is_unbounded = config.flow_control is FlowControl.UNBOUNDED
-        cap = sys.maxsize if is_unbounded else config.max_buffers_per_channel
+        cap = config.max_buffers_per_channel if self.guard is None else sys.maxsize
         pool = self.memory.create_local_pool(
             name,
             required=size.required,
@@ -80,7 +88,7 @@ class ExchangeParts:
             subpartitions=subpartitions,
             max_per_subpartition=cap,
             max_overdraft=config.max_overdraft_buffers_per_gate,
-            guarded=is_unbounded,
+            guard=self.guard,
         )
         return ResultPartition(
             name=name,
@@ -144,7 +152,10 @@ class GateChannels:
         if remote:
             size = floating_pool(config) if self._is_credit else shared_pool(remote, config)
             owner = f"{name}, {'floating' if self._is_credit else 'shared'}"
-            self.pools.append(parts.memory.create_local_pool(owner, required=size.required, maximum=size.maximum))
+            pool = parts.memory.create_local_pool(
+                owner, required=size.required, maximum=size.maximum, guard=parts.guard
+            )
+            self.pools.append(pool)
 
     def add_local(self, source: Subpartition) -> LocalInputChannel:
         """Add a channel that reads a partition of this TaskManager."""

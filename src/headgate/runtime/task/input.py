@@ -27,7 +27,8 @@ class TaskInput:
     """The input of a task: reads the union of the task's gates.
 
     `next` returns batches of up to about `message_size` bytes. It joins small batches that have arrived. Otherwise an
-    exchange over many channels would give the operators batches of a few rows each.
+    exchange over many channels would give the operators batches of a few rows each. With `joins` False, each message is
+    a batch.
     """
 
     def __init__(
@@ -37,10 +38,13 @@ class TaskInput:
         message_size: int,
         barriers: TaskBarriers,
         memory: MessageMemory | None = None,
+        *,
+        joins: bool = True,
     ) -> None:
         self._gates = UnionGate(gates)
         self._barriers = barriers
         barriers.held = self._held
+        self._joins = joins
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
         self._deserializers = [
@@ -141,7 +145,8 @@ class TaskInput:
 
         It may if the message size is not reached and no status or marker waits: later rows must not overtake these.
         """
-        return self._bytes < self._message_size and self._status is None and not self._markers
+        joined = self._bytes >= self._message_size if self._joins else bool(self._batches)
+        return not joined and self._status is None and not self._markers
 
     def _join_batches(self) -> pa.RecordBatch:
         batches, self._batches, self._bytes = self._batches, [], 0

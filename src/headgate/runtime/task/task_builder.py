@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.config import FlowControl
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
 from headgate.exchange.channels import InputChannel, RemoteInputChannel
@@ -108,7 +109,10 @@ class TaskBuilder:
 
     def __init__(self, services: TaskManagerServices, parts: ExchangeParts | None = None) -> None:
         self._services = services
-        self.parts = parts or ExchangeParts(services.config, services.pool, clock=services.clocks.monotonic)
+        wall, monotonic = services.clocks.wall, services.clocks.monotonic
+        self.parts = parts or ExchangeParts(
+            services.config, services.pool, clock=monotonic, elapsed=lambda: wall() - services.started_at()
+        )
         self.partitions: dict[tuple[int, int], ResultPartition] = {}
         # Gates and partitions of tasks that are not complete yet.
         self.gates: list[GateChannels] = []
@@ -413,7 +417,9 @@ class _TaskAssembly:
         self._barriers = TaskBarriers(
             self._name, gates, self._writers, self._services.report_part, self._services.clocks
         )
-        return TaskInput(gates, self._codecs, self._services.config.message_size, self._barriers, self._gathering)
+        config = self._services.config
+        joins = config.flow_control is not FlowControl.UNBOUNDED  # the throttles on it count messages
+        return TaskInput(gates, self._codecs, config.message_size, self._barriers, self._gathering, joins=joins)
 
     def _build_gate(self, edge: JobEdge) -> GateChannels:
         services, plan = self._services, self._services.plan

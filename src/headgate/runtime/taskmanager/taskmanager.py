@@ -150,7 +150,8 @@ class TaskManager:
             self._fail(self._unexpected(error))
 
     def _on_network_error(self, error: Exception) -> None:
-        self._events.put(lambda: self._fail(self._unexpected(error)))
+        known = error if isinstance(error, HeadgateError) else self._unexpected(error)
+        self._events.put(lambda: self._fail(known))
 
     def _unexpected(self, error: Exception) -> HeadgateError:
         """Return the error that ends the job when a bug of Headgate raises `error`."""
