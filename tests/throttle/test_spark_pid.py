@@ -42,7 +42,7 @@ def test_a_batch_waits_for_the_one_before() -> None:
 )
 def test_an_update_sets_the_rate_up_to_the_largest(max_rate: int | None, update: int, rate: int) -> None:
     policy = PidSource(None, max_rate, now=0.0)
-    policy.on_signal(0.0, RateUpdate(READER, update))
+    policy.on_signal(0.0, RateUpdate((READER,), update))
     assert policy.rows_per_s == rate
 
 
@@ -64,7 +64,7 @@ def test_without_a_first_rate_a_source_reads_as_fast_as_it_can() -> None:
 def test_a_debt_is_paid_at_the_old_rate() -> None:
     policy = PidSource(100, None, now=0.0)
     policy.emitted(0.0, 200)
-    policy.on_signal(0.5, RateUpdate(READER, 1))
+    policy.on_signal(0.5, RateUpdate((READER,), 1))
     assert policy.permit(0.5) == 2.0
     policy.emitted(2.0, 3)
     assert policy.permit(2.0) == 5.0
@@ -77,21 +77,21 @@ def test_a_completed_batch_becomes_an_update_of_whole_rows() -> None:
     controller = SparkPid(batch_interval=1).rate_controller(READER)
     assert controller.completed(CompletedBatch(0, 1.0, 0.5, 0.0), {READER: 100}) is None
     update = controller.completed(CompletedBatch(1, 2.0, 0.3, 0.0), {READER: 100})
-    assert update == RateUpdate(READER, 333)
-    assert update.scope is Scope.SOURCE
+    assert update == RateUpdate((READER,), 333)
+    assert update.scope is Scope.TASKS
 
 
 def test_a_batch_without_the_subtask_counts_for_nothing() -> None:
     controller = SparkPid(batch_interval=1).rate_controller(READER)
     assert controller.completed(CompletedBatch(0, 1.0, 0.5, 0.0), {OTHER: 100}) is None
     assert controller.completed(CompletedBatch(1, 2.0, 0.5, 0.0), {READER: 100}) is None  # its first
-    assert controller.completed(CompletedBatch(2, 3.0, 0.5, 0.0), {READER: 100, OTHER: 9}) == RateUpdate(READER, 200)
+    assert controller.completed(CompletedBatch(2, 3.0, 0.5, 0.0), {READER: 100, OTHER: 9}) == RateUpdate((READER,), 200)
 
 
 def test_a_restarted_job_has_forgotten_the_rate() -> None:
     pid = SparkPid(batch_interval=1, initial_rate=7)
     before = pid.source_policy(now=0.0)
-    before.on_signal(1.0, RateUpdate(READER, 500))
+    before.on_signal(1.0, RateUpdate((READER,), 500))
     assert pid.source_policy(now=2.0).rows_per_s == 7
 
 

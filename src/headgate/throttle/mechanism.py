@@ -7,18 +7,24 @@ pure. The runtime calls it on one thread and passes the time, in seconds of the 
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, TypeAlias
+from typing import ClassVar, Final, Protocol, TypeAlias
 
 #: A subtask: the number of its vertex in the job, and its own number.
 Task: TypeAlias = tuple[int, int]
+#: The time that a source policy returns when only a signal can let the source read again.
+NEVER: Final = math.inf
 
 
 class SourcePolicy(Protocol):
     """Decides when one subtask of a source may read. The task asks before each read, and reports the rows after it."""
 
     def permit(self, now: float) -> float:
-        """Return the time from which the subtask may read its next batch. If it is not after `now`, it may read now."""
+        """Return the time from which the subtask may read its next batch. If it is not after `now`, it may read now.
+
+        The task asks again after each signal, because a signal may change the time.
+        """
 
     def emitted(self, now: float, rows: int) -> None:
         """Note that the subtask has read a batch of `rows` rows, and passed all of them on.
@@ -42,8 +48,10 @@ class Scope(enum.StrEnum):
 
     #: Each TaskManager with a subtask that sends to a subtask here. A new connection gets the newest signal at once.
     SENDERS = "senders"
-    #: The subtask of a source that the signal names.
-    SOURCE = "source"
+    #: The subtasks that the signal names as its `tasks`.
+    TASKS = "tasks"
+    #: ZooKeeper.
+    ZOOKEEPER = "zookeeper"
 
 
 class ThrottleSignal:

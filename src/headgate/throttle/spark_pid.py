@@ -23,8 +23,8 @@ _BURST: Final = 1.0
 class RateUpdate(ThrottleSignal):
     """The new rate of one subtask of a source, in whole rows per second. Nothing acknowledges or repeats it."""
 
-    scope: ClassVar[Scope] = Scope.SOURCE
-    task: Task
+    scope: ClassVar[Scope] = Scope.TASKS
+    tasks: tuple[Task, ...]
     rows_per_s: int
 
 
@@ -90,7 +90,7 @@ class RateController:
             return None
         end, processing, scheduling = map(_milliseconds, (batch.end, batch.processing, batch.scheduling))
         rate = self._estimator.compute(end, rows[self._task], processing, scheduling)
-        return None if rate is None else RateUpdate(self._task, int(rate))
+        return None if rate is None else RateUpdate((self._task,), int(rate))
 
 
 class PidSource:

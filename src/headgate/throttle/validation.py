@@ -40,6 +40,13 @@ def duration(name: str, value: Duration) -> float:
     return length
 
 
+def rising_fractions(*, low: object, high: object) -> None:
+    if not 0 < _number(low) < _number(high) <= 1:
+        raise ConfigError(
+            f"low={low!r} and high={high!r} are impossible: they must be fractions above 0 and up to 1, low below high"
+        )
+
+
 def _number(value: object) -> float:
     """Return NaN for what is no number, and for True and False. NaN is neither above nor below any number."""
     if isinstance(value, bool) or not isinstance(value, Real):

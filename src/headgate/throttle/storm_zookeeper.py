@@ -1,0 +1,166 @@
+"""StormZooKeeper: a full queue becomes a node in ZooKeeper, and all sources of the job stop, as in Storm 1.0 to 1.2.
+
+Facts and defaults are those of STORM-886 (1.0, with the repairs STORM-1696 and STORM-2039) and of STORM-2744 and
+STORM-2873 (1.2): classes `DisruptorQueue` and `WorkerBackpressureThread`, and the cluster state in ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from headgate.errors import ConfigError
+from headgate.throttle.level_flag import LevelFlag
+from headgate.throttle.mechanism import NEVER, Mechanism, Scope, Task, ThrottleSignal
+from headgate.throttle.validation import Duration, duration, rising_fractions, whole_number
+
+#: The queue of a TaskManager's messages for other TaskManagers. It is watched like the input queue of a subtask.
+TRANSFER: Final[Task] = (-1, 0)
+#: A TaskManager looks at its queues after this many seconds, or at once when a queue has crossed a mark.
+_CHECK: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PutZnode(ThrottleSignal):
+    """Create an ephemeral node, or replace its data."""
+
+    scope: ClassVar[Scope] = Scope.ZOOKEEPER
+    path: str
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteZnode(ThrottleSignal):
+    """Delete a node."""
+
+    scope: ClassVar[Scope] = Scope.ZOOKEEPER
+    path: str
+
+
+ZnodeChange: TypeAlias = PutZnode | DeleteZnode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StormZooKeeper(Mechanism):
+    """Storm 1.0 to 1.2: a queue at its `high` mark stops all sources of the job, until it is at its `low` mark.
+
+    The marks are fractions of `receive_buffer` messages. In version 1.0 a TaskManager has a node in ZooKeeper while
+    one of its queues is over the marks. In version 1.2 the node stays: it holds the time of the last congestion,
+    which the TaskManager writes every `znode_update` at most, and which counts for `znode_timeout`. Sources watch the
+    list of nodes, and read it every `poll` as well. Raises ConfigError for impossible values.
+
+    >>> StormZooKeeper(version="1.2").znode_timeout
+    30.0
+    """
+
+    version: Literal["1.0", "1.2"] = "1.0"
+    receive_buffer: int = 1024
+    high: float = 0.9
+    low: float = 0.4
+    poll: Duration = 30.0
+    znode_update: Duration = 15.0
+    znode_timeout: Duration = 30.0
+    root: str = "/storm"
+
+    def __post_init__(self) -> None:
+        if self.version not in {"1.0", "1.2"}:
+            raise ConfigError(f'version={self.version!r} is unknown: it must be "1.0" or "1.2"')
+        whole_number("receive_buffer", self.receive_buffer, least=1)
+        rising_fractions(low=self.low, high=self.high)
+        for name in ("poll", "znode_update", "znode_timeout"):
+            duration(name, getattr(self, name))
+
+    def folder(self, job: str) -> str:
+        """Return the path of the node whose children are the TaskManagers of a job."""
+        return f"{self.root}/backpressure/{job}"
+
+    def worker(self, job: str, name: str, tasks: Iterable[Task], now: float) -> StormZooKeeperWorker:
+        """Return the part of one TaskManager, which runs these subtasks. `name` is unique in the job."""
+        return StormZooKeeperWorker(self, f"{self.folder(job)}/{name}", tasks, now)
+
+
+class StormZooKeeperWorker:
+    """The part of StormZooKeeper in one TaskManager, and the source policy of all sources there.
+
+    All times are seconds since the epoch by the clock of this machine, because version 1.2 compares times of several
+    machines. The caller lists the children of `folder` at `next_poll`, and when ZooKeeper reports that they changed;
+    each list sets the watch again.
+    """
+
+    def __init__(self, mechanism: StormZooKeeper, path: str, tasks: Iterable[Task], now: float) -> None:
+        self._path = path
+        self._keeps_node = mechanism.version == "1.2"
+        self._poll = duration("poll", mechanism.poll)
+        self._update = duration("znode_update", mechanism.znode_update)
+        self._timeout = duration("znode_timeout", mechanism.znode_timeout)
+        marks = mechanism.receive_buffer, mechanism.high, mechanism.low
+        self._flags = {task: LevelFlag(*marks) for task in (*tasks, TRANSFER)}
+        #: The time of the congestion that ZooKeeper knows from this TaskManager; None: no congestion.
+        self._stamp: float | None = None
+        self.throttled = False
+        self.next_check = now + _CHECK
+        self.next_poll = now
+
+    # --- the watched queues
+
+    def added(self, now: float, task: Task, queued: int) -> None:
+        """Note the messages in a queue after one was added."""
+        if self._flags[task].added(queued):
+            self.next_check = now
+
+    def taken(self, now: float, task: Task, queued: int) -> None:
+        """Note the messages in a queue after one was taken."""
+        if self._flags[task].taken(queued):
+            self.next_check = now
+
+    def check(self, now: float) -> ZnodeChange | None:
+        """Return the change that ZooKeeper needs. The TaskManager calls this at `next_check`.
+
+        The caller reports the change to `written` when ZooKeeper has made it. Otherwise the next check repeats it.
+        """
+        self.next_check = now + _CHECK
+        is_congested = any(flag.is_up for flag in self._flags.values())
+        if not is_congested:
+            return self._relief()
+        if self._stamp is None:
+            return self._put(now)
+        return self._put(now) if self._keeps_node and now - self._stamp > self._update else None
+
+    def _relief(self) -> ZnodeChange | None:
+        if self._stamp is None:
+            return None
+        if self._keeps_node:
+            self._stamp = None
+            return None
+        return DeleteZnode(self._path)
+
+    def _put(self, now: float) -> PutZnode:
+        return PutZnode(self._path, _encoded(now) if self._keeps_node else b"")
+
+    def written(self, now: float, change: ZnodeChange) -> None:
+        """Note that ZooKeeper has made a change that `check` returned at `now`."""
+        self._stamp = now if isinstance(change, PutZnode) else None
+
+    # --- the sources
+
+    def on_children(self, now: float, children: Mapping[str, bytes]) -> None:
+        """Note the nodes of all TaskManagers of the job, with their data."""
+        self.next_poll = now + self._poll
+        if self._keeps_node:
+            self.throttled = any(now - _decoded(data) < self._timeout for data in children.values())
+        else:
+            self.throttled = bool(children)
+
+    def permit(self, now: float) -> float:
+        return NEVER if self.throttled else now
+
+    def emitted(self, now: float, rows: int) -> None: ...
+
+
+def _encoded(now: float) -> bytes:
+    return round(now * 1000).to_bytes(8, "big")
+
+
+def _decoded(data: bytes) -> float:
+    return int.from_bytes(data, "big") / 1000
