@@ -50,6 +50,8 @@ class Scope(enum.StrEnum):
     SENDERS = "senders"
     #: The subtasks that the signal names as its `tasks`.
     TASKS = "tasks"
+    #: All other TaskManagers of the job.
+    EVERYONE = "everyone"
     #: ZooKeeper.
     ZOOKEEPER = "zookeeper"
 

@@ -1,0 +1,135 @@
+"""HeronSpout: a connection with too many unsent bytes stops all sources of the job, as in Heron.
+
+Each TaskManager does what a *stream manager* does in Heron: it watches its connections, tells all others when one of
+them is full, and stops reading from its own sources. Facts and defaults are those of Heron's stream manager
+(`stmgr-server.cpp`, `baseconnection.cpp`) and of the paper at SIGMOD 2015, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from headgate.errors import ConfigError
+from headgate.quantities import size
+from headgate.throttle.mechanism import NEVER, Mechanism, Scope, ThrottleSignal
+
+#: A connection is full after more sends than this with too many unsent bytes, one after the other. Heron reads an
+#: option for it, but uses this constant.
+_SENDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StartBackPressure(ThrottleSignal):
+    """A TaskManager has a full connection: all sources stop. Nothing acknowledges or repeats it."""
+
+    scope: ClassVar[Scope] = Scope.EVERYONE
+    taskmanager: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopBackPressure(ThrottleSignal):
+    """A TaskManager has no full connection any more."""
+
+    scope: ClassVar[Scope] = Scope.EVERYONE
+    taskmanager: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeronSpout(Mechanism):
+    """Heron: a connection with `high` unsent bytes stops all sources of the job, until it has `low` unsent bytes.
+
+    Both are sizes. A connection leads to a subtask of the same TaskManager, or to another TaskManager. Operators
+    between sources and the full connection do not stop. Raises ConfigError for impossible values.
+
+    >>> HeronSpout(high="10 mb", low="5 mb")
+    HeronSpout(high='10 mb', low='5 mb')
+    """
+
+    high: int | str = 100 << 20
+    low: int | str = 50 << 20
+
+    def __post_init__(self) -> None:
+        if not 0 < size(self.low) <= size(self.high):
+            raise ConfigError(
+                f"low={self.low!r} and high={self.high!r} are impossible: both must be above 0, and low at most high"
+            )
+
+    def worker(self, taskmanager: int) -> HeronWorker:
+        """Return the part of one TaskManager."""
+        return HeronWorker(taskmanager, size(self.high), size(self.low))
+
+
+class HeronWorker:
+    """The part of HeronSpout in one TaskManager, and the source policy of all sources there.
+
+    `end` names the other end of a connection: a subtask here, or the number of another TaskManager.
+    """
+
+    def __init__(self, taskmanager: int, high: int, low: int) -> None:
+        self._taskmanager = taskmanager
+        self._high = high
+        self._low = low
+        #: For each connection: the sends so far, one after the other, that found too many unsent bytes.
+        self._sends: dict[Hashable, int] = {}
+        self._full: set[Hashable] = set()
+        self._others: set[int] = set()
+
+    # --- the watched connections
+
+    def sent(self, end: Hashable, unsent: int) -> StartBackPressure | None:
+        """Note the bytes that a connection still has to send after a message was added to it."""
+        if unsent < self._high:
+            self._sends.pop(end, None)
+            return None
+        self._sends[end] = self._sends.get(end, 0) + 1
+        if self._sends[end] <= _SENDS or end in self._full:
+            return None
+        self._full.add(end)
+        return self._start() if len(self._full) == 1 else None
+
+    def drained(self, end: Hashable, unsent: int) -> StopBackPressure | None:
+        """Note the bytes that a connection still has to send after it has sent some."""
+        return self._relieved(end) if unsent <= self._low else None
+
+    def closed(self, end: Hashable) -> StopBackPressure | None:
+        """Note that a connection is closed. It is not full any more."""
+        if isinstance(end, int):
+            self._others.discard(end)
+        return self._relieved(end)
+
+    def _relieved(self, end: Hashable) -> StopBackPressure | None:
+        self._sends.pop(end, None)
+        if end not in self._full:
+            return None
+        self._full.remove(end)
+        return None if self._full else StopBackPressure(self._taskmanager)
+
+    # --- the other TaskManagers
+
+    def connected(self) -> StartBackPressure | None:
+        """Return what a TaskManager that has connected must know."""
+        return self._start() if self._full else None
+
+    def _start(self) -> StartBackPressure:
+        return StartBackPressure(self._taskmanager)
+
+    def on_signal(self, now: float, signal: StartBackPressure | StopBackPressure) -> None:
+        """Note the signal of another TaskManager."""
+        if isinstance(signal, StartBackPressure):
+            self._others.add(signal.taskmanager)
+        else:
+            self._others.discard(signal.taskmanager)
+
+    # --- the sources
+
+    @property
+    def throttled(self) -> bool:
+        """Whether a connection is full, here or elsewhere."""
+        return bool(self._full or self._others)
+
+    def permit(self, now: float) -> float:
+        return NEVER if self.throttled else now
+
+    def emitted(self, now: float, rows: int) -> None: ...
