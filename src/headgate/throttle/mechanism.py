@@ -48,10 +48,14 @@ class Scope(enum.StrEnum):
 
     #: Each TaskManager with a subtask that sends to a subtask here. A new connection gets the newest signal at once.
     SENDERS = "senders"
+    #: The TaskManager that the signal names as its `sender`.
+    ONE_SENDER = "one sender"
     #: The subtasks that the signal names as its `tasks`.
     TASKS = "tasks"
     #: All other TaskManagers of the job.
     EVERYONE = "everyone"
+    #: The driver.
+    DRIVER = "driver"
     #: ZooKeeper.
     ZOOKEEPER = "zookeeper"
 

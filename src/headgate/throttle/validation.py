@@ -47,6 +47,11 @@ def rising_fractions(*, low: object, high: object) -> None:
         )
 
 
+def fraction(name: str, value: object) -> None:
+    if not 0 < _number(value) <= 1:
+        raise ConfigError(f"{name}={value!r} is impossible: it must be a fraction above 0 and up to 1")
+
+
 def _number(value: object) -> float:
     """Return NaN for what is no number, and for True and False. NaN is neither above nor below any number."""
     if isinstance(value, bool) or not isinstance(value, Real):

@@ -1,0 +1,136 @@
+"""JStormStages: an input queue over its high mark stops its senders, stage by stage, as in JStorm 2.2 and later.
+
+Facts and defaults are those of JStorm 2.4: classes `NettyServerFlowCtrlHandler`, `NettyClientAsync` and
+`TaskTransfer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from headgate.quantities import size
+from headgate.throttle.mechanism import Mechanism, Scope, Task, ThrottleSignal
+from headgate.throttle.validation import rising_fractions, whole_number
+
+
+@dataclass(frozen=True, slots=True)
+class JStormStop(ThrottleSignal):
+    """A subtask of `taskmanager` stops or releases the messages that the TaskManager `sender` sends to it.
+
+    Nothing acknowledges or repeats it, and no time limit ends it.
+    """
+
+    scope: ClassVar[Scope] = Scope.ONE_SENDER
+    sender: int
+    taskmanager: int
+    task: Task
+    stops: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JStormStages(Mechanism):
+    """JStorm 2.2 and later: an input queue over `high` stops its senders until it is below `low`.
+
+    The marks are fractions of `receive_buffer` messages. A stopped sender still takes messages of `sender_cache`
+    bytes for each pair of subtasks; then the sending subtask waits, and takes no new batch. Raises ConfigError for
+    impossible values.
+
+    >>> JStormStages().receive_buffer
+    256
+    """
+
+    receive_buffer: int = 256
+    high: float = 0.8
+    low: float = 0.2
+    sender_cache: int | str = 64 << 10
+
+    def __post_init__(self) -> None:
+        whole_number("receive_buffer", self.receive_buffer, least=1)
+        rising_fractions(low=self.low, high=self.high)
+        whole_number("sender_cache", size(self.sender_cache), least=1)
+
+    def worker(self, taskmanager: int, tasks: Iterable[Task]) -> JStormWorker:
+        """Return the part of one TaskManager, which runs these subtasks."""
+        return JStormWorker(self, taskmanager, tasks)
+
+
+class _InputQueue:
+    """The counts of one input queue, and who was told to stop."""
+
+    def __init__(self) -> None:
+        self.queued = 0
+        self.cached = 0  # beside the queue, without limit; the consumer takes it first
+        self.stopped: list[int] = []
+        self.is_full_here = False  # for the producers of the same TaskManager
+
+
+class JStormWorker:
+    """The part of JStormStages in one TaskManager: it watches its input queues, and knows who stopped it."""
+
+    def __init__(self, mechanism: JStormStages, taskmanager: int, tasks: Iterable[Task]) -> None:
+        self._taskmanager = taskmanager
+        self._high = mechanism.high * mechanism.receive_buffer
+        self._low = mechanism.low * mechanism.receive_buffer
+        self._cache = size(mechanism.sender_cache)
+        self._queues = {task: _InputQueue() for task in tasks}
+        #: The subtasks elsewhere that stop this TaskManager, and their TaskManagers.
+        self._stops: dict[Task, int] = {}
+
+    # --- the watched queues
+
+    def arrived(self, task: Task, sender: int) -> JStormStop | None:
+        """Note a message of another TaskManager for a subtask."""
+        queue = self._queues[task]
+        if queue.stopped:
+            queue.cached += 1
+            return None if sender in queue.stopped else self._stop(queue, task, sender)
+        queue.queued += 1
+        return self._stop(queue, task, sender) if queue.queued > self._high else None
+
+    def _stop(self, queue: _InputQueue, task: Task, sender: int) -> JStormStop:
+        queue.stopped.append(sender)
+        return JStormStop(sender, self._taskmanager, task, stops=True)
+
+    def published(self, task: Task) -> None:
+        """Note a message of the same TaskManager for a subtask."""
+        queue = self._queues[task]
+        queue.queued += 1
+        queue.is_full_here = queue.queued > self._high
+
+    def taken(self, task: Task) -> list[JStormStop]:
+        """Note that a subtask has taken a message. Return the signals for those who may go on."""
+        queue = self._queues[task]
+        if queue.cached:
+            queue.cached -= 1
+        else:
+            queue.queued -= 1
+        if queue.queued <= self._low:
+            queue.is_full_here = False
+        if queue.cached or queue.queued >= self._low:
+            return []
+        released, queue.stopped = queue.stopped, []
+        return [JStormStop(sender, self._taskmanager, task, stops=False) for sender in released]
+
+    # --- the destinations
+
+    def on_signal(self, now: float, signal: JStormStop) -> None:
+        """Follow a subtask of another TaskManager."""
+        if signal.stops:
+            self._stops[signal.task] = signal.taskmanager
+        else:
+            self._stops.pop(signal.task, None)
+
+    def disconnected(self, taskmanager: int) -> None:
+        """Forget the signals of a TaskManager whose connection is closed."""
+        self._stops = {task: sender for task, sender in self._stops.items() if sender != taskmanager}
+
+    def may_send(self, task: Task, cached: int = 0) -> bool:
+        """Return whether a subtask of this TaskManager may send to a subtask here or elsewhere.
+
+        `cached` is the number of bytes that wait here, from the one to the other.
+        """
+        if (queue := self._queues.get(task)) is not None:
+            return not queue.is_full_here
+        return task not in self._stops or cached < self._cache
