@@ -56,6 +56,8 @@ class Scope(enum.StrEnum):
     EVERYONE = "everyone"
     #: The driver.
     DRIVER = "driver"
+    #: The ackers of the job. All signals about one root go to the same acker.
+    ACKER = "acker"
     #: ZooKeeper.
     ZOOKEEPER = "zookeeper"
 

@@ -1,0 +1,106 @@
+"""MaxPending: a source waits while too many of its messages are not processed yet, as Storm before 1.0.
+
+Facts and defaults are those of Storm 0.9.7: the options `topology.max.spout.pending` and
+`topology.message.timeout.secs`, and the loop of a spout in `executor.clj`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from headgate.errors import ConfigError
+from headgate.throttle.acker import AnchoredMessage, Anchors, TreeEnded, TreeStarted
+from headgate.throttle.mechanism import NEVER, Mechanism, Task
+from headgate.throttle.rotating_map import RotatingMap
+from headgate.throttle.validation import Duration, duration, whole_number
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class MaxPending(Mechanism):
+    """Storm before 1.0: each subtask of a source has at most `messages` messages that are not processed yet.
+
+    None: no limit. A message counts until everything that came from it is processed, or until it has failed: by
+    itself, or because this took longer than `timeout` (up to twice as long). The source then sends a failed message
+    again, although parts of it may be processed: **rows are doubled**. Without `acking`, nothing is known of messages
+    that are sent, so nothing counts. Raises ConfigError for impossible values.
+
+    >>> MaxPending(1000)
+    MaxPending(messages=1000, timeout=30.0, acking=True)
+    """
+
+    messages: int | None = None
+    timeout: Duration = 30.0
+    acking: bool = True
+
+    def __post_init__(self) -> None:
+        if self.messages is not None:
+            whole_number("messages", self.messages, least=1)
+        if not duration("timeout", self.timeout):
+            raise ConfigError(f"timeout={self.timeout!r} is impossible: it must be above 0")
+        if not isinstance(self.acking, bool):
+            raise ConfigError(f"acking={self.acking!r} is impossible: it must be True or False")
+
+    def pending_source(self, task: Task, now: float, random_id: Callable[[], int]) -> PendingSource[M]:
+        """Return the policy of one subtask of a source. `random_id` returns a random number of 64 bits."""
+        return PendingSource(self, task, now, random_id)
+
+
+class PendingSource(Generic[M]):
+    """The source policy of MaxPending: it keeps the messages that are not processed yet, and those to send again.
+
+    The task calls `sent` for each message instead of `emitted`, and `rotate` at `next_rotation`.
+    """
+
+    def __init__(self, mechanism: MaxPending, task: Task, now: float, random_id: Callable[[], int]) -> None:
+        self._limit = mechanism.messages
+        self._acking = mechanism.acking
+        self._timeout = duration("timeout", mechanism.timeout)
+        self._task = task
+        self._random_id = random_id
+        self._pending: RotatingMap[int, M] = RotatingMap()
+        #: Messages that have failed, the oldest first. The source sends them before it reads on.
+        self.failed: deque[M] = deque()
+        self.next_rotation = now + self._timeout
+
+    @property
+    def pending(self) -> int:
+        """The number of messages that were sent and have neither been processed nor failed."""
+        return len(self._pending)
+
+    def permit(self, now: float) -> float:
+        is_full = self._limit is not None and self.pending >= self._limit
+        return NEVER if is_full else now
+
+    def emitted(self, now: float, rows: int) -> None: ...
+
+    def sent(self, message: M, destinations: int) -> tuple[list[Anchors], TreeStarted | None]:
+        """Start the tree of a message. Return the ids for each of its destinations, and what the acker must know.
+
+        A message without destinations is processed at once.
+        """
+        if not self._acking:
+            return [{}] * destinations, None
+        root = self._random_id()
+        tree = AnchoredMessage({root: 0}, self._random_id)
+        anchors = [tree.send() for _ in range(destinations)]
+        if not anchors:
+            return [], None
+        self._pending.put(root, message)
+        (sent,) = tree.done()
+        return anchors, TreeStarted(root, sent.ids, self._task)
+
+    def on_signal(self, now: float, signal: TreeEnded) -> None:
+        """Note the end of a tree. A tree that is not known any more has failed by its timeout."""
+        message = self._pending.pop(signal.root)
+        if message is not None and signal.failed:
+            self.failed.append(message)
+
+    def rotate(self, now: float) -> None:
+        """Fail the messages that were sent before the last rotation. The task calls this at `next_rotation`."""
+        self.next_rotation = now + self._timeout
+        self.failed.extend(self._pending.rotate().values())
