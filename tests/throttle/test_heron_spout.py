@@ -43,6 +43,18 @@ def test_a_send_with_fewer_unsent_bytes_begins_the_count_again() -> None:
     assert heron.sent(BOLT, HIGH) == StartBackPressure(0)
 
 
+def test_only_a_send_ends_the_count() -> None:
+    """Heron looks at the count when a message is added, not when bytes are sent."""
+    heron = worker()
+    fill(heron, BOLT, 3)
+    heron.drained(BOLT, 0)
+    assert heron.sent(BOLT, HIGH) == StartBackPressure(0)
+    other = worker()
+    fill(other, BOLT, 3)
+    other.closed(BOLT)
+    assert fill(other, BOLT, 3) == [None] * 3
+
+
 def test_each_connection_counts_for_itself() -> None:
     heron = worker()
     assert fill(heron, BOLT, 3) + fill(heron, OTHER_BOLT, 3) == [None] * 6

@@ -26,28 +26,31 @@ def go(sender: int, task: Task = A) -> JStormStop:
     return JStormStop(sender, HERE, task, stops=False)
 
 
+def arrive(worker: JStormWorker, task: Task, *senders: int) -> list[JStormStop]:
+    return [signal for sender in senders for signal in worker.added(0.0, task, 0, sender)]
+
+
 def take(worker: JStormWorker, task: Task, count: int) -> list[JStormStop]:
-    return [signal for _ in range(count) for signal in worker.taken(task)]
+    return [signal for _ in range(count) for signal in worker.taken(0.0, task, 0)]
 
 
 def test_a_queue_over_its_high_mark_stops_the_sender_of_that_message() -> None:
     here = worker(HERE, A, B)
-    signals = [here.arrived(A, ONE) for _ in range(206)]
-    assert signals == [None] * 204 + [stop(ONE)] + [None]  # 80 % of 256 are 204.8
+    assert arrive(here, A, *[ONE] * 204) == []  # 80 % of 256 are 204.8
+    assert arrive(here, A, ONE) == [stop(ONE)]
+    assert arrive(here, A, ONE) == []
     assert stop(ONE).scope is Scope.ONE_SENDER
 
 
 def test_another_sender_is_stopped_by_its_own_next_message() -> None:
     here = worker(HERE, A)
-    for _ in range(205):
-        here.arrived(A, ONE)
-    assert [here.arrived(A, OTHER), here.arrived(A, OTHER)] == [stop(OTHER), None]
+    arrive(here, A, *[ONE] * 205)
+    assert arrive(here, A, OTHER, OTHER) == [stop(OTHER)]
 
 
 def test_all_stopped_senders_go_on_below_the_low_mark() -> None:
     here = worker(HERE, A)
-    for sender in [ONE] * 205 + [OTHER] * 10:
-        here.arrived(A, sender)
+    arrive(here, A, *[ONE] * 205, *[OTHER] * 10)
     assert take(here, A, 10 + 205 - 52) == []  # 20 % of 256 are 51.2
     assert take(here, A, 1) == [go(ONE), go(OTHER)]
     assert take(here, A, 51) == []
@@ -55,8 +58,7 @@ def test_all_stopped_senders_go_on_below_the_low_mark() -> None:
 
 def test_messages_beside_the_queue_are_without_limit_and_are_taken_first() -> None:
     here = worker(HERE, A, capacity=10)
-    for _ in range(1000):
-        here.arrived(A, ONE)
+    arrive(here, A, *[ONE] * 1000)
     assert take(here, A, 991 + 7) == []
     assert take(here, A, 1) == [go(ONE)]
 
@@ -82,12 +84,12 @@ def test_a_producer_of_the_same_taskmanager_waits_between_the_same_marks() -> No
     here = worker(HERE, A, capacity=10)
     sent = 0
     while here.may_send(A):
-        here.published(A)
+        here.added(0.0, A, 0, None)
         sent += 1
     assert sent == 9  # the message after 80 %
     taken = 0
     while not here.may_send(A):
-        here.taken(A)
+        here.taken(0.0, A, 0)
         taken += 1
     assert taken == 7  # to 20 %, included
 
@@ -103,9 +105,8 @@ def test_a_closed_connection_ends_what_its_taskmanager_stopped() -> None:
 
 def test_a_lost_release_stops_the_sender_until_the_connection_is_closed() -> None:
     here, there = worker(HERE, A, capacity=10), worker(ONE)
-    for _ in range(9):
-        if signal := here.arrived(A, ONE):
-            there.on_signal(0.0, signal)
+    for signal in arrive(here, A, *[ONE] * 9):
+        there.on_signal(0.0, signal)
     assert take(here, A, 9) == [go(ONE)]  # lost
     assert not there.may_send(A, cached=1 << 20)
     there.disconnected(HERE)
@@ -114,8 +115,7 @@ def test_a_lost_release_stops_the_sender_until_the_connection_is_closed() -> Non
 
 def test_a_lost_stop_is_never_repeated() -> None:
     here = worker(HERE, A, capacity=10)
-    signals = [here.arrived(A, ONE) for _ in range(100_000)]
-    assert [signal for signal in signals if signal] == [stop(ONE)]  # lost: what waits has no limit
+    assert arrive(here, A, *[ONE] * 100_000) == [stop(ONE)]  # lost: what waits has no limit
 
 
 @pytest.mark.parametrize(

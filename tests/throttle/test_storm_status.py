@@ -24,13 +24,12 @@ def worker(capacity: int, *tasks: Task, now: float = 0.0) -> StormWorker:
 
 def send(to: StormWorker, task: Task, count: int) -> list[BackPressureStatus]:
     """Let messages of another TaskManager arrive. Return the signals."""
-    signals = [to.added(0.0, task, is_remote=True) for _ in range(count)]
-    return [signal for signal in signals if signal]
+    return [signal for _ in range(count) for signal in to.added(0.0, task, 0, sender=1)]
 
 
 def consume(worker: StormWorker, task: Task, count: int) -> None:
     for _ in range(count):
-        worker.taken(0.0, task)
+        worker.taken(0.0, task, 0)
 
 
 # --- the queue
@@ -106,11 +105,11 @@ def test_local_messages_starve_the_overflow() -> None:
     here = worker(2, A)
     assert len(send(here, A, 3)) == 1
     for step in range(1, 50):
-        here.taken(0.0, A)
-        here.added(0.0, A, is_remote=False)
-        assert here.check(0.05 * step) is None
+        here.taken(0.0, A, 0)
+        here.added(0.0, A, 0, sender=None)
+        assert here.check(0.05 * step) == []
     consume(here, A, 3)
-    assert here.check(3.0) == BackPressureStatus(7, 2, full=(), free=(A,))
+    assert here.check(3.0) == [BackPressureStatus(7, 2, full=(), free=(A,))]
 
 
 # --- the tracker
@@ -141,10 +140,10 @@ def test_a_subtask_is_full_until_its_overflow_is_empty() -> None:
     here = worker(3, A)
     send(here, A, 5)
     consume(here, A, 4)  # three of the bounded part, one of two in the overflow
-    assert here.check(0.05) is None
+    assert here.check(0.05) == []
     consume(here, A, 1)
-    assert here.check(0.1) == BackPressureStatus(7, 2, full=(), free=(A,))
-    assert here.check(0.15) is None  # nothing has changed
+    assert here.check(0.1) == [BackPressureStatus(7, 2, full=(), free=(A,))]
+    assert here.check(0.15) == []  # nothing has changed
 
 
 def test_the_overflow_is_looked_at_every_50_ms() -> None:
@@ -170,8 +169,7 @@ def test_only_senders_of_the_full_subtask_wait() -> None:
         there.on_signal(0.0, signal)
     assert (there.may_send(A), there.may_send(B)) == (False, True)
     consume(here, A, 2)
-    cleared = here.check(0.05)
-    assert cleared
+    (cleared,) = here.check(0.05)
     assert cleared.scope is Scope.SENDERS
     there.on_signal(0.0, cleared)
     assert there.may_send(A)
@@ -189,9 +187,9 @@ def test_a_producer_of_the_same_taskmanager_needs_no_signal() -> None:
     here: SendPolicy = worker(1, A)
     assert isinstance(here, StormWorker)
     assert here.may_send(A)
-    here.added(0.0, A, is_remote=False)
+    here.added(0.0, A, 0, sender=None)
     assert not here.may_send(A)
-    here.taken(0.0, A)
+    here.taken(0.0, A, 0)
     assert here.may_send(A)
 
 
@@ -210,7 +208,7 @@ def test_a_lost_clear_signal_stops_the_sender_until_the_next_change_or_connectio
         there.on_signal(0.0, signal)
     consume(here, A, 2)
     assert here.check(0.05)  # lost
-    assert [here.check(0.1 + 0.05 * step) for step in range(1000)] == [None] * 1000
+    assert [here.check(0.1 + 0.05 * step) for step in range(1000)] == [[]] * 1000
     assert not there.may_send(A)
     for signal in send(here, B, 2):  # another subtask changes
         there.on_signal(0.0, signal)
@@ -232,8 +230,7 @@ def test_an_old_signal_that_arrives_late_is_applied() -> None:
     here, there = worker(1, A), worker(1)
     (full,) = send(here, A, 2)
     consume(here, A, 2)
-    free = here.check(0.05)
-    assert free
+    (free,) = here.check(0.05)
     for signal in (free, full):
         there.on_signal(0.0, signal)
     assert free.number > full.number
@@ -249,8 +246,8 @@ def test_tasks_in_a_circle_stop_for_ever() -> None:
     for step in range(1, 100):
         for here, there, task, target in ((one, other, A, B), (other, one, B, A)):
             if here.may_send(target):
-                here.taken(0.05 * step, task)
-            if status := here.check(0.05 * step):
+                here.taken(0.05 * step, task, 0)
+            for status in here.check(0.05 * step):
                 there.on_signal(0.0, status)
     assert not one.may_send(B)
     assert not other.may_send(A)

@@ -53,9 +53,10 @@ class Cluster:
             self.now += 0.1
 
     def _check(self, worker: StormZooKeeperWorker, now: float) -> None:
-        change = worker.check(now) if worker.next_check <= now else None
-        if change is None:
-            return
+        for change in worker.check(now) if worker.next_check <= now else []:
+            self._make(worker, now, change)
+
+    def _make(self, worker: StormZooKeeperWorker, now: float, change: ZnodeChange) -> None:
         self.changes.append(change)
         worker.written(now, change)
         if isinstance(change, self.loses):
@@ -66,7 +67,7 @@ class Cluster:
             self.nodes.pop(change.path, None)
 
     def fill(self, number: int = 0) -> None:
-        self.workers[number].added(self.now + self.skews[number], A, 1024)
+        self.workers[number].added(self.now + self.skews[number], A, 1024, None)
 
     def drain(self, number: int = 0) -> None:
         self.workers[number].taken(self.now + self.skews[number], A, 0)
@@ -118,7 +119,7 @@ def test_the_node_stays_while_any_queue_is_full() -> None:
     cluster = Cluster()
     (worker,) = cluster.workers
     for queue in (A, B, TRANSFER):
-        worker.added(cluster.now, queue, 1024)
+        worker.added(cluster.now, queue, 1024, None)
     for queue in (A, TRANSFER):
         worker.taken(cluster.now, queue, 0)
         cluster.step()
@@ -148,20 +149,19 @@ def test_all_sources_of_the_job_stop() -> None:
 def test_a_crossed_mark_is_looked_at_at_once_and_otherwise_after_100_ms() -> None:
     worker = StormZooKeeper().worker("job", "host", [A], now=10.0)
     assert worker.next_check == 10.1
-    worker.added(10.02, A, 920)
+    worker.added(10.02, A, 920, None)
     assert worker.next_check == 10.1
-    worker.added(10.03, A, 921)
+    worker.added(10.03, A, 921, None)
     assert worker.next_check == 10.03
 
 
 def test_a_change_that_zookeeper_refused_is_tried_again() -> None:
     worker = StormZooKeeper().worker("job", "host", [A], now=0.0)
-    worker.added(0.0, A, 1000)
-    change = worker.check(0.0)
-    assert change == worker.check(0.1) == PutZnode("/storm/backpressure/job/host")
-    assert change
+    worker.added(0.0, A, 1000, None)
+    (change,) = worker.check(0.0)
+    assert [change] == worker.check(0.1) == [PutZnode("/storm/backpressure/job/host")]
     worker.written(0.1, change)
-    assert worker.check(0.2) is None
+    assert worker.check(0.2) == []
 
 
 def test_a_watch_that_fires_not_costs_up_to_30_s() -> None:
@@ -218,7 +218,7 @@ def test_telemetry_that_sources_do_not_cause_stops_them_for_ever() -> None:
     for _ in range(600):  # each second 20 metrics come and 10 are worked on
         for _ in range(2):
             queued += 1
-            worker.added(cluster.now, B, queued)
+            worker.added(cluster.now, B, queued, None)
         queued -= 1
         worker.taken(cluster.now, B, queued)
         cluster.step()
@@ -226,7 +226,7 @@ def test_telemetry_that_sources_do_not_cause_stops_them_for_ever() -> None:
     assert not worker.throttled
     for _ in range(400):
         queued += 2
-        worker.added(cluster.now, B, queued)
+        worker.added(cluster.now, B, queued, None)
         queued -= 1
         worker.taken(cluster.now, B, queued)
         cluster.step()

@@ -95,15 +95,16 @@ class HeronWorker:
 
     def closed(self, end: Hashable) -> StopBackPressure | None:
         """Note that a connection is closed. It is not full any more."""
+        self._sends.pop(end, None)
         if isinstance(end, int):
             self._others.discard(end)
         return self._relieved(end)
 
     def _relieved(self, end: Hashable) -> StopBackPressure | None:
-        self._sends.pop(end, None)
         if end not in self._full:
             return None
         self._full.remove(end)
+        self._sends.pop(end, None)
         return None if self._full else StopBackPressure(self._taskmanager)
 
     # --- the other TaskManagers

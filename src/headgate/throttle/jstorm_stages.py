@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from headgate.quantities import size
-from headgate.throttle.mechanism import Mechanism, Scope, Task, ThrottleSignal
+from headgate.throttle.mechanism import NEVER, Mechanism, Scope, Task, ThrottleSignal
 from headgate.throttle.validation import rising_fractions, whole_number
 
 
@@ -75,32 +75,34 @@ class JStormWorker:
         self._low = mechanism.low * mechanism.receive_buffer
         self._cache = size(mechanism.sender_cache)
         self._queues = {task: _InputQueue() for task in tasks}
+        self.next_check = NEVER
         #: The subtasks elsewhere that stop this TaskManager, and their TaskManagers.
         self._stops: dict[Task, int] = {}
 
     # --- the watched queues
 
-    def arrived(self, task: Task, sender: int) -> JStormStop | None:
-        """Note a message of another TaskManager for a subtask."""
+    def added(self, now: float, task: Task, queued: int, sender: int | None) -> list[JStormStop]:
         queue = self._queues[task]
+        if sender is None:
+            queue.queued += 1
+            queue.is_full_here |= queue.queued > self._high
+            return []
         if queue.stopped:
             queue.cached += 1
-            return None if sender in queue.stopped else self._stop(queue, task, sender)
+            return [] if sender in queue.stopped else self._stop(queue, task, sender)
         queue.queued += 1
-        return self._stop(queue, task, sender) if queue.queued > self._high else None
+        return self._stop(queue, task, sender) if queue.queued > self._high else []
 
-    def _stop(self, queue: _InputQueue, task: Task, sender: int) -> JStormStop:
+    def _stop(self, queue: _InputQueue, task: Task, sender: int) -> list[JStormStop]:
         queue.stopped.append(sender)
-        return JStormStop(sender, self._taskmanager, task, stops=True)
+        return [JStormStop(sender, self._taskmanager, task, stops=True)]
 
-    def published(self, task: Task) -> None:
-        """Note a message of the same TaskManager for a subtask."""
-        queue = self._queues[task]
-        queue.queued += 1
-        queue.is_full_here = queue.queued > self._high
+    def check(self, now: float) -> list[JStormStop]:
+        """Do nothing: this mechanism looks at its queues only when they change."""
+        return []
 
-    def taken(self, task: Task) -> list[JStormStop]:
-        """Note that a subtask has taken a message. Return the signals for those who may go on."""
+    def taken(self, now: float, task: Task, queued: int) -> list[JStormStop]:
+        """Note a taken message. Return the signals for those who may go on."""
         queue = self._queues[task]
         if queue.cached:
             queue.cached -= 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Protocol, TypeAlias
 
@@ -67,6 +68,26 @@ class ThrottleSignal:
 
     __slots__ = ()
     scope: ClassVar[Scope]
+
+
+class Monitor(Protocol):
+    """Watches the input queues of the subtasks of one TaskManager. It returns the signals that this leads to."""
+
+    @property
+    def next_check(self) -> float:
+        """The time at which the TaskManager calls `check`. It may have become earlier after each other call."""
+
+    def check(self, now: float) -> Sequence[ThrottleSignal]:
+        """Do what is due now."""
+
+    def added(self, now: float, task: Task, queued: int, sender: int | None) -> Sequence[ThrottleSignal]:
+        """Note that a message with rows was added to a subtask's input queue, which now has `queued` messages.
+
+        `sender` is the TaskManager that it came from. None: this one.
+        """
+
+    def taken(self, now: float, task: Task, queued: int) -> Sequence[ThrottleSignal]:
+        """Note that a subtask has taken a message from its input queue, which now has `queued` messages."""
 
 
 class Overflow(enum.StrEnum):

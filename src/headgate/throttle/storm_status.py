@@ -75,34 +75,31 @@ class StormWorker:
 
     # --- the watched queues
 
-    def added(self, now: float, task: Task, *, is_remote: bool) -> BackPressureStatus | None:
-        """Note that a message has arrived for a subtask, from another TaskManager or from this one."""
+    def added(self, now: float, task: Task, queued: int, sender: int | None) -> list[BackPressureStatus]:
         queue = self._queues[task]
-        if not is_remote:
+        if sender is None:
             queue.add_local()
-            return None
+            return []
         before = queue.overflow
-        if not queue.add_remote():
-            return None
-        return self._spilled(task, before)
+        return self._spilled(task, before) if queue.add_remote() else []
 
-    def _spilled(self, task: Task, overflow: int) -> BackPressureStatus | None:
+    def _spilled(self, task: Task, overflow: int) -> list[BackPressureStatus]:
         if task in self._full and overflow - self._full[task] <= _RESEND_GROWTH:
-            return None
+            return []
         self._full[task] = overflow
-        return self.status()
+        return [self.status()]
 
-    def taken(self, now: float, task: Task) -> None:
-        """Note that a subtask has taken a message from its input queue."""
+    def taken(self, now: float, task: Task, queued: int) -> list[BackPressureStatus]:
         self._queues[task].take()
+        return []
 
-    def check(self, now: float) -> BackPressureStatus | None:
-        """Look for subtasks that are no longer full. The TaskManager calls this at `next_check`."""
+    def check(self, now: float) -> list[BackPressureStatus]:
+        """Look for subtasks that are no longer full."""
         self.next_check = now + self._interval
         emptied = [task for task in self._full if not self._queues[task].overflow]
         for task in emptied:
             del self._full[task]
-        return self.status() if emptied else None
+        return [self.status()] if emptied else []
 
     def status(self) -> BackPressureStatus:
         """Return the signal that also goes to each TaskManager that connects."""

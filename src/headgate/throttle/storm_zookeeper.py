@@ -104,18 +104,19 @@ class StormZooKeeperWorker:
 
     # --- the watched queues
 
-    def added(self, now: float, task: Task, queued: int) -> None:
-        """Note the messages in a queue after one was added."""
+    def added(self, now: float, task: Task, queued: int, sender: int | None) -> list[ZnodeChange]:
+        """Note a message in an input queue, or in `TRANSFER`. A crossed mark makes the next check due."""
         if self._flags[task].added(queued):
             self.next_check = now
+        return []
 
-    def taken(self, now: float, task: Task, queued: int) -> None:
-        """Note the messages in a queue after one was taken."""
+    def taken(self, now: float, task: Task, queued: int) -> list[ZnodeChange]:
         if self._flags[task].taken(queued):
             self.next_check = now
+        return []
 
-    def check(self, now: float) -> ZnodeChange | None:
-        """Return the change that ZooKeeper needs. The TaskManager calls this at `next_check`.
+    def check(self, now: float) -> list[ZnodeChange]:
+        """Return the change that ZooKeeper needs, if it needs one.
 
         The caller reports the change to `written` when ZooKeeper has made it. Otherwise the next check repeats it.
         """
@@ -123,20 +124,16 @@ class StormZooKeeperWorker:
         is_congested = any(flag.is_up for flag in self._flags.values())
         if not is_congested:
             return self._relief()
-        if self._stamp is None:
-            return self._put(now)
-        return self._put(now) if self._keeps_node and now - self._stamp > self._update else None
+        is_old = self._stamp is None or (self._keeps_node and now - self._stamp > self._update)
+        return [PutZnode(self._path, _encoded(now) if self._keeps_node else b"")] if is_old else []
 
-    def _relief(self) -> ZnodeChange | None:
+    def _relief(self) -> list[ZnodeChange]:
         if self._stamp is None:
-            return None
+            return []
         if self._keeps_node:
             self._stamp = None
-            return None
-        return DeleteZnode(self._path)
-
-    def _put(self, now: float) -> PutZnode:
-        return PutZnode(self._path, _encoded(now) if self._keeps_node else b"")
+            return []
+        return [DeleteZnode(self._path)]
 
     def written(self, now: float, change: ZnodeChange) -> None:
         """Note that ZooKeeper has made a change that `check` returned at `now`."""
