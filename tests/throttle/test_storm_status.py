@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError
@@ -56,7 +56,11 @@ class TwoQueues:
                 yield self.overflow.popleft()
 
 
-@given(capacity=st.integers(1, 4), steps=st.lists(st.sampled_from(["remote", "local", "take"]), max_size=60))
+STEPS = st.lists(st.sampled_from(["remote", "local", "take"]), min_size=20, max_size=60)
+
+
+@settings(max_examples=500)
+@given(capacity=st.integers(1, 4), steps=STEPS)
 def test_the_counts_are_those_of_two_real_queues(capacity: int, steps: list[str]) -> None:
     counts, real = SpillingQueue(capacity), TwoQueues(capacity)
     taken = []

@@ -153,6 +153,8 @@ def test_a_crossed_mark_is_looked_at_at_once_and_otherwise_after_100_ms() -> Non
     assert worker.next_check == 10.1
     worker.added(10.03, A, 921, None)
     assert worker.next_check == 10.03
+    worker.check(10.03)
+    assert worker.next_check == pytest.approx(10.13)
 
 
 def test_a_change_that_zookeeper_refused_is_tried_again() -> None:
@@ -252,6 +254,15 @@ def test_the_time_is_written_every_15_s_while_a_queue_is_full() -> None:
     times = [int.from_bytes(change.data, "big") for change in cluster.changes if isinstance(change, PutZnode)]
     assert len(times) == len(cluster.changes) == 4
     assert [one - other for one, other in zip(times[1:], times, strict=False)] == pytest.approx([15_050] * 3, abs=60)
+
+
+def test_a_time_is_written_again_when_it_is_older_than_15_s() -> None:
+    worker = StormZooKeeper(version="1.2").worker("job", "host", [A], now=100.0)
+    worker.added(100.0, A, 1024, None)
+    (change,) = worker.check(100.0)
+    worker.written(100.0, change)
+    assert worker.check(115.0) == []
+    assert worker.check(115.1) == [PutZnode(change.path, (115_100).to_bytes(8, "big"))]
 
 
 def test_sources_go_on_30_to_60_s_after_the_last_written_time() -> None:
