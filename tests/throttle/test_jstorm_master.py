@@ -74,6 +74,18 @@ def test_a_smaller_sample_rate_needs_fewer_samples() -> None:
     assert samples(sampler, 0, 0, 500, 500)[-1] is None
 
 
+def test_a_fill_at_the_high_mark_is_not_over_it_and_one_at_the_low_mark_is_low_enough() -> None:
+    sampler = JStormMaster(receive_buffer=10, low=0.1).sampler((2, 0), now=0.0)
+    assert samples(sampler, 8, 8, 8, 8)[-1] is None
+    assert samples(sampler, 9, 9, 9, 9)[-1] == StartRequest((2, 0), 7)
+    assert samples(sampler, 1, 1, 1, 1)[-1] == StopRequest((2, 0))
+
+
+def test_as_many_samples_below_as_above_are_no_reason_to_start() -> None:
+    sampler = JStormMaster(sample_rate=0.5).sampler((2, 0), now=0.0)
+    assert samples(sampler, 900, 900, 0, 0)[-1] is None
+
+
 # --- the coordinator
 
 
@@ -94,6 +106,23 @@ def test_one_of_eleven_subtasks_is_too_few() -> None:
     assert few.sleeping == frozenset()
     assert few.on_signal(1.0, StartRequest((1, 1), 1)) == []
     assert few.on_signal(2.1, StartRequest((1, 0), 1)) == [SleepLonger(((0, 0),), 1)]
+
+
+def test_a_relieved_subtask_does_not_count_as_congested() -> None:
+    few = JStormMaster().coordinator({0: [], 1: [0]}, {0: 1, 1: 11})
+    few.on_signal(100.0, StartRequest((1, 0), 1))
+    few.on_signal(101.0, StopRequest((1, 0)))
+    assert few.on_signal(103.0, StartRequest((1, 1), 1)) == []
+    assert few.on_signal(106.0, StartRequest((1, 0), 1)) == [SleepLonger(((0, 0),), 1)]
+
+
+def test_the_last_forwarded_request_about_a_source_counts_for_all_operators() -> None:
+    master = coordinator()
+    assert master.on_signal(100.0, StartRequest((3, 0), 10))
+    assert master.on_signal(101.0, StartRequest((2, 0), 10)) == [SleepLonger(LEFT, 10)]  # the right one has just begun
+    assert master.on_signal(103.0, StopRequest((3, 0))) == [SleepShorter(RIGHT)]
+    assert master.on_signal(103.1, StartRequest((2, 0), 10))
+    assert master.on_signal(104.0, StartRequest((3, 0), 10)) == []
 
 
 def test_a_request_within_the_period_is_not_forwarded() -> None:
@@ -171,6 +200,7 @@ def test_the_sleep_is_searched_by_halves() -> None:
         ([20, None], 5, 15),  # between it and the longest: half the way to the longest
         ([20, None], 12, 11),  # below it: half the way to it
         ([20, 0], 5, 22),  # at the longest already
+        ([8, None, None, None, None], 5, 5),  # a sleep that has ended is forgotten
     ],
 )
 def test_a_start_lengthens_the_sleep(before: list[int | None], flow: int, after: int) -> None:
