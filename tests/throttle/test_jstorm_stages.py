@@ -42,6 +42,12 @@ def test_a_queue_over_its_high_mark_stops_the_sender_of_that_message() -> None:
     assert stop(ONE).scope is Scope.ONE_SENDER
 
 
+def test_a_queue_at_its_high_mark_is_not_over_it() -> None:
+    here = worker(HERE, A, capacity=10)
+    assert arrive(here, A, *[ONE] * 8) == []
+    assert arrive(here, A, ONE) == [stop(ONE)]
+
+
 def test_another_sender_is_stopped_by_its_own_next_message() -> None:
     here = worker(HERE, A)
     arrive(here, A, *[ONE] * 205)

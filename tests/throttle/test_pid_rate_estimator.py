@@ -87,6 +87,13 @@ def test_a_batch_that_waited_gives_less_than_its_processing_rate() -> None:
         assert 10 <= rate < rows / 20 * 1000
 
 
+def test_each_gain_has_its_part() -> None:
+    pid = PidRateEstimator(1000, proportional=0.5, integral=0.2, derivative=0.1, min_rate=1)
+    pid.compute(1000, 1000, 1000, 0)
+    assert pid.compute(3000, 500, 1000, 500) == 1000 - 0.5 * 500 - 0.2 * 250 - 0.1 * 250
+    assert pid.compute(4000, 500, 1000, 0) == pytest.approx(675 - 0.5 * 175 - 0.1 * (175 - 500))
+
+
 def test_with_the_default_gains_the_last_rate_has_no_influence() -> None:
     rates = []
     for rows in (1, 100_000):

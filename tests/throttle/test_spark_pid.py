@@ -70,6 +70,23 @@ def test_a_debt_is_paid_at_the_old_rate() -> None:
     assert policy.permit(2.0) == 5.0
 
 
+def test_saved_rows_change_with_the_rate() -> None:
+    """After an idle second, the burst of one second is there at the new rate, too."""
+    policy = PidSource(100, None, now=5.0)
+    policy.on_signal(6.0, RateUpdate((READER,), 10))
+    policy.emitted(6.0, 10)
+    assert policy.permit(6.0) == 6.0
+    policy.emitted(6.0, 1)
+    assert policy.permit(6.0) == pytest.approx(6.1)
+
+
+def test_half_of_the_burst_stays_half_of_it() -> None:
+    policy = PidSource(100, None, now=5.0)
+    policy.on_signal(5.5, RateUpdate((READER,), 10))
+    policy.emitted(5.5, 6)
+    assert policy.permit(5.5) == pytest.approx(5.6)
+
+
 # --- the controller
 
 
@@ -172,6 +189,10 @@ def test_the_limiter_agrees_with_guavas_class(shared_spark: SharedSpark) -> None
             (bucket.emitted if what == "take" else bucket.set_rate)(now / 1e6, value)
             ours.append(bucket.permit(now / 1e6) * 1e6)
         assert ours == pytest.approx(expected, abs=2 * len(steps))
+
+
+def test_the_shortest_interval_is_a_millisecond() -> None:
+    assert SparkPid(batch_interval="1 ms").rate_controller(READER)
 
 
 @pytest.mark.parametrize(
