@@ -2,8 +2,10 @@
 
 A bug is one edit (edits.py) of one place (places.py) in one method:
 
-    PlantedBug("events spend credit", Sender._frame, always(condition(1, of=2)))
-    PlantedBug("a channel leaves without a word", Receiver.cancel, dropped(call("append", 1, of=2)))
+    PlantedBug("an event spends credit", Sender._frame, always(condition(2, of=3)))
+    PlantedBug("a cancelled channel sends no message", Receiver.cancel, dropped(call("append", 1, of=2)))
+
+The name is a sentence that says what the bug does.
 
 It outlives the renaming of variables and attributes, and any new layout. If a change of the code takes its place away,
 or brings another place of that kind, then its module is not collected, and the error says what to choose from; it

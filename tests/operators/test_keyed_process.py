@@ -306,13 +306,13 @@ def test_the_operator_agrees_with_a_model_of_plain_dicts(
 
 
 class Clumsy(TimerQueue):
-    """A planted bug: deleted timers are called."""
+    """The planted bug "the operator calls deleted timers"."""
 
     def remove(self, timer: tuple[int, int]) -> None: ...
 
 
 class Unordered(TimerQueue):
-    """A planted bug: timers are called in the order in which they were set."""
+    """The planted bug "the operator does not call timers in the order of their times"."""
 
     def pop(self, until: int) -> tuple[int, int] | None:
         due = [timer for timer in self._heap if timer[0] <= until and timer in self._timers]
@@ -352,7 +352,7 @@ def with_states(spoil: Callable[[KeyedProcess], None]) -> Make:
 
 
 class NoClocks(KeyedProcess):
-    """A planted bug: processing-time timers are not restored."""
+    """The planted bug "a snapshot lacks the processing-time timers"."""
 
     def snapshot(self) -> Snapshot:
         snapshot = super().snapshot()
@@ -361,7 +361,7 @@ class NoClocks(KeyedProcess):
 
 
 class Young(KeyedProcess):
-    """A planted bug: the time to live of restored values begins again."""
+    """The planted bug "a restore starts the `ttl` of all values again"."""
 
     def _load(self, name: str, table: pa.Table) -> None:
         place = table.schema.get_field_index("written")
@@ -371,7 +371,7 @@ class Young(KeyedProcess):
 
 
 class NoWatermark(KeyedProcess):
-    """A planted bug: the watermark is not restored."""
+    """The planted bug "the watermark is not restored"."""
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         super().restore(snapshots)
@@ -379,7 +379,7 @@ class NoWatermark(KeyedProcess):
 
 
 class TwiceAtOnce(KeyedProcess):
-    """A planted bug: the rows of a key are in another order."""
+    """The planted bug "the operator processes the rows of a batch in reverse order"."""
 
     def _process_keys(self, batch: pa.RecordBatch, slots: Any) -> None:
         super()._process_keys(batch.take(pa.array(np.arange(len(slots))[::-1])), slots[::-1])
@@ -418,8 +418,16 @@ def compare_seeds(made: Make, count: int) -> None:
     "made",
     [with_timers(Clumsy), with_timers(Unordered), bad(NoClocks), bad(Young), bad(NoWatermark), bad(TwiceAtOnce),
      with_states(forgets_ttl), with_states(sweeps_all)],
-    ids=["deleted timers", "order of timers", "clocks lost", "ttl begins again", "watermark lost", "order of rows",
-         "ttl", "sweep"],
+    ids=[
+        "the operator calls deleted timers",
+        "the operator does not call timers in the order of their times",
+        "a snapshot lacks the processing-time timers",
+        "a restore starts the ttl of all values again",
+        "the watermark is not restored",
+        "the operator processes the rows of a batch in reverse order",
+        "values are kept longer than their ttl",
+        "a sweep removes values that have not expired",
+    ],
 )  # fmt: skip
 def test_planted_bugs_are_found(made: Make) -> None:
     with pytest.raises((AssertionError, KeyError)):

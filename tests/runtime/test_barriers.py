@@ -228,7 +228,7 @@ def test_without_credit_nothing_overtakes() -> None:
     env = environment(flow_control=FlowControl.TCP)
     keyed(endless(env, rate=1000)).sink_to(hg.sinks.null())
     job = env.execute_async()
-    with pytest.raises(hg.ConfigError, match="a barrier overtakes only under credit, and flow_control=tcp"):
+    with pytest.raises(hg.ConfigError, match="a barrier overtakes only with flow_control='credit'"):
         job._master.inject_barrier(Alignment.UNALIGNED)
     end(job)
 

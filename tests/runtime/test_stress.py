@@ -47,7 +47,7 @@ def test_ten_minutes_of_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
 
 
 BUG = PlantedBug(
-    "an output that a barrier has left has no channels, in a job",
+    "an output that the barrier has left is recorded without its channels",
     TaskBarriers._turn_output_urgent,
     replaced(assignment(3, of=5).value.element(1), "THIS if any(each is not None for each in channels) else []"),
 )
