@@ -1,4 +1,4 @@
-"""Ask a running job what holds it up, why, and what to do."""
+"""Ask a running job for its bottleneck, the cause, and what to do."""
 
 import tempfile
 import time

@@ -162,7 +162,7 @@ def _values(task: TaskState) -> dict[str, Any]:
 
 
 def _verify(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
-    """Read all files of complete checkpoints. An incomplete checkpoint is no problem: no job resumes from it."""
+    """Read all files of complete checkpoints. Ignore incomplete checkpoints, because no job resumes from them."""
     report = []
     for folder in folders:
         metadata, state = _load(folder)

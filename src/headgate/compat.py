@@ -32,8 +32,10 @@ def filter_as_table(batch: pa.RecordBatch, predicate: pc.Expression) -> pa.Recor
 
 
 def cast_values(column: pa.Array, to: pa.DataType) -> pa.Array:
-    """Return the column in another type. Where Arrow cannot cast, as for views (`string_view`), convert each value,
-    which is slow."""
+    """Return the column in another type.
+
+    For types that Arrow cannot cast, such as `string_view`, the function converts each value, which is slow.
+    """
     try:
         return column.cast(to)
     except pa.ArrowNotImplementedError:

@@ -38,7 +38,7 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 class FlowControl(enum.StrEnum):
-    """How consumers keep a producer from sending more than they can take; see `docs/concepts/exchange.md`."""
+    """How a producer learns how much it may send to a consumer. `docs/concepts/exchange.md` describes the values."""
 
     CREDIT = "credit"
     TCP = "tcp"
@@ -67,7 +67,7 @@ class Config:
     flow_control: FlowControl = option(
         FlowControl.CREDIT,
         member_of(FlowControl),
-        "How consumers hold a producer back. `credit` counts the free buffers of each channel. `tcp` stops reading a "
+        "How a consumer slows a producer down. `credit` counts the free buffers of each channel. `tcp` stops reading a "
         "connection when an input has no buffer, as Flink did before 1.5. `unbounded` lets queues grow until "
         "`network_memory` is full, and then ends the job with `NetworkMemoryFull`. `tcp` and `unbounded` are for "
         "comparison (docs/concepts/exchange.md).",
@@ -136,18 +136,21 @@ class Config:
         "end.",
         least=0,
     )
-    latency_interval: float = option(0.0, DURATION, "How often each source sends a latency marker; 0: never.", least=0)
+    latency_interval: float = option(
+        0.0, DURATION, "How often each source sends a latency marker. 0 means never.", least=0
+    )
     metrics: bool = option(
         True,
         FLAG,
-        "Whether TaskManagers measure and report while the job runs. False: `JobHandle.metrics()`, the diagnosis and "
-        "its warnings have nothing to say until the end. The last report then has all counts, but 0 for the times of "
-        "tasks and operators.",
+        "Whether TaskManagers measure and report while the job runs. With False, `JobHandle.metrics()` and the "
+        "diagnosis are empty until the end, and there are no warnings. The last report then has all counts, but 0 for "
+        "the times of tasks and operators.",
     )
     max_parallelism: int | None = option(
         None,
         or_none(WHOLE),
-        "The number of key groups, which limits the parallelism; at most 32768. None: chosen from the parallelism.",
+        "The number of key groups, which limits the parallelism. It is at most 32768. None means that the parallelism "
+        "determines the number.",
         unit="subtasks",
         least=1,
         most=32768,
@@ -170,14 +173,14 @@ class Config:
     bind_host: str | None = option(
         None,
         or_none(HOST),
-        "The address on which the driver and the TaskManagers listen; `0.0.0.0` means all addresses of a machine. "
-        "None: loopback on local masters, otherwise the address that Spark reports.",
+        "The address on which the driver and the TaskManagers listen. `0.0.0.0` means all addresses of a machine. "
+        "None means loopback on local masters, otherwise the address that Spark reports.",
     )
     port_range: tuple[int, int] | None = option(
         None,
         or_none(PORTS),
         "The first and last port to listen on. The driver and each TaskManager of a machine need one port each. "
-        "None: any free port.",
+        "None means any free port.",
         unit="ports",
     )
     tls: Literal["auto", "on", "off"] = option(
@@ -193,7 +196,7 @@ class Config:
         "The folder or URI for data that Headgate keeps in files. The rows of DataFrames go there, so all executors "
         "must reach it. Three kinds of data go there if it is a folder, and to the temporary folder if it is a URI: "
         "messages above 5 MiB while they are received, the output of operators in batch mode, and, without credit, "
-        "data after a barrier. None: the machine's temporary folder. A URI must not hold credentials.",
+        "data after a barrier. None means the machine's temporary folder. A URI must not hold credentials.",
     )
     execution_mode: Literal["streaming", "batch"] = option(
         "streaming",
@@ -205,7 +208,9 @@ class Config:
     batch_shuffle_compression: bool = option(
         True, FLAG, "In batch mode, compress each buffer with LZ4 if that makes it smaller."
     )
-    paranoid: bool = option(False, FLAG, "Check every message in full after decoding; slow, for finding faults.")
+    paranoid: bool = option(
+        False, FLAG, "Check every message completely after decoding. This is slow, and helps to find faults."
+    )
     debloat: bool = option(
         False,
         FLAG,
@@ -239,14 +244,14 @@ class Config:
         or_none(SIZE),
         "The most state that the operators of a TaskManager may hold together (their `state_bytes`, see "
         "docs/reference/metrics.md). If they hold more, the job fails and does not restart; the error names the "
-        "operator that holds the most. None: as much as the machine has.",
+        "operator that holds the most. None means as much memory as the machine has.",
         above=0,
     )
     checkpoint_dir: str | None = option(
         None,
         or_none(PATH),
-        "The folder or URI for the job's checkpoints. All machines of the job must reach it. None: no checkpoints, and "
-        "a failure ends the job. A URI must not hold credentials.",
+        "The folder or URI for the job's checkpoints. All machines of the job must reach it. None means that the job "
+        "takes no checkpoints, and a failure ends the job. A URI must not hold credentials.",
     )
     checkpoint_interval: float = option(
         10.0, DURATION, "How often a checkpoint starts.", above=0, needs="checkpoint_dir"
@@ -254,8 +259,8 @@ class Config:
     checkpoint_timeout: float = option(
         600.0,
         DURATION,
-        "How long a checkpoint or savepoint may take until its metadata is stored. The job gives up a slower one. "
-        "Sinks commit after that, and may take longer. Refused in batch mode, which has no checkpoints.",
+        "How long a checkpoint or savepoint may take until its metadata is stored. The job cancels a slower "
+        "checkpoint. Sinks commit after that, and may take longer. Refused in batch mode, which has no checkpoints.",
         above=0,
     )
     checkpoint_min_pause: float = option(
@@ -291,8 +296,8 @@ class Config:
     aligned_timeout: float = option(
         0.0,
         DURATION,
-        "With `unaligned`, how long a checkpoint stays aligned before barriers overtake rows. 0: barriers overtake at "
-        "once.",
+        "With `unaligned`, how long a checkpoint stays aligned before barriers overtake rows. With 0, barriers "
+        "overtake at once.",
         least=0,
         needs="checkpoint_dir",
     )
@@ -307,8 +312,8 @@ class Config:
     web_port: int | None = option(
         0,
         or_none(WHOLE),
-        "The port of the page of the program's jobs (docs/how-to/watch-a-job.md). 0: any free port. None: the job has "
-        "no page. All jobs of a program share the server of the first one.",
+        "The port of the page of the program's jobs (docs/how-to/watch-a-job.md). 0 means any free port. None means "
+        "that the job has no page. All jobs of a program share the server of the first job.",
         unit="port",
         least=0,
         most=65535,
@@ -321,8 +326,8 @@ class Config:
     web_token: str | None = option(
         None,
         or_none(TOKEN),
-        "The secret that a reader of the page must give, at least 16 characters. None: no secret, which only loopback "
-        "allows.",
+        "The secret that a reader of the page must give, at least 16 characters. None means no secret, which is "
+        "allowed only on loopback.",
         secret=True,
     )
 
@@ -391,7 +396,7 @@ class Config:
     def _check_batch(self) -> None:
         reasons = {
             "checkpoint_dir": "which has no checkpoints, because the output of each operator is in files",
-            "debloat": "where operators hand on files and not buffers",
+            "debloat": "where operators exchange files and not buffers",
             "checkpoint_timeout": "which has no checkpoints and savepoints",
         }
         for name in self._changed() if self.is_batch else ():
@@ -441,13 +446,13 @@ class Config:
 
     @property
     def validates_batches(self) -> bool:
-        """Whether the job checks every received batch in full. With `tls="off"` it does, because a batch that an
-        attacker has changed could crash the process."""
+        """Whether the job checks every received batch completely. With `tls="off"` the job always checks: a batch that
+        an attacker has changed could crash the process."""
         return self.paranoid or self.tls == "off"
 
     @property
     def is_batch(self) -> bool:
-        """Whether the job runs in batch mode: stage after stage, with files in between."""
+        """Whether the job runs in batch mode: one stage after the other, with files between two stages."""
         return self.execution_mode == "batch"
 
 

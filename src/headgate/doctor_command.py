@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _verdicts(recording: Recording) -> list[tuple[float, list[Finding]]]:
-    """Return the diagnosis at each moment at which it changed: seconds since the epoch, and the findings."""
+    """Return a pair (seconds since the epoch, findings) for each time at which the findings changed."""
     verdicts: list[tuple[float, list[Finding]]] = []
     shown: list[tuple[str, str]] | None = None
     for end in range(1, len(recording.snapshots) + 1):
@@ -55,10 +55,10 @@ def _show(console: Console, recording: Recording, verdicts: Sequence[tuple[float
     snapshots = recording.snapshots
     seconds = snapshots[-1].at - snapshots[0].at if snapshots else 0.0
     console.print(f"job {recording.topology.job!r}: {len(snapshots)} snapshots in {seconds:.0f} s")
-    table = Table("time (UTC)", "severity", "what holds it up, why, and what to do")
+    table = Table("time (UTC)", "severity", "bottleneck, cause, and what to do")
     for at, findings in verdicts:
         if not findings:
-            table.add_row(_time(at), "", "nothing holds it up")
+            table.add_row(_time(at), "", "no bottleneck")
         for number, finding in enumerate(findings):
             table.add_row("" if number else _time(at), finding.severity.name.lower(), finding.sentence)
     console.print(table)

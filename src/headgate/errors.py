@@ -127,8 +127,11 @@ class ExchangeError(HeadgateError):
 
 
 class SpillError(HeadgateError):
-    """The exchange cannot write a file, because a folder or space on the disk is missing. The exchange
-    writes files for long messages, for output in batch mode, and, without credit, for data after a barrier."""
+    """The exchange cannot write a file, because the folder is missing or the disk is full.
+
+    The exchange writes long messages and the output of batch mode to files. Without credit, it also writes data after a
+    barrier to files.
+    """
 
 
 class PartitionNotFound(ExchangeError):
@@ -156,7 +159,7 @@ class RecordingError(HeadgateError):
 
 
 class ProfileError(HeadgateError):
-    """A function cannot be profiled: there is no such operator, its task has ended, or its job failed meanwhile."""
+    """A function cannot be profiled: there is no such operator, its task has ended, or its job has failed."""
 
 
 class Superseded(HeadgateError):

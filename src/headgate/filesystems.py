@@ -39,8 +39,10 @@ def absolute(path: str | os.PathLike[str]) -> str:
 
 
 def make_private(filesystem: fs.FileSystem, folder: str) -> None:
-    """Make a folder and the missing folders above it. On a local disk only the owner may use the new folders; a folder
-    that exists keeps its mode."""
+    """Make a folder and the missing folders above it.
+
+    On a local disk only the owner may use the new folders. A folder that exists keeps its mode.
+    """
     if not isinstance(filesystem, fs.LocalFileSystem):
         filesystem.create_dir(folder, recursive=True)
         return
@@ -125,12 +127,12 @@ def brief(error: Exception) -> str:
 def opened(path: str) -> pa.NativeFile:
     """Open a file to read from it.
 
-    Raises what the filesystem raises. Raises ValueError if it is no regular file: the content of a pipe would never
+    Raises what the filesystem raises. Raises ValueError if it is not a regular file: the content of a pipe would never
     end.
     """
     filesystem, inside = locate(path)
     if isinstance(filesystem, fs.LocalFileSystem) and not stat.S_ISREG(os.stat(inside).st_mode):
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     return filesystem.open_input_file(inside)
 
 
@@ -170,8 +172,10 @@ def write_new(path: str, content: bytes) -> bool:
 
 
 def write_whole(path: str, content: bytes) -> None:
-    """Write or replace a file, so that readers see either all of the new content or none of it. The folder must exist.
-    Raises what the filesystem raises."""
+    """Write or replace a file atomically: readers see the old content or all of the new content.
+
+    The folder must exist. Raises the filesystem's errors.
+    """
     filesystem, inside = locate(path)
     if filesystem.type_name in OBJECT_STORES:
         _write(filesystem, inside, content)
@@ -196,8 +200,10 @@ def create_private(filesystem: fs.FileSystem, path: str) -> None:
 
 
 def sync(filesystem: fs.FileSystem, path: str) -> None:
-    """Write the content of a local file or folder to the disk now, so that it survives a loss of power. Other
-    filesystems store a file when its writer closes it."""
+    """Write the content of a local file or folder to the disk, so that a loss of power cannot destroy the content.
+
+    For other filesystems, do nothing: they store a file when its writer closes the file.
+    """
     if isinstance(filesystem, fs.LocalFileSystem):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -207,8 +213,10 @@ def sync(filesystem: fs.FileSystem, path: str) -> None:
 
 
 def sync_folder(filesystem: fs.FileSystem, path: str) -> None:
-    """Write the folder of a file, and the folder above it, to the disk now, so that the file's name survives a loss of
-    power. If the filesystem cannot do so, a loss of power soon after may lose the name."""
+    """Write the folder of a file, and the folder above, to the disk, so that a loss of power cannot remove the file.
+
+    Some filesystems cannot do this. The function then does nothing.
+    """
     folder = path.rpartition("/")[0]
     with suppress(OSError):
         sync(filesystem, folder)

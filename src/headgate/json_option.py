@@ -1,4 +1,4 @@
-"""The option `--json PATH` of the commands. It is checked before anything runs, so that a bad path loses no report."""
+"""The option `--json PATH` of the commands. A command checks the path first, so a bad path does not lose a report."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from headgate.errors import SinkError
 
 
 def add_json_option(parser: argparse.ArgumentParser, **options: Any) -> None:
-    """Add `--json PATH` to a parser. The parser then refuses a path that cannot be written. `options` go to
-    `add_argument`."""
+    """Add `--json PATH` to a parser, which then refuses a path that cannot be written.
+
+    `options` are further arguments of `add_argument`.
+    """
     text = "write the report as JSON; - is stdout"
     parser.add_argument("--json", type=_writable, metavar="PATH", help=text, **options)
 

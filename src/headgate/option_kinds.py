@@ -15,7 +15,7 @@ from headgate.quantities import seconds, size
 from headgate.redaction import has_credentials, redacted
 from headgate.restart import RestartStrategy
 
-#: What needs no escaping in an address, and is long enough not to be guessed.
+#: A token has only characters that a URL may contain, and is long enough not to be guessed.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_.~-]{16,200}")
 
 

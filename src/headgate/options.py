@@ -26,8 +26,10 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of a job. Bounds are in `unit`. `needs` names the option without which this one has no effect. The
-    value of a `secret` option is never shown."""
+    """One option of a job. Bounds are in `unit`.
+
+    The option has no effect unless the option `needs` is set. The value of a `secret` option is never shown.
+    """
 
     kind: Kind
     meaning: str
@@ -60,8 +62,9 @@ class Option:
 
 
 def option(default: Any, kind: Kind, meaning: str, *, unit: str | None = None, **bounds: Any) -> Any:
-    """Return a field of a dataclass that is an option. `bounds` are `least`, `above`, `most`, `needs` and `secret` of
-    `Option`.
+    """Return a field of a dataclass that is an option.
+
+    `bounds` are the attributes `least`, `above`, `most`, `needs` and `secret` of `Option`.
 
     `parallelism: int = option(1, WHOLE, "Subtasks of an operator.", unit="subtasks", least=1)`
     """

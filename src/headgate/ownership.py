@@ -46,8 +46,10 @@ _LONGEST: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The program that makes a claim: the run of a job, and the process that runs it. `since` is the time of its start,
-    in seconds since 1970."""
+    """The program that makes a claim: the run of a job, and the process of the run.
+
+    `since` is the time when the process started, in seconds since 1970.
+    """
 
     run: str
     host: str
@@ -84,7 +86,7 @@ class Ownership:
             epoch = max(least, 1 + self.newest())
             if epoch > LAST_EPOCH:
                 raise CheckpointError(
-                    f"{self.folder}: the file {epoch - 1} is no claim of a program: epochs end at {LAST_EPOCH}; remove "
+                    f"{self.folder}: the file {epoch - 1} is not a program's claim: epochs end at {LAST_EPOCH}; remove "
                     "that file"
                 )
             # If this program was paused after `newest`, newer owners may have removed this epoch since. So ask again.
@@ -92,8 +94,11 @@ class Ownership:
                 return epoch
 
     def claim_as(self, epoch: int) -> bool:
-        """Claim the folder with the epoch that the program has elsewhere. Return False if another program has this
-        epoch here. If True, a program with a newer epoch may still own the folder."""
+        """Claim the folder with the epoch that the program has elsewhere. Return whether the claim succeeded.
+
+        The claim fails if another program has this epoch in the folder. After a successful claim, a program with a
+        newer epoch may still be the owner.
+        """
         filesystem, inside = locate(self.folder)
         content = json.dumps(asdict(self._program)).encode()
         for is_last in (False, False, True):

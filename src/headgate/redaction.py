@@ -9,7 +9,7 @@ _SHOWN: Final = "***"
 #: `user:password@`. A number and a slash after the colon are a port. The lengths are bounded, because otherwise some
 #: texts would take quadratic time.
 _USERINFO: Final = re.compile(r"(?<=://)[^\s@/:?#]{0,300}:(?!\d{1,5}(?:[^\w%]|$))[^\s@]{0,300}(?=@)")
-#: A parameter of a query whose name is that of a secret.
+#: A parameter of a query whose name says that its value is a secret.
 _QUERY: Final = re.compile(
     r"(?i)(?<=[?&;])([\w.%-]{0,60}(?:secret|password|passwd|token|signature|credential|access_?key|account_?key)"
     r"[\w.%-]{0,60}|sig|sas|auth)=[^&;\s'\"]{1,4000}"

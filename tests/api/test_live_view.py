@@ -37,7 +37,7 @@ def test_a_terminal_has_the_state_the_verdict_and_the_page_now() -> None:
     shown = Shown(terminal=True)
     with shown.view:
         written = shown.after(0, JOB)
-        for text in (JOB.state, "nothing holds it up", "http://127.0.0.1:40317/#2f1c", "ssh -N -L"):
+        for text in (JOB.state, "no bottleneck", "http://127.0.0.1:40317/#2f1c", "ssh -N -L"):
             assert text in written
         assert "a slow sink" in shown.after(0.5, replace(JOB, verdict=Verdict("a slow sink", ("sink",))))
 

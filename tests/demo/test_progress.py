@@ -37,4 +37,4 @@ def test_only_a_terminal_shows_the_bar_and_the_table() -> None:
             progress.update({"flights": {"rows_out": 4000}}, job)
         written = file.getvalue()
         assert ("8,000" in written) == ("checkpoint 3" in written) == terminal
-        assert "nothing holds it up" in written
+        assert "no bottleneck" in written

@@ -21,7 +21,7 @@ def test_it_has_operator_cause_and_remedy() -> None:
     )
     assert verdict_of([replace(FINDING, severity=Severity.STUCK), FINDING]).line.startswith("stuck: 'numbers' waits")
     assert verdict_of([FINDING, FINDING, FINDING]).line.endswith(" (2 more)")
-    assert verdict_of([]).line == "nothing holds it up"
+    assert verdict_of([]).line == "no bottleneck"
 
 
 def test_its_key_changes_with_the_place_and_the_cause_and_not_with_numbers() -> None:

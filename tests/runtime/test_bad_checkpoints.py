@@ -108,11 +108,11 @@ def put_something_else(checkpoint: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        (tear, r"\.state: has \d+ bytes, and \d+ were written: it is torn; start from another checkpoint"),
+        (tear, r"\.state: has \d+ bytes, and \d+ were written: it is incomplete; start from another checkpoint"),
         (change, r"\.state: was changed after it was written"),
         (remove, r"\.state: cannot be read, it does not exist"),
         (make_unreadable, r"\.state: cannot be read"),
-        (tear_metadata, "_metadata: is torn, or is not the metadata of a checkpoint"),
+        (tear_metadata, "_metadata: is incomplete, or is not the metadata of a checkpoint"),
         (change_metadata, "_metadata: was changed after it was written"),
         (put_something_else, "_metadata: is not the metadata of a checkpoint"),
     ],

@@ -331,5 +331,5 @@ def test_what_the_command_names_comes_before_what_the_script_does(
 ) -> None:
     monkeypatch.setenv(RESUME, str(tmp_path / "nowhere"))
     env = environment(tmp_path, hg.LocalDeployment(2, processes=False))
-    with pytest.raises(hg.CheckpointError, match="nowhere: is no completed checkpoint"):
+    with pytest.raises(hg.CheckpointError, match="nowhere: is not a completed checkpoint"):
         build(env, tmp_path).execute(resume="latest-if-any")

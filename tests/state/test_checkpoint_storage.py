@@ -138,7 +138,7 @@ def test_a_pipe_in_place_of_a_file_is_refused(storage: CheckpointStorage) -> Non
     [file] = metadata.files
     os.unlink(file.path)
     os.mkfifo(file.path)
-    with pytest.raises(CheckpointError, match=f"{re.escape(file.path)}: cannot be read, it is no regular file"):
+    with pytest.raises(CheckpointError, match=f"{re.escape(file.path)}: cannot be read, it is not a regular file"):
         verify_checkpoint(metadata)
     os.unlink(f"{storage.folder_of(1)}/_metadata")
     os.mkfifo(f"{storage.folder_of(1)}/_metadata")
@@ -400,7 +400,7 @@ def test_the_error_names_a_missing_file(storage: CheckpointStorage) -> None:
     os.remove(file.path)
     with pytest.raises(CheckpointError, match=re.escape(f"{file.path}: cannot be read, it does not exist")):
         read_state(file)
-    with pytest.raises(CheckpointError, match="is no completed checkpoint, it has no _metadata"):
+    with pytest.raises(CheckpointError, match="is not a completed checkpoint, it has no _metadata"):
         storage.load(storage.folder_of(2))
 
 
@@ -435,7 +435,7 @@ def test_the_error_names_metadata_that_is_no_json(storage: CheckpointStorage, co
     make_checkpoint(storage, 1)
     Path(storage.folder_of(1), "_metadata").write_bytes(content)
     with pytest.raises(
-        CheckpointError, match="chk-1/_metadata: is torn, or is not the metadata of a checkpoint; start from"
+        CheckpointError, match="chk-1/_metadata: is incomplete, or is not the metadata of a checkpoint; start from"
     ):
         storage.load(storage.folder_of(1))
 

@@ -47,7 +47,7 @@ def test_list(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tm
     assert main(["checkpoints", "list", storage.folder]) == 0
     shown = capsys.readouterr().out
     assert "2023-11-14 22:13:20" in shown
-    assert f"broken: {storage.folder_of(2)}/_metadata: is torn" in shown
+    assert f"broken: {storage.folder_of(2)}/_metadata: is incomplete" in shown
 
 
 def test_show(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,8 +76,8 @@ def test_show_goes_past_a_broken_one_and_says_so(
     assert main(["checkpoints", "show", storage.folder]) == 1
     shown = capsys.readouterr().out
     assert "checkpoint 2 of job 'delays'" in shown
-    assert f"broken: {storage.folder_of(4)}/_metadata: is torn" in shown
-    with pytest.raises(CheckpointError, match="is torn"):  # nothing else was asked for
+    assert f"broken: {storage.folder_of(4)}/_metadata: is incomplete" in shown
+    with pytest.raises(CheckpointError, match="is incomplete"):  # nothing else was asked for
         checkpoints.main(["show", storage.folder_of(4)])
 
 
@@ -94,7 +94,7 @@ def test_verify(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], 
     assert [each["problems"] for each in json.loads(written.read_text())] == [[], [], [said]]
     Path(storage.folder_of(2), "_metadata").write_text("{")
     assert main(["checkpoints", "verify", storage.folder_of(2)]) == 1
-    assert "chk-2/_metadata: is torn" in capsys.readouterr().out
+    assert "chk-2/_metadata: is incomplete" in capsys.readouterr().out
 
 
 def test_a_terminal_shows_what_is_being_read(storage: CheckpointStorage) -> None:
@@ -131,7 +131,7 @@ def test_a_folder_without_checkpoints_is_an_error(tmp_path: Path, capsys: pytest
     assert main(["checkpoints", "list", str(tmp_path / "none")]) == 1
     assert "there are no checkpoints; give the folder" in capsys.readouterr().err
     assert main(["checkpoints", "show", str(tmp_path / "chk-1")]) == 1
-    assert "is no completed checkpoint" in capsys.readouterr().err
+    assert "is not a completed checkpoint" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["checkpoints", "remove", str(tmp_path)])
 

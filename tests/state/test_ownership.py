@@ -160,5 +160,5 @@ def test_a_folder_that_is_made_while_it_is_listed_is_no_error(tmp_path: Path) ->
 def test_an_impossible_epoch_is_refused(tmp_path: Path) -> None:
     (tmp_path / "owners").mkdir()
     (tmp_path / "owners" / "9999999999999999").touch()
-    with pytest.raises(CheckpointError, match="9999999999999999 is no claim of a program: .*; remove that file"):
+    with pytest.raises(CheckpointError, match="9999999999999999 is not a program's claim: .*; remove that file"):
         Ownership(str(tmp_path / "owners"), program("1")).claim()

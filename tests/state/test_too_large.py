@@ -65,7 +65,7 @@ def test_a_part_that_has_grown(storage: CheckpointStorage) -> None:
     [file] = make_checkpoint(storage, 1).files
     os.truncate(file.path, HUGE)
     for read in (read_state, verify_state):
-        with pytest.raises(CheckpointError, match=f"has {HUGE} bytes, and 6 were written: it is torn"):
+        with pytest.raises(CheckpointError, match=f"has {HUGE} bytes, and 6 were written: it is incomplete"):
             read(file)
 
 
@@ -125,7 +125,7 @@ def a_file(place: Path, made: str) -> None:
     [
         ("huge", f"it has {HUGE} bytes, and Headgate writes at most"),
         ("deep", "is nested too deep"),
-        ("pipe", "it is no regular file"),
+        ("pipe", "it is not a regular file"),
     ],
 )
 def test_notes_of_owners(storage: CheckpointStorage, tmp_path: Path, made: str, says: str) -> None:

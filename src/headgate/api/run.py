@@ -22,7 +22,7 @@ from headgate.terminal import PlainConsole
 
 _DESCRIPTION = (
     "Run a script as `python SCRIPT ARGUMENTS` does. While a job runs for longer than a second, standard error shows "
-    "its state, what holds it up, why, what to do, and the address of its page. When the script ends, the report of "
+    "its state, its bottleneck, why, what to do, and the address of its page. When the script ends, the report of "
     "--json has the name, state, error, counters and restarts of each job; with --json - the output of the script goes "
     "to stderr."
 )

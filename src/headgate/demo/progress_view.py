@@ -1,4 +1,4 @@
-"""Show the demo's progress: the state of the job, what holds it up, how much is read, and the rows of all operators."""
+"""Show the demo's progress: the state of the job, its bottleneck, how much is read, and the rows of all operators."""
 
 from __future__ import annotations
 

@@ -22,7 +22,10 @@ class AlignmentSpill:
         return len(self._file)
 
     def given(self, polled: list[Buffer] | Event | None) -> None:
-        """Set `is_blocked` to whether the task has polled a blocking barrier. The channel resets it to resume."""
+        """Set `is_blocked` to True if the task has polled a blocking barrier, otherwise to False.
+
+        A channel that resumes sets `is_blocked` to False itself.
+        """
         self.is_blocked = isinstance(polled, Event) and blocks(polled)
 
     def append(self, item: Buffer | Event) -> None:

@@ -26,7 +26,7 @@ from headgate.records.events import CheckpointBarrier
 
 @dataclass(frozen=True, slots=True)
 class BeginAlignment:
-    """The action to begin a checkpoint, at its first barrier or announcement.
+    """An action: begin a checkpoint. Its first barrier or announcement has arrived.
 
     The caller calls `timed_out` when the barrier's timeout has passed.
     """
@@ -36,7 +36,7 @@ class BeginAlignment:
 
 @dataclass(frozen=True, slots=True)
 class TriggerTask:
-    """The action to take the task's part of the checkpoint and to send the barrier on.
+    """An action: take the snapshot of the task, and send the barrier to all outputs.
 
     A priority barrier overtakes queued data.
     """
@@ -46,21 +46,21 @@ class TriggerTask:
 
 @dataclass(frozen=True, slots=True)
 class Prioritise:
-    """The action to treat the announced barriers of these channels as delivered. `poll` then skips these barriers."""
+    """An action: treat the announced barriers of these channels as delivered. `poll` then skips these barriers."""
 
     channels: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class BarrierArrived:
-    """The notice that a channel's barrier has arrived. Data behind the barrier do not belong to the checkpoint."""
+    """The notice that a channel's barrier has arrived. Data after the barrier do not belong to the checkpoint."""
 
     channel: int
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The action to ask the producers of these channels to resume."""
+    """An action: ask the producers of these channels to resume."""
 
     channels: tuple[int, ...]
 
@@ -74,7 +74,7 @@ class AllBarriersIn:
 
 @dataclass(frozen=True, slots=True)
 class AbortAlignment:
-    """The action to give up the checkpoint and to send a cancel marker on."""
+    """An action: cancel the checkpoint, and send a cancel marker to all outputs."""
 
     checkpoint: int
 
@@ -189,7 +189,7 @@ class BarrierHandler:
         self._prioritise(channel, barrier)
 
     def _prioritise(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Treat announced barriers as delivered. Each producer has sent its barrier and waits behind the barrier."""
+        """Treat announced barriers as delivered. Each producer has sent its barrier and sends nothing more."""
         if self._announced:
             announced = sorted(self._announced)
             self._actions.append(Prioritise(tuple(announced)))
@@ -227,7 +227,7 @@ class BarrierHandler:
 
     @property
     def blocks_channels(self) -> bool:
-        """Whether a channel waits behind its barrier for the barriers of the others."""
+        """Whether any channel is blocked: its barrier has arrived, and a barrier of another channel has not."""
         return bool(self._blocked)
 
     def validate(self) -> None:

@@ -37,7 +37,7 @@ from headgate.records.events import (
 )
 
 #: The most events of one channel that may wait for the task. Events need no credit, so credit does not limit them. A
-#: correct producer never sends this many: it waits behind each barrier until its consumer asks it to resume.
+#: correct producer never sends this many: it waits after each barrier until its consumer asks it to resume.
 _MAX_WAITING: Final = 1 << 16
 
 #: A channel remembers the positions of this many barriers. A checkpoint begins when the previous checkpoint has ended.
@@ -70,7 +70,7 @@ class InputChannel:
         raise AssertionError("an input channel is local or remote")
 
     def resume(self) -> None:
-        """Ask the producer to resume behind the aligned barrier that blocks this channel."""
+        """Ask the producer to resume after the aligned barrier that blocks this channel."""
 
     def prioritise(self, checkpoint: int) -> None:
         """Let `poll` skip a checkpoint's barrier, because the task has already acted on its announcement."""
@@ -363,7 +363,7 @@ class RemoteInputChannel(InputChannel):
 
     def _push(self, sequence: int, item: Buffer | Event, count: int = 1) -> None:
         self._received.append(item)
-        if self._released:  # perhaps just now, by the task thread: the thread that finds the item recycles it
+        if self._released:  # the task thread may have released the channel just now, before it could drop this item
             self._drop_received()
         self._check_sequence(sequence, count)
 

@@ -27,7 +27,7 @@ class BufferDebloater:
     def recalculate(self, throughput: float, buffers: int) -> int | None:
         """Update the size. Return the size if the gate must announce it to the producers, else None.
 
-        `throughput` is the bytes/s that the gate consumed while it had data. `buffers` is the number in use.
+        `throughput` is the bytes/s that the gate consumed while it had data. `buffers` is the number of buffers in use.
         """
         buffers = max(1, buffers)
         self.size = self._average(throughput * self._target / buffers)

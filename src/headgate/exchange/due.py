@@ -69,7 +69,7 @@ class DueOutput:
             if isinstance(item, CheckpointBarrier) and _is_timed(item, checkpoint):
                 before = _bytes_of(islice(due, position))
                 del due[position]
-                self._flush_when_drained.add(channel)  # in its place, the barrier would have flushed them
+                self._flush_when_drained.add(channel)  # a barrier in order would have flushed the items before it
                 overtaken = [*self._partition.overtake(channel, item.as_priority()), *before]
                 self._write(channel)
                 return overtaken

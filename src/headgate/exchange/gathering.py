@@ -14,7 +14,7 @@ SPILL_THRESHOLD: Final = 5 << 20
 
 
 class Gathering:
-    """The memory in which one task collects its incoming messages. Task thread only.
+    """The memory in which one task collects its incoming messages. Only the task thread may use it.
 
     The task's deserialisers use it as their `memory`. The messages share a budget with the pending output of this
     TaskManager's writers. A message beyond the budget goes to a nameless file in `spill_dir`. The file is mapped into

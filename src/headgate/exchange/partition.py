@@ -156,7 +156,7 @@ class ResultPartition:
         return builder
 
     def write_event(self, index: int, event: Event) -> None:
-        """Queue an event behind all data written. An event takes no segment."""
+        """Queue an event after all written data. An event takes no segment."""
         self._finish_builder(index)
         if isinstance(event, EndOfPartition):
             self.subpartitions[index].finish()

@@ -24,7 +24,7 @@ from headgate.records.events import Event, blocks, decode_event
 
 
 class PlainInputChannel(RemoteInputChannel):
-    """A remote channel that spills the data behind an aligned barrier to disk.
+    """A remote channel that spills the data after an aligned barrier to disk.
 
     If `spill_folder` is None, the file is in the system's temporary folder.
     """
@@ -72,7 +72,7 @@ class PlainInputChannel(RemoteInputChannel):
         return polled, more
 
     def resume(self) -> None:
-        """Resume behind the barrier, with the spilled data first. The producer has resumed long before."""
+        """Return data again: first the spilled data after the barrier. The producer has already resumed."""
         self._alignment.is_blocked = False
         self._notify(self.index)
 
@@ -86,7 +86,7 @@ class PlainInputChannel(RemoteInputChannel):
 
 
 class PlainLocalChannel(LocalInputChannel):
-    """A local channel that spills the data behind an aligned barrier to disk.
+    """A local channel that spills the data after an aligned barrier to disk.
 
     If `spill_folder` is None, the file is in the system's temporary folder.
     """
@@ -133,7 +133,7 @@ class PlainLocalChannel(LocalInputChannel):
         return more
 
     def resume(self) -> None:
-        """Resume behind the barrier, with the spilled data first. The producer has resumed long before."""
+        """Return data again: first the spilled data after the barrier. The producer has already resumed."""
         self._alignment.is_blocked = False
         self._notify(self.index)
 

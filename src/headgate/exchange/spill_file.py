@@ -11,7 +11,7 @@ from headgate.records.events import Event
 
 
 class SpillFile:
-    """A queue of buffers and events. One thread only.
+    """A queue of buffers and events. Only one thread may use this object.
 
     The bytes of buffers are in a file; events and sizes are in memory. The first buffer creates the file. The file is
     truncated when no buffer remains.

@@ -89,7 +89,7 @@ class PipelinedSubpartition:
         self._acknowledged = False
         self.buffer_size: int | None = None
         self.credit: Credit | None = None
-        #: The totals of data that the reader has polled. A reader with credit spends one for each buffer.
+        #: The totals of data that the reader has polled. A reader with credit spends one credit for each buffer.
         self.buffers_sent = 0
         self.bytes_sent = 0
         self._queue: deque[BufferConsumer | EventConsumer | Buffer] = deque()
@@ -288,7 +288,7 @@ class PipelinedSubpartition:
             self.on_starved()
 
     def credit_changed(self, is_whole: bool) -> None:
-        """Record whether the consumer has consumed all buffers sent to it. A reader without credit never calls this."""
+        """Record whether the consumer has consumed all buffers sent to it. Only a reader with credit calls this."""
         with self._lock:
             self._is_whole = is_whole
             starved = self._end_wait()

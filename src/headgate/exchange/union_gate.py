@@ -15,7 +15,7 @@ from headgate.records.events import Event
 class UnionGate:
     """The gates of a task as one input.
 
-    Each gate with data stands in a queue once, like a channel in its gate. Gates without data therefore cost nothing.
+    Each gate with data is in a queue once, like a channel in its gate. Gates without data therefore cost nothing.
     Channels are numbered consecutively over all gates.
     """
 

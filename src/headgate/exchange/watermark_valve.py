@@ -9,11 +9,15 @@ class WatermarkValve:
     """The merged watermark and status of a task's channels (Flink's StatusWatermarkValve).
 
     A channel that becomes active again counts only after it has reached the task's watermark. The task's watermark
-    therefore never decreases. A channel at MAX_TIME has ended, and it does not count until all channels have ended.
-    Otherwise the task would reach MAX_TIME as soon as its remaining channels are idle, as in Flink. All later rows of
-    these channels would then be late. When all channels are idle, none of them holds back what another one has
-    reached. The task then takes the latest of their times, in whatever order they became idle. Each method returns the
-    task's new value, or None if it has not changed.
+    therefore never decreases. When all channels are idle, the task's watermark is the latest of their watermarks. The
+    order in which they became idle does not matter.
+
+    A channel at MAX_TIME has ended, and it does not count until all channels have ended. Otherwise the task would reach
+    MAX_TIME as soon as its remaining channels are idle, as in Flink. All later rows of these channels would then be
+    late.
+
+    Times are event times, in microseconds since the epoch. Each method returns the task's new value, or None if the
+    value has not changed.
     """
 
     def __init__(self, channels: int) -> None:
@@ -65,8 +69,10 @@ class WatermarkValve:
         return reached
 
     def _reached_by_idle_channels(self) -> int:
-        """Return the latest time of the channels, if all that have not ended are idle. Otherwise the time of an
-        active channel is lower than the task's time, which stays."""
+        """Return the latest time of the channels that have not ended, if all of these are idle.
+
+        Otherwise an active channel has not reached the task's time yet, and the method returns the task's time.
+        """
         remaining = [each for each in zip(self._times, self._active, strict=True) if each[0] < MAX_TIME]
         if any(active for _, active in remaining):
             return self.output

@@ -28,7 +28,7 @@ from headgate.records.spanning import Element, SpanningSerializer, serialize
 
 
 class RecordWriter:
-    """The writer of one output edge of a subtask. It is the `Output` of an operator. Task thread only.
+    """The writer of one output edge of a subtask: the `Output` of an operator. Only the task thread may use it.
 
     Sizes are in bytes, times in seconds. `wait_within_record` is called when one input batch produces more output than
     the budget allows. The function must wait until `drain` succeeds, or raise an error.
@@ -65,7 +65,7 @@ class RecordWriter:
         spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
         self._pending = [PendingSlices(span) for span in spans]
         self._unpartitioned = UnpartitionedBatches(partition_threshold(channels) if selector.splits else 0)
-        self._watermark_behind: int | None = None  # the watermark behind the unpartitioned batches
+        self._watermark_behind: int | None = None  # the watermark after the unpartitioned batches
         self._channels = range(channels)
         self._due = DueOutput(partition, self._count)
         self._flush_at: float | None = None
@@ -114,7 +114,7 @@ class RecordWriter:
         self.flush()
 
     def emit_marker(self, marker: LatencyMarker) -> None:
-        """Send a latency marker to a random channel. It waits behind the pending rows like a row."""
+        """Send a latency marker to a random channel. The channel sends its pending rows before the marker."""
         self._partition_pending()
         channel = random.randrange(len(self._channels))
         pending = self._pending[0 if self._is_broadcast else channel]
@@ -135,7 +135,7 @@ class RecordWriter:
     # --- events
 
     def write_event(self, event: Event) -> None:
-        """Send an event to every channel, behind all due items."""
+        """Send an event to every channel, after all due items."""
         for channel in self._channels:
             self._due.put(channel, event)
 

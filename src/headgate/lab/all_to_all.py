@@ -17,7 +17,7 @@ from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place
 from headgate.lab.probe import Probe, Seen, Stall
 
-#: For how many seconds sources run on after the stall. A stop can be seen only if rows follow it.
+#: The seconds for which sources continue after the stall. Only rows after the stall show how long a source stopped.
 _AFTER = 1.5
 
 

@@ -74,7 +74,7 @@ class Fan:
     def run(
         self, channels: int, timeout: float | str, rate: float | None, seconds: float, warm_up: float = _WARM_UP
     ) -> dict[str, Any]:
-        """Run at `rate` rows/s (None: full speed), for `seconds` after the warm-up. Return what the union counted."""
+        """Run at `rate` rows/s (None means full speed) for `seconds` after the warm-up. Return the union's counts."""
         writers, gates = FANS[channels]
         same = {"config": {**_CONFIG, "buffer_timeout": timeout}, "writers": writers, "gates": gates}
         seconds += warm_up

@@ -27,7 +27,7 @@ _US = 1_000_000
 
 
 class _PacedHead(WriterHead):
-    """A head that emits rows at `rate` per second (None: at full speed) from `start` to `end`.
+    """A head that emits rows at `rate` per second (None means full speed) from `start` to `end`.
 
     At `end` it drops overdue rows, so that a load that is too high for the exchange ends too.
     """

@@ -28,7 +28,7 @@ _US = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Rows for the subtasks `to` of the next operator, in turn, at `rate` rows/s. None: at full speed."""
+    """Rows for the subtasks `to` of the next operator, in turn, at `rate` rows/s. None means full speed."""
 
     to: tuple[int, ...]
     rate: float | None = None

@@ -156,7 +156,7 @@ def one_round(place: Place, mode: str, times: Times, *, burns: bool = False) -> 
 def observe(
     place: Place, mode: str, rate: float | None, seconds: float, stalls: Mapping[int, Stall]
 ) -> dict[int, Seen]:
-    """Run each flow for `seconds` at `rate` rows/s (None: at full speed). Return the records of B.3 and B.4."""
+    """Run each flow for `seconds` at `rate` rows/s (None means full speed). Return the records of B.3 and B.4."""
     environment = place(MODES[mode])
     probe = Probe(stalls)
     flows = Flows({A1: Flow((B3,), rate), A2: Flow((B4,), rate)}, seconds)

@@ -121,9 +121,8 @@ def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) ->
     """Let rows flow for `flow` seconds, then stall the sink. Raises HeadgateError if the source did not stop."""
     environment = place(MODES[mode])
     probe = Probe({path.sink: Stall(after=flow, seconds=stall)})
-    source = Flows(
-        {A1: Flow((B3,))}, flow + stall + 1.5
-    )  # it runs on after the stall: a stop can be seen only if rows follow it
+    # The source continues after the stall, because only later rows show how long it stopped.
+    source = Flows({A1: Flow((B3,))}, flow + stall + 1.5)
     path.build(environment.from_source(source)).sink_to(probe)
     job, samples = environment.execute_async("reach"), _Samples()
     try:

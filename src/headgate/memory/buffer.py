@@ -1,7 +1,7 @@
 """A counted reference to bytes in a segment, or in a run: several segments, one after the other.
 
-Segments that are filled together travel as one buffer from the writer to the reader and back to the pool. Python then
-pays the cost of a buffer once for all of them. A "number of buffers" is always a number of segments.
+Segments that are filled together travel as one buffer from the writer to the reader and back to the pool. The fixed
+cost of a buffer is then paid only once for all of them. A "number of buffers" is always a number of segments.
 
 References are counted across threads without a lock. The references are a list with `True` at the bottom and one
 `False` above it for each `retain`. `list.append` and `list.pop` are atomic in CPython (one bytecode under the

@@ -83,7 +83,7 @@ class BufferBuilder:
         return count
 
     def finish(self) -> int:
-        """Declare that no more bytes follow, and return the number of bytes written. A second call changes nothing."""
+        """Record that no more bytes follow, and return the number of bytes written. A second call changes nothing."""
         if not self._finished:
             self._finished = True
             shared = self._shared
@@ -106,7 +106,7 @@ class BufferConsumer:
     def is_finished(self) -> bool:
         """Whether the writer has finished.
 
-        Read it before `build`, not after. If it is already True before, `build` returns all remaining bytes.
+        Read this property before you call `build`. If the value is True, `build` then returns all remaining bytes.
         """
         return self._shared.marker < 0
 

@@ -22,11 +22,11 @@ from headgate.memory.segment import MemorySegment, SegmentArena
 
 
 class NetworkBufferPool:
-    """The pool of `total_segments` segments of `segment_size` bytes. It lends first the segment that came back first.
+    """The pool of `total_segments` segments of `segment_size` bytes each.
 
     The pool checks each claim when it grants the claim. The owner of a local pool or of exclusive buffers therefore
     always gets the promised segments. The pool lends the other segments to the local pools, and takes them back when
-    they are recycled.
+    they are recycled. It lends free segments in the order in which they came back.
     """
 
     def __init__(self, total_segments: int, segment_size: int, lock_factory: LockFactory) -> None:
@@ -77,7 +77,7 @@ class NetworkBufferPool:
         The pool gets up to `maximum` segments while others need fewer. `expected` (default: `required`) is its weight
         when spare segments are shared. Raises InsufficientBuffers when fewer than `required` segments are unpromised.
 
-        With `guard`, which returns the seconds since the job started, no share limits the pool: see `GuardedPool`.
+        `guard` returns the seconds since the job started. With `guard`, no share limits the pool: see `GuardedPool`.
         """
         if not 1 <= required <= maximum:
             raise ExchangeError(f"{owner}: a pool needs 1 <= required <= maximum, not {required} and {maximum}")
@@ -109,7 +109,7 @@ class NetworkBufferPool:
 
         Raises InsufficientBuffers when fewer than `count` segments are unpromised. It also raises when local pools
         still use segments beyond their share. The error then names these pools, and a later call succeeds after they
-        have recycled the segments. This second case needs a running task of this TaskManager.
+        have recycled the segments. The second case occurs only while a task of this TaskManager runs.
         """
         with self._factory_lock:
             self._reserve(count, owner)

@@ -1,1 +1,1 @@
-"""Sight: the history of a job's metrics, and what follows from it. Pure: no thread, no socket, no clock."""
+"""The history of a job's metrics, and the diagnosis that is made from it. No module starts threads or reads clocks."""

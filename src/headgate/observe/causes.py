@@ -1,4 +1,4 @@
-"""Why a place is slow: the first cause whose evidence is there, from the machine to the function."""
+"""Find out why tasks are slow. Tests run in a fixed order, from the machine to the function; the first match counts."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, 
 from headgate.observe.own_work import own_work
 from headgate.observe.roots import SlowTasks
 
-#: The share of a task's time from which a burden of the machine is the cause.
+#: The least share of a task's time that makes the machine (processors, disks) or the task's own work the cause.
 _BURDEN: Final = 0.25
-#: The garbage collector stops all tasks of a process, so a smaller share matters.
+#: The least share of its process's time that makes the garbage collector the cause. It stops all tasks of the process.
 _COLLECTOR: Final = 0.20
 #: A task whose thread uses a processor for less than this share of its busy time waits for something outside.
 _WORKS: Final = 0.5
-#: A process that moves fewer bytes a second waits for no disk, however busy the disks are.
+#: A process that reads and writes fewer bytes/s than this does not wait for a disk, however busy the disks are.
 _DISK_BYTES: Final = 1 << 20
 #: A subtask that waits for input for this share has nothing to do.
 _IDLE: Final = 0.9
 #: A subtask has more rows, or is slower, than its peers by this factor (Heron's limit).
 _UNLIKE: Final = 1.5
-#: Seconds of one wait for the interpreter lock. The interpreter hands the lock over after 5 ms.
+#: The least mean wait for the interpreter lock, in seconds, that makes the lock the cause. The interpreter hands over
+#: the lock after at most 5 ms.
 _LOCK_WAIT: Final = 0.002
-#: A process whose threads together use this much of a processor is at the limit of one interpreter lock.
+#: The threads of a process that use this many processors together are at the limit of one interpreter lock.
 _ONE_PROCESSOR: Final = 0.8
 
 
 def cause_of(window: Window, root: SlowTasks) -> Cause:
-    """Return why the tasks of a root are slow."""
+    """Return why the tasks of `root` are slow."""
     for test in _TESTS:
         cause = test(window, root)
         if cause is not None:
@@ -38,7 +39,10 @@ def cause_of(window: Window, root: SlowTasks) -> Cause:
 
 
 def cpu_share(tasks: Sequence[TaskWindow]) -> float | None:
-    """Return for which share of the tasks' busy time their threads used a processor; None if one does not say."""
+    """Return the share of the tasks' busy time in which their threads used a processor, 0 to 1.
+
+    Returns None if the processor time of a task is unknown.
+    """
     shares = [task.cpu / task.busy if task.busy else 0.0 for task in tasks if task.cpu is not None]
     return min(1.0, sum(shares) / len(shares)) if len(shares) == len(tasks) else None
 
@@ -182,11 +186,12 @@ def _few_splits(window: Window, root: SlowTasks) -> Cause | None:
     )
 
 
-#: In this order: what is outside comes before what is inside. No machine makes a subtask get more rows.
+#: The tests in their order: causes outside of the job come before causes inside. Data skew comes before the processor,
+#: because no machine makes a subtask get more rows.
 _TESTS: Final = (_collector, _few_splits, _skew, _processor, _interpreter_lock, _disk, own_work, _slow_instance)
 
 
-#: Causes by the kind of an operator, and how a sentence about them begins. Other operators have a function.
+#: By the kind of an operator: the name of the cause, and the subject of its sentence. Other operators have a function.
 _KINDS: Final = {
     "source": ("slow_source", "its reader"),
     "sink": ("slow_sink", "its sink"),
@@ -195,7 +200,7 @@ _KINDS: Final = {
 
 
 def _function(window: Window, root: SlowTasks) -> Cause:
-    """Return the cause that is left: what the busiest operator does."""
+    """Return the cause that remains if no test matches: the work of the busiest operator."""
     operator = window.topology.operator(busiest(root.tasks))
     cpu = cpu_share(root.tasks)
     waits = cpu is not None and cpu < _WORKS
@@ -215,7 +220,7 @@ def _function(window: Window, root: SlowTasks) -> Cause:
 
 
 def _cpu(root: SlowTasks) -> dict[str, float]:
-    """Return the evidence of the processor, empty if the machine does not say."""
+    """Return the evidence about the processor, or an empty dict if the processor time is unknown."""
     cpu = cpu_share(root.tasks)
     return {} if cpu is None else {"cpu": cpu}
 

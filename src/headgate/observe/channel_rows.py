@@ -12,7 +12,7 @@ Place = tuple[str, int, int]
 
 
 def channels_of(reports: Iterable[Counters]) -> dict[Place, dict[str, Any]]:
-    """Return the counters of each reported channel, from the row of its producer and that of its consumer.
+    """Return the counters of each reported channel. They come from the rows of its producer and of its consumer.
 
     A counter is None if its end did not report the channel.
     """

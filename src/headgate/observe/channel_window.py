@@ -1,4 +1,4 @@
-"""What channels and links did between two reports of each TaskManager."""
+"""Compare two reports of each TaskManager: what its channels and links did between the two."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from headgate.observe.metrics_snapshot import Counters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelWindow:
-    """One channel. Times are shares of the window. None: its end did not report it, or it has no such value."""
+    """One channel between two reports. Times are shares of the window, 0 to 1.
+
+    A value is None if the end of the channel that has the value did not report the channel.
+    """
 
     edge: str
     producer: int
     consumer: int
-    #: Data waited at the producer because its credit was 0.
+    #: The share in which data waited at the producer because its credit was 0.
     credit_wait: float | None = None
-    #: The consumer had no free buffer.
+    #: The share in which the consumer had no free buffer.
     without_buffer: float | None = None
     buffers_per_second: float | None = None
     bytes_per_second: float | None = None
@@ -28,10 +31,10 @@ class ChannelWindow:
     credits_granted: int | None = None
     credit_wait_s: float | None = None
     without_buffer_s: float | None = None
-    # Bytes at the window's end: those that wait at the producer, and those that the consumer has not read.
+    # The bytes at the window's end that wait at the producer, and the bytes that the consumer has not read.
     queued_bytes: int | None = None
     received_bytes: int | None = None
-    # Buffers at the window's end.
+    # Numbers of buffers at the window's end.
     credit: int | None = None
     backlog: int | None = None
     queue: int | None = None
@@ -40,14 +43,18 @@ class ChannelWindow:
 
     @property
     def waited(self) -> float:
-        """The share in which it waited: for credit at the producer, or for a free buffer at the consumer."""
+        """The share of the window in which the channel waited, 0 to 1.
+
+        It waits for credit at the producer or for a free buffer at the consumer; the larger share counts.
+        """
         return max(self.credit_wait or 0.0, self.without_buffer or 0.0)
 
     @property
     def round_trip_s(self) -> float | None:
-        """About how long the way of a buffer is: from its credit, over the data that it receives, to its next credit.
+        """The estimated time, in seconds, from the credit of a buffer to the next credit of the same buffer.
 
-        All buffers of a channel that waits for credit are on this way, and `buffers_per_second` of them begin it.
+        In between, the buffer receives data, and the consumer reads the data. In a channel that waits for credit, all
+        buffers are in this cycle. The time is their number divided by `buffers_per_second`.
         """
         counts = self.free_exclusive, self.free_floating, self.queue
         if not self.buffers_per_second or any(count is None for count in counts):
@@ -57,7 +64,7 @@ class ChannelWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkWindow:
-    """A connection on which `taskmanager` sends to `peer`. Times are shares of the window; None where unknown."""
+    """A connection on which `taskmanager` sends to `peer`. Times are shares of the window. Unknown values are None."""
 
     taskmanager: int
     peer: int
@@ -65,7 +72,7 @@ class LinkWindow:
     busy: float | None = None
     rwnd_limited: float | None = None
     sndbuf_limited: float | None = None
-    # As at the window's end.
+    # Values at the window's end.
     rtt_s: float | None = None
     min_rtt_s: float | None = None
     delivery_rate: float | None = None
@@ -74,7 +81,7 @@ class LinkWindow:
 
 #: Fields that name a channel or a link.
 _NAMES: Final = {"edge", "producer", "consumer", "taskmanager", "peer"}
-#: Values of a window that are the growth of a total in a second.
+#: The values of a window that are the growth of a total per second, with the names of these totals.
 _GROWTHS: Final = {
     "credit_wait": "credit_wait_s",
     "without_buffer": "without_buffer_s",
@@ -87,7 +94,8 @@ _GROWTHS: Final = {
 }
 
 
-#: What a row tells, for each kind of window: values, and the totals whose growth they are. None: a value of the moment.
+#: For each kind of window: the names of its values, and the total whose growth is the value. None stands for a current
+#: value.
 _VALUES: Final = {
     kind: tuple((field.name, _GROWTHS.get(field.name)) for field in fields(kind) if field.name not in _NAMES)
     for kind in (ChannelWindow, LinkWindow)
@@ -95,9 +103,9 @@ _VALUES: Final = {
 
 
 def channel_windows(reports: Sequence[tuple[Counters, Counters]]) -> tuple[ChannelWindow, ...]:
-    """Return the channels of TaskManagers from the earlier and the later report of each, in the order of the places.
+    """Return the channels, sorted by edge, producer and consumer. `reports` has (earlier, later) of each TaskManager.
 
-    A channel that was not in the earlier report has no shares.
+    A channel that is not in the earlier report has no shares and no rates.
     """
     channels: dict[Place, dict[str, Any]] = {}
     for old, new in reports:
@@ -110,7 +118,8 @@ def channel_windows(reports: Sequence[tuple[Counters, Counters]]) -> tuple[Chann
 
 
 def link_windows(taskmanager: int, old: Counters, new: Counters) -> Iterator[LinkWindow]:
-    """Return the links of a TaskManager between two of its reports. A link that has just begun is left out."""
+    """Yield the links of a TaskManager between two of its reports. Links that are only in the later report are left
+    out."""
     before = {(row["peer"], row["number"]): row for row in old.get("links", ())}
     for row in new.get("links", ()):
         earlier = before.get((row["peer"], row["number"]))
@@ -130,7 +139,7 @@ def _seconds(old: Counters, new: Counters) -> float:
 def _known(
     kind: type[ChannelWindow] | type[LinkWindow], old: Counters, new: Counters, seconds: float
 ) -> dict[str, Any]:
-    """Return the values of a window that two rows tell, by name."""
+    """Return the values of a window that can be computed from two rows of counters, by name."""
     values: dict[str, Any] = {}
     for name, total in _VALUES[kind]:
         if total is None:

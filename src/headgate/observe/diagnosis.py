@@ -1,4 +1,4 @@
-"""Where a job is slow, why, and what to do: a pure function of what its TaskManagers reported."""
+"""Find out where a job is slow, why, and what to do: a pure function of the reports of the job's TaskManagers."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from headgate.observe.standing_watermarks import standing_watermarks
 from headgate.observe.topology import Topology
 from headgate.observe.trend import severity
 
-#: Seconds of one window. Shares in a shorter one are chance.
+#: The seconds of one window. In a shorter window, shares of time would depend on chance.
 WINDOW: Final = 3.0
 #: How many of the latest snapshots, a second apart, a diagnosis needs.
 LATEST: Final = 30
 
 
 def diagnose(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[Finding]:
-    """Return what holds a job up, the worst first. Empty if nothing does.
+    """Return the places that limit a job's throughput, the worst first. The list is empty if there are none.
 
-    `snapshots` are the latest ones, the oldest first, about a second apart. Those of earlier attempts do not count.
-    The last three seconds say where and why. What came before says whether it gets worse.
+    `snapshots` are the latest snapshots, the oldest first, about a second apart. Snapshots of earlier attempts do not
+    count. Places and causes come from the last three seconds. The earlier snapshots show whether the job falls behind.
     """
     windows = windows_of(topology, snapshots)
     if not windows:
@@ -39,12 +39,12 @@ def diagnose(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[F
 
 
 def windows_of(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[Window]:
-    """Return the windows of the last attempt, the latest last. They do not overlap."""
+    """Return the windows of the last attempt, the latest last. Windows do not overlap."""
     return list(_backwards(topology, snapshots))[::-1]
 
 
 def latest_window(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Window | None:
-    """Return the window that ends with the latest snapshot, None if there is none yet."""
+    """Return the window that ends with the latest snapshot, or None before the first window is complete."""
     return next(_backwards(topology, snapshots), None)
 
 
@@ -60,7 +60,7 @@ def _backwards(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Iter
 
 
 def _before(snapshots: Sequence[MetricsSnapshot], end: int) -> int | None:
-    """Return the latest snapshot of the same attempt that is a window's length before another."""
+    """Return the index of the latest snapshot that is a window's length before snapshot `end`, in the same attempt."""
     for begin in range(end - 1, -1, -1):
         if snapshots[begin].attempt != snapshots[end].attempt:
             return None
@@ -70,7 +70,7 @@ def _before(snapshots: Sequence[MetricsSnapshot], end: int) -> int | None:
 
 
 def findings(windows: Sequence[Window]) -> list[Finding]:
-    """Return what holds a job up in the last of some windows."""
+    """Return the places that limit a job's throughput in the last of these windows."""
     return [_finding(windows, root) for root in roots(windows[-1])]
 
 
@@ -123,7 +123,7 @@ def _of_exchange(window: Window, root: SlowExchange, cause: Cause, remedy: Remed
 
 
 def _waiting(window: Window, vertex: int) -> tuple[str, ...]:
-    """Return the names of the direct producers that wait; for a slow source, of its idle consumers."""
+    """Return the names of the direct producers that wait. For a slow source, return the names of its consumers."""
     topology = window.topology
     producers = [each for each in topology.producers(vertex) if window.blocked(each) > BLOCKED]
     if producers or topology.producers(vertex):

@@ -1,6 +1,6 @@
-"""Why an exchange is slow, when producers wait and no consumer is busy, and what to do.
+"""Find out why an exchange is slow, and what to do: its producers wait, although no consumer is busy.
 
-The evidence is what its channels and links report. A value that is unknown is no evidence.
+The evidence is the counters of its channels and links. An unknown value does not count as evidence.
 """
 
 from __future__ import annotations
@@ -17,21 +17,24 @@ from headgate.observe.metrics_window import Window
 from headgate.observe.own_work import large_row, nearly_empty
 from headgate.observe.roots import SlowExchange
 
-#: A producer that waits for credit for this share of the time, or a consumer without a buffer, is held up by it.
+#: Waiting for credit, or having no free buffer, is a cause if it takes at least this share of the time.
 _MOST_OF_THE_TIME: Final = 0.5
-#: A link is limited by a window of the kernel from this share of the time on, and is not below the other.
+#: A full window or buffer of the kernel limits a link if it is full for at least the share `_LIMITED` of the time. It
+#: does not limit the link if it is full for less than the share `_NOT_LIMITED`.
 _LIMITED, _NOT_LIMITED = 0.3, 0.1
-#: A link is in use all the time from this share on.
+#: A link that is busy for at least this share of the time is in use all the time.
 _BUSY: Final = 0.9
-#: Packets queue on the line if the round trip is this many times the least one, and this much longer in seconds.
+#: Packets queue in the network if the round trip is at least `_QUEUES` times the shortest round trip, and at least
+#: `_QUEUE_S` seconds longer.
 _QUEUES, _QUEUE_S = 2.0, 0.005
-#: Network memory is short if outputs and inputs could use this share of it.
+#: Network memory is short if outputs and inputs together could use at least this share of it.
 _SHORT: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """The producers that wait for an exchange: their blocked share, their channels, and the links to its consumers."""
+    """The evidence about an exchange: the blocked share of its producers, their channels, and the links that they
+    use."""
 
     blocked: float
     out_pool_usage: float
@@ -40,7 +43,10 @@ class _Evidence:
     memory_usage: float | None
 
     def worst(self, value: Callable[[ChannelWindow], float | None]) -> float | None:
-        """Return the mean over the producers of a value of each one's worst channel: one channel stops a producer."""
+        """Return the largest `value(channel)` of each producer, as a mean over the producers; None if all are unknown.
+
+        The largest value counts, because one channel is enough to stop a producer.
+        """
         by_producer: dict[int, float] = {}
         for channel in self.channels:
             known = value(channel)
@@ -72,7 +78,7 @@ def exchange_cause(window: Window, root: SlowExchange) -> Cause:
 
 
 def exchange_remedy(window: Window, cause: Cause) -> Remedy:
-    """Return what to do. More buffers keep producers busy: twice the buffers carry twice the rows."""
+    """Return what to do about the cause, and the expected gain. Twice the buffers carry up to twice the rows."""
     gain = _gain(window, cause)
     times = f"{gain.factor:.1f} times as many rows"
     match cause.name:
@@ -135,7 +141,7 @@ def _evidence(window: Window, root: SlowExchange) -> _Evidence:
 
 
 def _no_buffers(evidence: _Evidence) -> Cause | None:
-    """Find consumers that have no free buffer although they are not busy: other channels have them."""
+    """Find consumers that have no free buffer although they are not busy: other channels use the buffers."""
     without = evidence.worst(lambda channel: channel.without_buffer)
     if without is None or without < _MOST_OF_THE_TIME:
         return None
@@ -163,7 +169,7 @@ def _receiver_window(evidence: _Evidence) -> Cause | None:
 
 
 def _network(evidence: _Evidence) -> Cause | None:
-    """Find connections that are in use all the time, and that only the line limits."""
+    """Find connections that are in use all the time, and that only the network limits."""
     full = [link for link in evidence.links if _is_full(link)]
     if not full:
         return None
@@ -189,7 +195,7 @@ def _is_full(link: LinkWindow) -> bool:
 
 
 def _queues(link: LinkWindow) -> bool:
-    """Return whether packets queue on the line. Then more of them on their way carry no more bytes."""
+    """Return whether packets queue in the network. More bytes in flight would then not increase the throughput."""
     if link.rtt_s is None or link.min_rtt_s is None:
         return False
     return link.rtt_s >= _QUEUES * link.min_rtt_s and link.rtt_s - link.min_rtt_s >= _QUEUE_S
@@ -212,7 +218,7 @@ def _credit_round_trip(evidence: _Evidence) -> Cause | None:
     )
 
 
-#: In this order: a consumer without buffers and a full line make producers wait for credit, too.
+#: The tests in their order. The wait for credit comes last, because the other causes also make producers wait.
 _TESTS: Final = (_no_buffers, _receiver_window, _network, _credit_round_trip)
 
 

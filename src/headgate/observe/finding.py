@@ -1,4 +1,4 @@
-"""One finding of the diagnosis: where, why, how it is known, and what to do."""
+"""One finding of the diagnosis: where a job is limited, why, the evidence for this, and what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ from headgate.observe.profile import HotLine
 
 
 class Severity(enum.IntEnum):
-    """How bad it is. LIMIT: something is always slowest at full speed. BEHIND: lag grows. STUCK: no row moves."""
+    """How bad a finding is.
+
+    LIMIT: the place limits the job's speed, but the job keeps up; some place is always the slowest. BEHIND: the lag of
+    a source grows. STUCK: no row moves.
+    """
 
     LIMIT = 1
     BEHIND = 2
@@ -20,7 +24,11 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """Why a place is slow. `name` is a fixed word for programs; `text` says it after "its" or as a sentence part."""
+    """Why a place is slow.
+
+    `name` identifies the cause for programs. `text` is the cause as a part of the finding's sentence. `evidence` has
+    the measured values by name.
+    """
 
     name: str
     text: str
@@ -29,9 +37,10 @@ class Cause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What to do. `gain` is how many times as many rows the job would then carry; None if that is not known.
+    """What to do about a cause.
 
-    `limit` says what the gain ends at: the next operator or the processors.
+    With the remedy, the job would carry `gain` times as many rows; None if this is not known. `limit` says what would
+    then limit the job, for example the next operator or the processors.
     """
 
     text: str
@@ -41,7 +50,10 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A place that holds the job up. `place` names it, `waits` names what waits for it."""
+    """A place that limits the job's throughput. `place` is its name. `waits` has the names of the operators that wait.
+
+    `subtasks` are the slow subtasks of `operator`. A slow exchange has no `vertex` and no `operator`.
+    """
 
     place: str
     vertex: int | None
@@ -52,14 +64,14 @@ class Finding:
     remedy: Remedy
     is_source: bool = False
     severity: Severity = Severity.LIMIT
-    #: If a function is the cause and was profiled: its lines with most samples, the hottest first.
+    #: The lines of the function with most samples, the hottest first. Empty if no function was profiled.
     hottest: tuple[HotLine, ...] = ()
-    #: What only the driver's log adds, because it may name data: the page does not have it.
+    #: Text that only the driver's log shows. The page does not show it, because it may contain names of data.
     note: str = ""
 
     @property
     def sentence(self) -> str:
-        """Where, why and what to do, in one line."""
+        """The finding in one line: where, why and what to do."""
         line = f", {self.hottest[0].share:.0%} of it in {self.hottest[0].frame.short}" if self.hottest else ""
         who = f"{_listed(self.waits)} for {self.place}" if self.waits else f"rows queue for {self.place}"
         if self.is_source and not self.waits:

@@ -1,4 +1,4 @@
-"""How many times as many rows a job would carry if one place were no limit any more."""
+"""Estimate how many times as many rows a job would carry if one place no longer limited the job."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import Final
 
 from headgate.observe.metrics_window import TaskWindow, Window
 
-#: The most that one remedy is said to gain. What comes beyond it is seen when it is applied.
+#: The largest gain that is reported for one remedy.
 _MOST: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """`factor` times as many rows, and what is then the limit; empty if that is not in sight."""
+    """A gain: `factor` times as many rows. `limit` says what would then limit the job, or is empty if unknown."""
 
     factor: float
     limit: str
 
 
 def next_limit(window: Window, root: int) -> Gain:
-    """Return the gain if `root` cost nothing: until the next vertex has no time left, or until a paced source is even.
+    """Return the gain if the vertex `root` took no time. -1 stands for no vertex.
 
-    A vertex that is busy for a share u of the time can take 1/u times as many rows. Its waits do not count as work.
+    Another vertex may limit the gain. A vertex that is busy for a share u of the time can take 1/u times as many rows.
+    Sources with a schedule also limit the gain: they have no more rows than their schedule provides.
     """
     gain = Gain(_MOST, "")
     for vertex in window.topology.vertices:
@@ -38,10 +39,11 @@ def next_limit(window: Window, root: int) -> Gain:
 
 
 def _pace(window: Window, root: int) -> Gain | None:
-    """Return the gain until paced sources are even, None without one.
+    """Return the gain with which the sources keep their schedules, or None if no source has a schedule.
 
-    A source that loses g seconds in a second gets 1 / (1 - g) times as many rows when it loses none. What it does read
-    may still queue on the way to the root. Early in a stall both happen, so the gain is their product.
+    If the lag of a source grows by g seconds per second, the source must read 1 / (1 - g) times as many rows to keep
+    its schedule. Rows that sources do read may still queue before `root`. Early in a stall both happen. The gain is
+    therefore the product of both factors.
     """
     growths = [
         operator.lag_growth
@@ -56,7 +58,10 @@ def _pace(window: Window, root: int) -> Gain | None:
 
 
 def _queued(window: Window, vertex: int) -> float:
-    """Return how many times as many rows sources read for a vertex as it takes, because queues on the way grow."""
+    """Return the rate at which sources read rows for a vertex, divided by the rate at which the vertex takes rows.
+
+    The result is above 1 while the queues between the sources and the vertex grow.
+    """
     producers = () if vertex < 0 else window.topology.producers(vertex)
     if not producers:
         return 1.0
@@ -65,7 +70,7 @@ def _queued(window: Window, vertex: int) -> float:
 
 
 def free_processors(window: Window) -> float | None:
-    """Return how many processors of the job's machines are idle; None where the machine does not say."""
+    """Return how many processors of the job's machines are idle, or None if a machine does not provide this."""
     hosts: dict[str, float] = {}
     for process in window.processes:
         busy, cores = process.rate("machine_cpu_s"), process.value("cores")
@@ -76,8 +81,11 @@ def free_processors(window: Window) -> float | None:
 
 
 def with_more_subtasks(window: Window, tasks: tuple[TaskWindow, ...], works: float | None) -> Gain:
-    """Return the gain of more subtasks for the hot `tasks`, whose processors work for the share `works` of their busy
-    time (None if the machine does not say). What they wait for outside needs no processor."""
+    """Return the gain of more subtasks for the hot `tasks`.
+
+    `works` is the share of their busy time in which their threads use a processor, or None if this is unknown. Tasks
+    that mostly wait need no further processors. For other tasks, the free processors limit the gain.
+    """
     gain = next_limit(window, tasks[0].vertex)
     free = free_processors(window)
     used = window.cpu
@@ -90,5 +98,5 @@ def with_more_subtasks(window: Window, tasks: tuple[TaskWindow, ...], works: flo
 
 
 def subtasks_for(tasks: int, gain: Gain) -> int:
-    """Return how many subtasks carry the gain."""
+    """Return how many subtasks a vertex with `tasks` subtasks needs for the gain."""
     return max(tasks + 1, math.ceil(round(tasks * gain.factor, 2)))

@@ -1,7 +1,7 @@
-"""The history of a job's metrics: fine where it is new, coarser with age, within a bound of memory.
+"""The history of a job's metrics, in bounded memory. Older values have a lower resolution.
 
-Numbers are kept in bins of one second for the last hour, then of ten seconds, then of a hundred. A bin has the least,
-the mean and the largest value of each series, so that a short peak stays visible.
+Values are in bins of one second for the last hour, then in bins of ten seconds, then of a hundred seconds. A bin has
+the smallest, the mean and the largest value of each series, so a short peak stays visible.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-#: The widths of bins in seconds, and how many of each are kept: an hour, six hours, two days.
+#: The widths of bins in seconds, and how many bins of each width are kept: one hour, six hours, two days.
 LEVELS: Final = ((1.0, 3600), (10.0, 2160), (100.0, 1728))
 #: The most memory that the bins of one job take, in bytes.
 MAX_BYTES: Final = 64 << 20
 
 
 class Point(NamedTuple):
-    """One bin of a series: when it begins, in the seconds that `record` got, and its values."""
+    """One bin of a series. `begin` is the time of its begin, in seconds on the clock of `record`."""
 
     begin: float
     least: float
@@ -30,13 +30,16 @@ class Point(NamedTuple):
 
 
 class _Bin:
-    """The values of all series in one bin: rows of least, mean and largest, by the series' number; NaN for none."""
+    """The values of all series in one bin. The three rows are smallest, mean and largest; a column is a series.
+
+    A series without a value in this bin has NaN.
+    """
 
     __slots__ = ("begin", "values", "weight")
 
     def __init__(self, begin: float, series: int, weight: int = 1) -> None:
         self.begin = begin
-        self.weight = weight  # how many bins of the first level are in it
+        self.weight = weight  # the number of first-level bins in this bin
         self.values: npt.NDArray[np.float32] = np.full((3, series), np.nan, np.float32)
 
     @property
@@ -45,7 +48,7 @@ class _Bin:
 
 
 class History:
-    """The bins of all series of one job. One thread uses it. Sizes are bytes, times seconds."""
+    """The bins of all series of one job. Only one thread may use it. Sizes are in bytes, times in seconds."""
 
     def __init__(self, levels: Iterable[tuple[float, int]] = LEVELS, max_bytes: int = MAX_BYTES) -> None:
         self._widths, self._limits = zip(*levels, strict=True)
@@ -62,7 +65,7 @@ class History:
         return tuple(self._numbers)
 
     def record(self, at: float, values: Mapping[str, float | None]) -> None:
-        """Add values of series by name, at a time that is not before the last one. None and NaN are no values."""
+        """Add values by the name of their series. Times must not decrease. None and NaN do not count as values."""
         begin = math.floor(at / self._widths[0]) * self._widths[0]
         if begin > self._begin:
             self._close()
@@ -72,8 +75,10 @@ class History:
                 self._open.append((self._numbers.setdefault(name, len(self._numbers)), float(value)))
 
     def points(self, name: str, begin: float = -math.inf, end: float = math.inf) -> list[Point]:
-        """Return the bins of one series that begin from `begin` to before `end`, the oldest first. Bins without a
-        value are left out."""
+        """Return the bins of one series that begin at `begin` or later and before `end`, the oldest first.
+
+        Bins without a value are left out.
+        """
         number = self._numbers.get(name)
         if number is None:
             return []
@@ -90,7 +95,7 @@ class History:
             yield Point(self._begin, min(values), sum(values) / len(values), max(values))
 
     def _close(self) -> None:
-        """Make a bin of the open values."""
+        """Make a bin of the values of the current second."""
         if not self._open:
             return
         closed = _Bin(self._begin, len(self._numbers))
@@ -112,7 +117,7 @@ class History:
             self._coarsen(level)
 
     def _coarsen(self, level: int) -> None:
-        """Join the oldest bins of a level into one of the next level; drop those of the last."""
+        """Join the oldest bins of a level into one bin of the next level. Of the last level, drop the oldest bin."""
         bins = self._levels[level]
         if level + 1 == len(self._levels):
             self.nbytes -= bins.popleft().nbytes
@@ -123,13 +128,13 @@ class History:
         while bins and bins[0].begin < begin + width:
             oldest.append(bins.popleft())
         coarser = self._levels[level + 1]
-        if coarser and coarser[-1].begin == begin:  # for lack of memory, the first part of it was joined before
+        if coarser and coarser[-1].begin == begin:  # `_shrink` has joined the first part of this bin before
             oldest.append(coarser.pop())
         self.nbytes -= sum(each.nbytes for each in oldest)
         self._append(level + 1, _joined(begin, oldest))
 
     def _shrink(self) -> None:
-        """Join or drop the oldest bins of the level with the most bytes until all fit into the memory."""
+        """Join or drop the oldest bins of the level with the most bytes, until all bins fit into the memory."""
         while self.nbytes > self._max_bytes:
             sizes = [sum(each.nbytes for each in level) for level in self._levels]
             self._coarsen(sizes.index(max(sizes)))

@@ -1,4 +1,4 @@
-"""The levels of back-pressure, as in Flink: by the share of time in which a task waits for room in its output."""
+"""The levels of back-pressure, with Flink's limits. They depend on how long a task waits for room in its output."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from headgate.observe.metrics_window import TaskWindow, Window
 
-#: Up to this share a task is OK, and up to the next one LOW. Above, it is HIGH.
+#: A task is OK up to the share `_OK` of the time, LOW up to the share `_LOW`, and HIGH above that.
 _OK: Final = 0.10
 _LOW: Final = 0.50
 
@@ -23,8 +23,8 @@ def level(share: float) -> str:
 def backpressure(window: Window) -> list[dict[str, Any]]:
     """Return the back-pressure of each vertex and subtask in a window, as JSON values.
 
-    A vertex has the level of its worst subtask. `ratio`, `idle_ratio` and `busy_ratio` are shares of the window. The
-    vertex's are the largest of its subtasks, so they may add up to more than 1.
+    A vertex has the level of its worst subtask. `ratio`, `idle_ratio` and `busy_ratio` are shares of the window. A
+    vertex has the largest values of its subtasks, so its three values may add up to more than 1.
     """
     return [_vertex(window, vertex.id, vertex.name) for vertex in window.topology.vertices if window.of(vertex.id)]
 

@@ -1,4 +1,4 @@
-"""What all TaskManagers of a job reported last, at one moment."""
+"""The last reports of all TaskManagers of a job, at one moment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Counters = Mapping[str, Any]
 class MetricsSnapshot:
     """The last reports of a job's TaskManagers, in the order of their numbers.
 
-    `at` is the time of the snapshot in seconds since the epoch. A report is what `counters.snapshot` returns: totals
-    from the start of the attempt, and values of the moment. Its `clock_s` is the time of the report, by a clock of the
-    TaskManager: two reports of one TaskManager are that far apart.
+    `at` is the time of the snapshot in seconds since the epoch. A report is a result of `counters.snapshot`. It has
+    totals from the start of the attempt, and current values. Its `clock_s` is the time of the report on a clock of the
+    TaskManager. Only the difference of two `clock_s` of the same TaskManager has a meaning.
     """
 
     at: float

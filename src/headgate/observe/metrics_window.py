@@ -1,4 +1,4 @@
-"""What a job did between two snapshots: shares of time, and rows, by task and by operator."""
+"""Compare two snapshots of a job: shares of time and numbers of rows, by task and by operator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from headgate.observe.topology import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorWindow:
-    """One operator in one subtask. `busy` is a share of the window; `rows_in`, `rows_out`, `batches_in` are counts."""
+    """One operator in one subtask, between two snapshots.
+
+    `busy` is a share of the window, and `seconds` is the window's length. The numbers of rows and batches count only
+    this window. `watermark` is in microseconds since the epoch.
+    """
 
     id: int
     busy: float
@@ -23,20 +27,20 @@ class OperatorWindow:
     rows_out: int
     batches_in: int
     seconds: float
-    #: Seconds that the source is behind its own pace now, and by how much that has grown in a second. None for other
-    #: operators, and for sources without a pace.
+    #: The seconds for which the next rows of a source have been due, and the growth of this lag per second. None for
+    #: other operators, and for sources without a schedule.
     lag_s: float | None = None
     lag_growth: float | None = None
     watermark: int | None = None
-    #: Whether a source holds back no watermark now.
+    #: Whether a source is idle now. Consumers then ignore its watermark.
     is_idle: bool = False
     late_rows: int = 0
-    #: The name of the split that a source reads now; recordings do not have it.
+    #: The name of the split that a source reads now. Recordings do not contain this name.
     split: str | None = None
 
     @property
     def true_rate(self) -> float | None:
-        """The rows that it takes in a second of work; None if it did not work."""
+        """The rows that the operator takes per second of its own work, or None if it took no rows."""
         worked = self.busy * self.seconds
         return self.rows_in / worked if worked > 0 and self.rows_in else None
 
@@ -47,7 +51,11 @@ class OperatorWindow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskWindow:
-    """One subtask. All times are shares of the window, between 0 and 1; None where the machine does not say."""
+    """One subtask between two snapshots. All times are shares of the window, 0 to 1.
+
+    `soft`, `hard`, `checkpoint`, `input`, `output` and `snapshot` are the times that `JobResult.metrics` describes for
+    tasks. `run_delay` is None if the machine does not provide it.
+    """
 
     vertex: int
     subtask: int
@@ -70,55 +78,58 @@ class TaskWindow:
 
     @property
     def blocked(self) -> float:
-        """The share in which it waited for room in its output."""
+        """The share of the window in which the task waited for room in its output."""
         return self.soft + self.hard
 
     @property
     def busiest(self) -> OperatorWindow:
-        """The operator of its chain that worked most."""
+        """The operator of the task's chain that worked most."""
         return max(self.operators.values(), key=lambda each: each.busy)
 
     @property
     def rows_in(self) -> int:
-        """The rows that its head took."""
+        """The rows that the first operator of the chain took."""
         return next(iter(self.operators.values())).rows_in
 
     @property
     def true_rate(self) -> float | None:
-        """The rows that its head takes in a second of the task's work."""
+        """The rows that the task takes per second of its work, or None if it took no rows."""
         seconds = next(iter(self.operators.values())).seconds
         return self.rows_in / (self.busy * seconds) if self.busy > 0 and self.rows_in else None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessWindow:
-    """One TaskManager's process, and the machine `host` on which it runs. Names are those of `machine` in metrics."""
+    """One TaskManager's process, and the machine `host` on which it runs.
+
+    The names of values are the names in `machine` of `JobResult.metrics`.
+    """
 
     host: str
     _values: Counters
     _rates: Mapping[str, float | None]
-    #: What all outputs and inputs could use of its network memory, over what there is.
+    #: The network memory that all outputs and inputs could use, divided by the network memory that exists.
     memory_usage: float | None = None
 
     def value(self, name: str) -> float | None:
-        """Return a value at the window's end; None if the machine does not say."""
+        """Return a value at the window's end, or None if the machine does not provide it."""
         return self._values.get(name)
 
     def rate(self, name: str) -> float | None:
-        """Return how much a total has grown in a second; None if the machine does not say."""
+        """Return the growth of a total per second, or None if the machine does not provide the total."""
         return self._rates.get(name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A job between two snapshots of one attempt."""
+    """A job between two snapshots of one attempt. `begin` and `end` are in seconds since the epoch."""
 
     topology: Topology
     begin: float
     end: float
     tasks: tuple[TaskWindow, ...]
     processes: tuple[ProcessWindow, ...]
-    #: The reported channels, by exchange, producer and consumer; and all links.
+    #: The reported channels, sorted by exchange, producer and consumer.
     channels: tuple[ChannelWindow, ...] = ()
     links: tuple[LinkWindow, ...] = ()
     #: The exchanges by name.
@@ -132,11 +143,11 @@ class Window:
         return self.end - self.begin
 
     def of(self, vertex: int) -> list[TaskWindow]:
-        """Return the tasks of a vertex that have not ended, by subtask."""
+        """Return the tasks of a vertex that have not ended, sorted by subtask."""
         return self._by_vertex.get(vertex, [])
 
     def blocked(self, vertex: int) -> float:
-        """Return the largest blocked share of a vertex's tasks: a vertex takes its worst subtask."""
+        """Return the largest blocked share of a vertex's tasks: the worst subtask counts."""
         return max((task.blocked for task in self.of(vertex)), default=0.0)
 
     def busy(self, vertex: int) -> float:
@@ -144,12 +155,14 @@ class Window:
         return max((task.busy for task in self.of(vertex)), default=0.0)
 
     def idle(self, vertex: int) -> float:
-        """Return the least idle share of a vertex's tasks."""
+        """Return the smallest idle share of a vertex's tasks."""
         return min((task.idle for task in self.of(vertex)), default=1.0)
 
     def inflow(self, vertex: int) -> int:
-        """Return the rows that the producers of a vertex sent to it. Where they also sent rows to side outputs, or to
-        several consumers, each row counts for each."""
+        """Return the number of rows that the producers of a vertex emitted.
+
+        Rows that a producer emitted for other consumers or side outputs count, too.
+        """
         return sum(
             task.operators[edge.operator].rows_out
             for edge in self.topology.edges
@@ -159,18 +172,18 @@ class Window:
         )
 
     def taken(self, vertex: int) -> int:
-        """Return the rows that the heads of a vertex's tasks took."""
+        """Return the number of rows that the tasks of a vertex took."""
         return sum(task.rows_in for task in self.tasks if task.vertex == vertex)
 
     @property
     def cpu(self) -> float | None:
-        """The processors that all tasks used together; None if one does not say."""
+        """The mean number of processors that all tasks used together, or None if a task's use is unknown."""
         used = [task.cpu for task in self.tasks if task.cpu is not None]
         return sum(used) if len(used) == len(self.tasks) else None
 
 
 def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapshot) -> Window:
-    """Return what happened between two snapshots. Raises ValueError if they are not two moments of one attempt."""
+    """Return the window between two snapshots. Raises ValueError if they are not two moments of one attempt."""
     if before.attempt != after.attempt or not before.at < after.at or len(before.reports) != len(after.reports):
         raise ValueError("a window needs two moments of one attempt, the earlier one first")
     tasks: list[TaskWindow] = []
@@ -217,7 +230,7 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
     for task in new["tasks"]:
         vertex, subtask = task["vertex"], task["subtask"]
         earlier = before.get((vertex, subtask))
-        if earlier is None:  # a task of a later stage, which has just begun
+        if earlier is None:  # a task of a later stage, which started after the first snapshot
             continue
         share = _changes(earlier, task, seconds)
         yield TaskWindow(
@@ -267,7 +280,7 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
 
 
 def _changes(old: Counters, new: Counters, seconds: float) -> dict[str, Any]:
-    """Return by how much each total has grown in a second; None where the machine does not say."""
+    """Return the growth of each total per second, or None for a value that is unknown or not a number."""
     changes: dict[str, float | None] = {}
     for name, value in new.items():
         before = old.get(name)
@@ -284,5 +297,5 @@ def mean(tasks: Sequence[TaskWindow], value: Callable[[TaskWindow], float]) -> f
 
 
 def peers(tasks: Sequence[float]) -> float:
-    """Return the median of some values, 0 for none."""
+    """Return the median of some values, or 0 without values."""
     return median(tasks) if tasks else 0.0

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-#: Whose code it is: of Headgate, of Python's library or an installed package, or the user's own.
+#: The owner of a line of code: Headgate, Python's library or an installed package, or the user.
 Kind: TypeAlias = Literal["headgate", "library", "user"]
 #: How many lines `Profile.hottest` has.
 HOTTEST: Final = 5
 
 
 class Frame(NamedTuple):
-    """A line that a thread is on. It has no values: no arguments, no variables, no text of the program."""
+    """A line that a thread executes. A frame contains no arguments, no variables and no program text."""
 
     file: str
     line: int
@@ -26,19 +26,21 @@ class Frame(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The frame as flame graphs show it, with the last part of the path only."""
+        """The frame as flame graphs show it, with only the last part of the file's path."""
         return f"{self.function} ({PurePath(self.file).name}:{self.line})" if self.file else self.function
 
 
-#: Stands for Headgate's own frames above the user's function.
+#: The frame that replaces Headgate's own frames above the user's function.
 HEADGATE: Final = Frame("", 0, "(headgate)", "headgate")
-#: Stands for the outer frames of a very deep stack.
+#: The frame that replaces the outer frames of a very deep stack.
 LEFT_OUT: Final = Frame("", 0, "(outer frames)", "library")
 
 
 class Stack(NamedTuple):
-    """A stack, the outermost frame first, and how often it was seen. For `on` of these samples the thread used a
-    processor."""
+    """A stack, the outermost frame first, and the number of samples with this stack.
+
+    `on` is the number of these samples in which the thread used a processor. It may be a fraction.
+    """
 
     frames: tuple[Frame, ...]
     samples: int
@@ -47,7 +49,10 @@ class Stack(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HotLine:
-    """A line. `share` is its share of the operator's samples; `on` the share of these in which a processor worked."""
+    """A line with many samples. `share` is its share of the operator's samples, 0 to 1.
+
+    `on` is the share of the line's samples in which the thread used a processor, 0 to 1.
+    """
 
     frame: Frame
     share: float
@@ -70,15 +75,16 @@ class HotLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What one subtask of an operator did in `seconds`.
+    """A profile of one subtask of an operator, taken for `seconds` seconds.
 
-    There is a sample about every 10 ms. Where a look at the thread takes long, one look counts for up to six of the
-    `samples`; `looks` says how many there were. `stacks` has the samples in which the operator worked, the most
-    frequent first. The others are of other operators of its chain, of the task's own work, and of its waits. `left_out`
-    counts samples of the operator whose stacks are not there, because there were too many.
+    There is one sample about every 10 ms. If a look at the thread takes long, one look counts as up to six samples:
+    `samples` is the number of samples, and `looks` the number of looks. `stacks` has the samples in which the operator
+    worked, the most frequent first. In the other samples, the task worked on other operators of its chain, did its own
+    work, or waited. `left_out` is the number of the operator's samples without a stack, because there were too many
+    stacks.
 
-    `cpu_s` and `run_delay_s` are of the task's thread in this time: seconds on a processor, and seconds in which it
-    waited for one (None if the machine does not say).
+    `cpu_s` is the time in which the task's thread used a processor. `run_delay_s` is the time in which it was ready to
+    run but no processor was free, or None if the machine does not provide this value. Both are in seconds.
     """
 
     operator: str
@@ -98,8 +104,10 @@ class Profile:
 
     @property
     def on(self) -> float:
-        """The share of the operator's samples in which its thread used a processor. In the others it waited: for
-        something outside, for a lock, or for Python's interpreter lock."""
+        """The share of the operator's samples in which its thread used a processor, 0 to 1.
+
+        In the other samples the thread waited: for something outside, for a lock, or for Python's interpreter lock.
+        """
         known = self._worked - self.left_out
         return sum(stack.on for stack in self.stacks) / known if known else 0.0
 
@@ -109,11 +117,12 @@ class Profile:
 
     @property
     def hottest(self) -> list[HotLine]:
-        """The five lines with most samples: each has a `frame` (`file`, `line` and `function`), its `share` of the
-        operator's samples, and `on`, the share of these in which the thread used a processor.
+        """The five lines with most samples. A line has a `frame` (`file`, `line` and `function`), `share` and `on`.
 
-        A sample counts for the user's innermost line: that of the innermost function that is neither Headgate's nor of
-        an installed package nor of Python's library. Without such a line it counts for the innermost line.
+        `share` is the line's share of the operator's samples. `on` is the share of the line's samples in which the
+        thread used a processor. A sample counts for the innermost line of the user's code: code that is neither
+        Headgate's, nor an installed package's, nor Python's library. A sample without such a line counts for its
+        innermost line.
         """
         seen: dict[Frame, tuple[int, float]] = {}
         for stack in self.stacks:
@@ -125,14 +134,19 @@ class Profile:
         return [HotLine(frame, samples / worked, on / samples) for frame, (samples, on) in hottest]
 
     def folded(self) -> str:
-        """Return the stacks as text, for programs that draw flame graphs: a line for each stack, frames separated by
-        semicolons, then its samples."""
+        """Return the stacks as text, for programs that draw flame graphs.
+
+        Each line is one stack: its frames, separated by semicolons, a space, and its number of samples.
+        """
         lines = (f"{';'.join(_folded(frame) for frame in stack.frames)} {stack.samples}" for stack in self.stacks)
         return "".join(f"{line}\n" for line in lines)
 
     def flame(self) -> dict[str, Any]:
-        """Return the stacks as a tree. A node has its `name`, `value` (samples), `on` (those on a processor), `file`,
-        `line`, and `children`, the largest first."""
+        """Return the stacks as a tree of dicts.
+
+        A node has `name`, `file`, `line`, `value` (its samples), `on` (its samples on a processor) and `children`, the
+        node with most samples first.
+        """
         root = _Node(Frame("", 0, f"{self.operator}[{self.subtask}]", "headgate"))
         for stack in self.stacks:
             root.add(stack)
@@ -193,7 +207,7 @@ class _Node:
 
 
 def _own(frames: Sequence[Frame]) -> Frame:
-    """Return the user's innermost frame, or the innermost one if none is the user's."""
+    """Return the innermost frame of the user's code, or the innermost frame of all if there is no user code."""
     return next((frame for frame in reversed(frames) if frame.kind == "user"), frames[-1])
 
 
@@ -202,10 +216,10 @@ def _folded(frame: Frame) -> str:
 
 
 def without_headgate(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """Return a stack, the outermost frame first, with one frame for all that are above the user's function.
+    """Return a stack in which one frame replaces all frames above the user's function.
 
-    These are Headgate's own, and those of the libraries through which it calls the function. A stack without a function
-    of the user stays as it is.
+    The replaced frames belong to Headgate, and to the libraries through which it calls the function. A stack without a
+    user function stays as it is. Stacks have the outermost frame first.
     """
     first = next((number for number, frame in enumerate(frames) if frame.kind == "user"), 0)
     above = LEFT_OUT if frames[0] == LEFT_OUT else HEADGATE
@@ -213,7 +227,7 @@ def without_headgate(frames: Sequence[Frame]) -> tuple[Frame, ...]:
 
 
 def merged(stacks: Iterable[Stack]) -> list[Stack]:
-    """Return each stack once, the most frequent first."""
+    """Return each different stack once, with the sum of its samples, the most frequent first."""
     seen: dict[tuple[Frame, ...], tuple[int, float]] = {}
     for frames, samples, on in stacks:
         before = seen.get(frames, (0, 0.0))
@@ -225,12 +239,16 @@ def _most_frequent(item: tuple[tuple[Frame, ...], tuple[int, float]]) -> tuple[i
     return -item[1][0], item[0]
 
 
-#: A profile on the wire: its frames, each once, and its stacks as positions in them, with `samples` and `on`.
+#: A profile in the form in which it is sent: the list of its different frames, and its stacks. A stack is a tuple of
+#: the frames' indices in this list, `samples` and `on`.
 Packed: TypeAlias = tuple[list[Frame], list[tuple[list[int], int, float]]]
 
 
 def packed(stacks: Sequence[Stack], most_stacks: int, most_characters: int) -> tuple[Packed, int]:
-    """Return the first stacks within two limits, in the form in which they are sent, and the samples of the others."""
+    """Return (the stacks in the form in which they are sent, the samples of the stacks that exceed a limit).
+
+    `most_characters` limits the size approximately.
+    """
     places: dict[Frame, int] = {}
     chosen: list[tuple[list[int], int, float]] = []
     left_out = size = 0
@@ -247,7 +265,7 @@ def packed(stacks: Sequence[Stack], most_stacks: int, most_characters: int) -> t
 
 
 def unpacked(frames: Sequence[Frame], stacks: Iterable[tuple[Sequence[int], int, float]]) -> tuple[Stack, ...]:
-    """Return the stacks that were packed. Raises ValueError for what is no profile."""
+    """Return the stacks, the inverse of `packed`. Raises ValueError for values that cannot be a profile."""
     found = []
     for numbers, samples, on in stacks:
         if not numbers or samples < 1 or not 0 <= on <= samples + 0.001:
@@ -259,7 +277,10 @@ def unpacked(frames: Sequence[Frame], stacks: Iterable[tuple[Sequence[int], int,
 
 
 def kind_of(file: str, headgate: str, libraries: Sequence[str]) -> Kind:
-    """Return whose code a file has. `headgate` is the folder of the package, `libraries` those of Python's library."""
+    """Return the owner of the code in a file.
+
+    `headgate` is the folder of this package, and `libraries` are the folders of Python's library.
+    """
     if file.startswith(headgate):
         return "headgate"
     parts = PurePath(file).parts

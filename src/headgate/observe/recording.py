@@ -1,7 +1,7 @@
 """Recordings: the last minutes of a job as a file, for `headgate doctor` and for tests of the diagnosis.
 
 A recording is a gzip file of JSON lines. The first line has the job's topology, its options and the versions. Each
-other line is a `MetricsSnapshot`. There are no rows, keys or names of splits in it.
+other line is a `MetricsSnapshot`. A recording contains no rows, keys or names of splits.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from headgate.observe.topology import Topology
 _FORMAT: Final = 1
 #: How long a recorder keeps snapshots, in seconds.
 KEPT: Final = 600.0
-#: The most memory that a recorder takes, in bytes. It then forgets the oldest snapshots.
+#: The most memory that a recorder uses, in bytes. A full recorder drops its oldest snapshots.
 _MAX_BYTES: Final = 32 << 20
-#: The most bytes of a recording that is read, unpacked.
+#: The most bytes of a recording after decompression.
 _MAX_READ: Final = 1 << 30
-#: Recordings of failed jobs that stay.
+#: The most recordings of failed jobs that are kept.
 _MOST_RECORDINGS: Final = 20
-#: Counters that name data: they do not go into recordings.
+#: Counters that contain names of data. Recordings do not contain them.
 _PRIVATE: Final = ("split",)
 
 
@@ -47,7 +47,7 @@ class Recording:
 
 
 class Recorder:
-    """Keeps the last ten minutes of a job, compressed. One thread at a time may use it."""
+    """The compressed snapshots of the last ten minutes of a job. One thread at a time may use it."""
 
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -55,7 +55,7 @@ class Recorder:
         self._bytes = 0
 
     def add(self, snapshot: MetricsSnapshot) -> None:
-        """Keep a snapshot."""
+        """Add a snapshot, and drop snapshots that are too old or exceed the memory."""
         line = zlib.compress(json.dumps(_public(asdict(snapshot))).encode(), 1)
         self._lines.append((snapshot.at, line))
         self._bytes += len(line)
@@ -63,7 +63,7 @@ class Recorder:
             self._bytes -= len(self._lines.popleft()[1])
 
     def save(self, path: str | os.PathLike[str], topology: Topology, facts: Mapping[str, Any]) -> None:
-        """Write what is kept to a file, which only its owner may read. Raises RecordingError."""
+        """Write the snapshots to a file that only its owner may read. Raises RecordingError."""
         head = {"headgate_recording": _FORMAT, "topology": asdict(topology), "facts": dict(facts)}
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -76,9 +76,10 @@ class Recorder:
 
 
 def recordings_folder() -> Path:
-    """Return the folder for recordings of failed jobs, below the temporary folder. Only this user may look into it.
+    """Return the folder for recordings of failed jobs, below the temporary folder. Only this user can open the folder.
 
-    Removes the oldest recordings there. Raises OSError if another user has made the folder.
+    The function creates the folder, and removes the oldest recordings in it. Raises OSError if another user made the
+    folder, or if other users can open it.
     """
     folder = Path(tempfile.gettempdir()) / f"headgate-recordings-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -92,7 +93,7 @@ def recordings_folder() -> Path:
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:
-    """Read a recording. Raises RecordingError for a file that is none, or that is too large."""
+    """Read a recording. Raises RecordingError for a file that is not a recording, or that is too large."""
     try:
         with gzip.open(Path(path), "rb") as file:
             content = file.read(_MAX_READ + 1)

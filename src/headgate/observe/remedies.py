@@ -1,4 +1,4 @@
-"""What to do about a cause, and how much the job would gain."""
+"""Choose what to do about a cause, and estimate how much the job would gain."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.observe.gains import Gain, next_limit, subtasks_for, with_more_sub
 from headgate.observe.metrics_window import Window, mean, peers
 from headgate.observe.roots import SlowTasks
 
-#: A gain below this is none.
+#: A gain with a smaller factor counts as no gain.
 _WORTH: float = 1.05
 
 

@@ -1,4 +1,4 @@
-"""Where a job is held up: the vertices, subtasks and exchanges that hold it up themselves, and not as victims."""
+"""Find the roots: the vertices, subtasks and exchanges that limit a job themselves, and do not only wait for others."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Final
 from headgate.observe.metrics_window import TaskWindow, Window, peers
 from headgate.observe.topology import EdgeShape
 
-#: A task that works for this share of the time has no time left for more.
+#: A task is hot if it works for at least this share of the time. It has no time for more rows.
 HOT: Final = 0.85
-#: A vertex waits for its consumers if one of its tasks is blocked for more than this share (level LOW).
+#: A vertex waits for its consumers if one of its tasks is blocked for more than this share of the time (level LOW).
 BLOCKED: Final = 0.10
-#: A source is the root if it is this busy, and its consumers idle for this share.
+#: A source is a root if it is busy for this share of the time, and its consumers are idle for the second share.
 _SOURCE_BUSY: Final = 0.90
 _CONSUMERS_IDLE: Final = 0.30
-#: A consumer that works for this share explains why its producers wait. The exchange is not their root.
+#: A consumer that works for this share of the time explains why its producers wait. The exchange is then not a root.
 _EXPLAINS: Final = 0.50
-#: A vertex is overrun if a task of it works for this share of the time, and if so many times as many rows come as it
-#: takes.
+#: A vertex is overrun if one of its tasks works for the share `_ALWAYS` of the time, and if its producers send more
+#: than `_INFLOW` times the rows that the vertex takes.
 _ALWAYS: Final = 0.95
 _INFLOW: Final = 1.15
-#: More than this share of a vertex's tasks are hot: it is the vertex that is slow, not some of its subtasks.
+#: If more than this share of a vertex's tasks are hot, the whole vertex is slow, not only some of its subtasks.
 _MOST: Final = 0.70
 
 
 @dataclass(frozen=True, slots=True)
 class SlowTasks:
-    """A root: the hot tasks of one vertex. `all` says whether these are all or most of the vertex's tasks."""
+    """A root: the hot tasks of one vertex. `all` is True if these are all or most of the vertex's tasks."""
 
     vertex: int
     tasks: tuple[TaskWindow, ...]
@@ -44,7 +44,7 @@ class SlowDriver:
 
 @dataclass(frozen=True, slots=True)
 class SlowExchange:
-    """A root: the producers wait, and no consumer is busy. So what is between them is slow."""
+    """A root: the producers of an exchange wait, and no consumer is busy. The exchange itself is therefore slow."""
 
     edge: EdgeShape
     tasks: tuple[TaskWindow, ...]
@@ -54,7 +54,7 @@ Root = SlowTasks | SlowDriver | SlowExchange
 
 
 def roots(window: Window) -> list[Root]:
-    """Return all roots, the one that holds up most first."""
+    """Return all roots. The root that makes other tasks wait longest comes first."""
     found: list[tuple[float, Root]] = []
     for vertex in window.topology.vertices:
         root = _slow_driver(window, vertex.id) or _slow_tasks(window, vertex.id)
@@ -77,7 +77,7 @@ def _slow_tasks(window: Window, vertex: int) -> SlowTasks | None:
 
 
 def _is_awaited(window: Window, vertex: int) -> bool:
-    """Return whether producers wait for the vertex, or will soon: rows come faster than it takes them."""
+    """Return whether producers wait for the vertex, or soon will because they send rows faster than it takes them."""
     if any(window.blocked(producer) > BLOCKED for producer in window.topology.producers(vertex)):
         return True
     return is_overrun(window, vertex)
@@ -121,7 +121,10 @@ def _slow_exchange(window: Window, edge: EdgeShape) -> SlowExchange | None:
 
 
 def _held_up(window: Window, vertex: int) -> float:
-    """Return how much of others' time a vertex costs: the largest blocked share upstream, or its consumers' idling."""
+    """Return how long a vertex makes others wait, as a share of the time.
+
+    This is the largest blocked share of all vertices upstream. For a source, it is the idle share of its consumers.
+    """
     topology = window.topology
     upstream = max((window.blocked(each) for each in topology.upstream(vertex)), default=0.0)
     idle = max((window.idle(each) for each in topology.consumers(vertex)), default=0.0)

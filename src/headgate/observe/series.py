@@ -1,4 +1,4 @@
-"""The time series of a job: what its history keeps of each snapshot."""
+"""The time series of a job: the values of each snapshot that the history keeps."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
 
-#: Totals of a task, of which the history keeps the growth in a second.
+#: The totals of a task. The history keeps their growth per second.
 _TASK_TOTALS: Final = (
     "busy_s", "idle_s", "soft_backpressured_s", "hard_backpressured_s", "checkpoint_wait_s", "cpu_s", "run_delay_s",
 )  # fmt: skip
-#: Values of a task at the moment.
+#: The current values of a task. The history keeps the values themselves.
 _TASK_VALUES: Final = (
     "in_pool_usage",
     "out_pool_usage",
@@ -27,7 +27,7 @@ _MACHINE_TOTALS: Final = ("cpu_s", "machine_cpu_s", "steal_s", "throttled_s", "c
 def series_of(before: MetricsSnapshot | None, after: MetricsSnapshot) -> dict[str, float | None]:
     """Return the values of all series, by name: "task/name[subtask]/counter", "operator/...", "machine/number/...".
 
-    Totals become their growth in a second, so the first snapshot of an attempt has no values of totals.
+    A total becomes its growth per second, so the first snapshot of an attempt has no values for totals.
     """
     reports = before.reports if before is not None and before.attempt == after.attempt else ()
     values: dict[str, float | None] = {}

@@ -1,4 +1,4 @@
-"""Watermarks that stand still while rows flow: which operator waits, and which source holds its watermark."""
+"""Find watermarks that do not advance while rows flow: which operator waits, and which source holds its watermark."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from headgate.observe.metrics_window import OperatorWindow, Window
 from headgate.observe.topology import OperatorShape, VertexShape
 from headgate.records.elements import MAX_TIME, MIN_TIME
 
-#: Seconds that a watermark may stand.
+#: The seconds for which a watermark may stand still.
 STANDS: Final = 10.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-#: The cause of each finding here.
+#: The name of the cause in each finding of this module.
 CAUSE: Final = "standing_watermark"
 
 
 def standing_watermarks(windows: Sequence[Window]) -> list[Finding]:
-    """Return the operators with event time whose watermark has stood for ten seconds while rows came."""
+    """Return a finding for each operator whose watermark stood still for ten seconds while rows came."""
     recent = [window for window in windows if windows[-1].end - window.end <= STANDS]
     if not recent or recent[-1].end - recent[0].end < STANDS - 2:
         return []
@@ -68,8 +68,10 @@ def _waits(operator: OperatorShape) -> bool:
 
 
 def _holder(window: Window, vertex: int, watermark: int) -> tuple[int, OperatorShape, int, OperatorWindow] | None:
-    """Return the source subtask that holds a watermark, the one with the least watermark that is not idle: its vertex,
-    its operator, its number and what it did."""
+    """Return the source subtask that holds a watermark back: of the active subtasks, the one with the lowest watermark.
+
+    The result is (the id of its vertex, its operator, its number, its window), or None if there is no such subtask.
+    """
     topology = window.topology
     heads = [(each, topology.vertices[each].operators[0]) for each in (*topology.upstream(vertex), vertex)]
     holding = [
@@ -100,7 +102,7 @@ def _shown(watermark: int) -> str:
 
 
 def _watermark(window: Window, vertex: int, operator: int) -> int | None:
-    """Return the least watermark of an operator's subtasks; None if one does not tell."""
+    """Return the lowest watermark of an operator's subtasks, or None if a subtask has no watermark."""
     watermarks = [each.watermark for _, each in _subtasks(window, vertex, operator)]
     known = [watermark for watermark in watermarks if watermark is not None]
     return min(known) if known and len(known) == len(watermarks) else None

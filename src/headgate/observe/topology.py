@@ -1,4 +1,4 @@
-"""The shape of a job for those who watch it: its vertices, operators and exchanges, as plain data."""
+"""The shape of a job for its page and its diagnosis: vertices, operators and exchanges, as plain data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.plan.job_graph import JobGraph
 class OperatorShape:
     """One operator of a chain. `kind` is "source", "sink", or what the operator does, for example "window".
 
-    `timed` says whether the operator waits for event time, or, of a source, whether it gives watermarks.
+    `timed` is True for an operator that waits for event time, and for a source that sends watermarks.
     """
 
     id: int
@@ -36,7 +36,7 @@ class VertexShape:
 class EdgeShape:
     """An exchange from the vertex `source` to the vertex `target`. `name` is the name of its counters.
 
-    `operator` is the operator of `source` whose rows it carries.
+    `operator` is the id of the operator in `source` whose rows the exchange carries.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Whether a job falls behind or stands still, from its last windows."""
+"""Decide from a job's last windows whether the job falls behind or is stuck."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from headgate.observe.finding import Severity
 from headgate.observe.metrics_window import Window
 from headgate.observe.roots import is_overrun
 
-#: Lag counts as growing if it grows by this share of the time that passes, in each of the last windows.
+#: Lag grows if it increases by more than this many seconds per second, in each of the last windows.
 _GROWTH: Final = 0.05
-#: How many windows lag must grow in.
+#: The number of windows in which lag must grow.
 WINDOWS: Final = 3
-#: Lag below this, in seconds, is none: a batch, a collection, a restart.
+#: A smaller lag, in seconds, does not count. A batch or a garbage collection may cause it.
 _LEAST_LAG: Final = 1.0
-#: Seconds without a row anywhere after which a job that has work is stuck.
+#: A job that has work is stuck after this many seconds in which no row moved.
 STUCK: Final = 10.0
 
 
 def severity(windows: Sequence[Window]) -> Severity:
-    """Return how bad it is, from the latest windows, the oldest first."""
+    """Return the severity of the job's findings. `windows` are the latest windows, the oldest first."""
     if is_stuck(windows):
         return Severity.STUCK
     return Severity.BEHIND if is_behind(windows) else Severity.LIMIT
@@ -50,7 +50,7 @@ def is_behind(windows: Sequence[Window]) -> bool:
 
 
 def _growths(window: Window) -> dict[tuple[int, int], float]:
-    """Return by how much the lag of each reader with a lag worth the name has grown, in seconds a second."""
+    """Return the growth of lag, in seconds per second, by operator and subtask, without readers with a small lag."""
     return {
         (operator.id, task.subtask): operator.lag_growth
         for task in window.tasks

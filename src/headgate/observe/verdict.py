@@ -1,4 +1,4 @@
-"""What a diagnosis says in one line, for a terminal."""
+"""Summarize a diagnosis in one line for a terminal."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ _WORDS: Final = {Severity.LIMIT: "at its limit", Severity.BEHIND: "falls behind"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`line` has the severity, the place, the cause and the remedy of the worst finding.
+    """The summary of a diagnosis. `line` has the severity, the place, the cause and the remedy of the worst finding.
 
-    `key` changes with the severity, place or cause, and not with the numbers in the line.
+    `key` identifies the severity, the place and the cause. It does not change when only the numbers in `line` change.
     """
 
     line: str
     key: tuple[str, ...]
 
 
-#: While a job's first seconds are measured.
+#: The verdict on a job that has not run long enough for a diagnosis.
 MEASURING: Final = Verdict("measuring its first seconds", ("measuring",))
 
 
 def verdict_of(findings: Sequence[Finding]) -> Verdict:
-    """Return the verdict on a job that was measured, from its findings, the worst first."""
+    """Return the verdict for a job's findings, which have the worst finding first."""
     if not findings:
-        return Verdict("nothing holds it up", ("ok",))
+        return Verdict("no bottleneck", ("ok",))
     first, *others = findings
     more = f" ({len(others)} more)" if others else ""
     key = first.severity.name, first.place, first.cause.name

@@ -39,7 +39,7 @@ def mean_type(kind: pa.DataType) -> pa.DataType:
 def arithmetic_type(kernel: str, left: pa.DataType, right: pa.DataType) -> pa.DataType:
     """Return the result type of `add`, `subtract`, `multiply`, `divide` or `remainder` of two decimals.
 
-    A result with too many digits loses digits behind the point, but keeps the first six of these digits.
+    A result with too many digits loses digits after the point, but keeps the first six of these digits.
     """
     make, most = family(left, right)
     before, behind = _digits(kernel, left, right)

@@ -165,8 +165,10 @@ def _check_comparable(name: str, stream: pa.DataType, table: pa.DataType) -> Non
 
 
 def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
-    """Return whether equal values of both types are equal as keys. A difference in width, such as int32 and int64, is
-    no problem."""
+    """Return whether equal values of both types are equal as keys.
+
+    The types may differ in width, as int32 and int64 do.
+    """
     kinds = {kind_of(left), kind_of(right)}
     if kinds == {"integer"}:
         pair = (left, right)

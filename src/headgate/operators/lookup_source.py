@@ -96,7 +96,7 @@ def _read_schema(path: Path) -> pa.Schema:
 
 
 def _read(path: Path) -> pa.Table:
-    # These two import slowly, and only lookups in files need them.
+    # These two modules import slowly, and only lookups in files need them.
     from pyarrow import csv, parquet
 
     if path.suffix not in (".parquet", ".csv"):

@@ -44,7 +44,7 @@ class Output(Protocol):
         """Send a batch."""
 
     def emit_watermark(self, time: int) -> None:
-        """Announce that no row before `time` (microseconds since the epoch) follows, except late ones."""
+        """Announce that no row before `time` (microseconds since the epoch) follows, except late rows."""
 
     def emit_status(self, active: bool) -> None:
         """Announce whether the stream is active. An idle stream does not hold back the watermarks of the operators that
@@ -74,7 +74,7 @@ class Operator:
     #: The side outputs that the job reads, by tag. Rows for any other tag are dropped.
     sides: Mapping[str, Output] = MappingProxyType({})
     context: OperatorContext
-    #: The log of the rows that the operator emits, or None. From it the driver finds how many rows came before the end.
+    #: The log of the number of rows that the operator has emitted by each time, or None.
     emissions: EmissionLog | None = None
 
     def __init__(self) -> None:

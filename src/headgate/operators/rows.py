@@ -104,8 +104,8 @@ def select_expressions(schema: pa.Schema, /, *columns: str, **named: str) -> Col
 def with_columns_expressions(schema: pa.Schema, /, **named: str) -> Columns:
     """Return the result columns of `with_columns`: the columns of `schema`, then the new columns.
 
-    A new column that has the name of an input column replaces it, in its place. Every expression reads the input's
-    columns, not their replacements. Raises PlanError for a wrong expression.
+    A new column with the name of an input column replaces this column at the same position. Every expression reads the
+    input's columns, not their replacements. Raises PlanError for a wrong expression.
     """
     chosen = {name: column_expression(name, schema) for name in schema.names}
     new = {name: _compiled(f"with_columns: {name}", text, schema) for name, text in named.items()}

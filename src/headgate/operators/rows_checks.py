@@ -35,8 +35,10 @@ ROWS = "the function gets one row, as a dict; for batches use map_batches"
 
 @contextmanager
 def hinting(hint: str, given: str) -> Iterator[None]:
-    """Add a hint to the error of a user's function that mistakes what it gets, which is an object of the type
-    `given`."""
+    """Add `hint` to an error of a user's function that uses its argument as if it had another type.
+
+    `given` is the name of the argument's type. Only an AttributeError or TypeError that names this type gets the hint.
+    """
     try:
         yield
     except UserFunctionError as error:

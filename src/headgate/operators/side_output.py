@@ -14,7 +14,7 @@ from headgate.operators.operator import function_name
 
 @dataclass(frozen=True, slots=True)
 class SideOutput:
-    """Rows that a function returns for a side output: `stream.side_output(tag)` has them, the stream itself has not.
+    """Rows that a function returns for a side output. `stream.side_output(tag)` has these rows; the stream does not.
 
     `rows` is a RecordBatch in `map_batches`, and one row as a dict in `map` and `flat_map`. `side_outputs={tag:
     schema}` declares the schema of `rows`.

@@ -34,7 +34,7 @@ MAX_CREDIT = 1 << 24
 
 
 class HasBacklog(Protocol):
-    """The part of a subpartition that its credit looks at."""
+    """The property of a subpartition that `SenderCredit` reads."""
 
     @property
     def reported_backlog(self) -> int: ...
@@ -66,7 +66,11 @@ class SenderCredit:
         self.granted += credit
 
     def note_backlog(self, view: HasBacklog) -> None:
-        """Note whether data wait for credit: there is none, and data could be sent. A look at the data takes a lock."""
+        """Start or end the measured wait for credit.
+
+        Data wait while the credit is 0 and `view` has data that could be sent. The method reads `view` only at credit
+        0, because reading takes a lock.
+        """
         if not self.available:
             self._waiting.note(view.reported_backlog > 0)
         elif self._waiting.is_waiting:
@@ -151,7 +155,7 @@ class BufferManager:
 
     @property
     def free_exclusive(self) -> int:
-        """The number of exclusive buffers that are ready for data. After the release it is the number of all."""
+        """The number of exclusive buffers that are ready for data. After the release: the number of all of them."""
         return self.initial_credit if self._released else self._free_exclusive
 
     @property
@@ -247,9 +251,10 @@ class BufferManager:
             self._on_credit()
 
     def _note_buffers(self) -> None:
-        """Note whether the producer may have data and the channel has no buffer for them. The caller holds the lock.
+        """Start or end the measured time without a buffer. The caller holds the lock.
 
-        At credit 0 the producer reports no backlog, unless the channel has no exclusive buffers.
+        This is the time in which the producer may have data and the channel has no free buffer for them. At credit 0
+        the producer reports no backlog, unless the channel has no exclusive buffers.
         """
         self._without.note(self._expects_data and not self.free)
 

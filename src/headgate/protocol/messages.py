@@ -131,7 +131,7 @@ class AddCredit:
 
 @dataclass(frozen=True, slots=True)
 class ResumeConsumption:
-    """C->P: resume behind the aligned barrier that blocks this channel."""
+    """C->P: resume after the aligned barrier that blocks this channel."""
 
     id: ClassVar[int] = 7
     receiver: int
@@ -203,7 +203,7 @@ def _positive(kind: type, body: bytes) -> tuple[int, int]:
 class BufferResponse:
     """P->C: one buffer, of one segment or a run of several.
 
-    `sequence` is the number of the first segment. `backlog` counts the data buffers that wait behind the last segment.
+    `sequence` is the number of the first segment. `backlog` counts the data buffers that wait after the last segment.
     """
 
     receiver: int
@@ -231,7 +231,7 @@ def encode(message: ToProducer | ToConsumer) -> bytes:
 
 
 def encode_buffer_response(receiver: int, sequence: int, backlog: int, data_type: int, size: int) -> bytes:
-    """Return the header of one BufferResponse. The caller writes the payload behind it, without a copy."""
+    """Return the header of one BufferResponse. The caller writes the payload after the header, without a copy."""
     length = BUFFER_RESPONSE.size + size
     return BUFFER_RESPONSE.pack(length, MAGIC, BUFFER_RESPONSE_ID, receiver, sequence, backlog, data_type, size)
 

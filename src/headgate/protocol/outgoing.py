@@ -1,8 +1,8 @@
 """The frames that the producer's end of a link has made and the socket has not accepted yet; no I/O.
 
 Two marks limit their bytes, like Netty's outbound buffer in Flink's NettyServer. The sender stops adding at `HIGH_MARK`
-unwritten bytes and resumes below `LOW_MARK`. A peer that does not read therefore stops the sender. A socket that
-accepts bytes always has bytes to write.
+unwritten bytes and resumes below `LOW_MARK`. A peer that does not read therefore stops the sender. The sender resumes
+before the queue is empty, so a socket that accepts bytes need not wait for the sender.
 """
 
 from __future__ import annotations

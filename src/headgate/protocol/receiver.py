@@ -1,7 +1,7 @@
 """The consumer's end of a data link: it accepts buffers, and sends requests and credit. The caller does all I/O.
 
-Each channel with new credit stands in a queue once. When the connection can write, the receiver takes all credit of
-each such channel and sends it as one AddCredit (Flink: CreditBasedPartitionRequestClientHandler).
+Each channel with new credit is in a queue once. When the connection can write, the receiver takes all credit of each
+such channel and sends the credit as one AddCredit (Flink: CreditBasedPartitionRequestClientHandler).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ReceivingChannel(Protocol):
 
 
 class Receiver:
-    """The remote channels of one connection. One thread only.
+    """The remote channels of one connection. Only one thread may use this object.
 
     `new_backoff` makes the waits between repeated requests for a partition that does not exist yet.
     """

@@ -1,8 +1,8 @@
 """The producer's end of a data link: it accepts requests, and selects the buffers to send. The caller does all I/O.
 
-Readers with data and credit stand in one queue. A turn sends some buffers of the first reader, and puts this reader
-back at the end. No channel can therefore starve another channel of the connection. Full buffers of a turn go out in one
-frame. (In Flink's PartitionRequestQueue a turn is one buffer.)
+Readers with data and credit wait in one queue. A turn sends some buffers of the first reader, and puts this reader back
+at the end. No channel can therefore starve another channel of the connection. The full buffers of a turn are sent in
+one frame. (In Flink's PartitionRequestQueue a turn is one buffer.)
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ class SubpartitionView(Protocol):
         """The number of data buffers that could be sent now, if the consumer had credit for them."""
 
     def resume(self) -> None:
-        """Resume behind an aligned barrier. Raises ExchangeError if no barrier blocks the subpartition."""
+        """Resume after an aligned barrier. Raises ExchangeError if no barrier blocks the subpartition."""
 
     def acknowledge(self) -> None:
         """Record that the consumer has processed all records."""
 
     #: The most bytes that the consumer wants in one buffer; None for a full segment.
     buffer_size: int | None
-    #: The credit of the remote consumer. The sender sets it, for those who watch the channel.
+    #: The credit of the remote consumer. The sender sets it, and metrics read it.
     credit: Credit | None
 
     def credit_changed(self, is_whole: bool) -> None:
@@ -102,7 +102,7 @@ class Credit(Protocol):
         """Subtract the credit of `count` data buffers that are being sent."""
 
     def on_resume(self) -> None:
-        """Adapt the credit when the consumer resumes behind a barrier."""
+        """Adapt the credit when the consumer resumes after a barrier."""
 
     @property
     def granted(self) -> int:
@@ -113,7 +113,7 @@ class Credit(Protocol):
         """The seconds in which data waited for credit."""
 
     def note_backlog(self, view: HasBacklog) -> None:
-        """Note whether data wait for credit. Call it when either may have changed."""
+        """Start or end the measured wait for credit. Call it when the data or the credit may have changed."""
 
     @property
     def is_whole(self) -> bool:
@@ -125,7 +125,7 @@ class Credit(Protocol):
 
 
 class _Reader:
-    """One channel of the connection: its view, its credit and whether it stands in the queue."""
+    """One channel of the connection: its view, its credit and whether it is in the queue."""
 
     __slots__ = ("credit", "queued", "receiver", "view")
 
@@ -143,7 +143,7 @@ OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
 
 
 class Sender:
-    """The readers of one connection. One thread only.
+    """The readers of one connection. Only one thread may use this object.
 
     A view may notify on any thread. `on_data` then runs on that thread, with the channel's number. `credit_of` makes a
     channel's credit from the initial credit in its request.
@@ -296,7 +296,7 @@ class Sender:
 
     @staticmethod
     def _may_continue(reader: _Reader, last: PolledBuffer) -> bool:
-        """Return whether the item behind `last` may be sent. An event may always be sent, data only with credit."""
+        """Return whether the item after `last` may be sent. An event may always be sent, data only with credit."""
         return last.next_is_event is True or (last.next_is_event is False and reader.credit.available > 0)
 
     @property

@@ -1,4 +1,4 @@
-"""How long something has waited in all, up to now if it still waits."""
+"""The total time that a channel has waited for one reason, including a wait that has not ended yet."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable
 
 
 def no_clock() -> float:
-    """Stand for a clock where waits are not measured: all of them take 0 s."""
+    """Return 0. Objects that measure no waits use this function as their clock."""
     return 0.0
 
 
 class WaitingTime:
-    """The seconds that a channel has waited for one reason. Only a start or an end of a wait reads the clock.
+    """The seconds that a channel has waited for one reason. `note` reads the clock only when a wait starts or ends.
 
-    One thread at a time starts and ends waits. Any thread may read, without a lock: `_open` is replaced as a whole, and
-    a reader reads the clock before the value that it uses. So what it reads never decreases.
+    One thread at a time starts and ends waits. Any thread may read `seconds` without a lock. `note` replaces `_open` as
+    a whole, and `seconds` reads the clock before the value of `_open` that it uses. `seconds` therefore never
+    decreases.
     """
 
     __slots__ = ("_clock", "_open", "is_waiting")
@@ -26,7 +27,7 @@ class WaitingTime:
         self._open: tuple[float | None, float] = (None, 0.0)
 
     def note(self, waits: bool) -> None:
-        """Start a wait or end it. It changes nothing if this was so before."""
+        """Start a wait if `waits` is True, otherwise end the wait. A repeated value changes nothing."""
         if waits == self.is_waiting:
             return
         self.is_waiting = waits
@@ -36,7 +37,7 @@ class WaitingTime:
 
     @property
     def seconds(self) -> float:
-        """The seconds of all waits, those of the present one until now."""
+        """The seconds of all waits. A wait that has not ended counts until now."""
         since, before = self._open
         if since is None:
             return before

@@ -87,7 +87,8 @@ def _fixed_row_bytes(schema: pa.Schema) -> float | None:
 def plain_schema(schema: pa.Schema) -> pa.Schema:
     """Return the schema of the batches that are sent.
 
-    Encoded columns have the type of their values, views become large columns, and there are no metadata.
+    Encoded columns have the type of their values. String and binary views become large strings and large binaries. The
+    schema has no metadata.
     """
     return pa.schema([_plain_column(field) for field in schema])
 

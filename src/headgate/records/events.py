@@ -31,12 +31,12 @@ class Alignment(enum.IntEnum):
     ALIGNED = 0  #: In order. It blocks its channel until all channels have delivered it.
     TIMEOUT = 1  #: In order, and announced. It becomes unaligned when alignment takes longer than its timeout.
     UNALIGNED = 2  #: It overtakes queued data, and the checkpoint contains the data that it overtakes.
-    COUNTED = 3  #: In order, without blocking. Rows behind it may be in the checkpoint and then count twice.
+    COUNTED = 3  #: In order, without blocking. Rows after it may be in the checkpoint and then count twice.
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier(Event):
-    """The barrier of checkpoint `id`: rows before it belong to the checkpoint, rows behind it do not.
+    """The barrier of checkpoint `id`: rows before it belong to the checkpoint, rows after it do not.
 
     `timestamp` is the time when the driver began it, in microseconds since the epoch. `timeout`, in microseconds after
     `timestamp`, applies to Alignment.TIMEOUT only. A probe measures how long a barrier takes; no task stores state for
@@ -55,7 +55,7 @@ class CheckpointBarrier(Event):
 
     @property
     def blocks(self) -> bool:
-        """Whether the producer sends nothing behind the barrier until the consumer asks the producer to resume."""
+        """Whether the producer sends nothing after the barrier until the consumer asks the producer to resume."""
         return self.alignment in (Alignment.ALIGNED, Alignment.TIMEOUT)
 
     @property
@@ -103,7 +103,7 @@ def is_priority(event: Event) -> bool:
 
 
 def blocks(event: Event) -> bool:
-    """Return whether the producer sends nothing behind an event until the consumer asks the producer to resume."""
+    """Return whether the producer sends nothing after an event until the consumer asks the producer to resume."""
     return isinstance(event, CheckpointBarrier) and event.blocks
 
 

@@ -10,6 +10,6 @@ IS_COMPILED: Final = not (writer.__file__ or "").endswith(".py")
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Headgate, of the packages it stands on, and of Python."""
+    """Return the versions of Headgate, of the packages that it needs, and of Python."""
     packages = {package: version(package) for package in ("headgate", "pyspark", "pyarrow", "numpy")}
     return {**packages, "python": platform.python_version(), "package": "compiled" if IS_COMPILED else "pure"}

@@ -168,7 +168,10 @@ class Stuck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportProfile:
-    """The answer to `TakeProfile`, see `headgate.observe.profile`. A task that ends in between has fewer `seconds`."""
+    """The answer to `TakeProfile`. `headgate.observe.profile` describes the fields.
+
+    If the task ended during the profile, `seconds` is smaller than requested.
+    """
 
     request: int
     seconds: float
@@ -247,7 +250,7 @@ class Drain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakeProfile:
-    """Sample the thread of a task for so many seconds, while it runs the operator with the id `node`."""
+    """Sample the thread of a task for `seconds` seconds. The profile is of the operator with the id `node`."""
 
     request: int
     vertex: int

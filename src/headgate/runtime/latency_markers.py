@@ -1,8 +1,8 @@
 """Latency markers: when sources send them, and the histograms of their ages at operators.
 
-A marker carries the time at which its source sent it. It takes one way through the job. It passes no user
-code, but waits with the rows of its channel in all their queues. So its age at an operator is the latency of a row that
-needs no processing. The clocks of the machines must agree.
+A marker carries the time at which its source sent the marker. It follows one path through the job. It waits in the same
+queues as the rows of its channel, but no user function processes it. The marker's age at an operator is therefore the
+latency of a row without its processing time. The clocks of all machines must agree.
 """
 
 from __future__ import annotations
@@ -14,48 +14,54 @@ from typing import Any, Final
 
 from headgate.records.elements import LatencyMarker
 
-#: Buckets are exact up to twice this many microseconds. Above, each power of two has so many: they are 3 % wide.
+#: Below twice this many microseconds, each bucket is 1 us wide. Above, each power of two has this many buckets, so a
+#: bucket is at most 3 % wide.
 _BUCKETS: Final = 32
 _BITS: Final = _BUCKETS.bit_length()
 
 
 class MarkerTimer:
-    """The markers of one source subtask, one each `interval` seconds. The first is due at once."""
+    """The schedule of one source subtask's markers: one marker every `interval` seconds, the first one at once."""
 
     def __init__(self, interval: float, source: int, subtask: int) -> None:
         self._interval = interval
         self._source = source
         self._subtask = subtask
-        #: When the next marker is due, in seconds of the monotonic clock.
+        #: The time of the next marker, in seconds of the monotonic clock.
         self.deadline = -math.inf
 
     def take(self, now: float, moment: float) -> LatencyMarker:
-        """Return the marker that is due; `moment` is now, in seconds since the epoch. Markers that were missed while
-        the source could not send are not repeated."""
+        """Return the marker that is due, and schedule the next marker.
+
+        `now` is the time of the monotonic clock, and `moment` the same time in seconds since the epoch. Markers that
+        the source could not send in time are not sent later.
+        """
         self.deadline = now + self._interval
         return LatencyMarker(round(moment * 1e6), self._source, self._subtask)
 
 
 class LatencyHistogram:
-    """Counts of latencies in microseconds, in buckets."""
+    """A histogram of latencies: the number of latencies in each bucket. Latencies are in microseconds."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
     def record(self, microseconds: int) -> None:
-        """Count a latency. A negative one, of clocks that disagree, counts as 0."""
+        """Count a latency. A negative latency counts as 0. It occurs if the clocks of two machines disagree."""
         value = max(0, microseconds)
         shift = max(0, value.bit_length() - _BITS)
         self._counts[shift * _BUCKETS + (value >> shift)] += 1
 
     def points(self) -> list[tuple[int, int]]:
-        """Return buckets and counts, as plain values for `summary`. Any thread may call it."""
+        """Return pairs (bucket, count) for `summary`. Any thread may call this method."""
         return list(self._counts.copy().items())
 
 
 def summary(histograms: Iterable[Sequence[tuple[int, int]]]) -> dict[str, Any]:
-    """Return `count`, and in seconds `p50_s`, `p99_s` and `max_s` of several histograms, each the upper end of its
-    bucket."""
+    """Return `count`, `p50_s`, `p99_s` and `max_s` of the sum of several histograms.
+
+    `histograms` are results of `points`. The latencies are in seconds. Each is the upper end of its bucket.
+    """
     counts: Counter[int] = Counter()
     for points in histograms:
         for bucket, count in points:

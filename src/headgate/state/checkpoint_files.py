@@ -158,7 +158,7 @@ def _reading(path: str) -> Iterator[None]:
 
 def _compare_size(file: WrittenFile, size: int) -> None:
     if size != file.size:
-        raise CheckpointError(f"{file.path}: has {size} bytes, and {file.size} were written: it is torn; {OTHER}")
+        raise CheckpointError(f"{file.path}: has {size} bytes, and {file.size} were written: it is incomplete; {OTHER}")
 
 
 def _compare(file: WrittenFile, size: int, checksum: str) -> None:
@@ -181,7 +181,7 @@ def require_files(files: Iterable[WrittenFile]) -> None:
                 f"{file.path}: was removed before its checkpoint was complete; only the job may remove its files"
             )
         if info.size != file.size:
-            raise CheckpointError(f"{file.path}: has {info.size} bytes, and {file.size} were written: it is torn")
+            raise CheckpointError(f"{file.path}: has {info.size} bytes, and {file.size} were written: it is incomplete")
 
 
 def probe(path: str) -> None:

@@ -214,7 +214,7 @@ class CheckpointMetadata:
             body: Any = whole.get("checkpoint") if isinstance(whole, dict) else None
             checksum = _checksum(body)
         except (ValueError, RecursionError):
-            raise CheckpointError(f"{place}: is torn, or is not the metadata of a checkpoint; {OTHER}") from None
+            raise CheckpointError(f"{place}: is incomplete, or is not the metadata of a checkpoint; {OTHER}") from None
         if not isinstance(whole, dict) or whole.get("format") != _FORMAT:
             raise CheckpointError(f"{place}: is not the metadata of a checkpoint; {OTHER}")
         if (version := whole.get("version")) not in _READ:

@@ -335,7 +335,7 @@ def load_checkpoint(uri: str | os.PathLike[str]) -> CheckpointMetadata:
     path = f"{folder}/{METADATA_FILE}"
     if not is_there(path):
         raise CheckpointError(
-            f"{folder}: is no completed checkpoint, it has no {METADATA_FILE}; run `headgate checkpoints list` with "
+            f"{folder}: is not a completed checkpoint, it has no {METADATA_FILE}; run `headgate checkpoints list` with "
             "the folder that the job writes checkpoints to, and choose one of those that it shows"
         )
     metadata = CheckpointMetadata.from_bytes(read_file(path, MOST_JSON), folder)

@@ -82,5 +82,5 @@ def decode_in_flight(content: pa.Buffer) -> dict[ChannelPart, memoryview]:
     except (struct.error, ValueError, RecursionError) as error:
         raise UnusableState(f"in-flight data cannot be read: {type(error).__name__}: {error}") from None
     if at != len(view):
-        raise CheckpointError(f"in-flight data are torn: {len(view)} bytes where there should be {at}")
+        raise CheckpointError(f"in-flight data are incomplete: {len(view)} bytes where there should be {at}")
     return parts

@@ -204,7 +204,7 @@ def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
     Raises CheckpointError for torn, damaged and foreign bytes, also for forged bytes with a right checksum.
     """
     if len(data) < (least := _HEAD.size + _LENGTH.size):
-        raise CheckpointError(f"the state is torn: it has {len(data)} bytes, and at least {least} were written")
+        raise CheckpointError(f"the state is incomplete: it has {len(data)} bytes, and at least {least} were written")
     magic, version, checksum = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise CheckpointError(f"these bytes are no state of a checkpoint: they begin with {magic!r}")
@@ -212,7 +212,7 @@ def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
         raise CheckpointError(f"the state is of version {version}, and this Headgate reads version {_VERSION}")
     view = memoryview(data)
     if zlib.crc32(view[_HEAD.size :]) != checksum:
-        raise CheckpointError(f"the state is torn or damaged: the checksum of its {len(data)} bytes is wrong")
+        raise CheckpointError(f"the state is incomplete or damaged: the checksum of its {len(data)} bytes is wrong")
     begin, length = _HEAD.size + _LENGTH.size, _LENGTH.unpack_from(data, _HEAD.size)[0]
     streams = begin + length
     try:

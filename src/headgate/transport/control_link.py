@@ -83,7 +83,8 @@ class ControlLink:
                 f"at most {MAX_FRAME} bytes are allowed, and at most {MAX_TEXT} bytes of text"
             )
         head = _FRAME.pack(length, len(text)) + text
-        self._outgoing.extend((head, payload) if len(payload) else (head,))  # in one step: other threads also send
+        # One call, because other threads also send: nothing may come between the head and the payload.
+        self._outgoing.extend((head, payload) if len(payload) else (head,))
         self._network.mark(self)
 
     def _beat(self) -> None:

@@ -190,7 +190,7 @@ class ProducerEnd:
 
     @property
     def tcp_info(self) -> TcpInfo | None:
-        """What the kernel says about the connection. None for a closed link, and where the system does not say."""
+        """The kernel's values for the connection, or None if the link is closed or the system has no TCP_INFO."""
         return read_tcp_info(self._socket)
 
     @property

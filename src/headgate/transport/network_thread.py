@@ -95,7 +95,7 @@ class NetworkThread:
         self._wake()
 
     def mark(self, link: Link) -> None:
-        """Call `link.on_marked` on the network thread. It is cheap: the link has its own list of work."""
+        """Call `link.on_marked` on the network thread. A mark is cheap, because the link keeps its own list of work."""
         self._marked.append(link)
         self._wake()
 
@@ -134,7 +134,7 @@ class NetworkThread:
             self._selector.unregister(sock)
 
     def hold(self, sock: LinkSocket, has_more: bool) -> None:
-        """Record whether a TLS socket holds received bytes: it is then readable, whatever the selector says."""
+        """Record whether a TLS socket holds received bytes in memory. Such a socket counts as readable."""
         if has_more:
             self._filled.add(sock)
         else:

@@ -1,4 +1,4 @@
-"""What the kernel says about a TCP connection (Linux: TCP_INFO): its round trip, and what limits its sender."""
+"""Read the kernel's values for a TCP connection (Linux: TCP_INFO): its round trip, and what limits its sender."""
 
 from __future__ import annotations
 
@@ -9,35 +9,37 @@ from typing import Final, NamedTuple
 
 from headgate.transport.link_socket import LinkSocket
 
-#: More bytes than the structure has in any kernel so far.
+#: The size of the buffer for the structure, in bytes. The structure is smaller in all kernels so far.
 _SIZE: Final = 512
 _MICROSECOND: Final = 1e-6
-#: The option's number, None where the system has none.
+#: The number of the socket option, or None if the system does not have the option.
 _OPTION: Final[int | None] = getattr(socket, "TCP_INFO", None)
 
 
 class TcpInfo(NamedTuple):
-    """The state of a connection, as its sender sees it. None: this kernel does not say.
+    """The state of a connection at its sender. A value is None if the kernel does not provide it.
 
-    The totals are from the start of the connection. `busy_s` counts while data were unsent or not acknowledged. In
-    `rwnd_limited_s` of these the receiver had no room, because it did not read fast enough. In `sndbuf_limited_s` the
-    sender's own buffer in the kernel was too small.
+    Times are in seconds. Totals count from the start of the connection. `busy_s` is the time in which data were unsent
+    or not acknowledged. It includes `rwnd_limited_s`, in which the receiver's window was full because the receiver did
+    not read fast enough. It also includes `sndbuf_limited_s`, in which the sender's buffer in the kernel was too small.
     """
 
     rtt_s: float | None = None
-    #: The least round trip of the last minutes. A much longer `rtt_s` says that data queue on the line.
+    #: The shortest round trip of the last minutes. If `rtt_s` is much longer, data queue in the network.
     min_rtt_s: float | None = None
     busy_s: float | None = None
     rwnd_limited_s: float | None = None
     sndbuf_limited_s: float | None = None
+    #: The number of packets that were sent again.
     retransmits: int | None = None
-    #: Bytes/s that reached the receiver lately, and whether the sender had no more to send.
+    #: The latest measured rate at which data reached the receiver, in bytes/s.
     delivery_rate: int | None = None
+    #: Whether the sender had too little data to send when the kernel measured `delivery_rate`.
     app_limited: bool | None = None
 
 
 def parse_tcp_info(data: bytes) -> TcpInfo:
-    """Return what a `struct tcp_info` says (linux/tcp.h). Older kernels give fewer bytes, and so fewer values."""
+    """Return the values of a `struct tcp_info` (linux/tcp.h). Older kernels return fewer bytes, so values are None."""
     flags = _number(data, "B", 7)
     rate = _number(data, "Q", 160)
     return TcpInfo(
@@ -53,9 +55,9 @@ def parse_tcp_info(data: bytes) -> TcpInfo:
 
 
 def read_tcp_info(sock: LinkSocket) -> TcpInfo | None:
-    """Return the state of a socket's connection, None for a closed socket and for a system without TCP_INFO.
+    """Return the state of a socket's connection, or None for a closed socket or a system without TCP_INFO.
 
-    Any thread may call it. It changes nothing.
+    Any thread may call this function. It changes nothing.
     """
     if _OPTION is not None:
         with suppress(OSError, ValueError):
@@ -64,13 +66,13 @@ def read_tcp_info(sock: LinkSocket) -> TcpInfo | None:
 
 
 def _number(data: bytes, kind: str, offset: int) -> int | None:
-    """Return the number at an offset, None if the data end before it does."""
+    """Return the number at an offset, or None if the data are too short to contain the number."""
     layout = struct.Struct(f"={kind}")
     return layout.unpack_from(data, offset)[0] if len(data) >= offset + layout.size else None
 
 
 def _known(value: int | None) -> int | None:
-    """Return a least time, None for the value that stands for none yet."""
+    """Return the kernel's shortest time, or None for 0xFFFFFFFF, which means that no time was measured yet."""
     return None if value == 0xFFFFFFFF else value
 
 

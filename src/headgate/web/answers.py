@@ -1,6 +1,7 @@
 """The answers of the REST interface. `/openapi.json` is made from these types.
 
-Times are seconds since the epoch, durations seconds, shares between 0 and 1, watermarks microseconds since the epoch.
+Times are in seconds since the epoch, durations in seconds, and watermarks in microseconds since the epoch. Shares are
+numbers from 0 to 1.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from typing import Any, Literal
 from msgspec import Struct
 
 Level = Literal["OK", "LOW", "HIGH"]
-#: "none": no watermark was sent. "idle": no source subtask has data to wait for. "ended": the input has ended.
+#: "none": no watermark was sent yet. "idle": all source subtasks are idle. "time": there is a watermark. "ended": the
+#: input has ended.
 WatermarkState = Literal["none", "idle", "time", "ended"]
-#: "cause": it holds the job up. "waits": it is held up.
+#: "cause": this part of the job limits its throughput. "waits": this part waits for the cause.
 Role = Literal["cause", "waits", ""]
 
 
 class Fault(Struct, kw_only=True, frozen=True):
-    """Why a request was refused."""
+    """The answer to a refused request. `errors` has the reasons."""
 
     errors: list[str]
 
@@ -36,13 +38,13 @@ class JobSummary(Struct, kw_only=True, frozen=True):
 
 
 class Jobs(Struct, kw_only=True, frozen=True):
-    """The jobs that run, and the last ones that ended."""
+    """The running jobs, and the last jobs that ended."""
 
     jobs: list[JobSummary]
 
 
 class OperatorAnswer(Struct, kw_only=True, frozen=True):
-    """An operator of a chain. Its busy share is that of its busiest subtask."""
+    """An operator of a chain. `busy_ratio` is the busy share of its busiest subtask."""
 
     id: int
     name: str
@@ -52,9 +54,9 @@ class OperatorAnswer(Struct, kw_only=True, frozen=True):
 
 
 class TimeShares(Struct, kw_only=True, frozen=True):
-    """How a subtask spends its time: it works, waits for room in its output, or waits for input.
+    """How a subtask spends its time, as shares: it works, waits for room in its output, or waits for input.
 
-    `level` is that of the second: up to a share of 0.10 OK, up to 0.50 LOW, above HIGH.
+    `level` depends on `backpressured_ratio`: OK up to 0.10, LOW up to 0.50, and HIGH above 0.50.
     """
 
     level: Level
@@ -64,7 +66,7 @@ class TimeShares(Struct, kw_only=True, frozen=True):
 
 
 class VertexAnswer(TimeShares, kw_only=True, frozen=True):
-    """A chain of operators. Shares of time are those of its worst subtask, so they may add up to more than 1."""
+    """A chain of operators. Each share of time is the largest of all subtasks, so the shares may add up to over 1."""
 
     id: int
     name: str
@@ -82,7 +84,7 @@ class VertexAnswer(TimeShares, kw_only=True, frozen=True):
 
 
 class EdgeAnswer(Struct, kw_only=True, frozen=True):
-    """An exchange between two vertices. `blocked_ratio` is the share of time in which its producers wait for room."""
+    """An exchange between two vertices. `blocked_ratio` is the share of time in which producers wait for buffers."""
 
     name: str
     source: int
@@ -113,7 +115,7 @@ class JobAnswer(Struct, kw_only=True, frozen=True):
 
 
 class SubtaskAnswer(TimeShares, kw_only=True, frozen=True):
-    """A subtask of a vertex. The parts of its time add up to 1, but for what it waits at its end."""
+    """A subtask of a vertex. Its shares of time add up to 1, except while it waits at its end for its consumers."""
 
     vertex: int
     vertex_name: str
@@ -132,7 +134,7 @@ class SubtaskAnswer(TimeShares, kw_only=True, frozen=True):
 
 
 class Subtasks(Struct, kw_only=True, frozen=True):
-    """Subtasks of a vertex, from `offset`. `total` is how many there are."""
+    """The subtasks of a vertex from number `offset` on. `total` is the number of all its subtasks."""
 
     total: int
     offset: int
@@ -140,12 +142,13 @@ class Subtasks(Struct, kw_only=True, frozen=True):
 
 
 class ChannelAnswer(Struct, kw_only=True, frozen=True):
-    """A channel from a subtask to a subtask, with its credit. One credit is one free buffer at the consumer.
+    """A channel from a producer subtask to a consumer subtask. One credit is one free buffer at the consumer.
 
-    `credit_wait_ratio` is the share of the last seconds in which data waited because the credit was 0, and
-    `without_buffer_ratio` that in which the consumer had no free buffer. `..._s` are their seconds in this attempt.
-    `backlog` (at the producer) and `queue` (at the consumer) are buffers; `in_flight_bytes` are the bytes in both.
-    Values are null where they are not known: within one TaskManager there is no credit and no queue.
+    `credit_wait_ratio` is the share of the last seconds in which data waited because the credit was 0.
+    `without_buffer_ratio` is the share in which the consumer had no free buffer. `credit_wait_s` and `without_buffer_s`
+    are the same times in seconds since the start of the attempt. `backlog` is the number of buffers that wait at the
+    producer, and `queue` the number that wait at the consumer. `in_flight_bytes` are the bytes in both. Unknown values
+    are null: a channel within one TaskManager has no credit and no queue.
     """
 
     exchange: str
@@ -168,8 +171,11 @@ class ChannelAnswer(Struct, kw_only=True, frozen=True):
 
 
 class Channels(Struct, kw_only=True, frozen=True):
-    """Channels from `offset`, those that wait most first. `total` is how many are known: at each end a TaskManager
-    reports the 50 that wait longest."""
+    """The channels from rank `offset` on. The channel that waits longest has rank 0.
+
+    `total` is the number of reported channels. A TaskManager reports the 50 outgoing and the 50 incoming channels that
+    wait longest.
+    """
 
     at: float | None
     total: int
@@ -184,8 +190,10 @@ class SubtaskPressure(TimeShares, kw_only=True, frozen=True):
 
 
 class Backpressure(Struct, kw_only=True, frozen=True):
-    """The back-pressure of a vertex, which has the level of its worst subtask. It is "pending" in a job's first three
-    seconds."""
+    """The back-pressure of a vertex. `level` is the level of its worst subtask.
+
+    `status` is "pending" in a job's first three seconds.
+    """
 
     status: Literal["ok", "pending"]
     level: Level
@@ -196,8 +204,10 @@ class Backpressure(Struct, kw_only=True, frozen=True):
 
 
 class HotLineAnswer(Struct, kw_only=True, frozen=True):
-    """A line of a profiled function. `share` is its share of the operator's samples, `on` the share of these in which a
-    processor worked."""
+    """A line of a profiled function. `share` is the line's share of the operator's samples.
+
+    `on` is the share of the line's samples in which the thread used a processor.
+    """
 
     file: str
     line: int
@@ -207,7 +217,10 @@ class HotLineAnswer(Struct, kw_only=True, frozen=True):
 
 
 class FindingAnswer(Struct, kw_only=True, frozen=True):
-    """A place that holds the job up, why, and what to do. `gain`: how many times as many rows the job would carry."""
+    """A place that limits the job's throughput, why, and what to do.
+
+    With the remedy, the job would carry `gain` times as many rows. null means that the gain is unknown.
+    """
 
     severity: Literal["limit", "behind", "stuck"]
     place: str
@@ -226,8 +239,11 @@ class FindingAnswer(Struct, kw_only=True, frozen=True):
 
 
 class Diagnosis(Struct, kw_only=True, frozen=True):
-    """What holds the job up, the worst first. `severity` is "pending" in a job's first three seconds, "ok" if nothing
-    holds it up, and "ended" after its end; the findings are then those of its last seconds."""
+    """The diagnosis of a job: the places that limit its throughput, the worst first.
+
+    `severity` is "pending" in a job's first three seconds, "ok" without findings, and "ended" after the job's end. The
+    findings of an ended job describe its last seconds.
+    """
 
     severity: Literal["pending", "ok", "limit", "behind", "stuck", "ended"]
     sentence: str
@@ -236,7 +252,11 @@ class Diagnosis(Struct, kw_only=True, frozen=True):
 
 
 class SourceLag(Struct, kw_only=True, frozen=True):
-    """How far a source with a pace is behind, in its latest subtask. `catch_up_s` is null while it falls back."""
+    """The lag of a source with a schedule: the largest lag of its subtasks.
+
+    `growth` is in seconds per second. `catch_up_s` is the expected time until the lag is gone, or null if the lag does
+    not shrink.
+    """
 
     operator: str
     subtask: int
@@ -246,8 +266,11 @@ class SourceLag(Struct, kw_only=True, frozen=True):
 
 
 class CheckpointAnswer(Struct, kw_only=True, frozen=True):
-    """A checkpoint that has ended. `start_delay_s`, `alignment_s`, `sync_s` and `async_s` are the largest of its tasks,
-    `slowest` is the task that completed last."""
+    """A checkpoint that has completed or failed.
+
+    `start_delay_s`, `alignment_s`, `sync_s` and `async_s` are the largest values of its tasks. `slowest` is the task
+    that completed last.
+    """
 
     id: int
     kind: str
@@ -271,7 +294,7 @@ class CheckpointsAnswer(Struct, kw_only=True, frozen=True):
 
 
 class MetricsAnswer(Struct, kw_only=True, frozen=True):
-    """The counters of a job without those of its tasks. `docs/reference/metrics.md` says what they mean."""
+    """The counters of a job, without the counters of its tasks. `docs/reference/metrics.md` describes them."""
 
     at: float | None
     attempt: int
@@ -279,14 +302,14 @@ class MetricsAnswer(Struct, kw_only=True, frozen=True):
 
 
 class SeriesPoints(Struct, kw_only=True, frozen=True):
-    """A time series. A point is `[begin, least, mean, largest]`; `begin` is seconds since the epoch."""
+    """A time series. A point is `[begin, smallest, mean, largest]`; `begin` is in seconds since the epoch."""
 
     name: str
     points: list[tuple[float, float, float, float]]
 
 
 class SeriesAnswer(Struct, kw_only=True, frozen=True):
-    """Time series, or the names of those that there are. `total` is how many names match."""
+    """The requested time series, or the names of all series. `total` is the number of names that match."""
 
     total: int
     names: list[str]

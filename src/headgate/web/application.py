@@ -34,7 +34,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 
 def application(board: JobBoard, host: str, port: int, token: str | None, *, period: float = PERIOD) -> App:
-    """Return the application for the jobs of a board. `host` and `port` are where the server listens."""
+    """Return the application for the jobs of a board. The server listens on `host` and `port`."""
     rest = Rest(board)
     streams = EventStreams(rest, period)
     document = msgspec.json.encode(open_api(version("headgate")))

@@ -1,4 +1,4 @@
-"""The channels of a job, those that wait most first."""
+"""Rank the channels of a job by how long they wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headgate.web.answers import ChannelAnswer
 
 
 class ChannelRanking:
-    """The reported channels of one window, ranked once for all who read them part by part."""
+    """The reported channels of one window, sorted once. The channel that waits longest has rank 0."""
 
     def __init__(self, topology: Topology, window: Window | None) -> None:
         self._vertices = {
@@ -23,7 +23,7 @@ class ChannelRanking:
         return len(self._ranked)
 
     def part(self, offset: int, limit: int) -> list[ChannelAnswer]:
-        """Return at most `limit` channels, from the rank `offset`."""
+        """Return at most `limit` channels from rank `offset` on."""
         return [self._answer(each) for each in self._ranked[offset : offset + limit]]
 
     def _answer(self, channel: ChannelWindow) -> ChannelAnswer:
@@ -51,7 +51,7 @@ class ChannelRanking:
 
 
 def _rank(channel: ChannelWindow) -> tuple[float, int, str, int, int]:
-    """Return a key that is small for a channel that waits long, and then for one where many buffers wait."""
+    """Return the sort key of a channel: longer waits come first, then channels in which more buffers wait."""
     buffers = (channel.backlog or 0) + (channel.queue or 0)
     return -round(channel.waited, 2), -buffers, channel.edge, channel.producer, channel.consumer
 

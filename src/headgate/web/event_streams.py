@@ -1,4 +1,4 @@
-"""Server-sent events: what the page shows, sent again whenever it changes."""
+"""Server-sent events: the content of the page, sent again after each change."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from headgate.web.job_view import JobView
 from headgate.web.refusal import Refusal
 from headgate.web.rest import Rest
 
-#: The most streams that are open at once.
+#: The largest number of streams that are open at once.
 STREAMS: Final = 20
-#: Seconds between two looks at a job.
+#: The seconds between two checks of a job for changes.
 PERIOD: Final = 1.0
-#: Seconds after which a stream without news sends a comment, so that a closed connection is noticed.
+#: The seconds after which a stream without events sends a comment. The write fails if the connection is closed.
 _SIGN_OF_LIFE: Final = 15.0
 
 
 class EventStreams:
-    """The open streams of a server. One event loop uses it."""
+    """The open streams of a server. Only one event loop may use this object."""
 
     def __init__(self, rest: Rest, period: float = PERIOD) -> None:
         self._rest = rest
         self._period = period
         self._open = 0
-        #: The last event of each job, made once for all its streams: when, and the text.
+        #: The last event of each job, made once for all streams of the job: its time and its text.
         self._events: dict[str, tuple[float, bytes]] = {}
 
     def reserve(self) -> None:
-        """Take a place for one more stream. Raises Refusal if there is none."""
+        """Count one more open stream. Raises Refusal if too many streams are open."""
         if self._open >= STREAMS:
             raise Refusal(503, f"{STREAMS} pages are open: close one")
         self._open += 1
 
     def release(self) -> None:
-        """Give a place back."""
+        """Count one open stream less."""
         self._open -= 1
 
     async def events(self, job: JobView) -> AsyncIterator[bytes]:
-        """Yield the events of a job until it has ended or went."""
+        """Yield the events of a job until the job has ended."""
         sent, quiet_until = b"", 0.0
         while True:
             ended = job.facts().ended_at is not None

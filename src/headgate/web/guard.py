@@ -1,4 +1,4 @@
-"""Refuses requests that come from elsewhere than the reader of the page, and protects the page in the browser."""
+"""Refuse requests that do not come from the reader of the page, and protect the page in the browser."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ _HEADERS: Final = (
 class Guard:
     """An ASGI application in front of another. `host` is the address on which the server listens.
 
-    - Only GET, without a body, and with a path of bounded length.
-    - `Host` must be a name of loopback or `host`. So no page of another site can reach the server under its own name
-      (DNS rebinding). A server on all addresses accepts any IP address and its machine's name, too.
-    - With a token: `Authorization: Bearer TOKEN`, or `?token=TOKEN` once, which is exchanged for a cookie.
+    - The guard accepts only GET without a body, and limits the length of the path.
+    - The `Host` header must name loopback or `host`. A page of another site can therefore not reach the server under
+      the site's own name (DNS rebinding). A server on all addresses also accepts any IP address and its machine's name.
+    - A server with a token needs `Authorization: Bearer TOKEN` in each request, or `?token=TOKEN` in the first request.
+      The guard answers the first request with a cookie that replaces the token.
     """
 
     def __init__(self, app: App, host: str, port: int, token: str | None) -> None:
@@ -52,7 +53,7 @@ class Guard:
         self._host = host.strip("[]").lower()
         self._is_everywhere = self._host in {"0.0.0.0", "::"}
         self._token = token
-        #: Cookies do not tell ports apart, so the name has it.
+        #: A browser sends a cookie to all ports of a host. The name of the cookie therefore contains the port.
         self._cookie = f"headgate_{port}"
         self._session = secrets.token_urlsafe(32)
 
@@ -82,13 +83,13 @@ class Guard:
         if not self._is_own(headers.get(b"host", "")):
             raise Refusal(421, "this server is not known by that name: use its address, or localhost and an SSH tunnel")
         if scope["method"] != "GET":
-            raise Refusal(405, "only GET")
+            raise Refusal(405, "only GET is allowed")
         if headers.get(b"content-length", "0") != "0" or b"transfer-encoding" in headers:
-            raise Refusal(413, "a request has no body here")
+            raise Refusal(413, "a request must not have a body")
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > _LONGEST:
-            raise Refusal(414, f"an address has at most {_LONGEST} bytes")
+            raise Refusal(414, f"the path and query may have at most {_LONGEST} bytes")
         if sum(len(name) + len(value) for name, value in scope["headers"]) > _HEADERS_SIZE:
-            raise Refusal(431, f"the headers have at most {_HEADERS_SIZE} bytes")
+            raise Refusal(431, f"the headers may have at most {_HEADERS_SIZE} bytes")
 
     def _is_own(self, header: str) -> bool:
         name = _without_port(header).lower()
@@ -97,7 +98,10 @@ class Guard:
         return self._is_everywhere and (_is_address(name) or name in {socket.gethostname().lower(), _full_name()})
 
     def _entered(self, scope: Message) -> str | None:
-        """Return where to go on if the query has the token. Raises Refusal if it has another one."""
+        """Return the path and query without the token if the query has the token, otherwise None.
+
+        Raises Refusal for a wrong token.
+        """
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         given = [value for name, value in query if name == "token"]
         if self._token is None or not given:
@@ -132,7 +136,7 @@ class Guard:
 
 
 async def refuse(send: Send, refusal: Refusal) -> None:
-    """Answer with why a request was refused."""
+    """Answer a refused request with its status and the reason."""
     body = msgspec.json.encode(Fault(errors=[refusal.message]))
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     headers += [(b"allow", b"GET")] if refusal.status == 405 else []

@@ -1,4 +1,4 @@
-"""The jobs of a program that the page shows: all that run, and those that ended last."""
+"""The jobs of a program that the page shows: all running jobs, and the jobs that ended last."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ENDED: Final = 10
 
 
 class JobBoard:
-    """Any thread may use it. The lock protects the jobs, by id, the oldest first."""
+    """The jobs that the page shows. Any thread may use a board; its lock protects the jobs."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -25,7 +25,7 @@ class JobBoard:
             self._jobs[job.id] = job
 
     def remove(self, job: JobView) -> None:
-        """Forget a job. Does nothing if it is not there."""
+        """Remove a job. Do nothing if the board does not have the job."""
         with self._lock:
             self._jobs.pop(job.id, None)
 
@@ -36,17 +36,17 @@ class JobBoard:
             return list(self._jobs.values())
 
     def find(self, job_id: str) -> JobView | None:
-        """Return the job with this id, or None if there is none or it went."""
+        """Return the job with this id, or None if the board does not have it."""
         with self._lock:
             return self._jobs.get(job_id)
 
     def clear(self) -> None:
-        """Forget all jobs."""
+        """Remove all jobs."""
         with self._lock:
             self._jobs.clear()
 
     def _forget_ended(self) -> None:
-        """Forget all ended jobs but the last ones."""
+        """Remove all ended jobs except the last `ENDED`."""
         ended = [(at, job.id) for job in self._jobs.values() if (at := job.facts().ended_at) is not None]
         for _, job_id in sorted(ended)[: max(0, len(ended) - ENDED)]:
             del self._jobs[job_id]

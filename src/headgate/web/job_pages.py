@@ -27,7 +27,7 @@ class JobPages:
         self._process = 0
 
     def add(self, job: JobView, config: Config) -> str | None:
-        """Show a job. Returns the address of its page, or None if it has none.
+        """Show a job. Returns the address of its page, or None if the job has no page.
 
         The first job opens the port. Nothing is served, and no library is loaded, before `serve`.
         """
@@ -41,7 +41,7 @@ class JobPages:
         return f"{server.address}/#{job.id}"
 
     def remove(self, job: JobView) -> None:
-        """Show a job no longer, because it could not start."""
+        """Stop showing a job that could not start."""
         self.board.remove(job)
 
     def _server_for(self, job: JobView, config: Config) -> WebServer | None:
@@ -64,7 +64,7 @@ class JobPages:
             return None
 
     def _suits(self, server: WebServer, job: JobView, config: Config) -> bool:
-        """Return whether a running server may show a job. A job with a token is not shown to those without it."""
+        """Return whether a running server may show a job. A server without the job's token may not show the job."""
         if config.web_token not in {None, server.token}:
             log.warning("job %r has no page: this program's page, %s, has another web_token", job.name, server.address)
             return False
@@ -73,7 +73,7 @@ class JobPages:
         return True
 
     def serve(self, delay: float = DELAY) -> None:
-        """Serve the pages, because tasks run. Further calls do nothing."""
+        """Start to serve the pages. The driver calls this when tasks run. Further calls do nothing."""
         with self._lock:
             if self._server is not None and self._process == os.getpid():
                 self._server.start(delay)

@@ -1,4 +1,4 @@
-"""What a job does at its latest snapshot, made once for all who ask."""
+"""The answers about a job at its latest snapshot, computed once for all requests."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from headgate.web.watermark_answer import watermark_of
 
 #: The most findings of an answer.
 _FINDINGS: Final = 10
-#: Lag below this, in seconds, is that of the next batch.
+#: A smaller lag, in seconds, does not count. A source has it between two batches.
 _LEAST_LAG: Final = 0.5
 
 
 class JobReading:
-    """A job's last window, its findings, and answers made of them. `at` is None before the first snapshot."""
+    """A job's last window, its findings, and the answers made from both. `at` is None before the first snapshot."""
 
     def __init__(self, job: JobView, snapshots: Sequence[MetricsSnapshot]) -> None:
         self.job = job
@@ -43,7 +43,7 @@ class JobReading:
         self.attempt = 0 if last is None else last.attempt
         self.window: Window | None = latest_window(self.topology, snapshots)
         self.findings: list[Finding] = [] if self.window is None else list(job.diagnose())[:_FINDINGS]
-        #: The vertex of each finding: that of the operator which it names.
+        #: The vertex of each finding: the vertex of the operator that the finding names.
         self._places = [self._place(each) for each in self.findings]
         self._before = _at(snapshots, self.window.begin) if self.window is not None else None
         self._last = last
@@ -74,12 +74,12 @@ class JobReading:
         return next(named, finding.vertex)
 
     def top(self, count: int) -> list[SubtaskAnswer]:
-        """Return the subtasks to look at first: the cause, then the busiest. Those that have ended come last."""
+        """Return the `count` most important subtasks: causes first, then the busiest; ended subtasks come last."""
         return sorted(self.subtasks, key=_rank)[:count]
 
     @cached_property
     def channels(self) -> ChannelRanking:
-        """The channels that TaskManagers report, those that wait most first."""
+        """The channels that TaskManagers report. The channel that waits longest comes first."""
         return ChannelRanking(self.topology, self.window)
 
     # --- vertices
@@ -186,7 +186,7 @@ class JobReading:
     # --- lag
 
     def _lags(self) -> list[SourceLag]:
-        """Return the lag of each source with a pace, in its latest subtask."""
+        """Return the lag of each source with a schedule: the largest lag of its subtasks."""
         latest: dict[int, SourceLag] = {}
         for task in () if self.window is None else self.window.tasks:
             for operator in task.operators.values():
@@ -215,7 +215,7 @@ def _rank(task: SubtaskAnswer) -> tuple[bool, bool, float, int, int]:
 
 
 def _written(operator: OperatorShape) -> str:
-    """Return the counter of what leaves an operator. A sink writes what it takes."""
+    """Return the name of the counter of rows that leave an operator. A sink writes the rows that it takes."""
     return "rows_in" if operator.kind == "sink" else "rows_out"
 
 
@@ -242,7 +242,7 @@ def _at(snapshots: Sequence[MetricsSnapshot], at: float) -> MetricsSnapshot | No
 
 
 def _edge_totals(snapshot: MetricsSnapshot | None) -> dict[str, tuple[int, int]]:
-    """Return rows and bytes by exchange."""
+    """Return the number of rows and of bytes by the name of the exchange."""
     totals: dict[str, tuple[int, int]] = {}
     for edge in _edge_rows(snapshot):
         rows, size = totals.get(edge["name"], (0, 0))

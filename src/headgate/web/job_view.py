@@ -1,4 +1,4 @@
-"""What the page may know of a job. The runtime implements it; this package imports no runtime."""
+"""The interface through which the page reads a job. The runtime implements it, so this package needs no runtime."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.observe.topology import Topology
 class JobFacts:
     """A job's state now. Times are in seconds since the epoch.
 
-    `started_at` is None until the tasks run, `ended_at` until nothing of the job runs any more.
+    `started_at` is None until the tasks run. `ended_at` is None until no part of the job runs any more.
     """
 
     state: str
@@ -28,7 +28,7 @@ class JobFacts:
 
 
 class CheckpointView(Protocol):
-    """The outcome of a checkpoint, see `CheckpointRecord`."""
+    """The result of a checkpoint. `CheckpointRecord` describes the attributes."""
 
     @property
     def checkpoint(self) -> int: ...
@@ -47,11 +47,11 @@ class CheckpointView(Protocol):
 
 
 class JobView(Protocol):
-    """A job as the page sees it. Any thread may call all methods, also after the job's end."""
+    """A job as the page sees it. Any thread may call any method, even after the job's end."""
 
     @property
     def id(self) -> str:
-        """What tells the job from others of its program; it needs no escaping in an address."""
+        """The id of the job, unique in its program. It has only characters that a URL path may contain."""
 
     @property
     def name(self) -> str: ...
@@ -73,16 +73,19 @@ class JobView(Protocol):
         """Return the latest snapshots, the oldest first."""
 
     def metrics(self) -> Mapping[str, Any]:
-        """Return the job's counters, see `docs/reference/metrics.md`."""
+        """Return the job's counters. `docs/reference/metrics.md` describes them."""
 
     def diagnose(self) -> Sequence[Finding]:
-        """Return what holds the job up, the worst first."""
+        """Return the places that limit the job's throughput, the worst first."""
 
     def series_names(self) -> Sequence[str]:
         """Return the names of the time series."""
 
     def series(self, name: str, begin: float, end: float) -> Sequence[Point]:
-        """Return the points of a time series from `begin` to before `end`. Empty for an unknown name."""
+        """Return the points of a time series that begin at `begin` or later and before `end`.
+
+        An unknown series has no points. Times are in seconds since the epoch.
+        """
 
     def checkpoints(self) -> Sequence[CheckpointView]:
         """Return the last checkpoints, in the order in which they ended."""

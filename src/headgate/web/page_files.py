@@ -16,7 +16,7 @@ _TYPES: Final = {
 
 
 def page_files() -> dict[str, tuple[bytes, str]]:
-    """Return content and type of each file by its path: "/" is the page itself."""
+    """Return (content, media type) of each file by its path. The path "/" is the page itself."""
     folder = files("headgate.web")
     found = dict(_read(folder / "page", "/page"))
     found["/"] = found.pop("/page/index.html")

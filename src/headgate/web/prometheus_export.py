@@ -1,4 +1,4 @@
-"""The metrics of all jobs in Prometheus's format. Each scrape reads the last reports: nothing is counted here."""
+"""The metrics of all jobs in Prometheus's format. Each scrape reads the last reports; this module counts nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 def exposition(board: JobBoard, accept: str) -> tuple[bytes, str]:
-    """Return the metrics of all jobs of a board, and their media type. `accept` is the header of the request."""
+    """Return the metrics of all jobs of a board, and their media type. `accept` is the request's Accept header."""
     registry = CollectorRegistry()
     registry.register(_JobCollector(board))
     encode, media_type = choose_encoder(accept)
@@ -35,7 +35,7 @@ def exposition(board: JobBoard, accept: str) -> tuple[bytes, str]:
 
 
 class _JobCollector(Collector):
-    """Makes the metrics of all jobs, when it is asked."""
+    """A collector that makes the metrics of all jobs at each scrape."""
 
     def __init__(self, board: JobBoard) -> None:
         self._board = board
@@ -60,7 +60,7 @@ class _Families:
         self.families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
 
     def add(self, metric: Exported, labels: Sequence[str], values: Sequence[str], value: float | None) -> None:
-        """Add a sample. None is no value."""
+        """Add a sample. Do nothing if its value is None."""
         if value is None:
             return
         family = self.families.get(metric.name)
@@ -71,7 +71,7 @@ class _Families:
 
 
 class _JobMetrics:
-    """Adds the samples of one job. One that has ended has no values of the moment."""
+    """Adds the samples of one job. A job that has ended has no current values, only totals."""
 
     def __init__(self, families: _Families, job: JobView, *, has_ended: bool) -> None:
         self._families = families
@@ -144,7 +144,7 @@ class _JobMetrics:
         labels, meaning = _OTHER[name]
         metric = Exported(name.removesuffix("_total"), "", meaning, is_total=name.endswith("_total"))
         if metric.is_total or not self._has_ended or name == "job_state_info":
-            own = 2 if name.startswith("job_") else 3  # what holds for all attempts has no such label
+            own = 2 if name.startswith("job_") else 3  # metrics of all attempts have no label `attempt`
             names, given = (*JOB_LABELS[:own], *labels), (*self._values[:own], *map(_label, values))
             self._families.add(metric, names, given, value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Refusal(Exception):
-    """Raised with the HTTP status and a message for the one who asked."""
+    """Raised with the HTTP status and a message for the client."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

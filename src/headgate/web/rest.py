@@ -43,7 +43,7 @@ TOP: Final = 10
 #: The most characters of an error, and the most TaskManagers, in an answer.
 _ERROR: Final = 4000
 _TASKMANAGERS: Final = 500
-_VERDICTS: Final = {"ok": "Nothing holds the job up.", "pending": "The first verdict comes after three seconds."}
+_VERDICTS: Final = {"ok": "The job has no bottleneck.", "pending": "The first verdict comes after three seconds."}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Parameter:
 
 
 class Query:
-    """The parameters that a request gives, all values of each name."""
+    """The parameters of a request, with all values of each name. Raises Refusal for an unknown parameter."""
 
     def __init__(self, given: Sequence[tuple[str, str]], known: Sequence[Parameter]) -> None:
         self._given = given
@@ -71,7 +71,10 @@ class Query:
         return [value for each, value in self._given if each == name]
 
     def number(self, name: str) -> float:
-        """Return a number between 0 and the parameter's bound. Raises Refusal."""
+        """Return the number that the request gives for a parameter, or the parameter's default.
+
+        Raises Refusal for a value that is not a number from 0 to the parameter's bound.
+        """
         known = self._known[name]
         texts = self.texts(name)
         if not texts:
@@ -102,7 +105,7 @@ class Asked:
     def job(self) -> JobView:
         job = self._rest.board.find(self._path["job"])
         if job is None:
-            raise Refusal(404, f"no job {self._path['job'][:100]!r}: it went, or it was never here; /jobs lists them")
+            raise Refusal(404, f"no job {self._path['job'][:100]!r}; /jobs lists the jobs that are known")
         return job
 
     @property
@@ -118,7 +121,7 @@ class Asked:
 
 
 class Rest:
-    """Answers requests about the jobs of a board. One thread uses it."""
+    """Answers requests about the jobs of a board. Only one thread may use this object."""
 
     def __init__(self, board: JobBoard, clock: Callable[[], float] = time.time) -> None:
         self.board = board
@@ -126,7 +129,7 @@ class Rest:
         self._readings: dict[str, JobReading] = {}
 
     def reading(self, job: JobView) -> JobReading:
-        """Return a job's reading. It is made once for each snapshot."""
+        """Return the answers for a job's latest snapshot. There is one object for each snapshot."""
         snapshots = job.snapshots()
         at = snapshots[-1].at if snapshots else None
         known = self._readings.get(job.id)
@@ -137,7 +140,7 @@ class Rest:
         return known
 
     def overview(self, job: JobView) -> Overview:
-        """Return what the page shows of a job."""
+        """Return the content of a job's page."""
         reading, now = self.reading(job), self._clock()
         return Overview(
             at=reading.at,
@@ -246,7 +249,7 @@ def summary(job: JobView, now: float) -> JobSummary:
 
 
 def verdict(facts: JobFacts, reading: JobReading) -> Diagnosis:
-    """Return what the page says first."""
+    """Return the job's diagnosis, whose sentence is the first on the page."""
     findings = reading.finding_answers()
     if facts.ended_at is not None:
         error = "" if facts.error is None else f": {facts.error[:_ERROR]}"

@@ -34,7 +34,7 @@ class JsonRoute:
 
 @dataclass(frozen=True, slots=True)
 class OtherRoute:
-    """A path whose answer is no JSON."""
+    """A path whose answer is not JSON."""
 
     path: str
     media_type: str
@@ -42,35 +42,35 @@ class OtherRoute:
 
 
 _PAGE: Final = (
-    Parameter("offset", int, "The first subtask.", 0, 1 << 20),
-    Parameter("limit", int, "The most subtasks of the answer.", 100, MOST_SUBTASKS),
+    Parameter("offset", int, "The number of the first subtask.", 0, 1 << 20),
+    Parameter("limit", int, "The largest number of subtasks in the answer.", 100, MOST_SUBTASKS),
 )
 _CHANNELS: Final = (
-    Parameter("offset", int, "The first rank.", 0, 1 << 20),
-    Parameter("limit", int, "The most channels of the answer.", MOST_CHANNELS, MOST_CHANNELS),
+    Parameter("offset", int, "The rank of the first channel. Rank 0 waits longest.", 0, 1 << 20),
+    Parameter("limit", int, "The largest number of channels in the answer.", MOST_CHANNELS, MOST_CHANNELS),
 )
 _SERIES: Final = (
-    Parameter("name", str, "A series; up to 20 of them. Without a name, the answer has the names that there are."),
+    Parameter("name", str, "The name of a series, up to 20 times. Without it, the answer lists the names of series."),
     Parameter("from", float, "The begin, in seconds since the epoch.", 0),
-    Parameter("to", float, "The end, in seconds since the epoch; 0: now.", 0),
-    Parameter("points", int, "The most points of each series. Neighbours are joined.", 600, MOST_POINTS),
-    Parameter("contains", str, "Part of the names that are listed."),
-    Parameter("limit", int, "The most names.", 100, MOST_NAMES),
+    Parameter("to", float, "The end, in seconds since the epoch. 0 means now.", 0),
+    Parameter("points", int, "The largest number of points of each series. Neighbours are joined.", 600, MOST_POINTS),
+    Parameter("contains", str, "List only the names that contain this text."),
+    Parameter("limit", int, "The largest number of names.", 100, MOST_NAMES),
 )
 
 JSON_ROUTES: Final = (
-    JsonRoute("/jobs", Rest.jobs, Jobs, "The jobs that run, and the last ten that ended."),
+    JsonRoute("/jobs", Rest.jobs, Jobs, "The running jobs, and the last ten jobs that ended."),
     JsonRoute("/jobs/{job}", Rest.job, JobAnswer, "A job with its graph."),
     JsonRoute("/jobs/{job}/vertices/{vertex}", Rest.vertex, VertexAnswer, "A chain of operators."),
     JsonRoute(
         "/jobs/{job}/vertices/{vertex}/backpressure", Rest.backpressure, Backpressure,
-        "Where a vertex waits for room in its output.", _PAGE,
+        "How long the subtasks of a vertex wait for room in their outputs.", _PAGE,
     ),
     JsonRoute("/jobs/{job}/vertices/{vertex}/subtasks", Rest.subtasks, Subtasks, "The subtasks of a vertex.", _PAGE),
-    JsonRoute("/jobs/{job}/channels", Rest.channels, Channels, "The channels that wait most.", _CHANNELS),
-    JsonRoute("/jobs/{job}/metrics", Rest.metrics, MetricsAnswer, "The counters of a job, without those of its tasks."),
+    JsonRoute("/jobs/{job}/channels", Rest.channels, Channels, "The channels that wait longest.", _CHANNELS),
+    JsonRoute("/jobs/{job}/metrics", Rest.metrics, MetricsAnswer, "The counters of a job, without its tasks."),
     JsonRoute("/jobs/{job}/checkpoints", Rest.checkpoints, CheckpointsAnswer, "The last ten checkpoints."),
-    JsonRoute("/jobs/{job}/diagnosis", Rest.diagnosis, Diagnosis, "What holds the job up, and what to do."),
+    JsonRoute("/jobs/{job}/diagnosis", Rest.diagnosis, Diagnosis, "The places that limit a job, and what to do."),
     JsonRoute("/jobs/{job}/series", Rest.series, SeriesAnswer, "Time series of the last two days.", _SERIES),
 )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The watermark of a vertex, from those of its subtasks."""
+"""Compute the watermark of a vertex from the watermarks of its subtasks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ Rows = Mapping[tuple[int, int], Mapping[str, Any]]
 
 
 def watermark_of(topology: Topology, vertex: int, rows: Rows) -> tuple[int | None, WatermarkState]:
-    """Return the least watermark that left the vertex, and its state. `rows` are reports by operator and subtask.
+    """Return the lowest watermark that the vertex's subtasks have sent, and its state.
 
-    Nothing leaves a vertex of sinks: it has the watermark of its producers.
+    `rows` has the counters by (operator id, subtask). A vertex that has only sinks sends no watermark: the result is
+    then the lowest watermark of its producers.
     """
     emitting = [each for each in topology.vertices[vertex].operators if each.kind != "sink"]
     if emitting:
@@ -39,7 +40,10 @@ def _one(report: Mapping[str, Any]) -> tuple[int | None, WatermarkState]:
 
 
 def _combined(found: Sequence[tuple[int | None, WatermarkState]]) -> tuple[int | None, WatermarkState]:
-    """Return the least: idle ones do not count unless all are, and one that sent none holds all others."""
+    """Return the lowest watermark and its state.
+
+    Idle inputs do not count, unless all inputs are idle. If an active input has sent no watermark, there is none.
+    """
     active = [each for each in found if each[1] != "idle"]
     if not active:
         return None, "idle" if found else "none"

@@ -1,4 +1,4 @@
-"""One HTTP server on a thread of its own. Its libraries are loaded there, when the first jobs run."""
+"""One HTTP server on its own thread. This thread also imports the server's libraries when the first job runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     import uvicorn
 
 log = logging.getLogger(__name__)
-#: Seconds from the start of the thread to the load of the libraries: meanwhile the first rows are on their way.
+#: The seconds from the start of the thread to the import of the libraries, so the import does not delay the first rows.
 DELAY: Final = 1.0
-#: Seconds that `stop` waits for the thread.
+#: The seconds for which `stop` waits for the thread.
 _STOP_TIMEOUT: Final = 5.0
 #: The most connections at once.
 _CONNECTIONS: Final = 100
-#: The most bytes of the head of a request.
+#: The largest size of a request's head in bytes.
 _HEAD: Final = 16 << 10
 
 
 class WebServer:
-    """Listens from the start, so that its address is known, and serves once `start` was called.
+    """The server. The constructor opens the port, so the address is known. The server answers only after `start`.
 
-    Raises OSError if it cannot listen.
+    The constructor raises OSError if it cannot open the port.
     """
 
     def __init__(self, board: JobBoard, host: str, port: int, token: str | None) -> None:
@@ -41,7 +41,7 @@ class WebServer:
 
     @property
     def address(self) -> str:
-        """Where readers find the page, without a slash at the end."""
+        """The URL of the page, without a slash at the end."""
         name = socket.gethostname() if self.host in {"0.0.0.0", "::"} else self.host
         return f"http://{f'[{name}]' if ':' in name else name}:{self.port}"
 

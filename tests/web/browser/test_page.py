@@ -42,7 +42,7 @@ def colour(page: Page, vertex: int) -> str:
 def test_only_the_cause_has_a_colour_and_colours_follow_a_stall(serve: Serve, show: Open) -> None:
     job = healthy()
     page = show(serve(job), job)
-    expect(page.locator(".headline")).to_contain_text("Nothing holds the job up")
+    expect(page.locator(".headline")).to_contain_text("The job has no bottleneck")
     calm = [colour(page, vertex) for vertex in range(3)]
     assert len(set(calm)) == 1
     job.go_on(slow_job())

@@ -44,7 +44,7 @@ def test_a_stall_turns_the_slow_operator_into_the_cause(browser: Browser) -> Non
     try:
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.goto(str(job.web_url))
-        expect(page.locator(".headline")).to_contain_text("Nothing holds the job up", timeout=IN_TIME)
+        expect(page.locator(".headline")).to_contain_text("The job has no bottleneck", timeout=IN_TIME)
         assert page.locator(".vertex.cause").count() == 0
         _is_stalled.set()
         expect(page.locator(".vertex.cause .operator.cause")).to_contain_text("prices", timeout=IN_TIME)

@@ -1,5 +1,7 @@
-"""`AccumulatorSet`: the state of all aggregates of an operator. A slot (a number) stands for the same key in all of
-them."""
+"""`AccumulatorSet`: the state of all aggregates of an operator.
+
+A slot is a number that stands for one key. It stands for the same key in every aggregate.
+"""
 
 from __future__ import annotations
 
@@ -118,7 +120,7 @@ class AccumulatorSet:
         return columns
 
     def with_exact_sums(self, table: pa.Table) -> pa.Table:
-        """Return the table of a snapshot with sums of decimals in the present form.
+        """Return the table of a snapshot with sums of decimals in the current format.
 
         Earlier versions stored these sums as float64. Raises CheckpointError for a sum that does not fit its type.
         """

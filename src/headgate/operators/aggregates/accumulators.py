@@ -29,7 +29,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
-        """Add rows, each with a slot, a value and an event time. `size` slots exist now; `slots` has all new ones."""
+        """Add rows: slot, value and event time of each. `size` slots exist; `slots` contains all slots that are new."""
 
     @abstractmethod
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
@@ -265,7 +265,7 @@ class IntegerSums:
             self._high.replace(self._high.values.take(slots))
 
     def columns(self, slots: Int64s, nulls: Bools | None) -> list[pa.Array]:
-        """Return the sums for a snapshot: each sum modulo 2^64 as int64, and its multiple of 2^64 (0 if it fits)."""
+        """Return two columns for a snapshot. A sum is the first value (int64) plus the second value x 2^64."""
         high, low = self.sums(slots)
         total = (high << _HALF) | low
         beyond = (high >> _HALF) - (total >> 63)

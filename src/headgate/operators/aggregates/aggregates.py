@@ -137,7 +137,9 @@ def mean(column: str) -> Aggregate:
 
 
 def first(column: str) -> Aggregate:
-    """Take the value of the row with the least event time, even if it is null. Of several such rows, any row counts.
+    """Take the value of the row with the least event time, even if the value is null.
+
+    If several rows have this event time, the value of any of them may be taken.
 
     ```python
     stream.key_by("shop").aggregate(opening=hg.first("price"))
@@ -147,7 +149,9 @@ def first(column: str) -> Aggregate:
 
 
 def last(column: str) -> Aggregate:
-    """Take the value of the row with the greatest event time, even if it is null. Of several such rows, any row counts.
+    """Take the value of the row with the greatest event time, even if the value is null.
+
+    If several rows have this event time, the value of any of them may be taken.
 
     ```python
     stream.key_by("shop").aggregate(closing=hg.last("price"))

@@ -329,6 +329,6 @@ def _by_slot(batch: pa.RecordBatch, slots: Int64s) -> tuple[pa.RecordBatch, Int6
 
 
 def _runs(slots: Int64s) -> Iterator[tuple[int, int]]:
-    """Yield the begin and the end of each stretch of equal slots."""
+    """Yield the first position, and the position after the last, of each run of equal slots."""
     cuts = np.flatnonzero(slots[1:] != slots[:-1]) + 1
     return pairwise([0, *cuts.tolist(), len(slots)])

@@ -218,8 +218,8 @@ class StoredKeys(StoredValues):
     def _as_key(self, value: Any) -> Any:
         """Return a map key in a form that a dict compares correctly.
 
-        A dict finds a NaN only if it is the same object. In the hour that occurs twice in autumn, Python compares two
-        different times of one zone as equal. The same times in UTC differ.
+        Two NaN objects are different keys in a dict, so all NaN become one object. In the hour that occurs twice when
+        summer time ends, Python compares two different times of one zone as equal, so times become UTC.
         """
         if self._has_zone:
             return value.astimezone(UTC)

@@ -46,7 +46,7 @@ _PROGRESS = shapes.items(shapes.row(shapes.count, shapes.count, shapes.time, sha
 #: The names of a window's size and distance in a snapshot, and the shape of both.
 _SIZE, _EVERY = "the windows' size", "every"
 _MICROSECONDS = re.compile("([0-9]{1,18}) us")
-#: Panes pay off only if each row is in at least this many windows.
+#: Panes are faster only if each row is in at least this many windows.
 _LEAST_PANES = 4
 
 
@@ -128,8 +128,8 @@ def window_schema(
 class WindowAggregate(Operator):
     """The operator that emits one row for each key and window, when the watermark passes the window's end.
 
-    A window in which a key has no rows emits nothing for this key. The operator adds `time_offset` (microseconds) to
-    the event-time column. The operator retains a window until the watermark has passed the window's end by
+    If a key has no rows in a window, the operator emits no row for both. The operator adds `time_offset` (microseconds)
+    to the event-time column. The operator retains a window until the watermark has passed the window's end by
     `allowed_lateness` (microseconds). If a row arrives for a retained window that has fired, the operator emits the
     key's whole row again. A row is late if the operator no longer retains any of the row's windows. Late rows go to the
     side output `late_tag`. If the job does not read this side output, the operator counts and drops late rows. A null
@@ -300,7 +300,10 @@ class WindowAggregate(Operator):
         self._shards = list(shards.values())
 
     def _check_same_windows(self, snapshot: Snapshot) -> None:
-        """Raise ChangedWindows if other windows wrote the snapshot. `check_same` refuses what no windows write."""
+        """Raise ChangedWindows if the snapshot has windows of another size or distance.
+
+        Do nothing for values that are no windows. `check_same` raises an error for these.
+        """
         of = snapshot.values.get("of")
         texts = [str(of.get(name)) for name in (_SIZE, _EVERY)] if isinstance(of, dict) else ["", ""]
         found = [_MICROSECONDS.fullmatch(text) for text in texts]
@@ -362,9 +365,10 @@ class WindowAggregate(Operator):
             self._log.record(self._clock(), self.rows_out)
 
     def _rows_in(self, shard: TimeShard, times: Int64s, index: Int64s | int, first: int, back: int) -> Int64s | None:
-        """Return the rows that are in the window `back` windows before their last one, if it is still retained.
+        """Return the positions of the rows that must be added to one of their windows, or None for all rows.
 
-        Return None if this holds for all rows.
+        Window number `index` is the last window of a row. The rows are added to window `index` - `back`. Rows that are
+        not in this window, and rows for which this window is closed, are not in the result.
         """
         every, size = self._windows.every, self._windows.size
         whole = (back + 1) * every <= size

@@ -120,8 +120,10 @@ class WindowState:
         return in_pieces(len(live), some)
 
     def with_exact_sums(self, table: pa.Table) -> pa.Table:
-        """Return the table of a snapshot with sums of decimals in the present form, as `AccumulatorSet.with_exact_sums`
-        does."""
+        """Return the table of a snapshot with sums of decimals in the current format.
+
+        `AccumulatorSet.with_exact_sums` describes the format.
+        """
         return self._accumulators.with_exact_sums(table)
 
     def load(self, table: pa.Table) -> None:

@@ -10,8 +10,9 @@ the driver stores the metadata. Then the sinks commit. Only one checkpoint is un
 **Metadata that comes late.** The coordinator gives up a checkpoint when the timeout has passed, even while the metadata
 is being stored. If the metadata is stored after all, the checkpoint is complete, although it does not count as a
 success. If the job restarts before another checkpoint is stored, the driver resumes from this one. No row is lost or
-doubled: pending results stay pending. The program that resumes from this checkpoint commits them, or this program does
-with the next checkpoint. A checkpoint is complete once its metadata is stored, however long the commit takes.
+doubled, because pending results stay pending. Either this program commits them with its next checkpoint, or the program
+that resumes from this checkpoint commits them. A checkpoint is complete once its metadata is stored, however long the
+commit takes.
 
 **Tasks that end.** A task counts as ended when its consumers have processed all that the task sent. If an ended task
 took no part in a checkpoint, its part is "finished". Such a part holds nothing. All that the task sent is in the parts
@@ -23,7 +24,8 @@ reaches the consumer: the coordinator makes it a root of the current checkpoint.
 on, the barrier reaches the consumer.
 
 A root may process its last row before its barrier comes, while the report of its end is on the way to the coordinator.
-The root then takes no part in the checkpoint. Otherwise no part would contain what its sinks have pending at its end.
+The root then takes no part in the checkpoint. If it took a part, this part would not contain the results that its sinks
+have pending at its end.
 
 A task that took part in a checkpoint and then ended is not finished in that checkpoint. The order in which the two
 reports come does not matter: the report of the end names the last checkpoint that the task took part in.
@@ -138,7 +140,7 @@ class CheckpointCoordinator:
         self._last = first_id - 1
         self._next_trigger = math.inf
         self._failures = 0
-        #: Whether the job's last checkpoint has failed in this attempt. The next one then waits for its time.
+        #: Whether the job's last checkpoint has failed in this attempt. The next try then waits for the interval.
         self.retries_end = False
         #: Requests that wait.
         self._requests: deque[Request] = deque()
@@ -345,7 +347,7 @@ class CheckpointCoordinator:
     def _succeed(self, event: Event | None = None) -> None:
         """Count the checkpoint as complete, because its metadata is stored.
 
-        If the commit was interrupted, whoever resumes from the checkpoint commits.
+        If the commit was interrupted, the program that resumes from the checkpoint commits.
         """
         self.completed += 1
         self._close(None)

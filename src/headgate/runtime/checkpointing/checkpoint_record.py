@@ -1,4 +1,4 @@
-"""The outcome of a checkpoint, as users see it."""
+"""The result of a checkpoint, as users see it."""
 
 from __future__ import annotations
 

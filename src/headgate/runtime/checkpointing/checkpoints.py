@@ -154,7 +154,7 @@ class Checkpoints:
 
     def prepare(self) -> None:
         """Find the checkpoint to resume from, and prepare sources and sinks, on the caller's thread. Raises
-        CheckpointError for a folder or a checkpoint that cannot be used, and what sources and sinks raise."""
+        CheckpointError for a folder or a checkpoint that cannot be used, and the errors of sources and sinks."""
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
@@ -164,8 +164,8 @@ class Checkpoints:
             warn_of_sources(self._job, self._plan.job, "restarts")
 
     def _is_outrun(self, ask_sinks: Callable[[], None]) -> bool:
-        """Return whether another program has published rows of a newer checkpoint, which is `latest` then, or has
-        replaced the results. If there is no newer checkpoint, raises what `ask_sinks` raises."""
+        """Return whether another program has completed a newer checkpoint. This checkpoint is then `latest`. The method
+        looks for it only if `ask_sinks` raises an error, and raises this error if there is no newer checkpoint."""
         try:
             ask_sinks()
         except (CheckpointError, SinkError):
@@ -186,7 +186,8 @@ class Checkpoints:
             claim = self._claim(program)
         if self._storage is not None:
             self._storage.start(self.resumption.place or None, self._connectors.replaces)
-            claim = dataclasses.replace(claim, referenced=self._storage.prepared())  # none that completes only now
+            # Checkpoints that another program completes after `start` do not count, so read the checkpoints only now.
+            claim = dataclasses.replace(claim, referenced=self._storage.prepared())
             self.next_id = self._storage.next_id()
             self._storage.remove_incomplete(self.next_id - 1)  # left by a killed driver; they may fill the disk
         self._may_clean = True  # a program that claims the job from now on sees what this one resumes from
@@ -433,7 +434,7 @@ class Checkpoints:
         self._do(actions)
 
     def _commit(self, complete: StoreMetadata) -> None:
-        if not self._runs:  # whoever resumes from the checkpoint commits
+        if not self._runs:  # the attempt that resumes from the checkpoint commits
             self._answer(complete)
             return
         checkpoint = 0 if self.latest is None else complete.checkpoint

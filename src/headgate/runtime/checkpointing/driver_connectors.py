@@ -71,7 +71,7 @@ class DriverConnectors:
 
     @property
     def replaces(self) -> bool:
-        """Whether a fresh start removes the results of all programs before."""
+        """Whether a start without a checkpoint removes the results of all earlier programs."""
         return any(sink.replaces for _, sink in self._sinks.values())
 
     def newest_owner(self) -> int:

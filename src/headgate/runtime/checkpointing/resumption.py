@@ -52,7 +52,7 @@ class Resumption:
     def results(self) -> tuple[Mapping[str, Sequence[Any]], int]:
         """The results that sinks have pending with `latest`, by node key, and the checkpoint's number.
 
-        The number 0 means that no rows may stay.
+        The number is 0 for a start from the beginning. Sinks then keep no rows.
         """
         return ({}, 0) if self.latest is None else (self.latest.pending, self.latest.id)
 
@@ -93,8 +93,10 @@ class Resumption:
             self.find()
 
     def find_newer(self) -> bool:
-        """If the user requested the newest checkpoint, load it again. Return whether it is another one now. Raises
-        CheckpointError."""
+        """Load the newest checkpoint again, if the user requested the newest one. Return whether it has changed.
+
+        Raises CheckpointError.
+        """
         before = self.place
         if self._resume in (LATEST, LATEST_IF_ANY):
             self.find()

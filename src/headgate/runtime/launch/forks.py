@@ -110,7 +110,7 @@ class _Server:
                 self._control = self._start()
 
     def close(self) -> None:
-        """End the server's process at the end of the program. TaskManagers that are left end with their driver."""
+        """End the server's process at the end of the program. Remaining TaskManagers end when their driver ends."""
         if self._control is not None and self._process is not None and self._is_mine:
             self._control.close()
             self._process.kill()

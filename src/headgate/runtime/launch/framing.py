@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 _LENGTH = 8
-#: Exit codes of a TaskManager, which a user's function is unlikely to use. With this one the driver knows how the
-#: TaskManager ended.
+#: The exit codes of a TaskManager's process. A user's function is unlikely to use the same codes. DONE: the TaskManager
+#: ended, and the driver knows the reason.
 DONE = 100
 #: The TaskManager failed, and could not report this to the driver.
 NOT_REPORTED = 101

@@ -1,4 +1,4 @@
-"""Barriers that a program sends through a job without taking a checkpoint, to measure how long they take."""
+"""Send barriers through a job without taking a checkpoint, to measure how long barriers take."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headgate.runtime.control_messages import FromDriver, Part
 
 
 class BarrierProbes:
-    """Injects barriers, and keeps the tasks' reports on the last ten barriers, also on those of checkpoints."""
+    """The barriers that a program injects, and the tasks' reports on the last ten barriers, checkpoints included."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -25,7 +25,9 @@ class BarrierProbes:
         """Send a barrier by `post`, and return its number. Raises ConfigError, see `JobMaster.inject_barrier`."""
         overtakes = alignment in (Alignment.TIMEOUT, Alignment.UNALIGNED)
         if overtakes and self._config.flow_control is not FlowControl.CREDIT:
-            raise ConfigError(f"a barrier overtakes only under credit, and flow_control={self._config.flow_control}")
+            raise ConfigError(
+                f"a barrier overtakes only with flow_control='credit', but flow_control='{self._config.flow_control}'"
+            )
         if self._config.checkpoint_dir is not None:
             raise ConfigError(
                 "the job takes checkpoints of its own; a barrier from outside would be mistaken for one of these"
@@ -35,7 +37,7 @@ class BarrierProbes:
         return checkpoint
 
     def note(self, part: Part) -> None:
-        """Keep a task's report. Forget those of all but the last ten barriers."""
+        """Store a task's report, and drop the reports on all but the last ten barriers."""
         self._parts.setdefault(part["checkpoint"], {})[part["task"]] = part
         oldest = max(self._parts) - HISTORY
         self._parts = {checkpoint: parts for checkpoint, parts in self._parts.items() if checkpoint > oldest}

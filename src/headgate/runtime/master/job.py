@@ -145,16 +145,17 @@ class JobHandle(OtherNames):
         return self._master.metrics()
 
     def diagnose(self) -> list[Finding]:
-        """Return what holds the job up now, the worst first: where, why and what to do. Empty if nothing does.
+        """Return the places that limit the job's throughput now, the worst first. The list is empty if there are none.
 
-        A finding's `sentence` says it in a line, and `as_json()` returns its evidence. It is made of the last seconds,
-        so the list is empty in a job's first three seconds.
+        Each finding says where the limit is, why, and what to do. Its `sentence` says this in one line, and `as_json()`
+        returns its evidence. Findings describe the last seconds, so the list is empty in a job's first three seconds.
 
-        `severity` is LIMIT if the job keeps up or has no pace (something is always slowest), BEHIND if the lag of a
-        source grows, and STUCK if no row has moved for ten seconds. The driver logs a line about the last two.
+        `severity` is LIMIT if the job keeps up with its sources, or if its sources have no schedule: one place is
+        always the slowest. It is BEHIND if the lag of a source grows, and STUCK if no row has moved for ten seconds.
+        The driver logs a line about a job that is BEHIND or STUCK.
 
-        If the reason is a function, the driver profiles it for two seconds, at most once a minute. The finding then has
-        its `hottest` lines, as a profile has.
+        If the cause is a function, the driver profiles the function for two seconds, at most once a minute. The
+        finding then has the `hottest` lines of this profile.
         """
         return self._master.monitor.diagnose()
 
@@ -168,19 +169,19 @@ class JobHandle(OtherNames):
         return self._master.monitor.backpressure()
 
     def profile(self, operator: str, subtask: int | None = None, seconds: float = 3.0) -> Profile:
-        """Return on which lines one subtask of an operator spends its time, sampled for so many seconds (at most 60).
+        """Sample one subtask of an operator for `seconds` seconds, and return the lines where it spends its time.
 
-        `operator` is a name as in `metrics()["operators"]`. Without `subtask` it is the one that has worked most in the
-        last seconds. The profile's `hottest` are the five lines with most samples, see
-        docs/how-to/find-the-slow-line.md.
+        `operator` is a name as in `metrics()["operators"]`. Without `subtask` the method profiles the subtask that
+        worked most in the last seconds. A profile takes at most 60 seconds. Its `hottest` are the five lines with most
+        samples, see docs/how-to/find-the-slow-line.md.
 
-        The subtask runs on meanwhile. Its TaskManager looks up to 100 times a second where its thread is, less often
-        where this would take more than 1 % of a processor. The profile has files, functions and numbers of lines, and
-        no values. If the job is starting or restarting, the profile begins when the job runs.
+        The subtask continues to run. Its TaskManager samples the subtask's thread up to 100 times a second, and less
+        often if that would take more than 1 % of a processor. The profile contains files, functions and line numbers,
+        and no values. If the job is starting or restarting, the profile begins when the job runs.
 
         Raises ProfileError if there is no such operator or subtask, if the subtask or the job has ended, or if the job
-        fails meanwhile. Raises TimeoutError ten seconds after the profile should be complete: the job does not run, or
-        a function holds Python's interpreter lock all the time.
+        fails before the profile is complete. Raises TimeoutError if the profile is not complete ten seconds after its
+        end: the job does not run, or a function holds Python's interpreter lock all the time.
         """
         master = self._master
         if subtask is None:
@@ -204,11 +205,11 @@ class JobHandle(OtherNames):
 
     @property
     def web_url(self) -> str | None:
-        """The address of the job's page; see `docs/how-to/watch-a-job.md`. None with `web_port=None`, or if the port
-        is taken.
+        """The address of the job's page; see `docs/how-to/watch-a-job.md`.
 
-        The page is there a second after the job's tasks started, and the same address has the job as JSON. It stays
-        until the program ends or ten later jobs have ended.
+        The address is None with `web_port=None`, or if another program uses the port. The page can be opened one second
+        after the job's tasks have started. The same address also serves the job as JSON. The page stays until the
+        program ends or ten later jobs have ended.
         """
         return self._master.web_url
 

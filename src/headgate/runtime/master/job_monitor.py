@@ -1,4 +1,4 @@
-"""`JobMonitor`: what the driver sees of a running job, and what it tells the user unasked."""
+"""`JobMonitor`: collects the metrics of a running job on the driver, diagnoses the job, and logs warnings about it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two snapshots.
 PERIOD: Final = 1.0
-#: A job with fewer snapshots has failed too soon for its metrics to say why.
+#: The recording of a failed job is saved only if it has at least this many snapshots.
 _WORTH_RECORDING: Final = 10
 
 
 class JobMonitor:
-    """Watches one job. The job's thread calls `on_report` and `on_end`; any thread may ask the rest."""
+    """The monitor of one job. The job's thread calls `on_report` and `on_end`. Any thread may call the other methods.
+
+    `_lock` protects the snapshots, the history and the recorder.
+    """
 
     def __init__(
         self,
@@ -58,11 +61,11 @@ class JobMonitor:
         self._snapshots: deque[MetricsSnapshot] = deque(maxlen=LATEST)
         self._history = History()
         self._recorder = Recorder()
-        #: The last diagnosis, and the snapshot after which it was made: many may ask in a second.
+        #: The last diagnosed snapshot, and its findings. Several callers may ask before the next snapshot.
         self._diagnosed: tuple[MetricsSnapshot, list[Finding]] | None = None
 
     def on_report(self, attempt: Attempt, metrics: Callable[[], Metrics]) -> None:
-        """Note a report of a TaskManager. `metrics` returns the job's counters."""
+        """Handle a TaskManager's report. `metrics` returns the job's counters."""
         self._late_rows.update(metrics, ended=False)
         if not attempt.has_reported:
             return
@@ -86,7 +89,7 @@ class JobMonitor:
         self._functions.look(findings, snapshot.at)
 
     def diagnose(self) -> list[Finding]:
-        """Return what holds the job up now, the worst first."""
+        """Return the places that limit the job's throughput now, the worst first."""
         latest = self._latest()
         if not latest:
             return []
@@ -100,7 +103,7 @@ class JobMonitor:
         return [] if window is None else backpressure(window)
 
     def busiest_subtask(self, vertex: int, operator: int) -> int:
-        """Return the subtask in which an operator has worked most in the last seconds, 0 if that is not known."""
+        """Return the subtask in which an operator worked most in the last seconds, or 0 if this is not known."""
         window = latest_window(self.topology, self._latest())
         tasks = [] if window is None else window.of(vertex)
         return max(tasks, key=lambda task: task.operators[operator].busy).subtask if tasks else 0
@@ -134,8 +137,10 @@ class JobMonitor:
             self._recorder.save(path, self.topology, {"options": self.options, "versions": self.versions})
 
     def save_failure(self, error: HeadgateError, run: str) -> list[str]:
-        """Save a recording of a job that has ended with an error. Returns the words that name the file, if there is
-        one: not for a job that was short or cancelled."""
+        """Save a recording of a job that has ended with an error. Returns a message that names the file.
+
+        Saves and returns nothing for a job that was cancelled or ran only for a few seconds.
+        """
         if isinstance(error, JobCancelled | Superseded) or len(self._latest()) < _WORTH_RECORDING:
             return []
         try:

@@ -8,7 +8,7 @@ from headgate.errors import HeadgateError, JobCancelled
 
 
 class JobState(enum.Enum):
-    """A job is CREATED, then RUNNING. After a failure it is RESTARTING. The other states are its end."""
+    """A job is CREATED, then RUNNING. After a failure it is RESTARTING. In all other states the job has ended."""
 
     CREATED = "CREATED"
     RUNNING = "RUNNING"

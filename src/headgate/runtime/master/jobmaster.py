@@ -347,8 +347,8 @@ class JobMaster:
     def _await_restart(self, failed: Attempt) -> bool:
         """Wait as long as the restart strategy says. Returns whether the job is restarted.
 
-        Some failures repeat themselves: the job cannot read its checkpoint, finished files or its Spark session are
-        missing, or the job holds more state than it may. If a user's function did not return, its effect on another
+        Some failures would occur again: the job cannot read its checkpoint, finished files or its Spark session are
+        missing, or the job holds more state than its limit. If a user's function did not return, its effect on another
         attempt is unknown. In these cases the job is not restarted.
 
         Restarts that found too few slots are counted apart from other restarts. The strategy's limit applies to such
@@ -395,8 +395,8 @@ class JobMaster:
     def _may_start(self, failed: Attempt) -> bool:
         """Return whether a job that has never run may be started again.
 
-        A lost TaskManager, storage that does not answer and too few slots may be better the next time. Any other error
-        (of a function, a file, an option) would come again.
+        The next attempt may succeed after a lost TaskManager, storage that does not answer, or too few slots. Any other
+        error (of a function, a file or an option) would occur again.
         """
         is_lost = isinstance(failed.error, TaskManagerLost)
         if is_lost and not failed.has_registered and not self._restarts.has_limit:

@@ -47,7 +47,7 @@ class Profiles:
         self._place = place
         self._lock = threading.Lock()
         self._numbers = itertools.count(1)
-        #: The requests that no task has been sent yet, and those that wait for their answer, by number.
+        #: The requests that are not sent yet, and those that wait for their answer, by number.
         self._new: list[_Request] = []
         self._sent: dict[int, _Request] = {}
         #: The attempt whose tasks run, or None.
@@ -56,7 +56,7 @@ class Profiles:
         self._too_late = ""
 
     def operator(self, name: str) -> tuple[VertexShape, OperatorShape]:
-        """Return an operator and its vertex. Raises ProfileError, which names similar ones, if there is none."""
+        """Return an operator and its vertex. If there is no such operator, raises ProfileError with similar names."""
         shapes = {shape.name: (vertex, shape) for vertex in self._topology.vertices for shape in vertex.operators}
         if name in shapes:
             return shapes[name]
@@ -69,7 +69,7 @@ class Profiles:
         )
 
     def ask(self, operator: str, subtask: int, seconds: float) -> Future[Profile]:
-        """Request a profile of a subtask. Raises ProfileError if there is none such."""
+        """Request a profile of `seconds` seconds. Raises ProfileError if there is no such operator or subtask."""
         vertex, shape = self.operator(operator)
         if isinstance(subtask, bool) or not isinstance(subtask, int) or not 0 <= subtask < vertex.parallelism:
             last = vertex.parallelism - 1
@@ -91,7 +91,7 @@ class Profiles:
         return request.answer
 
     def begin(self, attempt: Attempt) -> None:
-        """Note that the tasks of an attempt run."""
+        """Record that the tasks of an attempt run, and send the waiting requests."""
         with self._lock:
             self._attempt = attempt
         self._send()
@@ -109,7 +109,7 @@ class Profiles:
                 link.send(request.order)
 
     def interrupted(self, reason: str) -> None:
-        """Note that the tasks run no longer, and answer the requests that were sent."""
+        """Record that the tasks no longer run, and answer the requests that were sent. `reason` is their error."""
         with self._lock:
             self._attempt = None
             sent, self._sent = self._sent, {}
@@ -145,7 +145,7 @@ class Profiles:
 
 
 def _profile(request: _Request, report: ReportProfile) -> Profile:
-    """Return the profile that a TaskManager reports. Raises ValueError for what is no profile."""
+    """Return the profile that a TaskManager reports. Raises ValueError for a report that cannot be a profile."""
     size = len(report.frames) + sum(len(stack[0]) for stack in report.stacks)
     if size > _MOST:
         raise ValueError(f"a profile of {size} frames; at most {_MOST} are allowed")
@@ -182,5 +182,5 @@ def _answer(request: _Request, answer: Profile | HeadgateError) -> None:
             request.answer.set_result(answer)
         else:
             request.answer.set_exception(answer)
-    except InvalidStateError:  # whoever asked waits no longer
+    except InvalidStateError:  # the caller has cancelled the request
         pass

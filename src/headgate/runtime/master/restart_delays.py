@@ -20,7 +20,7 @@ class Restarts:
 
     @property
     def has_limit(self) -> bool:
-        """Whether the strategy gives up on a job that fails each time."""
+        """Whether the strategy limits the number of restarts. A job that always fails then ends."""
         return not isinstance(self._strategy, ExponentialDelay)
 
     def note_failure(self, now: float) -> float | None:

@@ -1,4 +1,4 @@
-"""What the log says about the restarts of a job, and about a job that fails with the same error again and again."""
+"""Log the restarts of a job, and warn about a job that fails with the same error again and again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 log = logging.getLogger(__name__)
 
-#: A warning comes after so many failures in a row with the same text, and after each further so many.
+#: A warning follows each time that the same error has occurred this many more times in a row.
 _TIMES: Final = 3
 
 
@@ -23,7 +23,10 @@ class RestartLog:
         self._times = 0
 
     def restarts(self, latest: CheckpointMetadata | None, error: HeadgateError | None) -> None:
-        """Log that the job starts again from `latest` after `error`. Warns of each third error with the same text."""
+        """Log that the job starts again from `latest` after `error`.
+
+        Warns at each third error in a row with the same text.
+        """
         log.warning("job %r starts again from %s, after: %s", self._job, _name(latest), error)
         is_same = isinstance(error, (UserFunctionError, DataError)) and str(error) == self._text
         self._text, self._times = str(error), self._times + 1 if is_same else 1

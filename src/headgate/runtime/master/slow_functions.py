@@ -1,4 +1,4 @@
-"""`SlowFunctions`: profiles of the functions that a diagnosis blames, which nobody asked for."""
+"""`SlowFunctions`: profiles functions that a diagnosis names as the cause, without a request of the user."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ CAUSES: Final = frozenset({"slow_function", "waiting_function", "slow_source", "
 PERIOD: Final = 60.0
 #: Seconds of a profile.
 SECONDS: Final = 2.0
-#: Seconds after which a profile says nothing about the present any more.
+#: Seconds after which a profile is too old to describe the job.
 _KEPT: Final = 2 * PERIOD
 
 
 class SlowFunctions:
-    """Takes a profile of what a diagnosis blames, at most once a minute. One thread calls `look`, any thread the rest.
+    """The profiles of the functions that findings name as the cause, at most one profile a minute.
 
-    `ask` requests a profile of a subtask of an operator, for so many seconds.
+    One thread calls `look`. Any thread may call the other methods. `ask(operator, subtask, seconds)` requests a
+    profile.
     """
 
     def __init__(self, ask: Callable[[str, int, float], Future[Profile]]) -> None:
@@ -34,7 +35,7 @@ class SlowFunctions:
         self._last: tuple[Profile, float] | None = None
 
     def look(self, findings: Sequence[Finding], now: float) -> None:
-        """Request a profile of the first finding that blames a function, unless the last request was just before."""
+        """Request a profile for the first finding whose cause is a function, if the last request is old enough."""
         if self._ask is None or (self._asked_at is not None and abs(now - self._asked_at) < PERIOD):
             return
         for finding in findings:
@@ -45,7 +46,7 @@ class SlowFunctions:
                 return
 
     def close(self) -> None:
-        """Request no more profiles. What answers them knows the user's functions, which the last report outlives."""
+        """Request no more profiles, and drop `ask`, which keeps the user's functions alive."""
         self._ask = None
 
     def _note(self, answer: Future[Profile], at: float) -> None:
@@ -55,7 +56,7 @@ class SlowFunctions:
             pass
 
     def explained(self, findings: Sequence[Finding], now: float) -> list[Finding]:
-        """Return the findings, with the hottest lines of the one whose function was profiled."""
+        """Return the findings. Those whose function was profiled lately get the profile's hottest lines."""
         if self._last is None or abs(now - self._last[1]) > _KEPT:
             return list(findings)
         profile = self._last[0]

@@ -1,4 +1,4 @@
-"""Which findings the driver logs, although nobody asked."""
+"""Choose the findings that the driver writes to its log without a request of the program."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ from typing import Final
 from headgate.observe.finding import Finding, Severity
 from headgate.observe.standing_watermarks import CAUSE
 
-#: Seconds between two lines about a job that is behind or stuck.
+#: The least time, in seconds, between two log lines about a job that is behind or stuck.
 QUIET: Final = 30.0
 
 
 class ToldFindings:
-    """Chooses the lines: one at most in 30 seconds about a job that is behind or stuck, and one for each watermark
-    that stands."""
+    """The choice of log lines for one job.
+
+    There is at most one line in 30 seconds about a job that is behind or stuck. There is one line for each watermark
+    that does not advance.
+    """
 
     def __init__(self, job: str) -> None:
         self._job = job
         self._said_at: float | None = None
-        #: By the operators that wait: the watermark that was told last.
+        #: The last logged watermark, by the names of the operators that wait for it.
         self._standing: dict[tuple[str, ...], float] = {}
 
     def lines(self, findings: Sequence[Finding], now: float) -> list[str]:
-        """Return what to log of the findings of this moment, the worst first. `now` is in seconds."""
+        """Return the log lines for the current findings, which have the worst finding first. `now` is in seconds."""
         return [*self._behind(findings, now), *self._stand(findings)]
 
     def _behind(self, findings: Sequence[Finding], now: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""`WatchedJob`: a job as its page sees it, which outlives the job without keeping what the job needed."""
+"""`WatchedJob`: the view of a job for its web page. It outlives the job, and then holds only the job's last values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headgate.web.job_view import JobFacts
 
 
 class RunningJob(Protocol):
-    """What a JobMaster says of its job."""
+    """The attributes and methods of a JobMaster that the view reads."""
 
     state: JobState
     error: HeadgateError | None
@@ -33,8 +33,10 @@ class RunningJob(Protocol):
 
 
 class WatchedJob:
-    """A `JobView`. While the job runs, it asks the JobMaster. `end` keeps the last answers and lets the JobMaster go,
-    which holds the user's functions and rows."""
+    """A `JobView` of one job. While the job runs, the view asks the JobMaster.
+
+    `end` stores the last values, and drops the JobMaster, which keeps the user's functions and rows alive.
+    """
 
     def __init__(self, run: str, name: str, monitor: JobMonitor, job: RunningJob) -> None:
         self._run = run
@@ -43,7 +45,7 @@ class WatchedJob:
         self._job: _Running | _Ended = _Running(job)
 
     def end(self) -> None:
-        """Keep the job's last values."""
+        """Store the job's last values, and drop the JobMaster."""
         self._job = _Ended(self._job)
 
     @property
@@ -92,7 +94,7 @@ class WatchedJob:
 
 
 class _Running:
-    """The values of a job now."""
+    """The current values of a running job."""
 
     def __init__(self, job: RunningJob) -> None:
         self._job = job

@@ -48,8 +48,8 @@ class TaskBarriers:
     Only the task thread uses this object, between two batches. The exceptions are the methods that say "any thread".
     The object is a `Timed`: an urgent event is due at once, also while the task waits for its output.
 
-    `report` gets the task's part when the checkpoint is complete or aborted at this task. If the output turns urgent
-    later, `report` gets the part again. A part has these fields:
+    `report` gets the task's part when the checkpoint is complete or aborted at this task. If the barrier later
+    overtakes data in the output, `report` gets the part again. A part has these fields:
 
     - `start_delay_s` is the time from the barrier's injection to its first arrival at the task. `alignment_s` is the
       time from the first arrival to the last. `triggered_s` and `completed_s` are times since the injection. `sync_s`
@@ -137,7 +137,7 @@ class TaskBarriers:
 
     @property
     def blocks_input(self) -> bool:
-        """Whether a channel waits behind its barrier for the barriers of the others."""
+        """Whether any channel is blocked: its barrier has arrived, and a barrier of another channel has not."""
         return self._handler.blocks_channels
 
     def catch_up(self) -> None:

@@ -20,10 +20,10 @@ from headgate.runtime.task.time_account import WRITE, TimeAccount
 
 
 class Chained(Output):
-    """An output within a task: to the next operator, to a writer, or to several of them. It passes on the end of input,
-    too.
+    """The output of an operator within a task. It leads to the next operator, to a writer, or to several of these.
 
-    `watermark` is the last watermark that it got, for metrics.
+    `end_input` passes the end of the input on. `watermark` is the last watermark that the output got, in microseconds
+    since the epoch; metrics read it.
     """
 
     watermark: int = MIN_TIME
@@ -35,8 +35,11 @@ class Chained(Output):
 
 
 class ToOperator(Chained):
-    """Calls the next operator of the chain, in the operator's bucket of the task's time. It adds the operator's name
-    and subtask to what the operator raises."""
+    """The output that calls the next operator of the chain.
+
+    The time of each call counts in the operator's bucket of the task's `TimeAccount`. An error that the operator raises
+    gets the operator's name and subtask.
+    """
 
     __slots__ = ("_account", "_clocks", "_switch", "batches", "bucket", "context", "latency", "operator")
 
@@ -118,7 +121,7 @@ calls_operators(ToOperator)
 
 
 class ToWriter(Chained):
-    """Writes to an exchange: the end of a chain."""
+    """The output that writes to an exchange, at the end of a chain."""
 
     __slots__ = ("_switch", "_writer")
 
@@ -148,8 +151,10 @@ class ToWriter(Chained):
 
 
 class FanOut(Chained):
-    """Gives a stream to several consumers, each of which gets every batch (batches are immutable and shared). Without
-    consumers it is the end of a chain."""
+    """The output that gives every batch to each of several consumers. Batches are immutable, so consumers share them.
+
+    A `FanOut` without consumers ends a chain.
+    """
 
     __slots__ = ("_outputs",)
 
@@ -170,7 +175,7 @@ class FanOut(Chained):
             output.emit_status(active)
 
     def emit_marker(self, marker: LatencyMarker) -> None:
-        """Send the marker to one consumer, as to one channel of an exchange. So a fork does not multiply markers."""
+        """Send the marker to one random consumer. An exchange likewise sends a marker to one channel only."""
         if self._outputs:
             random.choice(self._outputs).emit_marker(marker)
 
@@ -180,8 +185,11 @@ class FanOut(Chained):
 
 
 class SideOutputs(Chained):
-    """The output of a node whose side outputs are read. Rows go to the main output; watermarks, status, markers and the
-    end go to all."""
+    """The output of a node that has side outputs with consumers.
+
+    Rows go to the main output. Watermarks, statuses and the end of the input go to the main output and to all side
+    outputs. A latency marker goes to one of them.
+    """
 
     __slots__ = ("_all", "_main")
 
@@ -212,8 +220,10 @@ def fan_out(outputs: Sequence[Chained]) -> Chained:
 
 
 def with_location(error: Exception, context: OperatorContext) -> HeadgateError:
-    """Return the error with the job, operator and subtask where it was raised. An error that is not a HeadgateError is
-    a bug of Headgate or Arrow: it keeps its traceback."""
+    """Return the error as a HeadgateError with the job, operator and subtask where it was raised.
+
+    An error that is not a HeadgateError is a bug of Headgate or Arrow. Its traceback becomes a part of the text.
+    """
     if not isinstance(error, HeadgateError):
         text = "".join(traceback.format_exception(error)).rstrip()
         error = HeadgateError(f"unexpected {type(error).__name__}: {error}\n{text}")

@@ -1,4 +1,4 @@
-"""The clocks of a task. Its code reads no other clock, so it also runs in simulated time."""
+"""The clocks of a task. The code of a task reads no other clock, so a task can also run in simulated time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Clocks(NamedTuple):
     wall: Callable[[], float]
 
     def monotonic_at(self, moment: float) -> float:
-        """Return what `monotonic` shows when `wall` shows `moment`."""
+        """Return the time of the clock `monotonic` at the moment when the clock `wall` shows `moment`."""
         return self.monotonic() + moment - self.wall()
 
 

@@ -147,7 +147,8 @@ class GateChannels:
             self._remote_channel = partial(PlainInputChannel, spill_folder=folder)
         self._remote = remote
         self._exclusive = ExclusiveBuffers(parts.memory, f"{name}, exclusive")
-        #: One pool, or no pool without remote channels. It holds the floating buffers, or without credit all buffers.
+        #: The gate's pool, or an empty list if the gate has no remote channels. With credit the pool holds the floating
+        #: buffers, without credit all buffers.
         self.pools: list[LocalBufferPool] = []
         if remote:
             size = floating_pool(config) if self._is_credit else shared_pool(remote, config)

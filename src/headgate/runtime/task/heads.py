@@ -25,7 +25,8 @@ from headgate.state.snapshot import Snapshot, checkpoint_errors
 #: The shape of a source's state. The source itself checks its position.
 _SOURCE_STATE: Final = shapes.fields({"position": shapes.plain, "watermark": shapes.optional(shapes.time)})
 
-#: What `Head.step` and `Task.turn` return besides a time: continue at once, wait for a wake-up, or the end.
+#: The values that `Head.step` and `Task.turn` return in place of a time. MORE: call again at once. WAIT: call again
+#: after a wake-up. END: the end is reached.
 MORE: Final = 0.0
 WAIT: Final = float("inf")
 END: Final = -1.0
@@ -36,25 +37,26 @@ class Head(Protocol):
 
     @property
     def waits_for(self) -> Wait:
-        """Return why `step` has no batch now."""
+        """The reason why `step` has no batch now."""
 
     def step(self, now: float) -> float:
-        """Handle one batch. Returns MORE, END, or the time at which to look again (WAIT: when woken)."""
+        """Handle one batch. Returns MORE, WAIT, END, or the time of the next call."""
 
     def end(self) -> None:
         """Pass the end of input on, after the last batch."""
 
     def on_backpressure(self, begins: bool, now: float) -> None:
-        """Note that the output has no room, or has room again."""
+        """Record that the output has no room (`begins` is True), or has room again."""
 
     def close(self) -> None: ...
 
 
 class SourceHead:
-    """Reads a source, and makes watermarks from what it reads.
+    """The head that reads a source, and makes watermarks from the rows.
 
     `plain` is the schema of the rows without dictionaries, if the source has dictionaries. Other threads may set two
-    flags, and then wake the task: `is_held`, and the source reads nothing; `ends_now`, and it ends where it is.
+    flags, and then wake the task. While `is_held` is True, the source reads nothing. If `ends_now` is True, the source
+    ends at its current position.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class SourceHead:
         self.is_held = False
         self.ends_now = False
         self.ended_at: float | None = None
-        self.on_backpressure(True, clocks.monotonic())  # the idle clock stands until the reader is open
+        self.on_backpressure(True, clocks.monotonic())  # the source does not count as idle before the reader is open
 
     @property
     def waits_for(self) -> Wait:
@@ -156,8 +158,10 @@ class SourceHead:
         return reader
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the position and the watermark between two batches. Raises the reader's error if it cannot be
-        opened."""
+        """Return the source's position and watermark. Call it between two batches.
+
+        Raises the reader's error if the reader cannot be opened.
+        """
         try:
             position = (self._reader or self._open()).position()
         except Exception as error:
@@ -183,7 +187,7 @@ class SourceHead:
             self.output.emit_marker(self._markers.take(now, self._clocks.wall()))
 
     def _next_look(self, reader: SourceReader) -> float:
-        """Return when to read again, after the reader had no rows."""
+        """Return the time of the next read, after the reader had no rows."""
         now = self._clocks.monotonic()  # the reader may have taken long
         self._check_idle(now)
         at = reader.next_read()
@@ -191,7 +195,7 @@ class SourceHead:
         return latest if at is None else min(self._clocks.monotonic_at(at), latest)
 
     def _check_idle(self, now: float) -> None:
-        """Tell the consumers that this source is idle: it has no split, or read nothing for the idle timeout."""
+        """Send the idle status to the consumers if the source has no split, or read nothing for the idle timeout."""
         if self._watermarks is None or self._idle or self._reader is None:
             return
         if not self._reader.has_split or self._watermarks.is_idle(now):
@@ -199,7 +203,7 @@ class SourceHead:
             self.output.emit_status(False)
 
     def _latest_look(self, now: float) -> float:
-        """Return when to read again at the latest: to look at idleness, or to send a marker."""
+        """Return the latest time of the next read. The source must then check whether it is idle, or send a marker."""
         timeout = self._idle_timeout
         latest = WAIT if timeout is None or self._idle else now + max(timeout / 4, 1e-3)
         return latest if self._markers is None else min(latest, max(now + 1e-3, self._markers.deadline))
@@ -224,23 +228,26 @@ class SourceHead:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the source is idle: it has no split or reads nothing, and holds back no watermark."""
+        """Whether the source has sent the idle status. Consumers then ignore its watermark."""
         return self._idle
 
     @property
     def lag(self) -> float | None:
-        """How many seconds the source is behind its own pace; None if it has none. Any thread may read it."""
+        """The seconds for which the next rows have been due, or None for a source without a schedule.
+
+        Any thread may read this property.
+        """
         return None if self._reader is None else self._reader.lag()
 
     @property
     def split(self) -> str:
-        """Return the name of the split that it reads now, for messages."""
+        """The name of the split that the source reads now, for messages."""
         reader = self._reader
         return "nothing yet" if reader is None else reader.split_name()
 
     @property
     def is_stuck(self) -> bool:
-        """After `close`: whether the user's iterator has not returned, on a thread of its own."""
+        """Whether the user's iterator, which has a thread of its own, still runs after `close`."""
         return self._reader is not None and self._reader.is_stuck()
 
 
@@ -248,7 +255,7 @@ calls_operators(SourceHead)
 
 
 class InputHead:
-    """Reads the gates of a task that has producers."""
+    """The head that reads the gates of a task with producers."""
 
     def __init__(self, task_input: TaskInput, output: Chained) -> None:
         self._input = task_input

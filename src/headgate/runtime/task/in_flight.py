@@ -23,7 +23,8 @@ Pieces: TypeAlias = list[memoryview]
 class InFlight:
     """The data in flight of one task.
 
-    `inputs` has the pieces of each input channel, gate after gate. `outputs` has those of each channel of each output.
+    `inputs` has the pieces of each input channel, gate after gate. For each output, `outputs` has the pieces of its
+    channels.
     """
 
     inputs: list[Pieces] = field(default_factory=list)

@@ -19,7 +19,7 @@ from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer, serialize
 from headgate.runtime.task.barriers import TaskBarriers
 
-#: The number of bytes of one channel, about, that the task reads in one step before it gives their segments back.
+#: About how many bytes of one channel the task reads in one step. It then recycles their segments.
 _RUN_BYTES: Final = 32 << 10
 
 
@@ -141,9 +141,10 @@ class TaskInput:
 
     @property
     def _has_room(self) -> bool:
-        """Whether another element may be taken.
+        """Whether the task may take another element.
 
-        It may if the message size is not reached and no status or marker waits: later rows must not overtake these.
+        The task stops at the message size. It also stops behind a status or a latency marker, because later rows must
+        not overtake these.
         """
         joined = self._bytes >= self._message_size if self._joins else bool(self._batches)
         return not joined and self._status is None and not self._markers

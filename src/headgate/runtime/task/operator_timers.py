@@ -10,14 +10,16 @@ from headgate.runtime.task.clocks import SYSTEM, Clocks
 
 
 def operator_timers(entries: Sequence[ToOperator], clocks: Clocks = SYSTEM) -> list[OperatorTimers]:
-    """Return the timers of those operators that have something to do by the clock."""
+    """Return the timers of the operators that use processing time."""
     timed = [entry for entry in entries if type(entry.operator).next_time is not Operator.next_time]
     return [OperatorTimers(entry, clocks) for entry in timed]
 
 
 class OperatorTimers:
-    """The timers of one operator; a `Timed`. The task does not run them while it is back-pressured: their output would
-    have no room."""
+    """The processing-time timers of one operator (a `Timed`).
+
+    A back-pressured task does not run timers, because their output would have no room.
+    """
 
     def __init__(self, entry: ToOperator, clocks: Clocks) -> None:
         self._entry = entry

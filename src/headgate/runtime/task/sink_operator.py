@@ -61,7 +61,10 @@ class SinkOperator(Operator):
     def process_status(self, active: bool) -> None: ...
 
     def flush(self, checkpoint: int) -> Any:
-        """Return what the writer has for `Sink.commit`, after it has taken all rows before a checkpoint's barrier."""
+        """Return the value of the writer's `flush`, which the driver later passes to `Sink.commit`.
+
+        The writer has taken all rows before the checkpoint's barrier.
+        """
         assert self._writer is not None
         self._checkpoint = checkpoint + 1
         return self._writer.flush(checkpoint)

@@ -1,8 +1,9 @@
-"""A task: one subtask of a vertex, as a state machine whose `turn` does the next piece of its work.
+"""A task: one subtask of a vertex. A task is a state machine, and each call of `turn` does its next piece of work.
 
-The task takes a batch only while every writer is available. Otherwise it waits (soft back-pressure), and its mail and
-its barriers go on. While there is no input it waits, too. One wake-up ends all waits; the task then looks at everything
-again, so it misses no event. Nothing here reads a clock of its own or starts a thread: `task_thread` drives a task.
+The task takes a batch only while every writer is available. Otherwise the task waits (soft back-pressure), but still
+handles its mail and its barriers. The task also waits while it has no input. Every wake-up ends the wait, whatever the
+task waits for. The task then checks its mail, its output and its input again, so it misses no event. This module reads
+no clock of its own and starts no thread: `task_thread` runs a task on a thread.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ from headgate.runtime.task.time_account import TimeAccount, Wait
 
 
 class Timed(Protocol):
-    """Work that a task does by the clock, besides its input."""
+    """Work of a task that is due at a certain time, in addition to the batches of its input."""
 
     @property
     def deadline(self) -> float | None:
-        """Return when work is due, in seconds of the monotonic clock; None while there is none."""
+        """The time when work is due, in seconds of the monotonic clock, or None if no work is planned."""
 
     def on_time(self, now: float) -> None:
         """Do the work that is due."""
 
 
 class TaskMail(Protocol):
-    """What a task needs of its mailbox."""
+    """The methods of a mailbox that a task calls."""
 
     def put(self, mail: Callable[[], None]) -> None: ...
 
@@ -45,11 +46,12 @@ class TaskMail(Protocol):
 
 
 class Task:
-    """One subtask. `turn` and `close` belong to the thread that drives it; any thread may call the other methods.
+    """One subtask. One thread runs the task: it calls `turn`, `wait` and `close`.
 
-    The task calls `restore` and `opened` when all operators are open. It then waits for `begin`: it reads no row while
-    another task still loads what it needs, so no paced source falls behind. It calls `ended` when the last row has left
-    the operators. Times are seconds of the monotonic clock.
+    Any thread may call `begin`, `wake` and `cancel`. When all operators are open, the task calls `restore` and then
+    `opened`. It reads no row before `begin` is called, which is when all tasks of the job are open. A source with a
+    schedule therefore does not fall behind while another task loads its tables. The task calls `ended` when the last
+    row has left the operators. Times are in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -71,9 +73,9 @@ class Task:
         self.operators = operators
         self.writers = tuple(writers)
         self.times = times or TimeAccount(clocks.monotonic)
-        #: Measures the thread that drives the task.
+        #: Measures the thread that runs the task.
         self.thread = ThreadClock()
-        #: After a turn that returned a time or WAIT: why the task waits.
+        #: The reason for the wait, after a turn that returned a time or WAIT.
         self.waits_for = Wait.INPUT
         self._timed: tuple[Timed, ...] = self.writers
         self._timers: tuple[Timed, ...] = ()
@@ -88,26 +90,26 @@ class Task:
         self._phase = self._open
 
     def add_timed(self, *timed: Timed) -> None:
-        """Before the first turn: add work by the clock."""
+        """Add work that is due at certain times. Call it before the first turn."""
         self._timed = (*self._timed, *timed)
 
     def add_timers(self, timers: Iterable[Timed]) -> None:
-        """Before the first turn: add timers, which run only while the task is not back-pressured."""
+        """Add timers, which run only while the task is not back-pressured. Call it before the first turn."""
         self._timers = (*self._timers, *timers)
 
     def begin(self) -> None:
-        """Let the task take its first batch: all tasks of the job are open."""
+        """Let the task take its first batch, because all tasks of the job are open."""
         self._mailbox.put(self._begin)
 
     def _begin(self) -> None:
         self._may_begin = True
 
     def wake(self) -> None:
-        """Have the task look again at what it waits for."""
+        """End the task's wait. The task then checks its mail, its output and its input again."""
         self._mailbox.wake()
 
     def cancel(self) -> None:
-        """Have the task end with JobCancelled between two batches."""
+        """End the task with JobCancelled, between two batches or while the task waits."""
         self._mailbox.put(self._raise_cancelled)
 
     @staticmethod
@@ -117,10 +119,11 @@ class Task:
     # --- turns
 
     def turn(self, now: float) -> float:
-        """Do the next piece of work: at most one batch. Returns MORE to be called again at once, the time at which to
-        be called again unless a wake-up comes first (WAIT: only then), or END. `waits_for` then says why.
+        """Do the next piece of work, which is at most one batch.
 
-        Raises the error that ends the task.
+        Returns MORE if the next call is due at once, and END if the task has ended. Otherwise the task waits:
+        `waits_for` is the reason, and the result is the time of the next call, or WAIT if only a wake-up ends the wait.
+        A wake-up also ends a wait that has a time. Raises the error that ends the task.
         """
         self._mailbox.run()
         return self._phase(now)
@@ -159,7 +162,7 @@ class Task:
         return MORE
 
     def _hand_over(self, now: float) -> float:
-        """Send what is due. Send the end of the partition when the consumers have processed all records."""
+        """Send the due output. When the consumers have processed all records, send the end of the partition."""
         self._on_time(now)
         if not self._drain_writers():
             return self._pause(WAIT, Wait.OUTPUT_SOFT)
@@ -176,7 +179,7 @@ class Task:
         self.head.on_backpressure(is_backpressured, now)
 
     def _pause(self, until: float, why: Wait) -> float:
-        """Return when the task looks again: at `until`, or when work by the clock is due."""
+        """Return the time of the next turn: `until`, or the deadline of timed work if that is earlier."""
         self.waits_for = why
         for writer in self.writers:
             writer.before_wait()
@@ -187,7 +190,7 @@ class Task:
         return until if deadline is None else min(until, deadline)
 
     def _on_time(self, now: float) -> None:
-        """Do the work by the clock that is due."""
+        """Do the timed work that is due."""
         deadline = _earliest(self._timed)
         if deadline is not None and now >= deadline:
             for timed in self._timed:
@@ -208,17 +211,18 @@ class Task:
     # --- waits
 
     def wait(self, until: float) -> None:
-        """Between two turns: wait until the time that the last turn returned, or for a wake-up."""
+        """Wait until `until`, the time that the last turn returned, or for a wake-up. Call it between two turns."""
         self._wait(until, self.waits_for)
 
     def wait_within_record(self, writer: RecordWriter) -> None:
-        """Wait within one input until the segments have room for the writer's due data."""
+        """Wait, in the middle of an input batch, until the writer's due data fit into segments."""
         self.wait_until(writer.drain)
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
-        """Wait within one input for something outside: free segments, or the driver to take delivered batches.
+        """Wait, in the middle of an input batch, until `condition()` is True.
 
-        Mail still runs, so a cancel ends the wait. Data for other channels wait no longer than the buffer timeout.
+        The condition is that segments are free, or that the driver has taken delivered batches. The task still runs its
+        mail, so a cancel ends the wait. The writers still flush after their buffer timeout.
         """
         while not condition():
             for writer in self.writers:
@@ -237,7 +241,7 @@ class Task:
         self.times.switch(work)
 
     def close(self) -> HeadgateError | None:
-        """After the last turn: close the head and the operators. Returns their first error."""
+        """Close the head and the operators, after the last turn. Returns their first error, or None."""
         first: HeadgateError | None = None
         for close in (self.head.close, *(entry.close for entry in self.operators)):
             try:
@@ -250,7 +254,7 @@ class Task:
 
 
 def _earliest(timed: Iterable[Timed]) -> float | None:
-    """Return the earliest deadline, None if there is none."""
+    """Return the earliest deadline, or None if there is no deadline."""
     earliest: float | None = None
     for work in timed:
         deadline = work.deadline

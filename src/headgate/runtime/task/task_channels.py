@@ -14,7 +14,7 @@ from headgate.state.in_flight_file import ChannelPart, InFlightData
 
 @dataclass(frozen=True, slots=True)
 class TaskChannels:
-    """The channel names of one task: those of its gates, in order, and those of each output."""
+    """The channel names of one task: the channels of its gates, in order, and the channels of each output."""
 
     inputs: Sequence[ChannelPart]
     outputs: Sequence[Sequence[ChannelPart]]

@@ -1,4 +1,4 @@
-"""Drive a task by a thread: turn after turn, with waits in between."""
+"""Run a task on a thread: call its turns one after the other, and wait between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headgate.runtime.task.task import Task
 
 
 def run_task(task: Task, done: Callable[[Task, HeadgateError | None], None], clocks: Clocks = SYSTEM) -> None:
-    """Run the task in the calling thread, and close it. `done` gets the error that ended it, or None."""
+    """Run the task on the calling thread, and close it. `done` gets the task, and the error that ended it or None."""
     task.thread.start()
     error = _run_turns(task, clocks.monotonic)
     closing_error = task.close()

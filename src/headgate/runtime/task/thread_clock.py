@@ -1,4 +1,4 @@
-"""The processor time of one thread, and how long it waited for a processor, which other threads read."""
+"""Measure a thread: its processor time, and how long it waited for a processor. Other threads may read the values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ _HAS_CLOCK: Final = hasattr(time, "pthread_getcpuclockid")
 
 
 class ThreadClock:
-    """Measures the thread that calls `start`, until it calls `stop`. Any thread may read.
+    """The processor time of the thread that calls `start`, until this thread calls `stop`.
 
-    What the system does not say is None: macOS has no clock of another thread.
+    Any thread may read the values, also after `stop`. Values that the system does not provide are None: macOS has no
+    clock for another thread.
     """
 
     def __init__(self) -> None:
@@ -33,13 +34,13 @@ class ThreadClock:
         self.ident = threading.get_ident()
 
     def stop(self) -> None:
-        """Keep what was measured: the calling thread ends."""
+        """Keep the last values, because the calling thread is about to end."""
         self.ident = None
         self._cpu, self._run_delay = self.cpu(), self.run_delay()
         self._clock = self._schedule = None
 
     def cpu(self) -> float | None:
-        """Return the thread's processor seconds so far, None on a system that does not say."""
+        """Return the thread's processor time so far in seconds, or None on a system that does not provide it."""
         clock = self._clock
         if clock is None:
             return self._cpu
@@ -49,8 +50,10 @@ class ThreadClock:
             return self._cpu
 
     def run_delay(self) -> float | None:
-        """Return the seconds in which the thread could have run and no processor was free. None on a machine that does
-        not say (Linux does, in schedstat)."""
+        """Return the seconds in which the thread was ready to run but no processor was free.
+
+        Returns None on a system that does not provide this value. Linux provides it in the file `schedstat`.
+        """
         schedule = self._schedule
         if schedule is None:
             return self._run_delay

@@ -1,4 +1,4 @@
-"""How a task spends its time, in seconds by bucket: waiting, by reason, and working, by what works."""
+"""Measure how a task spends its time. Each bucket counts the seconds of one reason to wait, or of one kind of work."""
 
 from __future__ import annotations
 
@@ -8,27 +8,28 @@ from typing import Final
 
 
 class Wait(enum.IntEnum):
-    """Why a task waits."""
+    """The reasons why a task waits."""
 
-    INPUT = 0
-    OUTPUT_SOFT = 1  # for room in its output, between two inputs
-    OUTPUT_HARD = 2  # for room in its output, within one input
-    CHECKPOINT = 3  # for the barriers of a checkpoint, or to stop with one
-    CLOSED = 4  # its input has ended; its consumers have not processed all of its output
+    INPUT = 0  # for the next batch
+    OUTPUT_SOFT = 1  # for room in its output, before it takes the next batch
+    OUTPUT_HARD = 2  # for room in its output, in the middle of a batch
+    CHECKPOINT = 3  # for the other barriers of a checkpoint, or because the job stops with a checkpoint
+    CLOSED = 4  # for its consumers to process all of its output, after its input has ended
 
 
-#: Buckets of the task's own work. Each operator of its chain has one more, see `TimeAccount.add_bucket`.
-TASK: Final = len(Wait)  #: takes buffers, deserialises them, runs its mail and its barriers
-WRITE: Final = TASK + 1  #: partitions and serialises its output
-SNAPSHOT: Final = TASK + 2  #: takes its state for a checkpoint
+#: The buckets of the task's own work. Each operator of its chain has a bucket too, see `TimeAccount.add_bucket`.
+TASK: Final = len(Wait)  #: The task takes buffers, deserialises them, runs its mail and handles barriers.
+WRITE: Final = TASK + 1  #: The task partitions and serialises its output.
+SNAPSHOT: Final = TASK + 2  #: The task takes its state for a checkpoint.
 _BUCKETS: Final = TASK + 3
 
 
 class TimeAccount:
     """The seconds that one task has spent, by bucket. A task is in one bucket at any time.
 
-    The task's thread switches. One other thread may read at the same time, without a lock: `_open` is replaced as a
-    whole, and the reader reads the clock first, then `_open`, then the seconds. So what it reads never decreases.
+    The task's thread calls `switch`. Another thread may call `seconds` at the same time, without a lock. `switch`
+    replaces `_open` as a whole. `seconds` reads the clock first, then `_open`, then `_seconds`. The seconds that it
+    returns therefore never decrease.
     """
 
     __slots__ = ("_clock", "_open", "_seconds")
@@ -36,11 +37,11 @@ class TimeAccount:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._seconds = [0.0] * _BUCKETS
-        #: The current bucket, the time of the switch to it, and its seconds before that.
+        #: The current bucket, the time of the switch to this bucket, and the bucket's seconds before the switch.
         self._open: tuple[int, float, float] = (TASK, clock(), 0.0)
 
     def add_bucket(self) -> int:
-        """Before the task runs: add a bucket, and return its number."""
+        """Add a bucket, and return its number. Call it before the task runs."""
         self._seconds.append(0.0)
         return len(self._seconds) - 1
 
@@ -50,7 +51,7 @@ class TimeAccount:
         return self._open[0]
 
     def switch(self, bucket: int) -> int:
-        """Spend the time in another bucket from now on. Returns the bucket until now."""
+        """Count the time from now on in another bucket. Returns the previous bucket."""
         now = self._clock()
         previous, since, before = self._open
         self._seconds[previous] = before + now - since
@@ -58,12 +59,12 @@ class TimeAccount:
         return previous
 
     def reset(self) -> None:
-        """Forget the time before the job started."""
+        """Set all seconds to 0, because the job starts only now."""
         self._seconds[:] = [0.0] * len(self._seconds)
         self._open = (self._open[0], self._clock(), 0.0)
 
     def seconds(self) -> list[float]:
-        """Return the seconds so far, by bucket, with those of the current one until now."""
+        """Return the seconds of each bucket until now, the current bucket included."""
         now = self._clock()
         bucket, since, before = self._open
         seconds = self._seconds.copy()
@@ -72,7 +73,7 @@ class TimeAccount:
 
 
 class Unmeasured(TimeAccount):
-    """The account of a task whose time is not measured: a switch reads no clock, and all seconds are 0."""
+    """The account of a task whose time is not measured. `switch` reads no clock, and all seconds are 0."""
 
     __slots__ = ()
 
@@ -86,5 +87,5 @@ class Unmeasured(TimeAccount):
 
 
 def time_account(clock: Callable[[], float], measures: bool) -> TimeAccount:
-    """Return the account of a new task. With `measures` False it measures nothing."""
+    """Return the account of a new task. If `measures` is False, the account measures nothing."""
     return TimeAccount(clock) if measures else Unmeasured(clock)

@@ -1,7 +1,7 @@
 """The channels of a TaskManager that wait most, with their counters.
 
-A TaskManager may have tens of thousands of channels. So it looks at all of them once a second only, at two numbers
-each, and reports those that waited longest.
+A TaskManager may have tens of thousands of channels. Once a second it reads two numbers of each channel, and chooses
+the channels that waited longest. It reports only these channels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from headgate.runtime.task.task_builder import BuiltTask
 
 Counters = dict[str, Any]
 
-#: The most channels of a report, at each of their ends.
+#: The most channels in a report: at most this many sending ends, and at most this many receiving ends.
 WORST: Final = 50
 #: Seconds between two choices of the worst channels.
 _PERIOD: Final = 1.0
@@ -26,14 +26,14 @@ class _End(Protocol):
     """One end of a channel."""
 
     def rank(self) -> tuple[float, int]:
-        """Return the seconds that it has waited since the last call, for credit or a buffer, and its queued buffers."""
+        """Return (seconds of waits for credit or a buffer since the last call, number of queued buffers)."""
 
     def row(self) -> Counters:
-        """Return its counters. Those of the other end are None."""
+        """Return the counters of this end. The counters of the other end are None."""
 
 
 class _SendingEnd:
-    """The end of a channel at its producer. A channel within the TaskManager has only this one."""
+    """The end of a channel at its producer. A channel within one TaskManager has only this end."""
 
     __slots__ = ("_place", "_subpartition", "_waited")
 
@@ -92,7 +92,7 @@ class _ReceivingEnd:
         }
 
 
-#: The counters of a channel's two ends. A row has those of one end; the others are None.
+#: The counters of a channel's two ends. A row has the counters of one end; the other counters are None.
 _COUNTERS: Final = (
     "backlog", "queued_bytes", "queued_buffers", "buffers_sent", "bytes_sent", "credit", "credits_granted",
     "credit_wait_s", "queue", "received_bytes", "free_exclusive", "free_floating", "unannounced_credit",
@@ -105,7 +105,10 @@ def _row(edge: str, producer: int, consumer: int) -> Counters:
 
 
 class ChannelReport:
-    """Chooses the worst channels of the tasks that `add` got. One thread uses it. Times are in seconds."""
+    """The choice of the channels that waited longest, among those of all tasks passed to `add`.
+
+    Only one thread uses the object. Times are in seconds.
+    """
 
     def __init__(self) -> None:
         self._sending: list[_SendingEnd] = []
@@ -133,6 +136,9 @@ class ChannelReport:
 
 
 def _worst(ends: Sequence[_End]) -> list[_End]:
-    """Return the ends that waited longest since the last choice, then those where most buffers wait, in this order."""
+    """Return at most `WORST` ends: those that waited longest since the last choice.
+
+    Of ends with equal waits, those with more queued buffers come first.
+    """
     ranks = [end.rank() for end in ends]
     return [ends[number] for number in heapq.nlargest(WORST, range(len(ends)), key=ranks.__getitem__)]

@@ -1,4 +1,4 @@
-"""What Python's interpreter takes from a process: garbage collection, and waits for the interpreter lock."""
+"""Measure the time that Python's interpreter costs: garbage collection, and waits for the interpreter lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from headgate.runtime.task.thread_clock import ThreadClock
 
 
 class CollectorClock:
-    """The seconds that Python's garbage collector has taken in this process, and its runs."""
+    """A measurement of Python's garbage collector in this process.
+
+    `seconds` is the time that the collector has taken, and `collections` is the number of its runs.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
@@ -23,7 +26,7 @@ class CollectorClock:
         gc.callbacks.append(self._on_phase)
 
     def stop(self) -> None:
-        """Measure no longer."""
+        """Stop measuring."""
         gc.callbacks.remove(self._on_phase)
 
     def _on_phase(self, phase: str, _info: Mapping[str, int]) -> None:
@@ -35,10 +38,12 @@ class CollectorClock:
 
 
 class LockProbe:
-    """Estimates how long a thread of this process waits for the interpreter lock, from a thread that wakes by a timer.
+    """An estimate of how long a thread of this process waits for the interpreter lock.
 
-    A wake-up is late because no processor was free (its run delay says how long) or because another thread held the
-    lock. The thread that wakes makes and calls it.
+    The estimate comes from a thread that wakes by a timer. This thread creates the object and calls `note`. A wake-up
+    is late if no processor was free, or if another thread held the lock. The thread's run delay is the time without a
+    free processor; the rest is the wait for the lock. `seconds` is the total of these waits over `wakeups` wake-ups. It
+    is None on a system that does not provide the run delay.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""What the machine takes from a process, as far as Linux says it.
+"""Read from Linux how much the machine slows a process down.
 
-All values are totals since some start, so a reader takes differences. A file that is missing or reads otherwise gives
-None, which means "unknown", never 0.
+All values are totals, so a reader subtracts an earlier value. A value is None, which means "unknown", if its file is
+missing or has another format.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _BLOCK_DELAY_FIELD: Final = 39
 
 
 class Machine:
-    """Reads the evidence of one machine. `root` is where its file system begins."""
+    """The reader of one machine's values. `root` is the root folder of its file system."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc = root / "proc"
@@ -27,13 +27,14 @@ class Machine:
     def read(self) -> dict[str, float | None]:
         """Return seconds and bytes by name.
 
-        - `cpu_pressure_s`, `memory_pressure_s`, `io_pressure_s`: some task of the machine waited for it ("some" of
-          /proc/pressure).
-        - `throttled_s`: the control group had used up its processor quota.
-        - `steal_s`: the hypervisor gave the processors to other machines.
-        - `block_delay_s`: the process waited for its disk reads.
-        - `disk_read_bytes`, `disk_written_bytes`: of the process, without what the page cache held.
-        - `machine_cpu_s`: all programs of the machine used its processors.
+        - `cpu_pressure_s`, `memory_pressure_s`, `io_pressure_s`: the seconds in which some task of the machine waited
+          for a processor, for memory or for I/O ("some" in /proc/pressure).
+        - `throttled_s`: the seconds in which the control group had used up its processor quota.
+        - `steal_s`: the processor seconds that the hypervisor gave to other machines.
+        - `block_delay_s`: the seconds in which the process waited for its disk reads.
+        - `disk_read_bytes`, `disk_written_bytes`: the bytes that the process read from and wrote to disks. Bytes that
+          it read from the page cache do not count.
+        - `machine_cpu_s`: the processor seconds that all programs of the machine used.
         """
         io = self._pairs(self._proc / "self/io", ":")
         return {
@@ -57,7 +58,7 @@ class Machine:
         return None
 
     def _throttled(self) -> float | None:
-        """Return what the control group says: version 2 in microseconds, version 1 in nanoseconds."""
+        """Return the control group's throttled seconds. Version 2 of control groups has microseconds, 1 nanoseconds."""
         second = self._pairs(self._groups / "cpu.stat").get("throttled_usec")
         if second is not None:
             return second / 1e6
@@ -68,7 +69,7 @@ class Machine:
         return fields[7] / _TICKS if fields is not None else None
 
     def _used(self) -> float | None:
-        """Return the processor seconds of all programs: all but idle, waits for disks, and what the host stole."""
+        """Return the processor seconds of all programs: all ticks except idle, iowait and steal."""
         fields = self._processors()
         return (sum(fields[:3]) + sum(fields[5:7])) / _TICKS if fields is not None else None
 

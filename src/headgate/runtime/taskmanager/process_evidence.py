@@ -1,4 +1,4 @@
-"""What slows the process of a TaskManager from outside: the machine, the garbage collector, the interpreter lock."""
+"""Measure what slows a TaskManager's process down: the machine, the garbage collector and the interpreter lock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from headgate.runtime.taskmanager.machine import Machine
 
 
 class ProcessEvidence:
-    """Measures between `start` and `stop`, which one thread calls: the one that then notes its own wake-ups."""
+    """The measurements of one process, from `start` to `stop`.
+
+    One thread calls `start`, `note_wakeup` and `stop`. It wakes by a timer, and notes its own wake-ups.
+    """
 
     def __init__(self) -> None:
         self._machine = Machine()
@@ -26,12 +29,12 @@ class ProcessEvidence:
         self._collector.stop()
 
     def note_wakeup(self, late: float) -> None:
-        """Note that the thread woke `late` seconds after its timer was due."""
+        """Record that the calling thread woke `late` seconds after its timer was due."""
         assert self._probe is not None  # it has started
         self._probe.note(late)
 
     def read(self) -> dict[str, Any]:
-        """Return the counters of "machine" in a job's metrics."""
+        """Return the counters that are listed under "machine" in a job's metrics."""
         return {
             **self._machine.read(),
             "cores": os.cpu_count(),

@@ -20,7 +20,7 @@ MOST: Final = 4
 #: The most stacks of a profile, and about the most characters of its message.
 MOST_STACKS: Final = 500
 MOST_CHARACTERS: Final = 256 << 10
-#: Seconds in which the threads must end that take profiles.
+#: The most seconds that `close` waits for each thread that takes a profile.
 _END_TIMEOUT: Final = 2.0
 
 
@@ -94,7 +94,7 @@ _NO_CLOCK: Final = "the TaskManager's system does not give the processor time of
 
 
 def _bucket(built: BuiltTask, node: int) -> int:
-    """Return the bucket of the task's time in which it runs an operator."""
+    """Return the bucket in which the task's `TimeAccount` counts the operator's work."""
     instance = built.nodes[node]
     if isinstance(instance, SourceHead):
         return instance.bucket

@@ -1,9 +1,10 @@
-"""Sample the thread of a task while it runs: on which lines it is, and whether it uses a processor.
+"""Sample the thread of a running task: which lines it executes, and whether it uses a processor.
 
-A sampler must not see what the interpreter lock lets it see. A thread that wants the lock gets it when the other thread
-lets go: when that thread waits or calls a library, or after the switch interval, 5 ms. Then nearly all samples would be
-of waits and libraries. So the interval is short while a profile is taken. And samples go by the ticks of a clock: all
-ticks since the last look count for what is seen now. So a line that holds the lock counts for as long as it does.
+The interpreter lock would distort the samples. The sampler's thread gets the lock only when the task's thread releases
+it: when that thread waits or calls a library, or after the switch interval of 5 ms. Nearly all samples would then show
+waits and libraries. The sampler therefore does two things. It makes the switch interval short while it takes a profile.
+And it counts the ticks of a clock as samples: all ticks since the last look count for the line that the sampler sees
+now. A line that holds the lock therefore counts for the whole time in which it holds the lock.
 """
 
 from __future__ import annotations
@@ -24,27 +25,29 @@ from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.thread_clock import ThreadClock
 from headgate.runtime.task.time_account import TimeAccount
 
-#: Mean seconds between two ticks. Each tick is one sample.
+#: The mean seconds between two ticks. Each tick is one sample.
 PERIOD: Final = 0.010
-#: The sampler looks at each tick, or less often, so that it takes no more than this share of a processor.
+#: The largest share of a processor that the sampler uses. If a look at each tick takes more, it looks less often.
 SHARE: Final = 0.007
 _MOST_TICKS: Final = 5
-#: Processor seconds that a look takes, before that is measured. A new measure counts with this weight.
+#: The processor seconds that a look takes, until the first look is measured; and the weight of a new measurement in the
+#: moving average.
 _USUAL_COST: Final = 0.00005
 _WEIGHT: Final = 0.1
-#: Gaps differ from the mean by up to this share, so that samples do not keep step with periodic work.
+#: The gaps between ticks differ from the mean by up to this share. Samples are then not in step with periodic work.
 _JITTER: Final = 0.5
 #: The interpreter's switch interval while a profile is taken, in seconds.
 _SWITCH: Final = 0.0002
-#: Seconds of a second look at the thread's clock, if it ran for a part of the time since the last sample.
+#: The seconds of a second measurement of the thread's clock, if the thread ran only for a part of the time since the
+#: last look.
 _LOOK: Final = 0.0005
-#: The most frames of a stack. Of deeper ones the inner frames are kept.
+#: The most frames of a stack. Of a deeper stack the sampler keeps the inner frames.
 MOST_FRAMES: Final = 64
 #: The most characters of a file's path (its end is kept) and of a function's name.
 _LONGEST: Final = 240
 
-#: The code of the functions that call an operator, by `id`, since the hash of a code object takes long. Their callers
-#: belong to the task. A compiled one has no frames.
+#: The `id` of the code of each function that calls an operator: comparing code objects themselves takes long. The outer
+#: frames, from such a function on, belong to the task. A compiled function has no frames.
 _CALLERS: Final = frozenset(
     id(function.__code__)
     for function in (ToOperator._run, SourceHead._read, task_thread._run_turns)
@@ -53,18 +56,21 @@ _CALLERS: Final = frozenset(
 _HEADGATE: Final = str(Path(__file__).parents[2]) + "/"
 _LIBRARIES: Final = tuple(sysconfig.get_path(name) + "/" for name in ("stdlib", "platstdlib"))
 
-#: Lines from the innermost outwards, each as the `id` of its code and its number. The last one is _OUTER in place of
-#: the outer frames of a deep stack.
+#: The lines of a stack, from the innermost outwards. Each line is two numbers: the `id` of its code and its line
+#: number. In a deep stack, _OUTER at the end replaces the outer frames.
 _Lines: TypeAlias = tuple[int, ...]
 _OUTER: Final = (0, 0)
 
 
 class Sampler:
-    """Samples one thread, while its task is in one bucket of its time. `run` does it; then the rest may be read.
+    """A sampler of one thread. It records lines while the thread's task is in one bucket of its `TimeAccount`.
 
-    It needs the thread's processor time, which not all systems give: `ThreadClock.cpu` must not be None.
+    `ThreadClock.cpu` of the thread must not be None, as it is on systems without a clock for each thread.
 
-    Another thread may call `stop`: `run` then returns before the next sample.
+    `run` takes the samples. Afterwards `stacks` returns the result. `looks` is the number of looks, and `samples` the
+    number of samples. `seconds` is the duration, `cpu` the thread's processor seconds, and `run_delay` the seconds in
+    which no processor was free for the thread, or None if unknown. Another thread may call `stop`: `run` then returns
+    before the next sample.
     """
 
     def __init__(self, thread: ThreadClock, times: TimeAccount, bucket: int) -> None:
@@ -72,9 +78,9 @@ class Sampler:
         self._times = times
         self._bucket = bucket
         self._seen: dict[_Lines, tuple[int, float]] = {}
-        #: Keeps the code of the lines that were seen, by `id`.
+        #: The code objects of the recorded lines, by `id`. The reference keeps each `id` valid.
         self._codes: dict[int, CodeType] = {}
-        #: The samples in which the thread used a processor, in the bucket or not.
+        #: The number of samples in which the thread used a processor, in this bucket or another.
         self._on = 0.0
         self._stopped = False
         self.looks = 0
@@ -87,7 +93,7 @@ class Sampler:
         self._stopped = True
 
     def run(self, seconds: float) -> None:
-        """Sample for so many seconds, until it is stopped, or the thread ends."""
+        """Take samples for `seconds` seconds. The method returns earlier after `stop`, or if the thread ends."""
         delay, cpu = self._thread.run_delay(), self._cpu()
         began = time.monotonic()
         with SHORT_TURNS:
@@ -125,8 +131,8 @@ class Sampler:
             due = tick + PERIOD * min(int(cost / SHARE / PERIOD), _MOST_TICKS)
 
     def _uses(self, share: float, at: float, cpu: float) -> float:
-        """Return how much of a processor the thread uses now. `share` is how much it used since the last sample."""
-        if 0.05 < share < 0.9:  # it ran and it waited: look again, for a shorter time
+        """Return the share of a processor, 0 to 1, that the thread uses now. `share` is that since the last look."""
+        if 0.05 < share < 0.9:  # the thread ran for a part of the time: measure a shorter time
             time.sleep(_LOOK)
             share = (self._cpu() - cpu) / (time.monotonic() - at)
         return min(1.0, share)
@@ -137,7 +143,7 @@ class Sampler:
         return cpu
 
     def _lines(self) -> _Lines | None:
-        """Return the lines on which the thread is, None outside of the bucket."""
+        """Return the lines that the thread executes now, or None if its task is in another bucket."""
         ident = self._thread.ident
         if ident is None or self._times.current != self._bucket:
             return None
@@ -158,10 +164,11 @@ class Sampler:
         return None
 
     def stacks(self) -> list[Stack]:
-        """Return the stacks, the most frequent first. One frame stands for Headgate's own above a user's function.
+        """Return the stacks, the most frequent first. Above a user's function, one frame replaces Headgate's frames.
 
-        The thread's clock says for how many samples it used a processor in all. The samples say where. A stack cannot
-        have used one for more samples than it has, so the sum may be a little less.
+        The thread's clock gives the total number of samples in which the thread used a processor. The method shares out
+        this total over the stacks. A stack cannot have used a processor in more samples than it has, so the sum over
+        all stacks may be a little less than the total.
         """
         all_on = self.cpu / self.seconds * self.samples if self.seconds else 0.0
         scale = all_on / self._on if self._on else 1.0
@@ -171,7 +178,7 @@ class Sampler:
         )
 
     def _frames(self, lines: _Lines) -> list[Frame]:
-        """Return the frames of lines, the outermost first."""
+        """Return the frames of a stack's lines, the outermost first."""
         return [
             _frame(self._codes[code], line) if code else LEFT_OUT
             for code, line in zip(lines[-2::-2], lines[::-2], strict=True)
@@ -184,9 +191,10 @@ def _frame(code: CodeType, line: int) -> Frame:
 
 
 class _ShortTurns:
-    """A context in which threads of this process hold the interpreter lock only for a short time if others want it.
+    """A context with a short switch interval: a thread that holds the interpreter lock soon releases it for another.
 
-    Several threads may be in it. `_lock` protects the count and the interval to return to.
+    Several threads may be in the context. `_lock` protects the number of these threads, and the interval that the last
+    thread sets again.
     """
 
     def __init__(self) -> None:
@@ -208,5 +216,5 @@ class _ShortTurns:
                 sys.setswitchinterval(self._usual)
 
 
-#: One for the process: the interval is the interpreter's.
+#: The only object of the class, because the switch interval applies to the whole process.
 SHORT_TURNS: Final = _ShortTurns()

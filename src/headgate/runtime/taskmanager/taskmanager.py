@@ -68,7 +68,7 @@ log = logging.getLogger(__name__)
 
 #: Seconds in which the network thread must close all links and end.
 _NETWORK_TIMEOUT = 2.0
-#: The least seconds from one report to the next, and the most of its time that a TaskManager spends on reports.
+#: The least seconds from one report to the next, and the largest share of a processor that reports may use.
 _METRICS_INTERVAL, _REPORTS = 0.25, 0.02
 #: Seconds between two checks whether consumers have taken all output, once all tasks have ended.
 _CONSUMED_POLL = 0.005
@@ -77,7 +77,7 @@ RETURN_TIMEOUT = 10.0
 
 
 def pause_after(cost: float) -> float:
-    """Return the seconds from one report to the next, if the first took `cost` seconds of a processor.
+    """Return the seconds from one report to the next, if a report takes `cost` processor seconds.
 
     >>> [pause_after(cost) for cost in (0.001, 0.04)]
     [0.25, 2.0]
@@ -86,7 +86,7 @@ def pause_after(cost: float) -> float:
 
 
 class TaskManager:
-    """One TaskManager. `run` runs it on the caller's thread. `console` is None if it is not a process of its own."""
+    """One TaskManager. `run` runs it on the caller's thread. A TaskManager that is only a thread has no `console`."""
 
     def __init__(self, spec: TaskManagerSpec, index: int, host: str, console: Console | None = None) -> None:
         self._spec = spec
@@ -248,7 +248,7 @@ class TaskManager:
                 self._report()
 
     def _report_metrics(self) -> float:
-        """Report to the driver, and return the seconds to the next report: more if there is much to report."""
+        """Send the metrics to the driver, and return the seconds until the next report."""
         began = time.thread_time()
         if self._pool is not None:
             self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
@@ -445,7 +445,7 @@ class TaskManager:
     def _end(self) -> None:
         """Release everything. Raises StuckTasks.
 
-        The order follows from what each needs: tasks, links, buffers, the network thread, memory.
+        The order is: tasks, links, buffers, network thread, memory. Each of these uses the ones after it.
         """
         self._profiler.close()
         stuck = self._end_tasks()

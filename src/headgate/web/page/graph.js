@@ -129,7 +129,7 @@ function drawFoot(vertex, now, height) {
 }
 
 function spoken(vertex, now) {
-  const role = { cause: "it holds the job up", waits: "it waits", "": "" }[vertex.role];
+  const role = { cause: "it is the bottleneck", waits: "it waits", "": "" }[vertex.role];
   const shares = SHARES.map(([name, field]) => `${name} ${format.percent(vertex[field])}`).join(", ");
   return [vertex.name, `${vertex.running} of ${vertex.parallelism} subtasks run`, shares, format.rate(vertex.rows_in_per_s),
     `watermark ${format.watermark(vertex, now)}`, role].filter(Boolean).join("; ");
@@ -137,6 +137,6 @@ function spoken(vertex, now) {
 
 function legend() {
   const item = (kind, text) => el("li", { class: kind }, text);
-  return el("ul", { class: "legend", "aria-label": "Colours" }, item("cause", "holds the job up"), item("busy", "busy"),
+  return el("ul", { class: "legend", "aria-label": "Colours" }, item("cause", "bottleneck"), item("busy", "busy"),
     item("back-pressured", "waits for room in its output (back-pressured)"), item("idle", "idle: waits for input"));
 }
