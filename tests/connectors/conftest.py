@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,6 +67,8 @@ def writer_context(schema: pa.Schema, subtask: int = 0, *, deliver: Callable[[pa
         deliver=deliver,
         attempt=attempt,
         checkpoint=checkpoint,
+        clock=time.time,
+        sleep=time.sleep,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -73,18 +73,19 @@ def test_subtasks_without_a_flow_make_nothing() -> None:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The clock of the probe alone, since threads of other tests may still sleep. A stall moves it."""
-    clock = Clock()
-    stalls = SimpleNamespace(time=clock, sleep=lambda seconds: setattr(clock, "now", clock.now + seconds))
-    monkeypatch.setattr("headgate.lab.probe.time", stalls)
-    return clock
+def clock() -> Clock:
+    """The clock of the probe. A stall moves it."""
+    return Clock()
+
+
+def _context(clock: Callable[[], float], sleep: Callable[[float], None]) -> WriterContext:
+    return WriterContext(
+        job="job", operator="probe", subtask=3, parallelism=4, schema=SCHEMA, deliver=print, clock=clock, sleep=sleep
+    )
 
 
 def _watch(probe: Probe, clock: Clock, batches: list[tuple[float, list[int]]], sources: tuple[int, ...] = (0,)) -> None:
-    writer = probe.writer(
-        WriterContext(job="job", operator="probe", subtask=3, parallelism=4, schema=SCHEMA, deliver=lambda batch: None)
-    )
+    writer = probe.writer(_context(clock, lambda seconds: setattr(clock, "now", clock.now + seconds)))
     for moment, due in batches:
         clock.now = max(clock.now, moment)
         writer.write(_rows(due, [sources[row % len(sources)] for row in range(len(due))]))
@@ -124,12 +125,8 @@ def test_each_sources_stop_is_its_own(clock: Clock) -> None:
     assert gaps[2] == Gap(near(0.19), near(2.2), 1)
 
 
-def test_a_stall_that_burns_takes_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments = iter([0.0, 1.0, 1.9, 2.0])
-    clock = SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: next(moments))
-    monkeypatch.setattr("headgate.lab.probe.time", clock)
-    writer = Probe({3: Stall(0.0, 2.0, burns=True)}).writer(
-        WriterContext(job="job", operator="probe", subtask=3, parallelism=4, schema=SCHEMA, deliver=print)
-    )
+def test_a_stall_that_burns_takes_as_long() -> None:
+    moments = iter([1000.0, 1000.0, 1001.0, 1001.9, 1002.0, 1002.0])
+    writer = Probe({3: Stall(0.0, 2.0, burns=True)}).writer(_context(lambda: next(moments), print))
     writer.write(_rows([1_000_000_000], [0]))
     assert list(moments) == []

@@ -6,6 +6,7 @@ It runs in a thread that goes on only when it is told: one program moves at a ti
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -226,7 +227,15 @@ def _sink_of(node: Node) -> Sink:
 
 def _context(attempt: int) -> WriterContext:
     return WriterContext(
-        job="job", operator="sink", subtask=0, parallelism=1, schema=SCHEMA, deliver=print, attempt=attempt
+        job="job",
+        operator="sink",
+        subtask=0,
+        parallelism=1,
+        schema=SCHEMA,
+        deliver=print,
+        attempt=attempt,
+        clock=time.time,
+        sleep=time.sleep,
     )
 
 

@@ -320,6 +320,10 @@ class WriterContext:
     attempt: int = 0
     #: The checkpoint that the first batches belong to, or 0 without checkpoints.
     checkpoint: int = 0
+    #: Returns the wall-clock time in seconds since the epoch.
+    clock: Callable[[], float]
+    #: Waits for a number of seconds. A writer that waits by this call also works in the virtual time of a simulation.
+    sleep: Callable[[float], None]
 
 
 class SinkWriter(ABC):

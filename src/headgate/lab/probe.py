@@ -6,7 +6,6 @@ driver when the job ends.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,7 +94,7 @@ class Probe(Sink):
     def writer(self, context: WriterContext) -> SinkWriter:
         """Return the writer that records a subtask's rows and stalls or slows it."""
         subtask = context.subtask
-        return _ProbeWriter(subtask, self._stalls.get(subtask), self._drains.get(subtask))
+        return _ProbeWriter(context, self._stalls.get(subtask), self._drains.get(subtask))
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
         self.seen = {record["subtask"]: _seen(record) for record in pending if record is not None}
@@ -140,8 +139,9 @@ class _SourceGap:
 class _ProbeWriter(SinkWriter):
     """A writer that records the rows of one subtask, and stalls or slows the subtask."""
 
-    def __init__(self, subtask: int, stall: Stall | None, drain: float | None) -> None:
-        self._subtask = subtask
+    def __init__(self, context: WriterContext, stall: Stall | None, drain: float | None) -> None:
+        self._context = context
+        self._clock = context.clock
         self._stall = stall
         self._drain = drain
         self._start: int | None = None
@@ -152,7 +152,7 @@ class _ProbeWriter(SinkWriter):
 
     def write(self, batch: pa.RecordBatch) -> None:
         due = batch.column("due").to_numpy()
-        now = round(time.time() * _US)
+        now = round(self._clock() * _US)
         if self._start is None:
             self._start = int(due[0])
         self._arrived.add((now - self._start) // _WINDOW_US, np.array([[len(due)]]))
@@ -160,10 +160,10 @@ class _ProbeWriter(SinkWriter):
         self._follow_sources(batch.column("source").to_numpy(), due)
         if self._stall is not None and now >= self._start + self._stall.after * _US:
             stall, self._stall = self._stall, None
-            _wait(stall)
-            self._stalled = ((now - self._start) / _US, time.time() - self._start / _US)
+            _wait(stall, self._context)
+            self._stalled = ((now - self._start) / _US, self._clock() - self._start / _US)
         if self._drain is not None:
-            time.sleep(batch.nbytes / self._drain)
+            self._context.sleep(batch.nbytes / self._drain)
 
     def _count_latencies(self, now: int, due: Counts) -> None:
         assert self._start is not None
@@ -185,7 +185,7 @@ class _ProbeWriter(SinkWriter):
         late = self._late.counts
         cells = np.flatnonzero(late)
         return {
-            "subtask": self._subtask,
+            "subtask": self._context.subtask,
             "start": self._start / _US,
             "came": self._arrived.counts[:, 0].tolist(),
             "cells": cells.tolist(),
@@ -198,12 +198,12 @@ class _ProbeWriter(SinkWriter):
         }
 
 
-def _wait(stall: Stall) -> None:
+def _wait(stall: Stall, context: WriterContext) -> None:
     if not stall.burns:
-        time.sleep(stall.seconds)
+        context.sleep(stall.seconds)
         return
-    end = time.monotonic() + stall.seconds
-    while time.monotonic() < end:
+    end = context.clock() + stall.seconds
+    while context.clock() < end:
         pass
 
 

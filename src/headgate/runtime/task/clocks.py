@@ -8,10 +8,14 @@ from typing import NamedTuple
 
 
 class Clocks(NamedTuple):
-    """Two clocks, in seconds: `monotonic` for durations and deadlines, `wall` for moments since the epoch."""
+    """Two clocks, in seconds: `monotonic` for durations and deadlines, `wall` for moments since the epoch.
+
+    `sleep` lets the calling thread wait for a number of seconds.
+    """
 
     monotonic: Callable[[], float]
     wall: Callable[[], float]
+    sleep: Callable[[float], None] = time.sleep
 
     def monotonic_at(self, moment: float) -> float:
         """Return the time of the clock `monotonic` at the moment when the clock `wall` shows `moment`."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 from headgate.operators.operator import Operator, OperatorContext
+from headgate.runtime.task.clocks import SYSTEM, Clocks
 
 
 class SinkOperator(Operator):
@@ -26,8 +27,11 @@ class SinkOperator(Operator):
         deliver: Callable[[pa.RecordBatch, int], None],
         attempt: int = 0,
         checkpoint: int = 0,
+        *,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         super().__init__()
+        self._clocks = clocks
         self._sink = sink
         self._schema = schema
         self._deliver = deliver
@@ -48,6 +52,8 @@ class SinkOperator(Operator):
                 deliver=lambda batch: self._deliver(batch, self._checkpoint),
                 attempt=self._attempt,
                 checkpoint=self._checkpoint,
+                clock=self._clocks.wall,
+                sleep=self._clocks.sleep,
             )
         )
 

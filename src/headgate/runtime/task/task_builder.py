@@ -326,6 +326,7 @@ class _TaskAssembly:
                 out_of_orderness=UNBOUNDED if self._services.config.is_batch else spec.out_of_orderness,
                 on_null_time=spec.on_null_time,
                 idle_timeout=idle_timeout,
+                clock=self._services.clocks.monotonic,
             )
         plain = None if node.schema.types == source.schema.types else node.schema
         interval = self._services.config.latency_interval
@@ -351,7 +352,9 @@ class _TaskAssembly:
         operator: Operator
         if node.sink is not None:
             deliver = partial(self._deliver, node.id)
-            operator = SinkOperator(node.sink, node.schema, deliver, self._services.attempt, self._services.checkpoint)
+            attempt, checkpoint = self._services.attempt, self._services.checkpoint
+            clocks = self._services.clocks
+            operator = SinkOperator(node.sink, node.schema, deliver, attempt, checkpoint, clocks=clocks)
         else:
             assert node.operator is not None
             operator = node.operator()

@@ -31,7 +31,7 @@ class DataLinks(LinkEnds):
         self._thread = network
         self._credentials = spec.credentials
         sock = listen(bind_host, spec.config.port_range)
-        self._server = Server(network, sock, spec.credentials, DATA_LINK, self._accepted)
+        self._server = Server(network, sock, spec.credentials, DATA_LINK, self.accepted)
         self._addresses: Sequence[tuple[str, int]] | None = None
 
     @property

@@ -77,7 +77,13 @@ class LinkEnds:
     def _opened(self, end: ConsumerEnd) -> None:
         """Act on a new link on which this TaskManager receives."""
 
-    def _accepted(self, sock: LinkSocket, peer: int) -> None:
+    @property
+    def consumer_ends(self) -> list[ConsumerEnd]:
+        """The links on which this TaskManager receives."""
+        return list(self._consumer_ends.values())
+
+    def accepted(self, sock: LinkSocket, peer: int) -> None:
+        """Send to TaskManager `peer` on a connected socket. Runs on the network thread."""
         self._forget_ended()
         lost = functools.partial(self._lost, peer)
         end = producer_end(

@@ -1,0 +1,51 @@
+"""A thread of a simulation: it runs turns, and each turn occupies it for the time that the turn spends."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+from headgate.simulation.world import World
+
+
+class VirtualThread(ABC):
+    """A thread that the world runs turn by turn. A turn that falls into another turn's time waits for its end."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.number = world.new_number()
+        #: When the last turn has ended, or will end.
+        self.busy_until = 0.0
+        self._next = math.inf
+        self._runs = False
+
+    def wake(self) -> None:
+        """Have the next turn run as soon as the thread is free."""
+        self.wake_at(self.world.clock())
+
+    def wake_at(self, time: float) -> None:
+        """Have the next turn run at `time`, unless it runs earlier, or as soon as the thread is free."""
+        if time < self.busy_until:
+            time = self.busy_until
+        if time < self._next:
+            self._next = time
+            if not self._runs:
+                self.world.at(time, self._run)
+
+    def _run(self) -> None:
+        world = self.world
+        if world.now != self._next:  # an earlier wake-up has replaced this one
+            return
+        self._next = math.inf
+        self._runs = True
+        again = self.turn()
+        self._runs = False
+        self.busy_until = end = world.clock()
+        world.log.add(world.now, self.number, end)
+        again, self._next = min(again, self._next), math.inf
+        if again != math.inf:
+            self.wake_at(again)
+
+    @abstractmethod
+    def turn(self) -> float:
+        """Do the next piece of work. Returns when to run again unless a wake-up comes first; infinity: only then."""
