@@ -53,10 +53,11 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     return kept
         return None
 
-    kept: Path = eventually(with_everything, PATIENCE)
-    job.cancel()
-    (folder / "open").touch()
-    return kept
+    try:
+        return eventually(with_everything, PATIENCE)  # type: ignore[no-any-return]
+    finally:  # a job that goes on would disturb all later tests
+        job.cancel()
+        (folder / "open").touch()
 
 
 def has_everything(checkpoint: Path) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -38,6 +40,21 @@ from tests.runtime.owner_orders import (
     notes_late,
     run,
 )
+
+
+#: The most that all files of a test need, in bytes: those of ten thousand orders.
+SPACE = 2 << 30
+
+
+@pytest.fixture(name="tmp_path")
+def folder_in_memory(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory, if there is room: the programs make thousands of small files."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and shutil.disk_usage(memory).free > SPACE:
+        with tempfile.TemporaryDirectory(dir=memory) as folder:
+            yield Path(folder)
+    else:
+        yield tmp_path
 
 
 def test_one_program_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
