@@ -9,8 +9,10 @@
 # Bench and lab run the compiled package (see hatch_build.py). The tests run the sources, and some tests run both.
 # Each target does its own set-up on first use. ARGS go to the command: make demo ARGS="--json -"
 BIN := .venv/bin
-# One process of tests more than there are cores, since tests wait: for Spark, for restarts, for deadlines.
-PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
+# Two processes of tests for each core, since tests wait: for Spark, for restarts, for deadlines.
+PROCESSES = $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) * 2)))
+# The files with tests that measure time. To read all test files takes 9 s.
+ALONE = $(shell grep --recursive --files-with-matches --include="*.py" "mark\.alone" tests | sort)
 
 .PHONY: demo test check java-classes compat bench lab soak docs wheel setup
 
@@ -24,7 +26,7 @@ test: setup
 	@scripts/test-tools
 	@$(MAKE) --no-print-directory --jobs 2 check java-classes
 	$(BIN)/pytest --numprocesses $(PROCESSES) -m "not soak and not alone" --planted slice $(ARGS)
-	$(BIN)/pytest -m "alone and not soak" $(ARGS)
+	$(BIN)/pytest -m "alone and not soak" $(if $(ARGS),$(ARGS),$(ALONE))
 	scripts/compiled true & scripts/compat slice; slice=$$?; wait $$! && exit $$slice
 	scripts/compiled $(BIN)/pytest --numprocesses $(PROCESSES) -o pythonpath= -m "not soak and not alone" -k "not spark" tests/pipelines
 

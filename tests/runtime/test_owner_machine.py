@@ -41,7 +41,6 @@ from tests.runtime.owner_orders import (
     run,
 )
 
-
 #: The most that all files of a test need, in bytes: those of ten thousand orders.
 SPACE = 2 << 30
 

@@ -99,7 +99,7 @@ def test_a_writer_that_fails(where: str, tmp_path: Path, processes: bool) -> Non
     assert type(error) is hg.SinkError
     assert error.operator == "printout"
     assert error.subtask in (0, 1)
-    assert error.message == "the tray is jammed"
+    assert error.message.startswith("the tray is jammed")  # a slow machine may add that it killed a process
     assert ledger.calls == ["prepare", "abort"]
     assert files_below(tmp_path) == []
 
