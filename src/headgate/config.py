@@ -38,7 +38,7 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 class FlowControl(enum.StrEnum):
-    """How a producer learns how much it may send to a consumer. `docs/concepts/exchange.md` describes the values."""
+    """The ways in which consumers hold a producer back; see the option `flow_control`."""
 
     CREDIT = "credit"
     TCP = "tcp"
@@ -67,15 +67,16 @@ class Config:
     flow_control: FlowControl = option(
         FlowControl.CREDIT,
         member_of(FlowControl),
-        "How a consumer slows a producer down. `credit` counts the free buffers of each channel. `tcp` stops reading a "
-        "connection when an input has no buffer, as Flink did before 1.5. `unbounded` lets queues grow until "
-        "`network_memory` is full, and then ends the job with `NetworkMemoryFull`. `tcp` and `unbounded` are for "
-        "comparison (docs/concepts/exchange.md).",
+        "How consumers hold a producer back. `credit`: a producer may send a channel as many buffers as the consumer "
+        "has free for this channel. `tcp`: a consumer without a free buffer stops reading the connection, as in Flink "
+        "before 1.5. `unbounded`: queues grow until `network_memory` is full, and then the job fails with "
+        "`NetworkMemoryFull`. `tcp` and `unbounded` are for comparison (docs/concepts/exchange.md).",
     )
     connections_per_pair: int = option(
         1,
         WHOLE,
-        "TCP connections over which the channels from one TaskManager to another are distributed.",
+        "Number of TCP connections from one TaskManager to another. The channels between the two are distributed over "
+        "these connections.",
         unit="connections",
         least=1,
     )
@@ -126,14 +127,14 @@ class Config:
     buffer_timeout: float | Literal["adaptive"] = option(
         0.1,
         BUFFER_TIMEOUT,
-        "How long rows may wait for their message to fill. 0 sends after every batch, -1 only full messages, and "
-        '`"adaptive"` as soon as the reader has nothing left. Batch mode always sends only full messages.',
+        "How long rows may wait until their message is full. 0: rows leave after every batch. -1: only full messages "
+        'leave. `"adaptive"`: rows leave when the consumer has processed all earlier rows. In batch mode, only full '
+        "messages leave.",
     )
     watermark_interval: float = option(
         0.2,
         DURATION,
-        "How often a watermark travels alone on a channel that has no rows. Batch mode has only the watermark at the "
-        "end.",
+        "How often a watermark is sent on a channel that has no rows. Batch mode has only the watermark at the end.",
         least=0,
     )
     latency_interval: float = option(
@@ -155,7 +156,9 @@ class Config:
         least=1,
         most=32768,
     )
-    slots_per_task: int = option(1, WHOLE, "Subtasks of one operator that one Spark task runs.", unit="slots", least=1)
+    slots_per_task: int = option(
+        1, WHOLE, "How many subtasks of each operator one Spark task runs.", unit="slots", least=1
+    )
     slots_timeout: float = option(
         10.0,
         DURATION,
@@ -169,7 +172,12 @@ class Config:
         "Python processes is part of this time.",
         above=0,
     )
-    heartbeat_timeout: float = option(50.0, DURATION, "A TaskManager that is silent for this long is lost.", above=0)
+    heartbeat_timeout: float = option(
+        50.0,
+        DURATION,
+        "A TaskManager from which the driver gets no message for this long counts as lost.",
+        above=0,
+    )
     bind_host: str | None = option(
         None,
         or_none(HOST),
@@ -187,16 +195,17 @@ class Config:
         "auto",
         one_of("auto", "on", "off"),
         "Whether links between the job's processes are encrypted with TLS 1.3 (docs/concepts/security.md): "
-        '`"auto"` encrypts if the driver listens on another address than loopback, `"on"` always, `"off"` never. '
+        '`"auto"` encrypts if the driver listens on an address other than loopback, `"on"` always, `"off"` never. '
         "With `off` the job logs a warning at its start, and checks every batch as with `paranoid`.",
     )
     spill_dir: str | None = option(
         None,
         or_none(PATH),
-        "The folder or URI for data that Headgate keeps in files. The rows of DataFrames go there, so all executors "
-        "must reach it. Three kinds of data go there if it is a folder, and to the temporary folder if it is a URI: "
-        "messages above 5 MiB while they are received, the output of operators in batch mode, and, without credit, "
-        "data after a barrier. None means the machine's temporary folder. A URI must not hold credentials.",
+        "The folder or URI to which Headgate writes the rows of DataFrames; all executors must reach it. If it is a "
+        "folder, Headgate also writes three other kinds of data to it: messages above 5 MiB while they are received, "
+        "the output of operators in batch mode, and, without credit, data after a barrier. If it is a URI, these three "
+        "go to the machine's temporary folder. None means the temporary folder for all data. A URI must not hold "
+        "credentials.",
     )
     execution_mode: Literal["streaming", "batch"] = option(
         "streaming",
@@ -214,18 +223,27 @@ class Config:
     debloat: bool = option(
         False,
         FLAG,
-        "Make buffers smaller for a slow reader, so that the reader needs `debloat_target` for the data in flight to "
-        "it. Refused in batch mode, where a reader starts after all data are written.",
+        "Make buffers smaller for a slow reader, so that the reader needs only `debloat_target` to process the data in "
+        "flight to it. Refused in batch mode, where a reader starts after all data are written.",
         needs="metrics",
     )
     debloat_target: float = option(
-        1.0, DURATION, "How long a reader should need for the data in flight to it.", above=0, needs="debloat"
+        1.0,
+        DURATION,
+        "How long a reader should need to process the data in flight to it.",
+        above=0,
+        needs="debloat",
     )
     debloat_period: float = option(
         0.2, DURATION, "How often a reader's throughput is measured.", above=0, needs="debloat"
     )
     debloat_samples: int = option(
-        20, WHOLE, "Over how many measurements the buffer size is smoothed.", unit="samples", least=1, needs="debloat"
+        20,
+        WHOLE,
+        "Number of throughput measurements over which the buffer size is smoothed.",
+        unit="samples",
+        least=1,
+        needs="debloat",
     )
     debloat_threshold_percentages: int = option(
         25,
@@ -289,8 +307,8 @@ class Config:
     unaligned: bool = option(
         False,
         FLAG,
-        "Barriers overtake queued rows. The checkpoint stores these rows, so it does not wait for them. Needs "
-        '`flow_control="credit"` (docs/concepts/checkpoints.md).',
+        "Whether barriers overtake queued rows. The checkpoint then stores these rows, and does not wait until they "
+        'are processed. Needs `flow_control="credit"` (docs/concepts/checkpoints.md).',
         needs="checkpoint_dir",
     )
     aligned_timeout: float = option(
@@ -304,8 +322,8 @@ class Config:
     restart: RestartStrategy | None = option(
         None,
         or_none(STRATEGY),
-        "What to do when a job with checkpoints fails: `hg.restart.exponential()` (None means this one), "
-        "`.fixed(attempts, delay)`, `.failure_rate(max_failures, interval)` or `.none()`.",
+        "The restart strategy of a job with checkpoints: `hg.restart.exponential()`, `hg.restart.fixed(attempts, "
+        "delay)`, `hg.restart.failure_rate(max_failures, interval)` or `hg.restart.none()`. None: `exponential()`.",
         needs="checkpoint_dir",
     )
 
@@ -321,7 +339,7 @@ class Config:
     web_host: str = option(
         _LOOPBACK,
         HOST,
-        "The address on which the page is served. Another address than loopback needs `web_token`.",
+        "The address on which the driver serves the page. An address other than loopback needs `web_token`.",
     )
     web_token: str | None = option(
         None,
@@ -357,8 +375,8 @@ class Config:
             )
         if self.debloat and self.min_segment_size > self.segment_size:
             raise ConfigError(
-                f"min_segment_size={self.min_segment_size} is above segment_size={self.segment_size}: debloating could "
-                "make no buffer smaller; lower it"
+                f"min_segment_size={self.min_segment_size} is above segment_size={self.segment_size}, so debloating "
+                "could not make a buffer smaller; lower min_segment_size"
             )
         self._check_needs()
         self._check_unbounded()
@@ -370,8 +388,8 @@ class Config:
         for name in self._changed():
             needed = option_of(_FIELDS[name]).needs
             if needed is not None and not getattr(self, needed):
-                remedy = f"{needed}=True: give that" if getattr(self, needed) is False else f"{needed}: give one"
-                raise ConfigError(f"{name} has no effect without {remedy}, or leave it out")
+                remedy = f"{needed}=True" if getattr(self, needed) is False else needed
+                raise ConfigError(f"{name} has no effect without {remedy}: set {remedy}, or leave {name} out")
 
     def _changed(self) -> list[str]:
         """Return the names of options that differ from their defaults."""
@@ -410,7 +428,7 @@ class Config:
         if self.unaligned and self.checkpoint_mode == "at-least-once":
             raise ConfigError(
                 "unaligned=True has no effect with checkpoint_mode='at-least-once', where no row waits for a barrier: "
-                "leave one of them out"
+                "leave one of the two options out"
             )
         if self.unaligned and self.flow_control is not FlowControl.CREDIT:
             raise ConfigError(
@@ -420,7 +438,7 @@ class Config:
         if self.aligned_timeout and not self.unaligned:
             raise ConfigError(
                 f"aligned_timeout={self.aligned_timeout} has no effect without unaligned=True: it is the time after "
-                "which an aligned checkpoint becomes unaligned; give both, or leave it out"
+                "which an aligned checkpoint becomes unaligned; set both, or leave aligned_timeout out"
             )
 
     def _check_web(self) -> None:
@@ -439,7 +457,7 @@ class Config:
 
     @property
     def restarts(self) -> RestartStrategy:
-        """The restart strategy in use. By default only a job with checkpoints restarts."""
+        """The restart strategy of the job. A job without checkpoints does not restart."""
         if self.restart is not None:
             return self.restart
         return restart.none() if self.checkpoint_dir is None else restart.exponential()

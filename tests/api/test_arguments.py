@@ -88,7 +88,7 @@ def stream() -> Any:
         (lambda: hg.Config(bind_host=5), "option bind_host: 5 is not the name or address of a machine"),
         (lambda: hg.Config(bind_host=""), "option bind_host: '' is not the name or address"),
         (lambda: stream().select(["carrier"]), r"select: columns are named by strings, not by \['carrier'\]"),
-        (lambda: stream().key_by(["carrier"]), r"key_by: columns .* not by \['carrier'\]; name them one by one"),
+        (lambda: stream().key_by(["carrier"]), r"by \['carrier'\]; give each column as an argument of its own"),
         (lambda: stream().side_output(["bad"]), r"side_output: the tag must be a string .*, not \['bad'\]"),
         (lambda: stream().map(len, schema="x long"), r"pa.schema\({'x': pa.int64\(\)}\), not 'x long'"),
         (lambda: stream().map(len, schema=StructType()), r"example pa.schema\({'x': pa.int64\(\)}\), not StructType"),

@@ -44,7 +44,10 @@ def test_every_option_has_a_description() -> None:
             "debloat_threshold_percentages=101 is impossible: it must be at least 0 and at most 100",
         ),
         ({"max_state_memory": 0}, "max_state_memory=0 is impossible: it must be above 0"),
-        ({"unaligned": True}, "unaligned has no effect without checkpoint_dir: give one, or leave it out"),
+        (
+            {"unaligned": True},
+            "unaligned has no effect without checkpoint_dir: set checkpoint_dir, or leave unaligned out",
+        ),
         ({"slot_per_task": 1}, r"unknown option 'slot_per_task'; did you mean slots_per_task\?$"),
         ({"color": 1}, "unknown option 'color'; known options: .*slots_per_task"),
     ],

@@ -27,10 +27,14 @@ def endless(start: int, n: int) -> pa.RecordBatch:
     ("options", "error", "words"),
     [
         ({"parallelism": 0}, hg.PlanError, "parallelism must be a whole number of at least 1"),
-        ({"parallelism": 3, "config": hg.Config(max_parallelism=2)}, hg.PlanError, "above the largest, 2"),
+        ({"parallelism": 3, "config": hg.Config(max_parallelism=2)}, hg.PlanError, "above the maximum, 2"),
         ({"config": {"segment_size": 512}}, hg.ConfigError, r"hg\.Config"),
         ({"spark": 2}, hg.PlanError, "SparkSession"),
-        ({"spark": hg.Config()}, hg.PlanError, r"not a Config; name the others: .*config=hg\.Config\(\.\.\.\)"),
+        (
+            {"spark": hg.Config()},
+            hg.PlanError,
+            r"not a Config; give all other arguments by name: .*config=hg\.Config\(\.\.\.\)",
+        ),
         ({"deployment": "local"}, hg.PlanError, r"hg\.LocalDeployment"),
     ],
 )

@@ -59,7 +59,7 @@ def test_name_uid_and_chaining_belong_to_the_last_operator(plans):
 
 def test_a_uid_belongs_to_one_operator(plans):
     stream = plans.stream().uid("a").filter("delay > 1").uid("a")
-    with pytest.raises(hg.PlanError, match="uid 'a' is given to both 'paper' and 'filter'"):
+    with pytest.raises(hg.PlanError, match="'paper' and 'filter' have the same uid 'a'"):
         plans.graph(stream)
 
 

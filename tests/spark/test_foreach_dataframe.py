@@ -302,7 +302,7 @@ def test_files_that_the_sink_did_not_write_are_not_touched(spark: SparkSession, 
     sink = prepared(spark, tmp_path, calls := [])
     folder = tmp_path / os.listdir(tmp_path)[0]
     (folder / "theirs").touch()
-    with pytest.raises(hg.SinkError, match=rf"{tmp_path}: is no folder that foreach_dataframe made"):
+    with pytest.raises(hg.SinkError, match=rf"{tmp_path}: was not made by foreach_dataframe"):
         prepared(spark, tmp_path, calls, {**sink.prepared(), "folder": str(tmp_path)})
     for wrong in ("../x", str(folder / "theirs"), "theirs", 5):
         with pytest.raises(hg.SinkError, match="is not a file of this sink"):

@@ -302,7 +302,7 @@ def test_a_function_that_adds_no_or_several_operators_is_refused(operator: Any) 
 def test_wrong_arguments_and_calls_are_refused() -> None:
     with pytest.raises(hg.PlanError, match="`operator` must return a stream, not 7"):
         OperatorHarness(lambda rows: 7, schema=ROWS)  # type: ignore[arg-type,return-value]
-    with pytest.raises(hg.PlanError, match=r"schema= must be a pyarrow.Schema of the rows that go in, .* not {}"):
+    with pytest.raises(hg.PlanError, match=r"schema= must be a pyarrow.Schema of the input rows, .* not {}"):
         OperatorHarness(clerk, schema={})
     harness = OperatorHarness(lambda rows: rows.select("k"), schema=ROWS)
     with pytest.raises(hg.ConfigError, match="there is no event time; name its column"):

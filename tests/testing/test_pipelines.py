@@ -340,9 +340,9 @@ def test_a_timeout_at_the_end_of_the_input_names_the_step() -> None:
     [
         (lambda env: None, "the pipeline has no result: return its stream"),
         (lambda env: 7, "the pipeline returned 7: return a stream"),
-        (lambda env: read(env).collect(), r"calls collect\(\), but the test runs it"),
-        (lambda env: (read(env).sink_to(hg.sinks.printer()), env.execute()), r"calls execute\(\), but the test"),
-        (lambda env: read(env).to_dataframe(), r"calls to_dataframe\(\), but the test"),
+        (lambda env: read(env).collect(), r"calls collect\(\), but only the test may run it"),
+        (lambda env: (read(env).sink_to(hg.sinks.printer()), env.execute()), r"calls execute\(\), but only the test"),
+        (lambda env: read(env).to_dataframe(), r"calls to_dataframe\(\), but only the test"),
     ],
 )
 def test_run_refuses_a_function_that_builds_no_pipeline(pipeline: Any, message: str) -> None:

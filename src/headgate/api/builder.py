@@ -100,8 +100,8 @@ class GraphBuilder:
             if part.partitioning == FORWARD and source.parallelism != node.parallelism:
                 raise PlanError(
                     f"forward from {source.name!r} (parallelism {source.parallelism}) to {node.name!r} "
-                    f"({node.parallelism}): subtask i goes to subtask i, so both need the same parallelism; "
-                    "use rebalance() instead"
+                    f"(parallelism {node.parallelism}): forward sends the rows of subtask i to subtask i, so "
+                    "both need the same parallelism; use rebalance() instead"
                 )
 
 
@@ -129,6 +129,6 @@ def _check_uids(nodes: list[Node]) -> None:
     for node in nodes:
         if node.uid is not None and owners.setdefault(node.uid, node) is not node:
             raise PlanError(
-                f"uid {node.uid!r} is given to both {owners[node.uid].name!r} and {node.name!r}; each needs a uid of "
-                "its own"
+                f"the operators {owners[node.uid].name!r} and {node.name!r} have the same uid {node.uid!r}; give each "
+                "operator another uid"
             )

@@ -3,7 +3,7 @@
 `Walk` reads the function's bytecode, but never runs it. It follows values over an abstract stack. An entry of this
 stack is the place that a value came from, or None. `Walk` finds `seen.append(x)`, `seen[key] = x`, `del seen[key]`,
 `seen[key].append(x)`, `seen += [x]`, `total += 1`, `self.rows.append(x)` and similar changes. It also finds them in
-inner functions and lambdas. It does not find the change of a value that the function has given a second name.
+inner functions and lambdas. `Walk` does not find a change if the function has given the value a second name.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STORES: Final = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
 _LOADS: Final = {"LOAD_GLOBAL": False, "LOAD_DEREF": True}
 _REBINDS: Final = {"STORE_GLOBAL": False, "STORE_DEREF": True}
 _ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
-#: Instructions that remove entries from the interpreter's stack, or leave the stack as it is. They push nothing.
+#: Instructions that push no entry on the interpreter's stack. Some of them remove entries.
 _NEUTRAL: Final = ("POP_", "STORE_", "DELETE_", "NOP", "RESUME", "EXTENDED_ARG", "KW_NAMES", "JUMP", "NOT_TAKEN")
 #: Instructions after which the next instruction does not run.
 _ENDS: Final = {

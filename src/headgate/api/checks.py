@@ -24,7 +24,9 @@ def check_columns(call: str, columns: Iterable[object], schema: pa.Schema) -> tu
     names = []
     for column in columns:
         if not isinstance(column, str):
-            hint = "; name them one by one: ('a', 'b')" if isinstance(column, list | tuple) else ""
+            hint = (
+                "; give each column as an argument of its own: ('a', 'b')" if isinstance(column, list | tuple) else ""
+            )
             raise PlanError(f"{call}: columns are named by strings, not by {column!r}{hint}")
         if column not in schema.names:
             raise PlanError(f"{call}: there is no column {column!r}; the columns are {listed(schema.names)}")
@@ -37,10 +39,10 @@ def check_columns(call: str, columns: Iterable[object], schema: pa.Schema) -> tu
 def check_named(call: str, unnamed: Sequence[object], example: str) -> None:
     """Raise PlanError for a result without a name. Users name a result when they pass it as a keyword argument."""
     if unnamed:
-        raise PlanError(f"{call}: {unnamed[0]!s} has no name; each result is given by its name: {example}")
+        raise PlanError(f"{call}: {unnamed[0]!s} has no name; give each result a name: {example}")
 
 
-def check_schema(call: str, schema: object, rows: str = "the rows that come out") -> pa.Schema:
+def check_schema(call: str, schema: object, rows: str = "the output rows") -> pa.Schema:
     """Return the schema of `rows`. Raises PlanError if it is not an Arrow schema, or has a repeated or a reserved name.
 
     Columns of dictionaries, runs and views become plain columns, because tasks exchange rows in this form.
@@ -104,8 +106,8 @@ def check_parallelism(call: str, parallelism: object, most: int | None) -> int:
         raise PlanError(f"{call}: parallelism must be a whole number of at least 1, not {parallelism!r}")
     if parallelism > (most or MAX_PARALLELISM):
         raise PlanError(
-            f"{call}: parallelism {parallelism} is above the largest, {most or MAX_PARALLELISM}; "
-            "lower it, or raise the option max_parallelism"
+            f"{call}: parallelism {parallelism} is above the maximum, {most or MAX_PARALLELISM}; "
+            "lower the parallelism, or raise the option max_parallelism"
         )
     return parallelism
 

@@ -104,7 +104,7 @@ class StreamEnvironment(OtherNames):
 
         - a path or URI: the checkpoint or savepoint there;
         - "latest": the newest checkpoint or savepoint of a job of this name in `checkpoint_dir`;
-        - "latest-if-any": the same, but the job starts with its first row if there is no checkpoint;
+        - "latest-if-any": the same as "latest", but the job starts with its first row if there is no checkpoint;
         - None: the job starts with its first row. `headgate run --from` overrides this argument.
 
         If a sink has already made rows from after the checkpoint visible, `execute` raises CheckpointError. With
@@ -161,7 +161,7 @@ def _check_session(spark: Any) -> None:
     if not kinds & {"pyspark.sql.session.SparkSession", "pyspark.sql.connect.session.SparkSession"}:
         given = f"a {type(spark).__name__}" if isinstance(spark, Config) else repr(spark)
         raise PlanError(
-            f"StreamEnvironment: the first argument is a SparkSession, not {given}; name the others: "
+            f"StreamEnvironment: the first argument is a SparkSession, not {given}; give all other arguments by name: "
             "StreamEnvironment(parallelism=2, config=hg.Config(...))"
         )
     from headgate.spark.session import context_of

@@ -30,7 +30,8 @@ def visible(schema: pa.Schema) -> pa.Schema:
 
 
 def after_function(event_time: EventTime | None, output: pa.Schema) -> EventTime | None:
-    """Return the event time of a function's output, or None if the output has no longer the column as a timestamp."""
+    """Return the event time of a function's output, or None if the event-time column is no timestamp column of the
+    output."""
     if event_time is None or event_time.column not in output.names:
         return None
     return event_time if pa.types.is_timestamp(output.field(event_time.column).type) else None

@@ -8,7 +8,8 @@ from headgate.plan.job_graph import JobGraph, JobVertex
 
 
 def describe(graph: JobGraph) -> str:
-    """Return the plan as text: one line for each task (a chain of operators), then the exchanges that the task reads:
+    """Return the plan as text. Each task (a chain of operators) has a line, and a further line for each exchange that
+    it reads:
 
     ```
     1  csv -> filter                    x2

@@ -60,7 +60,7 @@ class JobBuilder:
         """Add a sink to the next run, and return its node. Raises PlanError if the sink already belongs to a stream."""
         if any(sink is other for other in self._sinks):
             raise PlanError(
-                "sink_to: this sink object already takes another stream; make a second sink, or use union()"
+                "sink_to: this sink object already takes another stream; make another sink object, or use union()"
             )
         sink.configure(self.config, self._spark)
         self._sinks.append(sink)
@@ -150,7 +150,7 @@ class JobBuilder:
     def _submit(
         self, sinks: list[int], name: str, resume: str | None = None, allow_duplicates: bool = False
     ) -> JobHandle:
-        from headgate.runtime.master.job import submit  # import it here, while the TaskManagers' processes start
+        from headgate.runtime.master.job import submit  # imported while the TaskManagers' processes start
 
         graph = self.graph.graph(sinks)
         if self.config.is_batch:

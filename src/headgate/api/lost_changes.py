@@ -9,9 +9,9 @@ Without the warning, such a change would be lost silently. Changes are:
 The search covers the user's function, the methods that it calls, and the functions of its module that it calls. See
 `headgate.api.changed_places`.
 
-A process may also build an object for its own use. There is therefore no warning for a variable that is None before the
-job, or a name that begins with an underscore. There is also no warning for an object that only the user's function has:
-the program cannot read it after the job.
+A process may also build an object for its own use. Therefore a variable that is None before the job, and a name that
+begins with an underscore, cause no warning. An object that only the user's function has causes no warning either: the
+program cannot read such an object after the job.
 """
 
 from __future__ import annotations
@@ -35,16 +35,17 @@ _HOOKS: Final = ("open", "process", "process_element", "on_timer", "close")
 
 
 def warn_of_lost_changes(graph: StreamGraph) -> None:
-    """Issue one warning for each pair of function and variable, at the line of the program that runs the job."""
+    """Issue one warning for each pair of function and variable. Its place is the line of the program that runs the
+    job."""
     for node in graph.nodes:
         for function in _functions(node):
             for name, variable, kind in sorted(changes(function)):
                 warnings.warn(
                     f"{node.name}: {name} changes the {kind} {variable!r} of this program, but it runs in other "
-                    f"processes, on copies: {variable!r} does not change here. To get rows back, use collect(). To run "
-                    "the function in this process, use StreamEnvironment(deployment=hg.LocalDeployment("
-                    f"processes=False)). If each process may have a {variable!r} of its own, ignore "
-                    "hg.LostChangeWarning.",
+                    f"processes, on copies: {variable!r} of this process keeps its value. To get rows back, use "
+                    "collect(). To run the function in this process, use "
+                    "StreamEnvironment(deployment=hg.LocalDeployment(processes=False)). If each process may have a "
+                    f"{variable!r} of its own, ignore hg.LostChangeWarning.",
                     LostChangeWarning,
                     stacklevel=_level_of_program(),
                 )

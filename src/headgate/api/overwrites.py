@@ -47,7 +47,7 @@ def _check_resumed(name: str, sink: FileSink, checkpoint: str) -> None:
     if is_within(checkpoint, sink.path):
         raise PlanError(
             f"sink {name!r} empties {sink.path} when a job starts, and the job resumes from {checkpoint}, which is in "
-            "it; move the checkpoint, or write to another folder"
+            "this folder; move the checkpoint, or write to another folder"
         )
 
 
@@ -56,7 +56,7 @@ def _check_inputs(graph: StreamGraph, name: str, sink: FileSink) -> None:
         if (file := sink.file_in_it(_read_by(node))) is not None:
             raise PlanError(
                 f"sink {name!r} empties {sink.path} when the job starts, and {node.name!r} reads {file.path}, "
-                'which is in it; write to another folder, or use mode="append"'
+                'which is in this folder; write to another folder, or use mode="append"'
             )
 
 

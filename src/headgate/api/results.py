@@ -14,7 +14,7 @@ from headgate.plan.graph import StreamGraph
 if TYPE_CHECKING:
     from headgate.runtime.master.job import JobHandle, JobResult
 
-#: The time in seconds between two checks of `collect(limit=)` whether there are enough rows.
+#: How often `collect(limit=)` checks whether there are enough rows, in seconds between two checks.
 _LOOK = 0.02
 
 
@@ -50,7 +50,7 @@ def check_limit(limit: int | None) -> None:
 
 
 def check_ends(call: str, graph: StreamGraph) -> None:
-    """Raise PlanError if a source has no end, because the user's `call` waits for the end."""
+    """Raise PlanError if a source has no end. `call` is the name of the user's call, which waits for the end."""
     endless = [node.name for node in graph.nodes if node.source is not None and not node.source.bounded]
     if endless:
         raise PlanError(

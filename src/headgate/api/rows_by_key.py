@@ -46,7 +46,7 @@ class RowsByKey:
         return cls(rows.partitioned(Partitioning("key_group", keys)), keys)
 
     def running(self, aggregates: Aggregates, final: bool) -> PlannedRows:
-        """Add aggregates of all rows so far, and return their output. With `final`, the output comes when the input
+        """Add running aggregates, and return their output. With `final`, they emit their output only when the input
         ends."""
         rows, time = self.rows, self.rows.event_time
         if any(aggregate.kind in ("first", "last") for _, aggregate in aggregates):
@@ -128,7 +128,7 @@ class RowsByKey:
 
 
 def _sums(aggregates: Aggregates, schema: pa.Schema) -> dict[str, Any]:
-    """Return a node attribute with the columns that sum decimals. In checkpoints of version 1, these columns have
-    floats."""
+    """Return the node attribute `decimal_sums`: the columns that sum decimals. Checkpoints of version 1 have floats
+    there."""
     sums = decimal_sums(aggregates, schema)
     return {"decimal_sums": sums} if sums else {}

@@ -27,7 +27,7 @@ _DESCRIPTION = (
     "to stderr."
 )
 
-#: The options of this command with a value, and without a value. They come before SCRIPT or directly after it.
+#: The options of this command with a value, and without a value. Users write them before SCRIPT or directly after it.
 _OPTIONS = ("--from", "--json")
 _FLAGS = ("--allow-duplicates",)
 

@@ -25,13 +25,13 @@ def foreach_dataframe(fn: Callable[[Any, int], object] | Callable[[Any, int, str
     `spill_dir`. All executors must reach this path or URI. `spark_df` reads these files. The job removes the files when
     `fn` returns, so use `spark_df` only within the call.
 
-    Each row is in one call. There is one exception: the job may restart or be resumed before it has stored that `fn`
-    returned. It then calls `fn` again for the same checkpoint, with the same rows. `fn` must make sure that these rows
+    Each row is in one call, with one exception. If the job restarts or is resumed before it has stored that `fn`
+    returned, the job calls `fn` again for the same checkpoint, with the same rows. `fn` must make sure that these rows
     count once, as with `foreachBatch` of Spark. To identify the rows of a call, take a third argument: `fn(spark_df,
-    checkpoint_id, run)`. `run` is a string that names the program that took the checkpoint: each program that starts or
-    resumes the job has another one. Without checkpoints it is "". If a program was paused and replaced, the two
-    programs may give a checkpoint the same number. So only `run` and `checkpoint_id` together identify the rows. The
-    job passes `run` to a third parameter without a default, or to a parameter with the name `run`.
+    checkpoint_id, run)`. `run` is a string that names the program that took the checkpoint. It is different for each
+    program that starts or resumes the job. Without checkpoints, `run` is "". If a program was paused and replaced, the
+    two programs may give a checkpoint the same number. So only `run` and `checkpoint_id` together identify the rows.
+    The job passes `run` to a third parameter without a default, or to a parameter with the name `run`.
 
     The job makes one call after the other. The tasks continue during a call, but the next checkpoint waits. If `fn`
     raises, the job restarts or fails with UserFunctionError. Spark jobs of `fn` need one task slot in addition to the

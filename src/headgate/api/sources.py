@@ -19,10 +19,10 @@ def dataframe(df: Any) -> Source:
     When the job starts, a Spark job writes the rows as Parquet files to a new folder in the option `spill_dir`. All
     executors must reach this path or URI. The subtasks read these files, and the job removes the folder when it ends.
 
-    A job that restarts by itself therefore continues at its last checkpoint. But after a stop or a loss of the program,
-    no other job can resume from its checkpoints and savepoints: `resume=` raises SourceError. To resume, write the rows
-    to files, and read the files with `hg.sources.parquet`. Raises ConfigError for an object that is not a DataFrame,
-    for a streaming DataFrame, and if the folder cannot be made.
+    When the job restarts after a failure, it therefore continues at its last checkpoint. But another job cannot resume
+    from its checkpoints and savepoints, for example after a stop or the end of the program: `resume=` raises
+    SourceError. To resume, write the rows to files, and read the files with `hg.sources.parquet`. Raises ConfigError
+    for an object that is not a DataFrame, for a streaming DataFrame, and if the folder cannot be made.
 
     >>> env = hg.StreamEnvironment(spark)
     >>> numbers = env.from_source(hg.sources.dataframe(spark.range(3)))

@@ -74,7 +74,7 @@ class DataStream(LastOperator):
         def __getitem__(self, what: object) -> object:
             raise TypeError(
                 f'a {type(self).__name__} is not a frame: its rows flow when env.execute() runs. Write select("a") for '
-                'columns, filter("a > 1") for rows, collect(limit=10) to get some of them here'
+                'columns, filter("a > 1") for rows, collect(limit=10) to get some rows on the driver'
             )
 
     # Rows to rows
@@ -88,10 +88,10 @@ class DataStream(LastOperator):
     ) -> DataStream:
         """Apply a Python function to each batch of rows. This is the fast way to use Python.
 
-        `fn` gets a RecordBatch, and returns a RecordBatch, a list of them, or None. The returned batches have `schema`.
-        Batch sizes may change from run to run, so `fn` must not depend on where batches end. `fn` may also return
-        `hg.SideOutput(tag, batch)`, alone or in the list. `side_outputs` maps each tag to the schema of its rows, and
-        `side_output(tag)` reads these rows.
+        `fn` gets a RecordBatch, and returns a RecordBatch, a list of RecordBatches, or None. The returned batches have
+        `schema`. Batch sizes may change from run to run, so `fn` must not depend on where batches end. `fn` may also
+        return `hg.SideOutput(tag, batch)`, alone or in the list. `side_outputs` maps each tag to the schema of its
+        rows, and `side_output(tag)` reads these rows.
 
         >>> def halve(batch):
         ...     return batch.set_column(1, "km", pc.divide(batch["km"], 2))
@@ -193,9 +193,9 @@ class DataStream(LastOperator):
 
         `table` is a pyarrow Table, a frame of pandas or polars, the path of a parquet or CSV file, or a Spark
         DataFrame. A Spark job writes a Spark DataFrame to files during this call. Each subtask loads the whole table. A
-        row without a match gets nulls; with `how="inner"` it is dropped. Null matches nothing. `columns` are the
-        columns to add, by default all except `on`. `suffix` is added to names that the stream already has. If the table
-        has a key twice, the job fails.
+        row without a match gets nulls; with `how="inner"` the row is dropped. A null in `on` matches no row. `columns`
+        are the columns to add, by default all except `on`. `suffix` is added to names that the stream already has. If
+        the table has a key twice, the job fails.
 
         >>> countries = pa.table({"city": ["Rome"], "country": ["Italy"]})
         >>> trips.lookup(countries, on="city").collect()["country"].to_pylist()
@@ -215,7 +215,8 @@ class DataStream(LastOperator):
     def union(self, *others: DataStream) -> DataStream:
         """Return the rows of all these streams as one stream. The streams must have the same columns.
 
-        There is no order between rows of different streams. Event time stays if it is the same column in all streams.
+        There is no order between rows of different streams. The result has event time if all streams have the same
+        event-time column.
 
         >>> trips.filter("km > 6").union(trips.filter("km < 4")).collect().num_rows
         2
@@ -241,7 +242,7 @@ class DataStream(LastOperator):
 
         With `load_aware`, each batch goes to the least loaded of the next four subtasks, so that a slow subtask gets
         fewer rows. The load is the data in a channel's buffers. Loads differ only after buffers begin to fill. In batch
-        mode they never differ.
+        mode, loads never differ.
 
         >>> long_trips = trips.rebalance().filter("km > 4").set_parallelism(4)
         """
@@ -250,18 +251,17 @@ class DataStream(LastOperator):
         return self._partitioned(LOAD_AWARE if load_aware else REBALANCE)
 
     def rescale(self) -> DataStream:
-        """Send batches in turn to the neighbours of each subtask: to only some subtasks of the next operator.
+        """Send the batches of each subtask in turn to a fixed group of subtasks of the next operator.
 
-        With 2 subtasks here and 4 in the next operator, subtask 0 sends to 0 and 1. Subtask 1 sends to 2 and 3. This
-        needs fewer channels than `rebalance`, but an uneven load stays uneven.
+        With 2 subtasks here and 4 in the next operator, subtask 0 sends to subtasks 0 and 1, subtask 1 to 2 and 3.
+        `rescale` needs fewer channels than `rebalance`, but an uneven load stays uneven.
 
         >>> long_trips = trips.set_parallelism(2).rescale().filter("km > 4").set_parallelism(4)
         """
         return self._partitioned(RESCALE)
 
     def shuffle(self) -> DataStream:
-        """Send each row to a random subtask of the next operator. If the batches are the same, so is the result in each
-        run.
+        """Send each row to a random subtask of the next operator. Runs with the same batches make the same choices.
 
         >>> long_trips = trips.shuffle().filter("km > 4").set_parallelism(4)
         """
@@ -457,7 +457,7 @@ class WindowedStream(OtherNames):
         """Keep each window for this much event time after it has fired.
 
         If a row arrives for such a window, the operator emits the window's output row for its key again, with new
-        values. The last output row counts. A window uses memory until it is removed.
+        values. The last output row of a key and window is the correct row. A window uses memory until it is removed.
 
         >>> counts = hours.allowed_lateness("10 min").aggregate(trips=hg.count())
         """

@@ -28,7 +28,8 @@ class LastOperator(OtherNames, ABC):
         return self
 
     def uid(self, uid: str) -> Self:
-        """Give the operator an identity for checkpoints. A uid stays when the pipeline changes, and is unique in a job.
+        """Give the operator an identity for checkpoints, so that a changed pipeline still finds its state. Two
+        operators of a job cannot have the same uid.
 
         >>> long_trips = trips.filter("km > 4").uid("long-trips")
         """

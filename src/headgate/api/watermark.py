@@ -16,17 +16,18 @@ from headgate.quantities import microseconds, seconds
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """The rule for the watermarks of a source: the largest time in a split so far, minus `out_of_orderness`.
+    """The rule for the watermarks of a source. A watermark is the largest time in a split so far, minus
+    `out_of_orderness`.
 
     `column` is a timestamp column; a column without a zone is UTC. A row is late if it arrives after the watermark has
     passed the end of its window. The window then does not count the row, but `JobResult.late_rows` does. A source reads
     files one after the other. If a later file has earlier times, `out_of_orderness` must cover the difference, or the
     rows of this file are late.
 
-    After `idle_timeout` without rows, a subtask no longer holds back the watermarks of others. By default, a subtask
-    without rows always holds them back. A bounded source ignores this setting. A null in the column fails the job. With
-    `on_null_time="late"`, a row with a null counts as late. Durations are seconds, strings such as "1 h" and "200 ms",
-    or `timedelta`. Raises PlanError for impossible values.
+    After `idle_timeout` without rows, a source subtask no longer holds back the watermarks of others. By default, a
+    subtask without rows always holds them back. A bounded source ignores `idle_timeout`. A null in the column fails the
+    job. With `on_null_time="late"`, a row with a null counts as late. Durations are seconds, strings such as "1 h" and
+    "200 ms", or `timedelta`. Raises PlanError for impossible values.
 
     >>> watermark = hg.Watermark("at", out_of_orderness="5 s")
     >>> rows = pa.record_batch({"at": pa.array([30, 90], pa.timestamp("s", tz="UTC"))})
@@ -43,7 +44,7 @@ class Watermark:
         if _duration("out_of_orderness", self.out_of_orderness) < 0:
             raise PlanError(f"Watermark: out_of_orderness={self.out_of_orderness!r} must not be negative")
         if self.idle_timeout is not None and _duration("idle_timeout", self.idle_timeout) <= 0:
-            raise PlanError(f"Watermark: idle_timeout={self.idle_timeout!r} must be above 0, or None for never")
+            raise PlanError(f"Watermark: idle_timeout={self.idle_timeout!r} must be above 0, or None for no timeout")
         if self.on_null_time not in ("error", "late"):
             raise PlanError(f"Watermark: on_null_time={self.on_null_time!r} must be 'error' or 'late'")
 

@@ -18,7 +18,8 @@ from headgate.bench.keyed_sum import OURS, QUICK_OURS
 from headgate.bench.keys_job import KINDS
 from headgate.bench.report import CaseResult, Figure, ratios
 
-#: The share of its rate that `keyed-sum` may lose, and for how many seconds the sink may get no rows.
+#: The targets: the share of its rate that `keyed-sum` may lose, and the longest time without rows at the sink, in
+#: seconds.
 COST, GAP = 0.1, 0.1
 INTERVAL = "1 s"
 ROUNDS, CHECKPOINTS = 5, 8

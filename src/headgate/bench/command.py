@@ -31,9 +31,16 @@ def parser(prog: str, description: str, what: str, about: Mapping[str, str]) -> 
         epilog="\n".join([f"{what}s:", *(f"  {name:18}{text}" for name, text in about.items())]),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar=what.upper(), help=f"which {what}s, see below; none: all of them")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar=what.upper(),
+        help=f"the {what}s to run, see below; without this argument all of them run",
+    )
     add_json_option(parser)
-    parser.add_argument("--quick", action="store_true", help="seconds instead of minutes; no figures to keep")
+    parser.add_argument(
+        "--quick", action="store_true", help="run for seconds instead of minutes; the figures are not useful"
+    )
     return parser
 
 

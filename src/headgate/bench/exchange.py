@@ -16,10 +16,11 @@ from headgate.runtime.master import certificates
 #: The shares of the raw rate that are the targets: over one channel, and over a hundred channels.
 ONE_TARGET = 0.6
 HUNDRED_TARGET = 0.5
-#: Up to 64 buffers for the channel: so many that the round trip does not limit the rate. `DEFAULT_BUFFERS` are 2 + 8.
+#: Up to 64 buffers for the channel: so many that the round trip does not limit the rate. `DEFAULT_BUFFERS` are 2
+#: exclusive and 8 floating buffers.
 MANY_BUFFERS = {"buffers_per_channel": 2, "floating_buffers_per_gate": 62, "max_buffers_per_channel": 64}
 DEFAULT_BUFFERS: dict[str, int] = {}
-#: Fewer and larger buffers, so that Python's cost per buffer arises less often.
+#: Fewer and larger buffers, because Python has a cost for each buffer.
 LARGE_BUFFERS = {
     "segment_size": 1 << 20,
     "buffers_per_channel": 2,

@@ -2,7 +2,7 @@
 
 An idle virtual core returns to the host. The host may take tens of milliseconds to give the core back. Batches that
 arrive every few milliseconds then wait for a core, not for the engine. The cores of a low-latency machine never sleep
-(`idle=poll`). A process on each core has the same effect if it runs whenever nothing else runs.
+(`idle=poll`). To get the same effect, this module starts a process on each core that runs whenever nothing else runs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The job of `keyed-sum` and `latency`: one-second sums and counts of 1,000 keys, over two processes.
 
-Both cases use the same configuration, so that neither figure is better at the cost of the other.
+Both cases use the same configuration, so that throughput and latency hold for one configuration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from headgate.errors import HeadgateError
 PARALLELISM = 2
 #: Flush after each batch. At full rate a batch nearly fills a message. In a paced job, waiting for more gains nothing.
 BUFFER_TIMEOUT = "0 ms"
-#: The time that a batch of a paced source spans. A small batch costs as much as a large one, so take few.
+#: The time that a batch of a paced source spans. A small batch costs as much as a large batch, so few batches are
+#: better.
 BATCH_TIME = "1.5 ms"
 #: Bytes of a row on the wire: key, value and time.
 ROW_BYTES = 24

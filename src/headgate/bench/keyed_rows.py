@@ -1,4 +1,4 @@
-"""The rows of the keyed cases. Row i depends on i alone, so any process can make any range of rows."""
+"""The rows of the keyed cases. Row i depends only on i, so any process can make any range of rows."""
 
 from __future__ import annotations
 

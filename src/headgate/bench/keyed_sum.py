@@ -109,6 +109,6 @@ def _figures(rates: _Rates) -> list[Figure]:
 
 
 def _net(whole: list[float], source: list[float]) -> float:
-    """Return the rate of the job without its source, computed from medians: it follows from a small difference of two
-    noisy times."""
+    """Return the rate of the job without its source. It is computed from medians, because the difference of the two
+    times is small and noisy."""
     return 1 / (1 / median(whole) - 1 / median(source))

@@ -1,8 +1,8 @@
 """`latency`: the time in `keyed-sum` from each row's due time to the keyed operator, at shares of the full rate.
 
 The load is open loop: a row's number fixes its due time, so a stall counts for every row that was due during the stall.
-The cores are kept awake (see `host`). The highest load also runs with cores that may sleep. A timer beside the load
-shows the machine's own part of a latency (see `idle_timer`).
+The cores are kept awake (see `host`). The highest load also runs with cores that may sleep. A timer that runs beside
+the load shows how much of a latency the machine causes (see `idle_timer`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`latency-adaptive`: the case `latency` at half of the rate, with messages that leave when their reader is idle."""
+"""`latency-adaptive`: the case `latency` at half of the full rate, with `buffer_timeout="adaptive"`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""`keys`: what a thousand times more keys cost in rate and memory. A key is an integer, a string, or one of each.
+"""`keys`: what a thousand times more keys cost in rate and memory. A key is an integer, a string, or an integer and a
+string.
 
 Each rate comes from a small and a large job: the difference of their rows, divided by the difference of their times.
-Start-up, and the first rows of nearly all keys, therefore do not count: both jobs have them. Few and many keys run in
-turn, round by round.
+Both jobs have the start-up and the first rows of nearly all keys, so these do not count. Few and many keys run in turn,
+round by round.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """`metrics`: the processor time that measuring and reporting cost in `keyed-sum`.
 
-The same job runs with `metrics=True` and with `metrics=False`, in turn. A cost is the difference of two sizes, which
-excludes start-up. Pairs run until their mean is known well enough, or there are many.
+The same job runs with `metrics=True` and with `metrics=False`, in turn. A cost is the difference between a large and a
+small job, which excludes the start-up. Pairs run until their mean ratio is known to `HALF_WIDTH`, or `MOST` pairs have
+run.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from headgate.bench.report import CaseResult, Figure, ratios
 
 #: The most that metrics may cost, as a share of the processor time without them.
 COST: Final = 0.02
-#: Half the width of the 95 % interval of the mean at which no more pairs run.
+#: The precision at which no more pairs run: half the width of the 95 % interval of the mean ratio.
 HALF_WIDTH: Final = 0.01
 SIZES, QUICK_SIZES = Sizes(5_000_000, 85_000_000), Sizes(500_000, 2_000_000)
 FEWEST, MOST = 5, 40
 
 
 def run(options: Options) -> CaseResult:
-    """Measure pairs, the other side first each time."""
+    """Measure pairs. In each pair, the other of the two settings runs first."""
     sizes = QUICK_SIZES if options.quick else SIZES
     fewest, most = (2, 2) if options.quick else (FEWEST, MOST)
     costs: dict[bool, list[float]] = {True: [], False: []}

@@ -46,7 +46,7 @@ def big_rows(start: int, n: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A phase of the case: the rows of the source, and the slow subtasks of the sink."""
+    """A part of the case: the rows of the source, and the slow subtasks of the sink."""
 
     name: str
     slow: tuple[int, ...]

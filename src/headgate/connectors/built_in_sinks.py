@@ -48,7 +48,8 @@ def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: st
 
 
 def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
-    """Write CSV files of about 128 MB with a header into the folder `path`. Texts are quoted; nulls are empty.
+    """Write CSV files of about 128 MB with a header into the folder `path`. Texts are quoted, and a null is an empty
+    value.
 
     `hg.sources.csv` can read these files if no text has line breaks. `mode`, `partition_by` and the errors are the same
     as for `hg.sinks.parquet`.
@@ -82,7 +83,7 @@ def collect(limit: int | None = None) -> CollectSink:
 
 
 def printer(prefix: str = "", limit: int | None = None) -> Sink:
-    """Print each row on the driver as a line such as `a=1, b=x`. Each line begins with `prefix`.
+    """Print each row as a line on the driver, such as `a=1, b=x`. Each line begins with `prefix`.
 
     The sink prints at most `limit` lines per run. When a job restarts from a checkpoint, the sink prints the rows after
     the checkpoint again.
@@ -97,11 +98,13 @@ def printer(prefix: str = "", limit: int | None = None) -> Sink:
 
 
 def for_each_batch(fn: Callable[[pa.RecordBatch, BatchInfo], object]) -> Sink:
-    """Call `fn(batch, info)` in the task for each batch. `info` is an `hg.BatchInfo`: its subtask, checkpoint and run.
+    """Call `fn(batch, info)` for each batch, in the process of the task. `info` is an `hg.BatchInfo`: the subtask,
+    checkpoint and run of the batch.
 
     `info.checkpoint_id` is the number of the checkpoint that the batch belongs to. Without checkpoints it is 0. A job
-    that restarts from checkpoint n sends the rows of later checkpoints again, in other batches, with numbers above n.
-    `info.run` is a string. It is different for each program that starts or resumes the job.
+    that restarts from checkpoint n calls `fn` again with the rows after this checkpoint. The rows may be in other
+    batches, and `info.checkpoint_id` is above n. `info.run` is a string. It is different for each program that starts
+    or resumes the job.
 
     If `fn` raises, the task fails with a UserFunctionError. If tasks are threads, several subtasks may call `fn` at the
     same time.

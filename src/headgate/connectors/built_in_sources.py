@@ -6,10 +6,10 @@ whose name begins with `_` or `.`. A file source cuts files into splits of about
 splits in the order of names and offsets. Split i goes to subtask i mod parallelism, and a subtask reads its splits one
 after the other.
 
-After a restart, a source resumes at the position that the checkpoint holds. `socket_lines` cannot resume, nor can an
-`iterable` that is not `replayable`: rows in flight are lost, and rows that such a source sends again count twice. Files
-must not change while a job may still resume. A source reads files that come into a folder after the job has started
-only with `watch`.
+After a restart, a source resumes at the position that the checkpoint holds. `socket_lines`, and an `iterable` with
+`replayable=False`, cannot resume: rows in flight are lost, and rows that such a source reads again count twice. Files
+must not change while a job may still resume. A file source reads only the files that exist when the job starts.
+`hg.sources.files` with `watch` also reads files that come later.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", h
     The error about a bad line has the file, the byte offset in the decompressed text, the line, and the reason. Raises
     ConfigError for impossible arguments.
 
-    If the job reads the stream's `side_output("bad")`, bad lines go to this side output and do not fail the job. Its
-    columns are `file, offset, line, text, error`. Lines count from 1. A line of more than 64 MiB is a bad line; only
-    its first 1,000 bytes are kept.
+    If the job reads the stream's `side_output("bad")`, bad lines go to this side output and do not fail the job. This
+    side output has the columns `file, offset, line, text, error`. `offset` is in bytes, and the first `line` is 1. A
+    line of more than 64 MiB is a bad line, of which only the first 1,000 bytes are kept.
 
     ```python
     with open("flights.csv", "w") as file:
@@ -115,11 +115,12 @@ def files(path: str | os.PathLike[str], *, format: Literal["csv", "json_lines", 
     `options` are the options of the format's own function: `files("in/", format="csv", schema=S)` is the same as
     `csv("in/", schema=S)`.
 
-    With `watch`, the source has no end. Every `interval` it looks for new files, and one subtask reads each file once,
-    as a whole. The name of the file decides which subtask reads it. A subtask reads the files that it finds at the same
-    time in the order of their names. Rename finished files into the folder: the source reads a file as it first sees
-    the file. It ignores an empty file. Give a `schema` if the folder may be empty at first. A subtask without a file
-    holds back no watermark; see docs/concepts/time.md.
+    With `watch`, the source has no end. Every `interval` (seconds, or a string with a unit) it looks for new files, and
+    one subtask reads each file once, as a whole. The name of the file decides which subtask reads it. A subtask reads
+    the files that it finds at the same time in the order of their names. Rename finished files into the folder: the
+    source reads each file only up to the size that the file has when the source finds it. It ignores an empty file.
+    Give a `schema` if the folder may be empty at first. A subtask without a file does not hold back the watermark; see
+    docs/concepts/time.md.
 
     Raises SourceError as the format's own function does, and ConfigError for an unknown format or option.
 
@@ -197,15 +198,15 @@ def iterable(items: Item | Sequence[Item] | Factory, schema: pa.Schema | None = 
     integers, because pandas turns such a column into floats.
 
     A pandas index with a name becomes columns, as with `reset_index()`. An index of integers without a name is left
-    out, because it only numbers the rows. Any other index without a name is a SourceError. With a `schema`, the source
-    takes only the columns of the schema.
+    out, because such an index only numbers the rows. Any other index without a name is a SourceError. With a `schema`,
+    the source takes only the columns of the schema.
 
     Item i of a list goes to subtask i mod parallelism. A factory returns an iterator, which may block. A factory must
-    return the same batches whenever it is called with the same arguments. Give `replayable=False` if the factory
-    cannot: after a restart, the source then reads from the iterator's beginning. Give `bounded=False` if the iterator
-    has no end. Without `schema`, the source takes the schema of the first item. To get the first item of a factory,
-    this function calls `factory(0, 1)`. Raises SourceError for an item of another schema, and ConfigError if the schema
-    is unknown.
+    return the same batches whenever it is called with the same arguments. If your factory cannot do so, give
+    `replayable=False`: after a restart, the source then reads a new iterator from its beginning. Give `bounded=False`
+    if the iterator has no end. Without `schema`, the source takes the schema of the first item. To get the first item
+    of a factory, this function calls `factory(0, 1)`. Raises SourceError for an item of another schema, and ConfigError
+    if the schema is unknown.
 
     ```python
     def numbers(subtask, subtasks):
@@ -243,13 +244,13 @@ def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None
     The source has `rows` rows, which count from 0. With `rows=None` it has no end. `fn` must be pure: row i must depend
     only on i, not on `start` and `n`. Without `schema`, the schema is the schema of `fn(0, 0)`. Rows come in blocks,
     and block b goes to subtask b mod parallelism. A block has `batch_rows` rows. With `rate`, a block has at most as
-    many rows as are due in `batch_time`, but at least 1. A longer `batch_time` saves work, and delays a row by up to
-    this time.
+    many rows as are due in `batch_time`, but at least 1. A longer `batch_time` saves processor time, but delays a row
+    by up to `batch_time`.
 
     `rate` is in rows per second of the whole source. Row i is due at t0 + i / rate, where t0 is the start of the job.
     Due times do not move: after a delay the source catches up. `time` is the name of a timestamp[us, UTC] column that
-    the source adds. This column has the due time of each row. Without `rate`, it has the time at which the row's batch
-    was made.
+    the source adds. This column has the due time of each row. Without `rate`, the column has the time at which the
+    row's batch was made.
 
     Raises UserFunctionError if `fn` raises or returns something else, and ConfigError for impossible arguments.
 

@@ -39,8 +39,8 @@ class ReaderContext:
     started_at: float
     #: Returns the wall-clock time in seconds since the epoch.
     clock: Callable[[], float]
-    #: If the job resumes from a checkpoint: the result of `position` of each former reader, by subtask. Readers that
-    #: had finished are included, so the number of positions is the former parallelism.
+    #: If the job resumes from a checkpoint: the results of `position` of all earlier readers, by subtask. Readers that
+    #: had finished are included, so the number of positions is the earlier parallelism.
     positions: Sequence[Any] | None = None
     #: For each side output that the job reads, by tag: the function that takes its rows. A reader calls it only within
     #: `read`.
@@ -57,7 +57,7 @@ class Source(ABC):
     sides: Mapping[str, pa.Schema] = MappingProxyType({})
     #: Whether the input has an end.
     bounded: bool = True
-    #: Whether a reader can resume from a position when the job restarts. If not, rows may be lost, or come twice.
+    #: Whether a reader can resume from a position when the job restarts. Otherwise rows may be lost, or read twice.
     replayable: bool = True
     #: Whether another program can resume from a checkpoint of this job, with `restore`.
     resumable: bool = True
@@ -119,8 +119,8 @@ class SourceReader(ABC):
     #: Whether the reader has an open or a waiting split. Without a split, the subtask's watermark does not hold back
     #: the watermarks of other subtasks. A reader of a bounded source sets `finished` instead.
     has_split: bool = True
-    #: The event time, in microseconds, that the reader knows the input has reached. It never goes back. A stream with
-    #: event time uses it as the watermark if the rows so far give a lower watermark.
+    #: The event time, in microseconds, that the input has reached, as far as the reader knows. It never goes back. A
+    #: stream with event time uses it as the watermark if it is above the watermark of the rows so far.
     reached: int = MIN_TIME
 
     @abstractmethod
@@ -148,8 +148,8 @@ class SourceReader(ABC):
         return None
 
     def lag(self) -> float | None:
-        """Return by how many seconds the next rows are overdue, at least 0. None for a reader without a pace of its
-        own, which reads as fast as it can. Any thread may call this method."""
+        """Return by how many seconds the next rows are overdue, at least 0. Return None for a reader without a rate,
+        which reads as fast as it can. Any thread may call this method."""
         return None
 
     def split_name(self) -> str:
@@ -199,12 +199,12 @@ class Sink(ABC):
 
     #: The user's functions that run in the tasks of the sink.
     task_functions: tuple[Callable[..., Any], ...] = ()
-    #: Whether `begin` removes earlier results.
+    #: Whether `begin` removes the results of earlier jobs.
     replaces: bool = False
     #: Whether readers see rows only once they are committed.
     shows_at_commit: bool = False
-    #: Whether the results have each row exactly once, whatever restarts a job with checkpoints has. Other sinks may get
-    #: rows again.
+    #: Whether the results have each row exactly once, even if a job with checkpoints restarts. Other sinks may get rows
+    #: again after a restart.
     exactly_once: bool = False
     #: Spark task slots that the sink's own Spark jobs need while the job runs, in addition to the slots of its tasks.
     slots: int = 0
@@ -288,8 +288,7 @@ class Sink(ABC):
         """
 
     def finish(self) -> None:
-        """Do the work that is needed once at the end. The job has finished, and all rows are committed. Calls may be
-        repeated."""
+        """Do the sink's last work. The job has finished, and all rows are committed. Calls may be repeated."""
 
     def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
         """Commit `pending`, keep the rows up to the checkpoint, and remove all rows after it.

@@ -16,8 +16,9 @@ from headgate.operators.operator import call_user, check_function
 class BatchInfo:
     """The origin of a batch: its subtask, checkpoint and run.
 
-    A restart from a checkpoint sends the rows of later checkpoints again, in other batches. A paused program that was
-    replaced may send batches with the same checkpoint number as its successor. The `run` of such batches differs.
+    After a restart from a checkpoint, the sink gets the rows after this checkpoint again, perhaps in other batches. A
+    program that was paused and replaced may send batches with the same checkpoint number as the program that replaced
+    it. Their `run` differs.
     """
 
     #: The sink's subtask, from 0.

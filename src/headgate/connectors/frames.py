@@ -26,7 +26,8 @@ Frame: TypeAlias = "pd.DataFrame | ArrowStream"
 
 #: The most rows of one batch of a frame.
 _BATCH_ROWS = 8192
-#: The advice for a Spark DataFrame. It has Arrow's protocol too, but all its rows would pass through the driver.
+#: The advice for a Spark DataFrame. A Spark DataFrame has Arrow's protocol too, but all its rows would pass through the
+#: driver.
 SPARK_REMEDY: Final = "read a Spark DataFrame with hg.sources.dataframe(df)"
 
 
@@ -54,7 +55,9 @@ def one_batch(frame: object, schema: pa.Schema | None, name: str) -> pa.RecordBa
     table = _table(frame, schema, name).combine_chunks()
     chunks = table.to_batches()
     if len(chunks) > 1:
-        raise SourceError(f"{name}: its {table.num_rows} rows do not fit in one batch; cut it into several frames")
+        raise SourceError(
+            f"{name}: its {table.num_rows} rows do not fit in one batch; cut the frame into several frames"
+        )
     return chunks[0] if chunks else _no_rows(table.schema)
 
 

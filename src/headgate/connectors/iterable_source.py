@@ -19,7 +19,7 @@ from headgate.operators.conversion import CONVERSION_ERRORS, converted
 from headgate.operators.operator import call_user
 from headgate.state import shapes
 
-#: Rows as dicts, or a frame. To type checkers a RecordBatch is a frame: it has the protocol.
+#: Rows as dicts, or a frame. Type checkers accept a RecordBatch too, because it has the protocol of frames.
 Item: TypeAlias = "Frame | Sequence[dict[str, Any]]"
 #: A function that is called with (subtask, subtasks). It must return the same items each time.
 Factory: TypeAlias = Callable[[int, int], Iterable[Item]]

@@ -8,7 +8,7 @@ from headgate.connectors.connector import ReaderContext
 from headgate.errors import UnusableState
 from headgate.state import shapes
 
-#: The most pieces that a reader skips to find its next piece. To skip this number of pieces takes seconds.
+#: The most pieces that a reader skips to find its next piece. Skipping so many pieces takes seconds.
 _MOST_SKIPPED: Final = 1 << 22
 
 
@@ -33,7 +33,7 @@ class Share:
 
     If the parallelism is unchanged, a reader resumes from its own position. If the parallelism has changed, the reader
     resumes from the positions of all earlier readers. It skips the pieces of its share that an earlier reader has read.
-    The share's own position includes the earlier readers' positions until the reader has passed all of them.
+    The share's own position includes the positions of the earlier readers until the reader has passed them all.
     """
 
     #: The number of the current piece. At the end, the source has no piece of this number.

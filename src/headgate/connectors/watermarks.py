@@ -1,4 +1,5 @@
-"""The watermarks and the idleness of one source subtask. The caller passes the time; nothing here waits."""
+"""The watermarks and the idleness of one source subtask. The caller passes the time; no function of this module
+waits."""
 
 from __future__ import annotations
 
@@ -88,7 +89,7 @@ class WatermarkGenerator:
         self.watermark = positions[subtask] if len(positions) == parallelism else min(positions)
 
     def is_idle(self, now: float) -> bool:
-        """Return whether the reader has had no rows for `idle_timeout`, not counting pauses."""
+        """Return whether the reader has had no rows for `idle_timeout`. Pauses do not count."""
         return self._idle.is_over(now)
 
     def pause(self, now: float) -> None:
@@ -101,8 +102,8 @@ class WatermarkGenerator:
 
 
 class IdleTimer:
-    """A timer that is over `timeout` seconds after the last `restart`, not counting pauses. With None it is never
-    over."""
+    """A timer that is over `timeout` seconds after the last `restart`. Pauses do not count. With a `timeout` of None,
+    the timer is never over."""
 
     def __init__(self, timeout: float | None, now: float) -> None:
         self._timeout = timeout

@@ -110,7 +110,7 @@ def _same(name: str, kind: str) -> Column:
     ours, theirs = F.col(f"a.{name}"), F.col(f"e.{name}")
     if kind != "double":
         return ours.eqNullSafe(theirs)
-    # Spark treats NaN as the largest number, so without the second condition NaN would be near every number.
+    # Spark treats NaN as the largest number. Without the second condition, NaN would therefore match every number.
     near = (F.abs(ours - theirs) <= TOLERANCE * F.greatest(F.abs(ours), F.abs(theirs))) & ~F.isnan(ours - theirs)
     return ours.eqNullSafe(theirs) | F.coalesce(near, F.lit(False))
 

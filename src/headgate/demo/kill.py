@@ -12,7 +12,8 @@ from headgate.spark.processes import executor_of
 
 
 class Killer:
-    """A killer of a job's processes. It kills one after a checkpoint, and one after a restart and another checkpoint.
+    """A killer of a job's processes. It kills a Python worker after a checkpoint, and an executor after the restart and
+    another checkpoint.
 
     It calls `say` with a line for each process.
     """

@@ -56,5 +56,5 @@ def table(operators: Counters, before: Counters, seconds: float) -> Table:
 
 
 def _moved(counters: Mapping[str, Any]) -> int:
-    """Return how many rows went through an operator. A source has no rows in, and a sink has no rows out."""
+    """Return how many rows went through an operator. A source has no input rows, and a sink has no output rows."""
     return max(int(counters.get("rows_in", 0)), int(counters.get("rows_out", 0)))

@@ -1,7 +1,7 @@
 """The execution graph: the TaskManager of each subtask, and the channels between subtasks.
 
-The execution graph follows from the job graph by pure arithmetic. Each TaskManager therefore computes its own part from
-the same plan.
+Only the job graph and the number of TaskManagers determine the execution graph. Each TaskManager therefore computes its
+own part from the same plan.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class WatermarkSpec:
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """The rule by which an edge distributes rows to the subtasks below it."""
+    """The rule by which an edge distributes rows to the subtasks of the next operator."""
 
     kind: Literal[
         "forward", "rebalance", "load_aware", "rescale", "shuffle", "broadcast", "to_one", "key_group", "custom"
@@ -62,7 +62,7 @@ TO_ONE = Partitioning("to_one")
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An input of the node that holds the edge: the rows of node `source`, or the rows of its side output `tag`."""
+    """An input of a node. Its rows are the rows of the node `source`, or of the side output `tag` of this node."""
 
     source: int
     partitioning: Partitioning

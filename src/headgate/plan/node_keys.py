@@ -118,7 +118,7 @@ def changed_sinks(metadata: CheckpointMetadata, job: JobGraph) -> list[str]:
 
 
 def _floats_became_decimals(metadata: CheckpointMetadata, was: NodeDescription, node: Node, job: JobGraph) -> bool:
-    """Return whether the only change is that sums and means of decimals were float64 in version 1."""
+    """Return whether the columns differ only in sums and means of decimals, which were float64 in version 1."""
     if not metadata.is_of_version_1:
         return False
     changed = set(_decimal_sums(node))
@@ -129,7 +129,7 @@ def _floats_became_decimals(metadata: CheckpointMetadata, was: NodeDescription, 
 
 
 def _has_float_sums(metadata: CheckpointMetadata, node: Node, job: JobGraph) -> bool:
-    """Return whether the node's rows may have float64 in the checkpoint where they have decimals now."""
+    """Return whether the node's rows may have float64 columns in the checkpoint that are decimals now."""
     return metadata.is_of_version_1 and any(map(_decimal_sums, [node, *_above(node, job)]))
 
 
@@ -194,7 +194,7 @@ def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
         if not is_same_way or now.schema != was.schema:
             before, after = f"{was.partitioning} of ({was.schema})", f"{now.partitioning} of ({now.schema})"
             remedy = _FLOATS_IN_FLIGHT if _has_float_sums(metadata, sources[was.key], job) else other
-            raise CheckpointError(f"{data}, which was {before} and now is {after}: {remedy}")
+            raise CheckpointError(f"{data}, which was {before} and is now {after}: {remedy}")
         kind = was.partitioning.partition("(")[0]
         if kind in _FIXED_SUBTASKS and now.consumers != was.consumers:
             reason = _FIXED_SUBTASKS[kind].format(was.consumers)

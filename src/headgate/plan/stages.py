@@ -36,7 +36,7 @@ class Stages:
 
 
 def at_once(job: JobGraph, *, batch: bool) -> list[set[int]]:
-    """Return sets of vertices. All vertices that may run at the same time are together in one of the sets.
+    """Return sets of vertices. Vertices that may run at the same time are together in at least one set.
 
     In batch mode there is one set for each vertex: this vertex, and all vertices that may run at the same time.
     """

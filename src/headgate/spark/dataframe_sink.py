@@ -1,7 +1,7 @@
 """A sink that calls a function on the driver with Spark DataFrames: subtasks write files, the DataFrame reads them.
 
-When the function has returned, the sink removes the files of the checkpoint. It removes the file with the first name
-before the others. So while this file exists, the function must still be called; another program sees this too.
+When the function has returned, the sink removes the files of the checkpoint, first the file whose name sorts first.
+While this first file exists, the function must still be called. Another program can see this too.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ForeachDataframeSink(Sink):
         """
         folder = prepared["folder"]
         if not is_ours(folder):
-            raise SinkError(f"{folder}: is no folder that foreach_dataframe made; start from another checkpoint")
+            raise SinkError(f"{folder}: was not made by foreach_dataframe; start from another checkpoint")
         self._aim(folder, prepared["run"], schema)
         self._is_kept = True
 
@@ -194,7 +194,8 @@ class ForeachDataframeSink(Sink):
             make_private(target.filesystem, target.root)
 
     def _is_there(self, names: Sequence[str]) -> bool:
-        """Return whether the function must still get these files. If the first file is gone, the function got them.
+        """Return whether the function must still get these files. If the first file is gone, the function has got all
+        of them.
 
         Raises ResultsGone if the folder is gone, or if another file is gone while the first file exists.
         """
@@ -237,7 +238,7 @@ class ForeachDataframeSink(Sink):
         return run if checkpoint == resumed else self._run
 
     def _require_slot(self) -> None:
-        """Raise NotEnoughSlots if no slot is free: Spark jobs of the function would then wait forever."""
+        """Raise NotEnoughSlots if no slot is free, because Spark jobs of the function would then wait forever."""
         context = context_of(self._spark)
         there, held = count_slots(context), sum(slots_held(context))
         if held >= there:

@@ -43,7 +43,7 @@ class DataFrameSource(Source):
             raise ConfigError(f"dataframe: a {kind} is not a Spark DataFrame; for a table use iterable")
         if df.isStreaming:
             raise ConfigError(
-                "dataframe: a streaming DataFrame has no end, and its rows are written before the job starts; read its "
+                "dataframe: a streaming DataFrame has no end, but its rows are written before the job starts; read its "
                 "input with another source of hg.sources, or use spark.read instead of spark.readStream"
             )
         try:

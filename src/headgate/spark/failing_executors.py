@@ -17,14 +17,14 @@ from headgate.errors import NotEnoughSlots
 #: How often to look, in seconds. An executor may still start if its process is missing once. If its process is missing
 #: at two looks, the executor has ended.
 _INTERVAL = 1.0
-#: How many ended executors are an error: one may be an accident.
+#: How many ended executors are an error. A single executor may have ended by accident.
 _MANY = 2
 #: The first line of a Java error in a log.
 _ERROR = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)", re.M)
 
 
 class FailingExecutors:
-    """A check for failing executors, while a job waits for slots. It does nothing unless the master is
+    """A check for failing executors, for a job that waits for slots. The check does nothing unless the master is
     `local-cluster`."""
 
     def __init__(self, context: SparkContext) -> None:

@@ -71,7 +71,7 @@ class SparkGang:
         return self._context is context and self._job.is_alive()
 
     def cancel(self) -> None:
-        """Make Spark end the job, also if Spark has not seen the job yet. Returns at once."""
+        """Cancel the Spark job, even if Spark has not seen the job yet. Returns at once."""
         self._cancelled.set()
         self._cancel_job()
 
@@ -86,7 +86,7 @@ class SparkGang:
         if any(stage.numActiveTasks for stage in self._stages()):
             return ""
         return (
-            "Spark has not started their tasks, because other Spark jobs hold the task slots or executors are gone: "
+            "Spark has not started their tasks, because other Spark jobs hold the task slots, or executors are lost: "
             "wait for the other jobs, or give the session more cores"
         )
 

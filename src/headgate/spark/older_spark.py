@@ -1,4 +1,4 @@
-"""Functions that the oldest supported PySpark lacks. `headgate.compat` does the same for pyarrow."""
+"""Functions that the oldest supported PySpark lacks. The module `headgate.compat` has such functions for pyarrow."""
 
 from __future__ import annotations
 

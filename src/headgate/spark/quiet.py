@@ -17,7 +17,7 @@ from pyspark import SparkContext
 #: The loggers that report failed tasks.
 _LOGGERS = ("org.apache.spark.executor.Executor", "org.apache.spark.scheduler.TaskSetManager")
 
-#: What Py4J raises if the JVM is gone, or does not log with Spark's own library. Then no message is hidden.
+#: The errors of Py4J if the JVM has ended, or does not log with Spark's own library. Then no message is hidden.
 _NO_LOG = (Py4JError, TypeError, OSError)
 
 

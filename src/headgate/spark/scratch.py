@@ -53,7 +53,8 @@ def hold(folder: Path) -> None:
 
 
 def unlock(folder: Path) -> None:
-    """Remove the lock of a folder that will be removed, or that must outlive the process. Do nothing without a lock."""
+    """Remove the lock of a folder that will be removed, or that must outlive the process. Do nothing if there is no
+    lock."""
     if folder in _held:
         with contextlib.suppress(OSError):
             (folder / _LOCK).unlink()

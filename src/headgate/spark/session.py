@@ -71,7 +71,7 @@ def prepare(spark: SparkSession) -> None:
         context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
 
 
-#: Held while `safe_path` has replaced a context's environment, so that each thread puts the right one back.
+#: Held while `safe_path` has replaced a context's environment, so that each thread restores the right environment.
 _environments = threading.Lock()
 
 
@@ -165,7 +165,7 @@ def _settings(master: str, app_name: str, scratch: Path) -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.python.task.killTimeout": "1s",
         "spark.python.daemon.module": "headgate.spark.daemon",
-        "spark.executorEnv.PYTHONSAFEPATH": "1",  # for all workers; `safe_path` is for Headgate's alone
+        "spark.executorEnv.PYTHONSAFEPATH": "1",  # for all workers; `safe_path` is only for workers of Headgate's jobs
         "spark.executor.extraJavaOptions": _QUICK_START,
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.sql.session.timeZone": "UTC",
@@ -251,7 +251,7 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
 
 
 def _clean_up(scratch: Path) -> None:
-    """At exit: stop the context, end the JVM by closing its stdin, then remove the files that it wrote."""
+    """At exit: stop the context, end the JVM by closing its stdin, then remove the files that the JVM wrote."""
     if SparkContext._active_spark_context is not None:
         with suppress(*NO_JVM):
             SparkContext._active_spark_context.stop()

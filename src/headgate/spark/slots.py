@@ -91,8 +91,8 @@ class _Reservation:
             return None
 
 
-#: Protects `_reservations`, and makes counting and reserving one step. Without it, two jobs could count the same free
-#: slots, and Spark would let each wait for those that the other got.
+#: Protects `_reservations`, and makes counting and reserving one step. Without this lock, two jobs could count the same
+#: free slots. Then each job would wait in Spark for slots that the other job got.
 _lock = threading.Lock()
 _reservations: set[_Reservation] = set()
 
@@ -109,7 +109,7 @@ class _TooFew:
     wanted: _Reservation
     #: All slots of the context.
     there: int
-    #: How many of them each other job of this program holds.
+    #: How many of these slots each other job of this program holds.
     held: list[int]
 
     def message(self, waited: str = "") -> str:

@@ -40,7 +40,7 @@ class SparkDeployment:
         self.name = f"Spark {context_of(spark).master}"
 
     def warm_up(self) -> None:
-        """Do nothing: the session runs already."""
+        """Do nothing, because the session runs already."""
 
     def taskmanagers(self, parallelism: int, config: Config) -> int:
         """Return how many TaskManagers a job needs: one for each `slots_per_task` of its `parallelism` subtasks."""
@@ -102,5 +102,5 @@ def _run_taskmanager(payload: bytes, index: int, host: str) -> None:
 
     from headgate.runtime.taskmanager import taskmanager_process
 
-    pa.array([0])  # makes pyarrow import pandas now: that takes a third of a second, and rows would wait for it
+    pa.array([0])  # pyarrow imports pandas here, which takes a third of a second; otherwise the first rows would wait
     taskmanager_process.run(payload, index, host)

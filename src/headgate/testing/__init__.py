@@ -1,4 +1,4 @@
-"""The test kit for pipelines: `hg.testing.run(pipeline, rows)` and what belongs to it.
+"""The test kit for pipelines: `hg.testing.run(pipeline, rows)` and related functions and classes.
 
 The kit works with every test runner: it has no fixtures, only functions and classes that raise ordinary errors.
 """

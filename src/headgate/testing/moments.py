@@ -18,9 +18,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def at(since: float | str | timedelta) -> datetime:
     """Return a time that is easy to write in tests: `at("15 min")` is 15 minutes after 1970-01-01T00:00Z.
 
-    The time is a datetime in UTC, for columns of type `pa.timestamp(..., "UTC")`. `at("1 h") + timedelta(seconds=1)`
-    is a later time. `since` is a number of seconds, a string
-    with a unit, or a `timedelta`. Raises ConfigError for anything else.
+    The time is a datetime in UTC, for columns of type `pa.timestamp(..., "UTC")`. `at("1 h") + timedelta(seconds=1)` is
+    one second after `at("1 h")`. `since` is a number of seconds, a string with a unit, or a `timedelta`. Raises
+    ConfigError for anything else.
 
     >>> hg.testing.at("90 s").isoformat()
     '1970-01-01T00:01:30+00:00'

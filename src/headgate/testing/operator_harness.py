@@ -63,7 +63,7 @@ class OperatorHarness:
         parallelism: int = 1,
     ) -> None:
         self._operator = operator
-        self._schema = check_schema("OperatorHarness", schema, "the rows that go in")
+        self._schema = check_schema("OperatorHarness", schema, "the input rows")
         self._event_time = event_time
         self._clock = SetClock()
         self._watermark = MIN_TIME
@@ -81,7 +81,8 @@ class OperatorHarness:
         self.close()
 
     def push(self, rows: Rows) -> list[dict[str, Any]]:
-        """Give the operator a dict, a list of dicts, a RecordBatch or a frame as one batch. Return its new rows.
+        """Give the operator a batch of rows: a dict, a list of dicts, a RecordBatch or a frame. Return the operator's
+        new rows.
 
         With a parallelism above 1, the subtasks of the source take turns.
         """
@@ -146,7 +147,7 @@ class OperatorHarness:
     def close(self) -> None:
         """Close the operator and your function in it. A second call does nothing.
 
-        After that, each step raises ConfigError. `take` and `late_rows` still return what there is.
+        After that, each step raises ConfigError. `take` and `late_rows` still work.
         """
         subtasks, self._subtasks = self._subtasks, []
         self._late_rows += sum(subtask.operator.late_rows for subtask in subtasks)

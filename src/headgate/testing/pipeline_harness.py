@@ -27,7 +27,7 @@ _POLL_INTERVAL = 0.05
 
 
 class PipelineHarness:
-    """A pipeline under test: the test drives it step by step and looks at its output after each step.
+    """A pipeline under test. The test drives the pipeline step by step, and looks at its output after each step.
 
     The pipeline runs as a job in threads of this process. Your rows replace its sources, and the harness collects the
     rows for its sinks. `pipeline` is a function that takes a `StreamEnvironment` and builds streams. It ends them with
@@ -88,7 +88,7 @@ class PipelineHarness:
     # Steps
 
     def push(self, rows: Rows, *, source: str | None = None) -> None:
-        """Let a source read rows as one batch: a dict, a list of dicts, a RecordBatch or a frame.
+        """Let a source read a batch of rows: a dict, a list of dicts, a RecordBatch or a frame.
 
         `source` is the name or uid of the source; leave it out if there is only one source. `hg.SideOutput(tag, rows)`
         is read into a side output of the source. With a parallelism above 1, the subtasks of the source take turns.

@@ -84,8 +84,8 @@ def run(
     you want.
 
     The sources read an element only when all tasks have finished the element before it, so every run returns the same
-    rows. One order is open: if several subtasks make rows from one element, these rows may reach a later operator in
-    any order. Event time moves only by `AdvanceWatermark`, and at the end. For each of `restarts` the pipeline stops
+    rows. There is one exception: if several subtasks make rows from one element, these rows may reach a later operator
+    in any order. Event time moves only by `AdvanceWatermark`, and at the end. For each of `restarts` the pipeline stops
     with a checkpoint before the row, and resumes.
 
     Raises TimeoutError if an element takes longer than `timeout` (seconds, or a string with a unit). Raises the job's

@@ -1,4 +1,4 @@
-"""A user's pipeline in the environment of a test. The test replaces its sources, its sinks and its clock, nothing else.
+"""A user's pipeline in the environment of a test. The test replaces only its sources, its sinks and its clock.
 
 The pipeline creates its own sources and sinks, but nothing prepares or opens them, so no file is touched.
 """
@@ -31,7 +31,9 @@ Pipeline: TypeAlias = Callable[[StreamEnvironment], Any]
 
 #: The name of the output when a pipeline returns a single stream.
 RETURNED = "returned"
-_MUST_NOT_RUN = "the pipeline calls {}, but the test runs it: only build streams in the function that you give the test"
+_MUST_NOT_RUN = (
+    "the pipeline calls {}, but only the test may run it: the function that you give the test must only build streams"
+)
 
 
 class _PlanOnly(JobBuilder):

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-#: Rows of each kind that an error shows.
+#: How many missing rows an error shows at most, and how many unexpected rows.
 _SHOWN: Final = 10
 
 

@@ -26,12 +26,12 @@ class SendingSubtasks:
         ]
 
     def send(self, batch: pa.RecordBatch, turn: int) -> list[tuple[int, pa.RecordBatch]]:
-        """Return the rows with the operator's subtasks that get them. The subtasks of the source take turns."""
+        """Return pairs of an operator's subtask and the rows that it gets. The subtasks of the source take turns."""
         sender = turn % len(self._selectors)
         receivers = self._receivers[sender]
         return [(receivers[channel], rows) for channel, rows in self._selectors[sender].select(batch)]
 
 
 def _no_load(_channel: int) -> int:
-    """Return that no data waits: the operator has processed all rows before the next rows are sent."""
+    """Return 0: no data waits, because the operator processes all rows before the next rows are sent."""
     return 0

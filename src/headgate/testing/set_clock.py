@@ -21,7 +21,8 @@ class SetClock:
         self.now = 0
 
     def __call__(self) -> float:
-        return (self.now + 0.5) / 1e6  # the middle of the microsecond: a float that rounds down cannot lose one
+        # The middle of the microsecond, so that rounding of the float never gives an earlier microsecond.
+        return (self.now + 0.5) / 1e6
 
     def advance(self, moment: object) -> None:
         """Move the clock to `moment`. Raises ConfigError if `moment` is earlier than the clock."""
@@ -47,7 +48,8 @@ class _OnTaskClock(KeyedProcess):
 def on_clock(factory: OperatorFactory, clock: SetClock, *, in_task: bool) -> OperatorFactory:
     """Return a factory whose operator reads `clock`. Return the factory itself if it does not make a keyed process.
 
-    With `in_task`, a task drives the operator and polls it on the machine's clock. Without it, the test drives it.
+    With `in_task`, a task drives the operator and polls it on the machine's clock. Otherwise the test drives the
+    operator.
     """
     if not isinstance(factory, partial) or factory.func is not KeyedProcess:
         return factory

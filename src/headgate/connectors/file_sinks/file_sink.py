@@ -32,7 +32,8 @@ from headgate.state.checkpoint_storage import is_complete_checkpoint
 
 Mode = Literal["error", "append", "overwrite"]
 
-#: How often a removal looks for further hidden files. Files that come even later stay until the next removal.
+#: How many times a removal looks for further hidden files. Files that appear after the last time stay until the next
+#: removal.
 _LOOKS = 5
 #: The URI schemes of filesystems with an atomic rename.
 _SCHEMES = ("file", "hdfs", "viewfs")
@@ -170,8 +171,8 @@ class FileSink(Sink):
     def _remove_all(self, claim: Claim) -> None:
         """Remove all that is in the folder, except for this run's ledger.
 
-        A newer program may take over meanwhile. Its files come after the listing, so they stay. An older program may
-        show a hidden file after the listing, so look again until there is none.
+        A newer program may take over meanwhile. It writes its files after the listing, so they stay. An older program
+        may make a hidden file visible after the listing, so look again until there was nothing to remove.
         """
         self._emptied = []
         with writing(self.path):

@@ -20,7 +20,8 @@ _ESCAPED = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
 
 
 def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Check that the columns exist, are not all columns of the schema, and have types whose values can name a folder.
+    """Check that the columns exist, are not all columns of the schema, and have types whose values can be part of a
+    folder's name.
 
     Raises PlanError.
     """
@@ -34,7 +35,9 @@ def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
                 or pa.types.is_date(type_) or pa.types.is_timestamp(type_)):  # fmt: skip
             raise PlanError(f"partition_by: column {column!r} is {type_}; only int, string, bool and time columns can")
     if len(set(columns)) < len(columns) or (columns and len(columns) == len(schema)):
-        raise PlanError(f"partition_by={tuple(columns)}: no column twice, and at least one must be left for the files")
+        raise PlanError(
+            f"partition_by={tuple(columns)}: name no column twice, and leave at least one column for the files"
+        )
 
 
 def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -22,7 +22,7 @@ _ROW_NUMBER = re.compile(r"Row #\d+: ")
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The form in which a file writes its values. Only an unquoted value can be null: a quoted "" or "NA" is a text."""
+    """The syntax of the values in a CSV file. Only an unquoted value can be null: a quoted "" or "NA" is a text."""
 
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
@@ -76,7 +76,8 @@ class CsvParser(LineParser):
     def _refuse_runaway_quote(self, lines: bytes, rows: int) -> None:
         """Raise ArrowInvalid for a quoted value that does not end on its line.
 
-        Otherwise the place where blocks are cut would decide whether the value parses.
+        Without this check, a value with a line break would parse or not, depending on where the file is cut into
+        blocks.
         """
         fits = rows == lines.count(b"\n") or rows == len(_LINE.findall(lines))
         text = lines.rstrip(b"\r\n")

@@ -16,7 +16,8 @@ from headgate.connectors.file_sources.line_source import MOST_COLUMNS, LineSourc
 from headgate.connectors.file_sources.paths import Paths
 from headgate.errors import ConfigError, SourceError
 
-#: Matches a line that does not begin with an object. Arrow's parser misreads such lines, and crashes on some of them.
+#: The pattern of a line that does not begin with an object. Arrow's parser misreads such lines, and crashes on some of
+#: them.
 _NO_OBJECT = re.compile(rb"^[ \t\r]*[^{\s]", re.MULTILINE)
 _BLANK = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
 _ROW = re.compile(r"^JSON parse error: | in row \d+$")

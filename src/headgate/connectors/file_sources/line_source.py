@@ -143,7 +143,8 @@ class LineSource(Source):
     def _skip_long_line(
         self, file: DataFile, offset: int, beginning: LongLine, numbers: LineNumbers, bad: TakeBad | None
     ) -> Iterator[pa.RecordBatch]:
-        """Pass a line that is too long to `bad`, and yield empty batches. Raises SourceError without `bad`."""
+        """Pass a line that is longer than LONGEST_LINE to `bad`, and yield empty batches. Raises SourceError without
+        `bad`."""
         line = BadLine(0, beginning, f"it is longer than {LONGEST_LINE} bytes")
         if bad is None:
             raise self._refused(file, offset, line)

@@ -14,7 +14,7 @@ from headgate.quantities import size
 from headgate.state import shapes
 
 S = TypeVar("S")
-#: The most splits of one file, because each split needs memory on the driver and in every task.
+#: The most splits of one file. Each split needs memory on the driver and in every task.
 MOST_SPLITS = 1 << 22
 _FILE = shapes.row(shapes.count, shapes.optional(shapes.time))
 _PREPARED = shapes.fields({"files": shapes.mapping(_FILE), "split_size": shapes.whole(1, (1 << 63) - 1)})

@@ -24,9 +24,8 @@ from headgate.state import shapes
 class WatchedFiles(Source):
     """A source of the files that come into a folder; see `hg.sources.files`.
 
-    Each subtask lists the folder itself. All subtasks do so at the same times. Only the name of a file decides which
-    subtask reads the file, so the subtask that finds it first has no influence. A subtask without a file of its own
-    holds back no watermark.
+    All subtasks list the folder, at the same times. The name of a file decides which subtask reads the file, whichever
+    subtask finds it first. A subtask without a file to read does not hold back the watermark.
     """
 
     bounded = False
@@ -52,8 +51,8 @@ class WatchedFiles(Source):
         return {"path": self._path}
 
     def restore(self, prepared: Any) -> None:
-        """Raise SourceError if the job of the checkpoint watched another path. All files of this path would count as
-        new."""
+        """Raise SourceError if the job of the checkpoint watched another path. All files of the new path would count as
+        unread."""
         self.prepare()
         if prepared["path"] != self._path:
             raise SourceError(
