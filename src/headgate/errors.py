@@ -119,7 +119,7 @@ class InsufficientBuffers(ConfigError):
 
 
 class NetworkMemoryFull(InsufficientBuffers):
-    """With `flow_control="unbounded"`, the queues have filled `network_memory`. The message says after which time."""
+    """The queues have filled `network_memory`, with `flow_control="unbounded"`. The message contains the time."""
 
 
 class ExchangeError(HeadgateError):

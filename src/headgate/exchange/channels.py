@@ -131,7 +131,7 @@ class InputChannel:
 
     @property
     def reader_stops(self) -> int:
-        """How often the channel stopped the reading of its connection; 0 for a local channel, and with credit."""
+        """How often the channel stopped the reading of its connection; always 0 with credit and in a local channel."""
         return 0
 
     @property

@@ -14,9 +14,9 @@ from headgate.memory.segment import MemorySegment
 class GuardedPool(LocalBufferPool):
     """A `LocalBufferPool` that may use all segments of the TaskManager. The size of its share does not limit it.
 
-    A request raises when it takes the last segment, so no task and no reader waits for a segment. The pool keeps its
-    required segments, and gives back all others as soon as they are free. `elapsed` returns the seconds since the job
-    started, for the error.
+    A request raises NetworkMemoryFull when it takes the last segment, so no task and no reader waits for a segment. The
+    pool keeps its required segments. It returns all other segments to the network pool when they are free. `elapsed`
+    returns the seconds since the job started; the error's message contains this time.
     """
 
     __slots__ = ("_elapsed",)
@@ -60,13 +60,13 @@ class GuardedPool(LocalBufferPool):
         return segments
 
     def recycle_many(self, segments: Sequence[MemorySegment], subpartition: int = 0) -> None:
-        """Take back several segments of one subpartition. Give those that the pool need not keep to the others."""
+        """Take back several segments of one subpartition. Return the surplus of free segments to the network pool."""
         super().recycle_many(segments, subpartition)
         for segment in self._surplus():
             self._global.give_back(segment)
 
     def _surplus(self) -> list[MemorySegment]:
-        """Take the free segments beyond the required ones out of the pool."""
+        """Remove the free segments that exceed the required number from the pool, and return them."""
         with self._lock:
             kept = self.claim.required
             surplus = self._free[kept:]
@@ -75,5 +75,5 @@ class GuardedPool(LocalBufferPool):
         return surplus
 
     def resize(self, size: int) -> list[MemorySegment]:
-        """Ignore the share: all segments of the TaskManager are the limit."""
+        """Ignore `size`: the pool's limit is the number of all segments of the TaskManager."""
         return super().resize(self._global.total_segments)

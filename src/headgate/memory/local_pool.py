@@ -53,7 +53,7 @@ class LocalBufferPool:
         "_cap", "_capped", "_counts", "_destroyed", "_free", "_global", "_listeners", "_lock", "_max_overdraft",
         "_waiting", "available", "claim", "on_available", "on_refill", "owner", "requested", "size",
     )  # fmt: skip
-    #: Whether the pool uses at most its share, besides overdraft.
+    #: Whether the pool may use only the segments of its share, and overdraft.
     is_limited = True
 
     def __init__(

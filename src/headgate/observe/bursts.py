@@ -1,4 +1,4 @@
-"""A burst: more rows come than usual, and the place that they queue for is as fast as it was."""
+"""Find bursts: a source sends more rows than usual, and the slow tasks are as fast as before."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from headgate.observe.finding import Cause
 from headgate.observe.metrics_window import Window
 from headgate.observe.roots import HOT, SlowTasks
 
-#: How many earlier windows say what is usual.
+#: The number of earlier windows from which the usual rate is computed.
 _USUAL: Final = 3
-#: So many times as many rows as usual are a burst, and a place is not slower if it needs less than so many times as
-#: long for a row.
+#: A burst has at least `_MORE` times the usual rate of rows. Tasks count as slower than before if they need more than
+#: `_SLOWER` times as long for a row.
 _MORE, _SLOWER = 1.5, 1.5
 
 
 def burst_cause(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
-    """Return the burst that makes tasks slow in the last of some windows, None if it is not one.
+    """Return the burst that makes the tasks of `root` slow in the last window, or None if there is no burst.
 
-    The earlier windows say how many rows come usually, and how fast the tasks are. A function that became slow needs
-    longer for a row than before; then the rows that come are not the cause.
+    The earlier windows give the usual rate of rows and the usual speed of the tasks. If the tasks need longer for a row
+    than before, the number of rows is not the cause.
     """
     earlier, window = windows[:-1][-_USUAL:], windows[-1]
     if len(earlier) < _USUAL or any(each.busy(root.vertex) >= HOT for each in earlier[:-1]):
@@ -42,13 +42,13 @@ def burst_cause(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
 
 
 def _coming(window: Window, vertex: int) -> float:
-    """Return the rows that come to a vertex in a second; for a source, those that it reads."""
+    """Return the rows/s that producers send to a vertex. For a source, return the rows/s that it reads."""
     rows = window.inflow(vertex) if window.topology.producers(vertex) else window.taken(vertex)
     return rows / window.seconds
 
 
 def _true_rate(window: Window, root: SlowTasks) -> float | None:
-    """Return the rows that the root's tasks take in a second of their work."""
+    """Return the rows that the root's tasks take per second of their work, or None if they took no rows."""
     subtasks = {task.subtask for task in root.tasks}
     tasks = [task for task in window.of(root.vertex) if task.subtask in subtasks]
     worked = sum(task.busy for task in tasks) * window.seconds

@@ -18,7 +18,7 @@ _COLLECTOR: Final = 0.20
 _WORKS: Final = 0.5
 #: A process that reads and writes fewer bytes/s than this does not wait for a disk, however busy the disks are.
 _DISK_BYTES: Final = 1 << 20
-#: A subtask that waits for input for this share has nothing to do.
+#: A subtask has nothing to do if it waits for input for at least this share of the time.
 _IDLE: Final = 0.9
 #: A subtask has more rows, or is slower, than its peers by this factor (Heron's limit).
 _UNLIKE: Final = 1.5
@@ -171,7 +171,7 @@ def _disk(window: Window, root: SlowTasks) -> Cause | None:
 
 
 def _few_splits(window: Window, root: SlowTasks) -> Cause | None:
-    """Find a source with more subtasks than splits: those that read are slow, and the others have nothing to read."""
+    """Find a source with more subtasks than splits: some subtasks are slow, and all others have nothing to read."""
     vertex = window.topology.vertices[root.vertex]
     if vertex.operators[0].kind != "source":
         return None

@@ -1,4 +1,4 @@
-"""What the exchanges of a job carried between two reports of each TaskManager."""
+"""Compare two reports of each TaskManager: what the exchanges of a job carried between the two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from headgate.observe.metrics_snapshot import Counters
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeWindow:
-    """One exchange, all of its producers together. `buffers` is None in recordings that do not have it."""
+    """The rows, bytes and buffers that all producers of one exchange sent.
+
+    `buffers` is None in old recordings, which do not contain this counter.
+    """
 
     name: str
     rows: int
@@ -27,7 +30,7 @@ class EdgeWindow:
 
 
 def edge_windows(reports: Sequence[tuple[Counters, Counters]]) -> dict[str, EdgeWindow]:
-    """Return the exchanges by name, from the earlier and the later report of each TaskManager."""
+    """Return the exchanges by name. `reports` has the earlier and the later report of each TaskManager."""
     totals: dict[str, list[int | None]] = {}
     for old, new in reports:
         before = {(row["name"], row["producer"]): row for row in old.get("edges", ())}

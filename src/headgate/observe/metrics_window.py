@@ -134,7 +134,7 @@ class Window:
     links: tuple[LinkWindow, ...] = ()
     #: The exchanges by name.
     edges: Mapping[str, EdgeWindow] = field(default_factory=dict)
-    #: The bytes of a network buffer, None in recordings that do not have it.
+    #: The size of a network buffer in bytes, or None in old recordings, which do not contain this value.
     segment_size: int | None = None
     _by_vertex: dict[int, list[TaskWindow]] = field(default_factory=dict)
 
@@ -292,7 +292,7 @@ def _changes(old: Counters, new: Counters, seconds: float) -> dict[str, Any]:
 
 
 def mean(tasks: Sequence[TaskWindow], value: Callable[[TaskWindow], float]) -> float:
-    """Return the mean of a value of some tasks."""
+    """Return the mean of `value(task)` over the tasks."""
     return sum(value(task) for task in tasks) / len(tasks)
 
 

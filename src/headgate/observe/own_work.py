@@ -1,4 +1,4 @@
-"""Tasks that spend more on the exchange, or on snapshots, than on any operator."""
+"""Find tasks that spend more time on the exchange, or on snapshots, than on any of their operators."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from headgate.observe.finding import Cause
 from headgate.observe.metrics_window import Window, mean
 from headgate.observe.roots import SlowTasks
 
-#: The share of a task's time from which its own work is a cause.
+#: The least share of a task's time that makes its own work the cause.
 _BURDEN: Final = 0.25
-#: A buffer is nearly empty below this share of its size.
+#: A buffer is nearly empty if its data take less than this share of its size.
 _NEARLY_EMPTY: Final = 0.10
 
 
 def own_work(window: Window, root: SlowTasks) -> Cause | None:
-    """Return what tasks do besides running operators, if it is what takes them longest."""
+    """Return the work besides operators that takes most of the tasks' time, or None if an operator takes longer."""
     shares = {
         ("checkpoint", "it takes its state for checkpoints"): mean(root.tasks, lambda task: task.snapshot),
         ("deserialisation", "it takes and deserialises rows"): mean(root.tasks, lambda task: task.input),
@@ -50,20 +50,26 @@ def _edges(window: Window, vertex: int, *, incoming: bool) -> list[EdgeWindow]:
         edge.name
         for edge in window.topology.edges
         if (edge.target if incoming else edge.source) == vertex
-        and edge.partitioning != "broadcast"  # its bytes count for each channel, its rows once
+        and edge.partitioning != "broadcast"  # the bytes count once for each channel, but the rows only once
     ]
     return [window.edges[name] for name in names if name in window.edges]
 
 
 def large_row(window: Window, edges: Sequence[EdgeWindow]) -> float | None:
-    """Return the bytes of a row of the exchange with the largest rows, None if a row fits into a network buffer."""
+    """Return the mean row size, in bytes, of the exchange with the largest rows.
+
+    Returns None if a row fits into a network buffer.
+    """
     sizes = [size for edge in edges if (size := edge.bytes_per_row) is not None]
     is_large = sizes and window.segment_size is not None and max(sizes) >= window.segment_size
     return max(sizes) if is_large else None
 
 
 def nearly_empty(window: Window, edges: Sequence[EdgeWindow]) -> float | None:
-    """Return how full the buffers of the exchange with the most buffers are, None if they are not nearly empty."""
+    """Return the mean fill of the buffers, 0 to 1, of the exchange that sent most buffers.
+
+    Returns None if these buffers are not nearly empty.
+    """
     known = [edge for edge in edges if edge.bytes_per_buffer is not None]
     if not known or not window.segment_size:
         return None

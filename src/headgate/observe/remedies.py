@@ -63,7 +63,10 @@ def _spread(window: Window, root: SlowTasks) -> Remedy:
 
 
 def _fuller_buffers(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
-    """A message costs about the same whatever it holds: full buffers would need as many fewer of them."""
+    """Return the remedy for nearly empty buffers.
+
+    A buffer costs about the same time whether it is full or nearly empty, so fewer and fuller buffers cost less.
+    """
     share = _share_of_work(root, cause)
     gain = _at_most(window, root, 1 / max(1e-2, 1 - share * (1 - cause.evidence["fill"])), "its operators are busy")
     return Remedy(

@@ -77,7 +77,7 @@ class SharedBuffers:
         self._waiting = False
         self._released = False
         self._without = WaitingTime(clock)
-        #: How often a frame found no buffer, so that the connection was not read any more.
+        #: How often a frame found no free buffer, so that the connection was not read for a time.
         self.reader_stops = 0
 
     def validate(self) -> None:

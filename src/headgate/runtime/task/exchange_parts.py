@@ -52,7 +52,7 @@ def network_memory(config: Config) -> NetworkBufferPool:
 class ExchangeParts:
     """A builder of the parts of exchanges, with the sizes of `config` and the segments of `memory`.
 
-    `elapsed` returns the seconds since the job started; by default, since this object was made.
+    `elapsed` returns the seconds since the job started. The default returns the seconds since this object was made.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ExchangeParts:
         self.lock_factory = lock_factory
         self.clock = clock
         began = clock()
-        #: For the pools without a limit, which need it for their error. None for pools with a limit.
+        #: The function `elapsed` for pools without a limit, whose error contains the time. None if pools have a limit.
         self.guard: Callable[[], float] | None = None
         if config.flow_control is FlowControl.UNBOUNDED:
             self.guard = elapsed or (lambda: clock() - began)
