@@ -90,8 +90,8 @@ def test_the_sentence_says_how_long_credit_takes_and_how_many_buffers_help() -> 
     finding = found(FAR, ROOM)
     assert finding.sentence == (
         "'numbers' waits for the exchange 'numbers -> out': no consumer is busy, and its producers wait for credit 90% "
-        "of the time, which takes 50 ms to come back; 4 times as many buffers_per_channel, or larger ones "
-        "(segment_size), would carry 4.0 times as many rows"
+        "of the time, which takes 50 ms to come back; 4 times as many buffers (buffers_per_channel, "
+        "floating_buffers_per_gate), or larger ones (segment_size), would carry 4.0 times as many rows"
     )
     assert finding.remedy.gain == pytest.approx(4.0)
     assert finding.cause.evidence["round_trip_s"] == pytest.approx(0.05)

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.lab.delay_line import DelayLine
 from headgate.observe.finding import Cause, Remedy
-from headgate.runtime.taskmanager import data_links
-from headgate.transport.sockets import Dial
+from tests.observe.delayed_links import delayed_links
 from tests.runtime.jobs import NUMBERS, endless, environment, eventually
 
 ROUND_TRIP = 0.2
 
 
 @pytest.fixture
-def delayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def delayed() -> Iterator[None]:
     """All links between TaskManagers that are threads take `ROUND_TRIP` seconds."""
-    with ExitStack() as lines:
-
-        def diverted(network: Any, address: tuple[str, int], **others: Any) -> Any:
-            line = lines.enter_context(DelayLine(address[1], rate=float("inf"), round_trip=ROUND_TRIP))
-            return Dial(network, ("127.0.0.1", line.port), **others)
-
-        monkeypatch.setattr(data_links, "Dial", diverted)
+    with delayed_links(ROUND_TRIP):
         yield
 
 

@@ -113,8 +113,8 @@ def exchange_remedy(window: Window, cause: Cause) -> Remedy:
             return Remedy(text=f"raise {option}, which would carry {times}", gain=gain.factor, limit=gain.limit)
         case _:
             return Remedy(
-                text=f"{math.ceil(gain.factor)} times as many buffers_per_channel, or larger ones (segment_size), "
-                f"would carry {times}",
+                text=f"{math.ceil(gain.factor)} times as many buffers (buffers_per_channel, "
+                f"floating_buffers_per_gate), or larger ones (segment_size), would carry {times}",
                 gain=gain.factor,
                 limit=gain.limit,
             )
