@@ -25,12 +25,13 @@ import pyarrow as pa
 import headgate as hg
 from headgate.observe.finding import Finding
 from tests.observe.delayed_links import delayed_links
-from tests.observe.situations import SCHEMA, computes, waits
+from tests.observe.faults import computes, waits
 
 #: Seconds that a job runs before it is measured, seconds of the measure, and seconds until a finding must be there.
 SETTLE, MEASURED, ALLOWED = 8.0, 10.0, 30.0
 #: A measured gain is right within this share of the predicted one.
 TOLERANCE = 0.30
+SCHEMA = pa.schema({"k": pa.int64(), "n": pa.int64()})
 #: What a slow function takes. A batch of 8,192 rows then takes 0.4 s.
 SECONDS_PER_ROW = 50e-6
 CORES = os.cpu_count() or 1
