@@ -57,19 +57,19 @@ SECTIONS = {
     "Sources": ["sources"],
     "Sinks": ["sinks", "BatchInfo"],
     "Where jobs run": ["LocalDeployment", "SparkDeployment"],
-    "Running jobs": ["JobHandle", "JobResult", "Profile", "CheckpointRecord", "restart"],
+    "Running jobs": ["JobHandle", "JobResult", "Profile", "ChannelTrace", "CheckpointRecord", "restart"],
     "Testing": ["testing"],
     "Errors": [
         "HeadgateError", "CheckpointError", "ConfigError", "DataError", "ExchangeError", "InsufficientBuffers",
         "JobCancelled", "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProfileError", "SessionLost", "SinkError",
-        "SourceError", "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost", "UserFunctionError",
-        "LostChangeWarning",
+        "SourceError", "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost", "TraceError",
+        "UserFunctionError", "LostChangeWarning",
     ],
 }  # fmt: skip
 #: Classes whose objects only Headgate makes, so that their constructors are not shown.
 GIVEN = {
     "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "JobHandle", "JobResult",
-    "CheckpointRecord", "Profile", "testing.PipelineResult", *SECTIONS["Errors"],
+    "CheckpointRecord", "Profile", "ChannelTrace", "testing.PipelineResult", *SECTIONS["Errors"],
 }  # fmt: skip
 #: Methods of public classes that only Headgate calls.
 INTERNAL = {*vars(Deployment), *vars(State), "spec"}

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
         StateMemoryExceeded,
         Superseded,
         TaskManagerLost,
+        TraceError,
         UserFunctionError,
     )
+    from headgate.observe.channel_trace import ChannelTrace
     from headgate.observe.profile import Profile
     from headgate.operators.aggregates.aggregates import (
         collect_list,
@@ -71,8 +73,9 @@ _HOMES = {
         "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
         "JobCancelled", "LostChangeWarning", "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProfileError",
         "SessionLost", "SinkError", "SourceError", "SpillError", "StateMemoryExceeded", "Superseded", "TaskManagerLost",
-        "UserFunctionError",
+        "TraceError", "UserFunctionError",
     ),
+    "headgate.observe.channel_trace": ("ChannelTrace",),
     "headgate.observe.profile": ("Profile",),
     "headgate.operators.aggregates.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
@@ -95,14 +98,14 @@ _MODULES = {
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "BatchInfo", "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError", "DataStream",
-    "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult",
+    "BatchInfo", "ChannelTrace", "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError",
+    "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult",
     "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState",
     "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProcessContext", "Profile", "ProfileError", "SessionLost",
     "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
-    "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "UserFunctionError", "ValueState", "Watermark",
-    "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first", "hop", "last", "max", "mean",
-    "min", "restart", "sinks", "sources", "sum", "testing", "tumble",
+    "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError",
+    "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first",
+    "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum", "testing", "tumble",
 ]  # fmt: skip
 
 

@@ -26,6 +26,7 @@ def main(argv: Sequence[str]) -> int:
         "job.save_recording(FILE) makes one.",
     )
     parser.add_argument("file", metavar="FILE", help="a recording")
+    parser.add_argument("--html", metavar="OUT", help="write the job's page of its last moment to an HTML file")
     add_json_option(parser)
     arguments = parser.parse_args(argv)
     recording = read_recording(arguments.file)
@@ -35,7 +36,16 @@ def main(argv: Sequence[str]) -> int:
         raise RecordingError(f"{arguments.file} is damaged: {type(error).__name__}: {error}") from None
     _show(PlainConsole(stderr=arguments.json == "-"), recording, verdicts)
     write_json(arguments.json, _report(recording, verdicts))
+    if arguments.html is not None:
+        _save_page(recording, arguments.html)
     return 0
+
+
+def _save_page(recording: Recording, path: str) -> None:
+    from headgate.web.recorded_job import RecordedJob  # the page's types are loaded only when they are used
+    from headgate.web.saved_page import save_page
+
+    save_page(RecordedJob(recording), path)
 
 
 def _verdicts(recording: Recording) -> list[tuple[float, list[Finding]]]:

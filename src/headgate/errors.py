@@ -155,11 +155,15 @@ class StorageError(CheckpointError):
 
 
 class RecordingError(HeadgateError):
-    """A recording of a job's metrics cannot be written or read."""
+    """A recording of a job's metrics cannot be written or read, or its page cannot be saved."""
 
 
 class ProfileError(HeadgateError):
     """A function cannot be profiled: there is no such operator, its task has ended, or its job has failed."""
+
+
+class TraceError(HeadgateError):
+    """A channel cannot be traced: there is no such channel, its tasks have ended, or its job failed meanwhile."""
 
 
 class Superseded(HeadgateError):

@@ -93,6 +93,13 @@ def test_the_doctor_says_what_held_the_job_up(tmp_path: Path, capsys: pytest.Cap
     assert "'warehouse'" in output.err
 
 
+def test_the_doctor_saves_the_page_of_a_recording(tmp_path: Path) -> None:
+    path = saved(tmp_path / "job.gz", snapshots(TOPOLOGY, TASKS))
+    assert main(["doctor", str(path), "--html", str(tmp_path / "job.html")]) == 0
+    assert b"RECORDED" in (tmp_path / "job.html").read_bytes()
+    assert main(["doctor", str(path), "--html", str(tmp_path / "no/job.html")]) == 1
+
+
 def test_the_doctor_refuses_a_damaged_recording(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = snapshots(TOPOLOGY, TASKS)
     for snapshot in made:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.observe.channel_trace import TraceEvent
 from headgate.records.events import Alignment
 from headgate.runtime import control_messages
 from headgate.runtime.control_messages import (
@@ -47,6 +48,8 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "started_at": st.floats(allow_nan=False),
     "async_s": st.floats(allow_nan=False),
     "seconds": st.floats(allow_nan=False),
+    "began_at": st.floats(allow_nan=False),
+    "events": st.lists(st.builds(TraceEvent, at=st.floats(allow_nan=False)), max_size=3),
     "cpu_s": st.floats(allow_nan=False),
     "run_delay_s": st.none() | st.floats(allow_nan=False),
     "stacks": st.lists(st.tuples(st.lists(st.integers()), st.integers(), st.floats(allow_nan=False)), max_size=3),

@@ -17,10 +17,11 @@ import pytest
 
 import headgate as hg
 from headgate.observe.profile import Frame, Profile
-from headgate.runtime.control_messages import DeclineProfile, FromTaskManager, ReportProfile, TakeProfile
+from headgate.runtime.control_messages import DeclineRequest, ReportProfile, TakeProfile
 from headgate.runtime.master import job as job_module
 from headgate.runtime.master.attempt import Member
 from headgate.runtime.master.profiles import Profiles
+from headgate.runtime.master.task_requests import TaskRequests
 from headgate.runtime.taskmanager import profiler
 from headgate.runtime.taskmanager.sampler import PERIOD
 from tests.observe.made_metrics import line
@@ -56,16 +57,17 @@ class Asked:
 
     def __init__(self) -> None:
         self.attempt = FakeAttempt()
-        self.profiles = Profiles(TOPOLOGY, place=lambda subtask: subtask % 2)
-        self.profiles.begin(self.attempt)  # type: ignore[arg-type]
+        self.requests = TaskRequests()
+        self.profiles = Profiles(TOPOLOGY, lambda subtask: subtask % 2, self.requests)
+        self.requests.begin(self.attempt)  # type: ignore[arg-type]
 
     def ask(self, operator: str = "parse", subtask: int = 1, seconds: float = 1.0) -> Future[Profile]:
         return self.profiles.ask(operator, subtask, seconds)
 
-    def error(self, message: FromTaskManager) -> str:
+    def error(self, message: ReportProfile | DeclineRequest) -> str:
         """What the answer to a request fails with, if a TaskManager sends this."""
         answer = self.ask()
-        self.profiles.on_message(message)
+        self.requests.on_message(message)
         with pytest.raises(hg.ProfileError) as caught:
             answer.result(0)
         return str(caught.value)
@@ -93,7 +95,7 @@ def test_the_order_goes_to_the_taskmanager_of_the_subtask_and_its_report_is_the_
     answer = asked.ask("sums", 1, 2)
     assert asked.attempt.links[0].sent == []
     assert asked.attempt.links[1].sent == [TakeProfile(request=1, vertex=1, subtask=1, node=2, seconds=2.0)]
-    asked.profiles.on_message(report())
+    asked.requests.on_message(report())
     profile = answer.result(0)
     assert (profile.operator, profile.subtask, profile.samples, profile.share) == ("sums", 1, 100, 0.65)
     assert [str(each.frame) for each in profile.hottest] == ["/job/pipeline.py:7 parse"]
@@ -102,9 +104,9 @@ def test_the_order_goes_to_the_taskmanager_of_the_subtask_and_its_report_is_the_
 def test_each_request_has_its_own_answer() -> None:
     asked = Asked()
     first, second = asked.ask("sums"), asked.ask("parse")
-    asked.profiles.on_message(report(2))
+    asked.requests.on_message(report(2))
     assert second.result(0).operator == "parse"
-    asked.profiles.on_message(report(1))
+    asked.requests.on_message(report(1))
     assert first.result(0).operator == "sums"
 
 
@@ -131,13 +133,13 @@ def test_what_cannot_be_profiled_is_named(arguments: dict[str, Any], says: str) 
 
 
 def test_of_many_names_an_error_lists_some() -> None:
-    profiles = Profiles(line(*(f"operator {number}" for number in range(12))), place=lambda subtask: 0)
+    profiles = Profiles(line(*(f"operator {number}" for number in range(12))), lambda subtask: 0, TaskRequests())
     with pytest.raises(hg.ProfileError, match="'operator 7' and 4 more$"):
         profiles.operator("zzz")
 
 
 def test_a_reason_is_shown_without_control_characters() -> None:
-    error = Asked().error(DeclineProfile(request=1, reason="the task\x1b[31m has ended" + "x" * 1000))
+    error = Asked().error(DeclineRequest(request=1, reason="the task\x1b[31m has ended" + "x" * 1000))
     assert error.startswith("parse[1] could not be profiled: the task\\x1b[31m has ended")
     assert len(error) < 500
 
@@ -145,7 +147,7 @@ def test_a_reason_is_shown_without_control_characters() -> None:
 def test_texts_of_a_profile_are_shown_without_control_characters() -> None:
     asked = Asked()
     answer = asked.ask()
-    asked.profiles.on_message(report(frames=[Frame("/job/a\x1b.py", 1, "f\n" + "g" * 1000, "user")]))
+    asked.requests.on_message(report(frames=[Frame("/job/a\x1b.py", 1, "f\n" + "g" * 1000, "user")]))
     [hottest] = answer.result(0).hottest
     assert hottest.frame.file == "/job/a\\x1b.py"
     assert len(hottest.frame.function) == 400
@@ -170,32 +172,32 @@ def test_answers_that_nobody_waits_for_are_ignored() -> None:
     asked = Asked()
     given_up = asked.ask()
     given_up.cancel()
-    asked.profiles.on_message(report(1))
-    asked.profiles.on_message(report(1))
-    asked.profiles.on_message(DeclineProfile(request=99, reason=""))
+    asked.requests.on_message(report(1))
+    asked.requests.on_message(report(1))
+    asked.requests.on_message(DeclineRequest(request=99, reason=""))
     assert given_up.cancelled()
 
 
 def test_when_the_tasks_fail_all_requests_are_answered_and_new_ones_wait_for_the_next_attempt() -> None:
     asked = Asked()
     answers = [asked.ask(), asked.ask()]
-    asked.profiles.interrupted("its job failed")
+    asked.requests.interrupted("its job failed")
     for answer in answers:
         with pytest.raises(hg.ProfileError, match=re.escape("parse[1] could not be profiled: its job failed")):
             answer.result(0)
     waiting, again = asked.ask(), FakeAttempt()
-    asked.profiles.begin(again)  # type: ignore[arg-type]
+    asked.requests.begin(again)  # type: ignore[arg-type]
     assert [order.request for order in again.links[1].sent] == [3]
-    asked.profiles.on_message(report(3))
+    asked.requests.on_message(report(3))
     assert waiting.result(0).samples == 100
 
 
 def test_after_the_jobs_end_all_requests_are_answered() -> None:
     asked = Asked()
     sent = asked.ask()
-    asked.profiles.interrupted("its job failed")
+    asked.requests.interrupted("its job failed")
     new = asked.ask()
-    asked.profiles.close("the job is FAILED")
+    asked.requests.close("the job is FAILED")
     for answer, says in ((sent, "its job failed"), (new, "the job is FAILED"), (asked.ask(), "the job is FAILED")):
         with pytest.raises(hg.ProfileError, match=re.escape(f"parse[1] could not be profiled: {says}")):
             answer.result(0)
@@ -419,7 +421,7 @@ def test_a_profile_of_a_job_that_is_starting_begins_when_it_runs() -> None:
 
 
 def test_a_profile_that_does_not_come_is_waited_for_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_module, "_PROFILE_ANSWER", 0.1)
+    monkeypatch.setattr(job_module, "_ANSWER", 0.1)
     with running(False, waits) as job:
         monkeypatch.setattr(profiler.Profiler, "take", lambda *_: None)
         with pytest.raises(TimeoutError, match=r"^waits\[0\] has no profile after 0.2 s; the job is RUNNING$"):

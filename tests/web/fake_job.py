@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from headgate.errors import TraceError
+from headgate.observe.channel_trace import ChannelTrace, EndTrace, TraceEvent, joined
 from headgate.observe.diagnosis import diagnose
 from headgate.observe.finding import Finding
 from headgate.observe.history import History, Point
@@ -36,6 +39,9 @@ class FakeJob:
     state: JobFacts = RUNNING
     ended_checkpoints: list[CheckpointRecord] = field(default_factory=list)
     options: Mapping[str, str] = field(default_factory=lambda: {"buffer_timeout": "0.01"})
+    #: How often data go forth and credit comes back in a trace.
+    rounds: int = 3
+    nbytes: int = 1000
     versions: Mapping[str, str] = field(default_factory=lambda: {"python": "3.11.7"})
 
     def facts(self) -> JobFacts:
@@ -65,6 +71,13 @@ class FakeJob:
     def checkpoints(self) -> Sequence[CheckpointRecord]:
         return self.ended_checkpoints
 
+    def trace_channel(self, exchange: str, producer: int, consumer: int, seconds: float) -> Future[ChannelTrace]:
+        if self.state.ended_at is not None:
+            raise TraceError("its job has ended")
+        answer: Future[ChannelTrace] = Future()
+        answer.set_result(joined(exchange, producer, consumer, seconds, traced_ends(self.rounds)))
+        return answer
+
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         recorder = Recorder()
         for snapshot in self.taken:
@@ -78,6 +91,20 @@ class FakeJob:
 
     def end(self, at: float, state: str = "FINISHED", error: str | None = None) -> None:
         self.state = replace(self.state, state=state, ended_at=at, error=error)
+
+
+def traced_ends(rounds: int) -> list[EndTrace]:
+    """Return a trace of a channel with a credit of 1: data, a read and an AddCredit, so many times."""
+    producer, consumer = [], []
+    for number in range(rounds):
+        at = 0.1 * number
+        producer += [TraceEvent("sent", at, 1, number, 5), TraceEvent("credited", at + 0.06, 1, number + 2, 1)]
+        consumer += [
+            TraceEvent("received", at + 0.01, 1, number, 5),
+            TraceEvent("read", at + 0.04, 1, 0, 0),
+            TraceEvent("granted", at + 0.05, 1, number + 2, 0),
+        ]
+    return [EndTrace(1010.0, producer, False), EndTrace(1010.0, consumer, False)]
 
 
 def both(vertex: int, does: Mapping[str, Any]) -> Tasks:

@@ -125,6 +125,11 @@ def test_a_running_job_has_a_page_and_an_ended_one_keeps_it_alone() -> None:
     ended = read(base)
     assert (ended["state"], ended["ended_at"] > ended["started_at"]) == ("CANCELLED", True)
     assert read(f"{base}/series?contains=busy_s")["total"] > 0
+    assert read(f"{base}/diagnosis")["severity"] == "ended"
+    assert read(base)["vertices"][0]["rows_in"] > 0
+    (job,) = pages.board.jobs()
+    assert len(job.snapshots()) == 2, "those of the last window"
+    assert 0 < job.nbytes < 1 << 20
 
 
 PROGRAM = """

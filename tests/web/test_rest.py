@@ -87,6 +87,29 @@ def test_channels_come_fifty_at_once(serve: Serve) -> None:
     assert served.get(f"{JOB}/channels?offset=3&limit=2").json["channels"] == parts[0]["channels"][3:5]
 
 
+TRACE = f"{JOB}/channels/trace?exchange=numbers+-%3E+warehouse&consumer=1"
+
+
+def test_a_trace_has_data_and_credit_event_by_event(serve: Serve, job: FakeJob) -> None:
+    answer = serve(job).get(TRACE).json
+    assert (answer["producer_name"], answer["consumer_name"], answer["seconds"]) == ("numbers[0]", "warehouse[1]", 2)
+    assert (answer["at"], answer["is_complete"], len(answer["events"])) == (1010.0, True, 15)
+    assert answer["events"][0] == {"kind": "sent", "at": 0.0, "buffers": 1, "number": 0, "left": 5}
+    assert [event["kind"] for event in answer["events"][1:5]] == ["received", "read", "granted", "credited"]
+
+
+def test_the_page_of_another_site_starts_no_trace(serve: Serve, job: FakeJob) -> None:
+    served = serve(job)
+    assert served.get(TRACE, sec_fetch_site="cross-site").status == 403
+    assert served.get(TRACE, sec_fetch_site="same-origin").status == 200
+
+
+def test_what_cannot_be_traced_says_why(serve: Serve, job: FakeJob) -> None:
+    job.end(2000.0)
+    reply = serve(job).get(TRACE)
+    assert (reply.status, reply.json["errors"]) == (409, ["its job has ended"])
+
+
 def test_the_diagnosis_says_where_why_and_what_to_do(serve: Serve, job: FakeJob) -> None:
     answer = serve(job).get(f"{JOB}/diagnosis").json
     (finding,) = answer["findings"]
@@ -175,6 +198,8 @@ def test_a_recording_can_be_read(serve: Serve, job: FakeJob, tmp_path: Path) -> 
         (f"{JOB}/vertices/1/subtasks?limit={MOST_SUBTASKS + 1}", 400),
         (f"{JOB}/vertices/1/subtasks?limit=-1", 400),
         (f"{JOB}/vertices/1/subtasks?limit=1.5", 400),
+        (f"{JOB}/channels/trace", 400),
+        (f"{TRACE}&seconds=11", 400),
         (f"{JOB}/channels?limit={MOST_CHANNELS + 1}", 400),
         (f"{JOB}/series?name=x&from=nan", 400),
         (f"{JOB}/series?name=x&points={MOST_POINTS + 1}", 400),
@@ -199,10 +224,12 @@ def test_every_answer_matches_the_openapi_document(serve: Serve) -> None:
         content = operation["responses"]["200"]["content"]
         if "application/json" not in content:
             continue
-        reply = served.get(path.replace("{job}", job.id).replace("{vertex}", "1"))
+        names = {each["name"] for each in operation["parameters"]}
+        query = "?exchange=warehouse+-%3E+out" if "exchange" in names else ""
+        reply = served.get(path.replace("{job}", job.id).replace("{vertex}", "1") + query)
         _check(document, content["application/json"]["schema"], reply.json)
         asked += 1
-    assert asked == len(paths) - 3
+    assert asked == len(paths) - 4
     _check(document, {"$ref": "#/components/schemas/Fault"}, served.get("/jobs/none").json)
 
 

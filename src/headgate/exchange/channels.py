@@ -220,32 +220,23 @@ class ChannelBuffers(Protocol):
 
     @property
     def initial_credit(self) -> int: ...
-
     @property
     def free_exclusive(self) -> int: ...
-
     @property
     def free_floating(self) -> int: ...
-
     @property
     def unannounced(self) -> int: ...
-
+    @property
+    def announced(self) -> int: ...
     @property
     def without_buffer_s(self) -> float: ...
-
     @property
     def reader_stops(self) -> int: ...
-
     def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None: ...
-
     def recycle(self, *segments: MemorySegment) -> None: ...
-
     def on_backlog(self, backlog: int) -> None: ...
-
     def block(self) -> None: ...
-
     def take_unannounced(self) -> int: ...
-
     def release(self) -> None: ...
 
 
@@ -487,6 +478,10 @@ class RemoteInputChannel(InputChannel):
     @property
     def unannounced_credit(self) -> int:
         return self._buffers.unannounced
+
+    def credit_announced(self) -> int:
+        """Return all credit that was announced so far, but for the buffers that are being filled."""
+        return self.buffers_in + self._buffers.announced
 
     @property
     def without_buffer_s(self) -> float:

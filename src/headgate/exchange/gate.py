@@ -47,6 +47,12 @@ class InputGate:
 
         self._on_data = both
 
+    def replace(self, index: int, channel: InputChannel) -> None:
+        """Put another channel in the place of one, which it stands for. Any thread may call it."""
+        channels = list(self.channels)
+        channels[index] = channel
+        self.channels = channels
+
     def notify(self, channel: int) -> None:
         """Queue a channel that has data."""
         if channel not in self._queued:

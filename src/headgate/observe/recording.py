@@ -31,6 +31,8 @@ KEPT: Final = 600.0
 _MAX_BYTES: Final = 32 << 20
 #: The most bytes of a recording after decompression.
 _MAX_READ: Final = 1 << 30
+#: The bytes of a snapshot's objects for each byte of its JSON.
+_OBJECTS: Final = 4
 #: The most recordings of failed jobs that are kept.
 _MOST_RECORDINGS: Final = 20
 #: Counters that contain names of data. Recordings do not contain them.
@@ -52,15 +54,19 @@ class Recorder:
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._lines: deque[tuple[float, bytes]] = deque()
-        self._bytes = 0
+        #: The bytes of all kept snapshots, compressed, and about those of the objects of the last one.
+        self.nbytes = 0
+        self.snapshot_nbytes = 0
 
     def add(self, snapshot: MetricsSnapshot) -> None:
         """Add a snapshot, and drop snapshots that are too old or exceed the memory."""
-        line = zlib.compress(json.dumps(_public(asdict(snapshot))).encode(), 1)
+        text = json.dumps(_public(asdict(snapshot))).encode()
+        self.snapshot_nbytes = _OBJECTS * len(text)
+        line = zlib.compress(text, 1)
         self._lines.append((snapshot.at, line))
-        self._bytes += len(line)
-        while self._bytes > self._max_bytes or self._lines[0][0] < snapshot.at - KEPT:
-            self._bytes -= len(self._lines.popleft()[1])
+        self.nbytes += len(line)
+        while self.nbytes > self._max_bytes or self._lines[0][0] < snapshot.at - KEPT:
+            self.nbytes -= len(self._lines.popleft()[1])
 
     def save(self, path: str | os.PathLike[str], topology: Topology, facts: Mapping[str, Any]) -> None:
         """Write the snapshots to a file that only its owner may read. Raises RecordingError."""

@@ -163,6 +163,12 @@ class BufferManager:
         """The number of floating buffers that are ready for data."""
         return len(self._floating)
 
+    @property
+    def announced(self) -> int:
+        """The number of empty buffers that the producer knows of, or that are announced to it on the way."""
+        with self._lock:
+            return self.free - self.unannounced
+
     def validate(self) -> None:
         """Raise AssertionError when a free buffer is held twice, or when credit exceeds the free buffers."""
         with self._lock:

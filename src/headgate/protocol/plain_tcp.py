@@ -62,6 +62,7 @@ class SharedBuffers:
     initial_credit: Final = 0
     free_exclusive: Final = 0
     unannounced: Final = 0
+    announced: Final = 0
 
     def __init__(
         self,

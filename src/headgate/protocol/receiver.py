@@ -87,6 +87,14 @@ class Receiver:
         self._outgoing.append(encode(channel.request(receiver)))
         return receiver
 
+    def replace(self, channel: ReceivingChannel, by: ReceivingChannel) -> bool:
+        """Put another channel in the place of one, which it stands for. Returns whether `channel` is open here."""
+        number = next((number for number, each in self._channels.items() if each is channel), None)
+        if number is None:
+            return False
+        self._channels[number] = by
+        return True
+
     def buffers(self) -> list[memoryview]:
         """Return the places for the connection's next bytes."""
         return self._decoder.buffers()

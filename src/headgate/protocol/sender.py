@@ -142,6 +142,10 @@ class _Reader:
 OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
 
 
+#: A function that returns what stands in the place of a channel's view and credit.
+Wrap = Callable[[SubpartitionView, Credit], tuple[SubpartitionView, Credit]]
+
+
 class Sender:
     """The readers of one connection. Only one thread may use this object.
 
@@ -230,6 +234,17 @@ class Sender:
         if reader is not None:
             reader.view.release()
             reader.credit.note_backlog(reader.view)
+
+    def wrap(self, view: SubpartitionView, wrapped: Wrap) -> bool:
+        """Put what `wrapped` returns in the place of a channel's view and credit, for which it stands.
+
+        Returns whether the channel is open here.
+        """
+        reader = next((each for each in self._readers.values() if each.view is view), None)
+        if reader is None:
+            return False
+        reader.view, reader.credit = wrapped(reader.view, reader.credit)
+        return True
 
     def data_available(self, receiver: int) -> None:
         """Queue a reader that has data, on the thread of this connection."""

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
 
 import msgspec
 
+from headgate.observe.channel_trace import TraceEvent
 from headgate.observe.profile import Frame
 from headgate.records.events import Alignment
 from headgate.state.checkpoint_metadata import StateFile, WrittenFile
@@ -185,8 +186,22 @@ class ReportProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeclineProfile:
-    """No profile could be taken."""
+class ReportTrace:
+    """The answer to `TraceChannel` of the ends of the channel that a TaskManager has.
+
+    `began_at` is in seconds since the epoch; the events count from then. `is_full` says that there were more events.
+    """
+
+    request: int
+    ends: Literal["producer", "consumer", "both"]
+    began_at: float
+    events: list[TraceEvent]
+    is_full: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclineRequest:
+    """No profile could be taken, or no trace."""
 
     request: int
     reason: str
@@ -260,6 +275,17 @@ class TakeProfile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TraceChannel:
+    """Record for so many seconds what passes a channel of an exchange, at each end that the TaskManager has."""
+
+    request: int
+    exchange: str
+    producer: int
+    consumer: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
     """End the TaskManager, because the job has finished."""
 
@@ -281,11 +307,21 @@ ToJob: TypeAlias = (
     | DeclineCheckpoint
     | TaskFinished
     | ReportProfile
-    | DeclineProfile
+    | ReportTrace
+    | DeclineRequest
 )
 FromTaskManager: TypeAlias = ToAttempt | ToJob
 FromDriver: TypeAlias = (
-    StartTasks | RunStage | Delivered | InjectBarrier | ContinueSources | Drain | TakeProfile | Close | Cancel
+    StartTasks
+    | RunStage
+    | Delivered
+    | InjectBarrier
+    | ContinueSources
+    | Drain
+    | TakeProfile
+    | TraceChannel
+    | Close
+    | Cancel
 )
 
 

@@ -23,7 +23,7 @@ from headgate.protocol.data_plane import new_receiver, new_sender
 from headgate.protocol.messages import ErrorResponse, OfChannel, encode
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.receiver import ReceivingChannel
-from headgate.protocol.sender import OpenView
+from headgate.protocol.sender import OpenView, SubpartitionView, Wrap
 from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import Network
 from headgate.transport.sockets import unacknowledged, unread
@@ -180,6 +180,10 @@ class ProducerEnd:
         """Close the link and release all subpartitions, without reporting a loss."""
         self._close("")
 
+    def wrap(self, view: SubpartitionView, wrapped: Wrap) -> bool:
+        """Call `Sender.wrap`, on the network thread."""
+        return self._sender.wrap(view, wrapped)
+
     @property
     def is_open(self) -> bool:
         return self._open
@@ -283,6 +287,10 @@ class ConsumerEnd:
         Call it on the network thread, or before that thread starts. The connection may be established later.
         """
         return self._receiver.request(channel)
+
+    def replace(self, channel: ReceivingChannel, by: ReceivingChannel) -> bool:
+        """Call `Receiver.replace`, on the network thread."""
+        return self._receiver.replace(channel, by)
 
     def credit_available(self, receiver: int) -> None:
         """Record that a channel has new credit, or a buffer for its waiting frame. Any thread may call it."""

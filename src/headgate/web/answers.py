@@ -10,6 +10,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from headgate.protocol.traced_ends import TraceKind
+
 Level = Literal["OK", "LOW", "HIGH"]
 #: "none": no watermark was sent yet. "idle": all source subtasks are idle. "time": there is a watermark. "ended": the
 #: input has ended.
@@ -181,6 +183,35 @@ class Channels(Struct, kw_only=True, frozen=True):
     total: int
     offset: int
     channels: list[ChannelAnswer]
+
+
+class TraceEventAnswer(Struct, kw_only=True, frozen=True):
+    """An event of a trace. `at` is in seconds from its begin.
+
+    "sent" and "received": data buffers; `number` is the same at both ends, `left` is the backlog. "granted" and
+    "credited": an AddCredit of the consumer, and its arrival; `number` is the same at both ends, `left` the credit that
+    the producer has then. "read": buffers that the consumer's task read; `left` are in its queue still.
+    """
+
+    kind: TraceKind
+    at: float
+    buffers: int
+    number: int
+    left: int
+
+
+class TraceAnswer(Struct, kw_only=True, frozen=True):
+    """What passed a channel, in the order of time. `is_complete` is false if there were more than 10,000 events."""
+
+    exchange: str
+    producer: int
+    consumer: int
+    producer_name: str
+    consumer_name: str
+    at: float
+    seconds: float
+    is_complete: bool
+    events: list[TraceEventAnswer]
 
 
 class SubtaskPressure(TimeShares, kw_only=True, frozen=True):

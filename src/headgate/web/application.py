@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,7 +28,8 @@ from headgate.web.page_files import page_files
 from headgate.web.prometheus_export import exposition
 from headgate.web.refusal import Refusal
 from headgate.web.rest import Asked, Query, Rest
-from headgate.web.routes import EVENTS, JSON_ROUTES, METRICS, RECORDING, JsonRoute
+from headgate.web.routes import EVENTS, JSON_ROUTES, METRICS, PAGE, RECORDING, WORK, JsonRoute, OtherRoute
+from headgate.web.saved_page import saved_page
 
 log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
@@ -40,7 +42,8 @@ def application(board: JobBoard, host: str, port: int, token: str | None, *, per
     document = msgspec.json.encode(open_api(version("headgate")))
     routes = [Route(route.path, _json(rest, route), methods=["GET"]) for route in JSON_ROUTES]
     routes += [
-        Route(RECORDING.path, _recording(rest), methods=["GET"]),
+        Route(RECORDING.path, _file(rest, RECORDING, _recording, "gz"), methods=["GET"]),
+        Route(PAGE.path, _file(rest, PAGE, saved_page, "html"), methods=["GET"]),
         Route(EVENTS.path, _events(rest, streams), methods=["GET"]),
         Route(METRICS.path, _metrics(board), methods=["GET"]),
         Route("/openapi.json", _fixed(document, "application/json"), methods=["GET"]),
@@ -52,8 +55,11 @@ def application(board: JobBoard, host: str, port: int, token: str | None, *, per
 
 def _json(rest: Rest, route: JsonRoute) -> Handler:
     async def answer(request: Request) -> Response:
+        if route.path in WORK and request.headers.get("sec-fetch-site", "none") not in {"same-origin", "none"}:
+            raise Refusal(403, "the page of another site may not ask for this")
         query = Query(request.query_params.multi_items(), route.parameters)
-        return _encoded(route.answer(rest, Asked(rest, request.path_params, query)))
+        answer = route.answer(rest, Asked(rest, request.path_params, query))
+        return _encoded(await answer if inspect.isawaitable(answer) else answer)
 
     return answer
 
@@ -62,17 +68,17 @@ def _job(rest: Rest, request: Request) -> JobView:
     return Asked(rest, request.path_params, Query(request.query_params.multi_items(), ())).job
 
 
-def _recording(rest: Rest) -> Handler:
+def _file(rest: Rest, route: OtherRoute, content: Callable[[JobView], bytes], suffix: str) -> Handler:
     async def answer(request: Request) -> Response:
         job = _job(rest, request)
-        content = await run_in_threadpool(_saved, job)
-        name = f"attachment; filename=headgate-{job.id}.gz"
-        return Response(content, media_type=RECORDING.media_type, headers={"content-disposition": name})
+        made = await run_in_threadpool(content, job)
+        name = f"attachment; filename=headgate-{job.id}.{suffix}"
+        return Response(made, media_type=route.media_type, headers={"content-disposition": name})
 
     return answer
 
 
-def _saved(job: JobView) -> bytes:
+def _recording(job: JobView) -> bytes:
     with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
         path = Path(folder) / "recording.gz"
         job.save_recording(path)

@@ -7,8 +7,10 @@ from typing import Final
 
 from headgate.web.job_view import JobView
 
-#: How many ended jobs stay visible.
+#: How many ended jobs stay visible, and the most memory that they take together, in bytes: as much as one job may take.
+#: The last one stays whatever it takes.
 ENDED: Final = 10
+ENDED_BYTES: Final = 96 << 20
 
 
 class JobBoard:
@@ -46,7 +48,11 @@ class JobBoard:
             self._jobs.clear()
 
     def _forget_ended(self) -> None:
-        """Remove all ended jobs except the last `ENDED`."""
-        ended = [(at, job.id) for job in self._jobs.values() if (at := job.facts().ended_at) is not None]
-        for _, job_id in sorted(ended)[: max(0, len(ended) - ENDED)]:
-            del self._jobs[job_id]
+        """Remove ended jobs, the oldest first, until the others are few and small enough."""
+        ended = [(at, job) for job in self._jobs.values() if (at := job.facts().ended_at) is not None]
+        ended.sort(key=lambda each: (each[0], each[1].id), reverse=True)
+        size = 0
+        for number, (_, job) in enumerate(ended):
+            size += job.nbytes
+            if number >= ENDED or (number > 0 and size > ENDED_BYTES):
+                del self._jobs[job.id]

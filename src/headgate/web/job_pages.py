@@ -44,6 +44,10 @@ class JobPages:
         """Stop showing a job that could not start."""
         self.board.remove(job)
 
+    def ended(self) -> None:
+        """Forget the oldest ended jobs if there are too many, or if they take too much memory."""
+        self.board.jobs()
+
     def _server_for(self, job: JobView, config: Config) -> WebServer | None:
         if self._process != os.getpid():  # a fork: the server is that of the parent
             self._server, self._process, self.board = None, os.getpid(), JobBoard()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from headgate.observe.channel_trace import ChannelTrace
 from headgate.observe.finding import Finding
 from headgate.observe.history import Point
 from headgate.observe.metrics_snapshot import MetricsSnapshot
@@ -66,6 +68,10 @@ class JobView(Protocol):
     @property
     def versions(self) -> Mapping[str, str]: ...
 
+    @property
+    def nbytes(self) -> int:
+        """About the memory that its history, recording and snapshots take, in bytes."""
+
     def facts(self) -> JobFacts:
         """Return the job's state now."""
 
@@ -89,6 +95,9 @@ class JobView(Protocol):
 
     def checkpoints(self) -> Sequence[CheckpointView]:
         """Return the last checkpoints, in the order in which they ended."""
+
+    def trace_channel(self, exchange: str, producer: int, consumer: int, seconds: float) -> Future[ChannelTrace]:
+        """Trace a channel for so many seconds. Raises TraceError, or the result does."""
 
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write the last ten minutes to a file. Raises RecordingError."""

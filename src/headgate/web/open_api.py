@@ -65,12 +65,12 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": _TYPES[parameter.kind]}
     if parameter.default is not None:
         schema |= {"default": parameter.default, "minimum": 0}
-    if parameter.most is not None:
+    if parameter.most is not None and parameter.kind is not str:
         schema["maximum"] = parameter.most
-    is_repeated = parameter.kind is str
     return {
         "name": parameter.name,
         "in": "query",
+        "required": parameter.is_required,
         "description": parameter.meaning,
-        "schema": {"type": "array", "items": schema} if is_repeated else schema,
+        "schema": {"type": "array", "items": schema} if parameter.kind is str and not parameter.is_required else schema,
     }

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headgate.errors import TraceError
+from headgate.observe.channel_trace import ChannelTrace
 from headgate.observe.history import Point
 from headgate.web.answers import (
     Backpressure,
@@ -25,6 +28,8 @@ from headgate.web.answers import (
     SubtaskPressure,
     Subtasks,
     TimeShares,
+    TraceAnswer,
+    TraceEventAnswer,
     VertexAnswer,
 )
 from headgate.web.job_board import JobBoard
@@ -40,6 +45,8 @@ MOST_POINTS: Final = 2000
 MOST_CHANNELS: Final = 50
 #: The subtasks of an overview.
 TOP: Final = 10
+#: Seconds after the end of a trace in which its TaskManagers must have answered.
+_LATE: Final = 10.0
 #: The most characters of an error, and the most TaskManagers, in an answer.
 _ERROR: Final = 4000
 _TASKMANAGERS: Final = 500
@@ -54,7 +61,12 @@ class Parameter:
     kind: type[int] | type[float] | type[str]
     meaning: str
     default: float | None = None
+    #: The largest number. 1 for a text that must be given once; another one may be given several times.
     most: float | None = None
+
+    @property
+    def is_required(self) -> bool:
+        return self.kind is str and self.most == 1
 
 
 class Query:
@@ -69,6 +81,13 @@ class Query:
 
     def texts(self, name: str) -> list[str]:
         return [value for each, value in self._given if each == name]
+
+    def text(self, name: str) -> str:
+        """Return a text that must be given. Raises Refusal."""
+        texts = self.texts(name)
+        if not texts:
+            raise Refusal(400, f"give {name}: {self._known[name].meaning}")
+        return texts[-1]
 
     def number(self, name: str) -> float:
         """Return the number that the request gives for a parameter, or the parameter's default.
@@ -203,6 +222,17 @@ class Rest:
         ranking = reading.channels
         return Channels(at=reading.at, total=len(ranking), offset=offset, channels=ranking.part(offset, limit))
 
+    async def trace(self, asked: Asked) -> TraceAnswer:
+        exchange, numbers = asked.query.text("exchange"), asked.query.number
+        seconds = numbers("seconds")
+        try:
+            answer = asked.job.trace_channel(exchange, int(numbers("producer")), int(numbers("consumer")), seconds)
+            return _trace(asked.job, await asyncio.wait_for(asyncio.wrap_future(answer), seconds + _LATE))
+        except TraceError as error:
+            raise Refusal(409, error.message) from None
+        except TimeoutError:
+            raise Refusal(504, f"the TaskManagers have not answered {_LATE:g} s after the trace") from None
+
     def diagnosis(self, asked: Asked) -> Diagnosis:
         return verdict(asked.job.facts(), asked.reading)
 
@@ -263,6 +293,22 @@ def verdict(facts: JobFacts, reading: JobReading) -> Diagnosis:
     state = "pending" if reading.window is None else "ok"
     return Diagnosis(
         severity="pending" if reading.window is None else "ok", sentence=_VERDICTS[state], at=reading.at, findings=[]
+    )
+
+
+def _trace(job: JobView, trace: ChannelTrace) -> TraceAnswer:
+    edge = next(each for each in job.topology.edges if each.name == trace.exchange)
+    vertices = job.topology.vertices
+    return TraceAnswer(
+        exchange=trace.exchange,
+        producer=trace.producer,
+        consumer=trace.consumer,
+        producer_name=f"{vertices[edge.source].name}[{trace.producer}]",
+        consumer_name=f"{vertices[edge.target].name}[{trace.consumer}]",
+        at=trace.at,
+        seconds=trace.seconds,
+        is_complete=trace.is_complete,
+        events=[TraceEventAnswer(**event._asdict()) for event in trace.events],
     )
 
 

@@ -16,6 +16,7 @@ from headgate.web.answers import (
     MetricsAnswer,
     SeriesAnswer,
     Subtasks,
+    TraceAnswer,
     VertexAnswer,
 )
 from headgate.web.rest import MOST_CHANNELS, MOST_NAMES, MOST_POINTS, MOST_SUBTASKS, Asked, Parameter, Rest
@@ -49,6 +50,12 @@ _CHANNELS: Final = (
     Parameter("offset", int, "The rank of the first channel. Rank 0 waits longest.", 0, 1 << 20),
     Parameter("limit", int, "The largest number of channels in the answer.", MOST_CHANNELS, MOST_CHANNELS),
 )
+_TRACE: Final = (
+    Parameter("exchange", str, "The name of its exchange, `operator -> operator`.", most=1),
+    Parameter("producer", int, "The subtask that sends.", 0, 1 << 20),
+    Parameter("consumer", int, "The subtask that receives.", 0, 1 << 20),
+    Parameter("seconds", float, "How long.", 2, 10),
+)
 _SERIES: Final = (
     Parameter("name", str, "The name of a series, up to 20 times. Without it, the answer lists the names of series."),
     Parameter("from", float, "The begin, in seconds since the epoch.", 0),
@@ -68,14 +75,23 @@ JSON_ROUTES: Final = (
     ),
     JsonRoute("/jobs/{job}/vertices/{vertex}/subtasks", Rest.subtasks, Subtasks, "The subtasks of a vertex.", _PAGE),
     JsonRoute("/jobs/{job}/channels", Rest.channels, Channels, "The channels that wait longest.", _CHANNELS),
+    JsonRoute(
+        "/jobs/{job}/channels/trace", Rest.trace, TraceAnswer,
+        "Trace a channel from now on: data, backlog and credit, event by event.", _TRACE,
+    ),
     JsonRoute("/jobs/{job}/metrics", Rest.metrics, MetricsAnswer, "The counters of a job, without its tasks."),
     JsonRoute("/jobs/{job}/checkpoints", Rest.checkpoints, CheckpointsAnswer, "The last ten checkpoints."),
     JsonRoute("/jobs/{job}/diagnosis", Rest.diagnosis, Diagnosis, "The places that limit a job, and what to do."),
     JsonRoute("/jobs/{job}/series", Rest.series, SeriesAnswer, "Time series of the last two days.", _SERIES),
 )  # fmt: skip
 
+#: The paths that let a job do something. Pages of other sites may not ask for them.
+WORK: Final = frozenset({"/jobs/{job}/channels/trace"})
 RECORDING: Final = OtherRoute(
     "/jobs/{job}/recording", "application/gzip", "The last ten minutes as a file, for `headgate doctor`."
+)
+PAGE: Final = OtherRoute(
+    "/jobs/{job}/page", "text/html", "The page as one HTML file of at most 5 MB, which fetches nothing."
 )
 EVENTS: Final = OtherRoute(
     "/jobs/{job}/events",
@@ -84,4 +100,4 @@ EVENTS: Final = OtherRoute(
     "event `end`.",
 )
 METRICS: Final = OtherRoute("/metrics", "text/plain", "The metrics of all jobs, for Prometheus.")
-OTHER_ROUTES: Final = (RECORDING, EVENTS, METRICS)
+OTHER_ROUTES: Final = (RECORDING, PAGE, EVENTS, METRICS)

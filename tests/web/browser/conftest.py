@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, Playwright, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, ViewportSize, sync_playwright
 
 from tests.web.conftest import Served
 from tests.web.fake_job import FakeJob
@@ -34,19 +34,27 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
 def show(browser: Browser) -> Iterator[Open]:
     """Return a function that opens a job's page: `show(served, job)`, with `width`, `height` and `dark`.
 
+    A request may be answered with the status `refused`.
+
     At the end no page may have had an error or have asked another server.
     """
     troubles: list[str] = []
     contexts = []
 
     def opened(
-        served: Served, job: FakeJob | None, *, width: int = 1400, height: int = 900, dark: bool = False
+        served: Served,
+        job: FakeJob | None,
+        *,
+        width: int = 1400,
+        height: int = 900,
+        dark: bool = False,
+        refused: int = 0,
     ) -> Page:
         size: ViewportSize = {"width": width, "height": height}
         context = browser.new_context(viewport=size, color_scheme="dark" if dark else "light")
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+        page.on("console", lambda message: troubles.append(message.text) if is_trouble(message, refused) else None)
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("dialog", lambda dialog: troubles.append(dialog.message))
         page.on("request", lambda request: troubles.append(request.url) if is_elsewhere(served, request.url) else None)
@@ -57,6 +65,10 @@ def show(browser: Browser) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert troubles == []
+
+
+def is_trouble(message: ConsoleMessage, refused: int) -> bool:
+    return message.type == "error" and not (refused and f"status of {refused}" in message.text)
 
 
 def is_elsewhere(served: Served, url: str) -> bool:

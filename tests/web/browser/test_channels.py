@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from headgate.errors import TraceError
+from headgate.observe.channel_trace import ChannelTrace
 from tests.web.browser.conftest import Open
 from tests.web.conftest import Serve
 from tests.web.fake_job import WAITS, both, job_with, job_with_channels
@@ -37,6 +41,38 @@ def test_channels_are_shown_with_their_credit_fifty_at_once(serve: Serve, show: 
     expect(rows.first).to_contain_text("warehouse[29]")
     expect(rows.last).to_contain_text("warehouse[1] → out[0]-----")
     expect(page.get_by_role("button", name="Next 50")).to_be_disabled()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(380, False), (1400, True)])
+def test_a_trace_is_drawn_as_a_sequence(serve: Serve, show: Open, width: int, dark: bool) -> None:
+    job = job_with_channels(3, rounds=20)
+    page = show(serve(job), job, width=width, dark=dark)
+    page.get_by_role("button", name="Trace numbers[0] → warehouse[2]").click()
+    expect(page.locator("#trace-title")).to_have_text("Trace of numbers[0] → warehouse[2]")
+    expect(page.locator("#trace")).to_contain_text("1 to 40 of 100 events")
+    expect(page.locator(".event")).to_have_count(40)
+    expect(page.locator(".event.data").first).to_contain_text("0.0000 s1 of data, backlog 5")
+    expect(page.locator(".event.credit").nth(0)).to_contain_text("0.0500 sAddCredit 1")
+    expect(page.locator(".event.read").first).to_contain_text("reads 1, 0 left")
+    way = page.locator(".event.data path").first.bounding_box()
+    assert way is not None
+    assert way["height"] > 10, "an arrow ends where the data arrive"
+    page.get_by_role("button", name="Later").click()
+    expect(page.locator("#trace")).to_contain_text("41 to 80 of 100 events")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert Axe().run(page).violations_count == 0
+
+
+def test_what_cannot_be_traced_is_said(serve: Serve, show: Open) -> None:
+    job = job_with_channels(3)
+    page = show(serve(job), job, refused=409)
+    job.trace_channel = _refuse  # type: ignore[assignment, method-assign]
+    page.get_by_role("button", name="Trace numbers[0] → warehouse[2]").click()
+    expect(page.locator("#trace")).to_contain_text("it is being traced already")
+
+
+def _refuse(*_: object) -> Future[ChannelTrace]:
+    raise TraceError("it is being traced already")
 
 
 @pytest.mark.parametrize("width", [380, 1400])

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from headgate.config import Config
 from headgate.errors import CheckpointError, HeadgateError
+from headgate.observe.channel_trace import ChannelTrace
 from headgate.observe.finding import Finding
 from headgate.observe.profile import Profile
 from headgate.other_names import OtherNames
@@ -30,8 +31,8 @@ from headgate.runtime.running_operator import current_operator
 _T = TypeVar("_T")
 #: Seconds that the end of a program waits for the end of its jobs.
 _EXIT_TIMEOUT = 10.0
-#: Seconds after the end of a profile in which its TaskManager must have answered.
-_PROFILE_ANSWER = 10.0
+#: Seconds after the end of a profile or a trace in which its TaskManagers must have answered.
+_ANSWER = 10.0
 #: Seconds of one step of a wait for a job: between two steps, an interrupt is noticed.
 _WAIT_SLICE = 0.5
 
@@ -188,12 +189,36 @@ class JobHandle(OtherNames):
             vertex, shape = master.profiles.operator(operator)
             subtask = master.monitor.busiest_subtask(vertex.id, shape.id)
         answer = master.profiles.ask(operator, subtask, seconds)
-        timeout = seconds + _PROFILE_ANSWER
+        timeout = seconds + _ANSWER
         try:
             return _answer(answer, timeout, f"{operator}[{subtask}] has no profile after {timeout:g} s")
         except TimeoutError as error:
             answer.cancel()
             raise TimeoutError(f"{error}; the job is {self.status()}") from None
+
+    def trace_channel(
+        self, exchange: str, producer: int | None = None, consumer: int | None = None, seconds: float = 2.0
+    ) -> ChannelTrace:
+        """Return what passes one channel in so many seconds (at most 10): data and AddCredit, with their times.
+
+        `exchange` is a name as in `metrics()["edges"]`, `operator -> operator`. `producer` and `consumer` are subtasks.
+        Without them it is the channel of the exchange that has waited most in the last seconds.
+
+        The trace has up to 10,000 events: data that the producer sends with its backlog, AddCredit that it receives,
+        and buffers that the consumer's task reads. `print` shows them line by line, see
+        docs/how-to/watch-a-job.md. A channel that is not traced costs nothing. Within one TaskManager there is no
+        credit, so such a trace has reads alone.
+
+        Raises TraceError if there is no such channel, if its tasks or the job have ended, or if the job fails
+        meanwhile. Raises TimeoutError ten seconds after the trace should be complete.
+        """
+        master = self._master
+        if producer is None or consumer is None:
+            producer, consumer = master.monitor.worst_channel(exchange, producer, consumer)
+        answer = master.traces.ask(exchange, producer, consumer, seconds)
+        timeout = seconds + _ANSWER
+        late = f"{exchange!r}, {producer} to {consumer}, has no trace after {timeout:g} s; the job is {self.status()}"
+        return _answer(answer, timeout, late)
 
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write what was measured in the last ten minutes to a file, for `headgate doctor`.
@@ -203,13 +228,24 @@ class JobHandle(OtherNames):
         """
         self._master.monitor.save_recording(path)
 
+    def save_page(self, path: str | os.PathLike[str]) -> None:
+        """Write the job's page to one HTML file, of at most 5 MB, that any browser shows without the job.
+
+        It works without a network, for example as an attachment of a ticket. It shows what the page shows now: the
+        verdict, the graph, time series of the 50 subtasks to look at first, channels and checkpoints. It has no rows
+        and no keys, but the job's error, if it has failed. Raises RecordingError if the file cannot be written.
+        """
+        from headgate.web.saved_page import save_page  # the page's types are loaded only when they are used
+
+        save_page(self._master.watched, path)
+
     @property
     def web_url(self) -> str | None:
         """The address of the job's page; see `docs/how-to/watch-a-job.md`.
 
         The address is None with `web_port=None`, or if another program uses the port. The page can be opened one second
         after the job's tasks have started. The same address also serves the job as JSON. The page stays until the
-        program ends or ten later jobs have ended.
+        program ends or ten later jobs have ended, or fewer if these use more than 96 MiB of memory.
         """
         return self._master.web_url
 

@@ -77,6 +77,24 @@ class JobMonitor:
         self._late_rows.update(metrics, ended=True)
         self._functions.close()
 
+    def settle(self) -> None:
+        """Keep the last diagnosis, and of the snapshots those of the last window alone: no more will come."""
+        self.diagnose()
+        with self._lock:
+            window = latest_window(self.topology, tuple(self._snapshots))
+            times = {self._snapshots[-1].at} if self._snapshots else set()
+            times |= set() if window is None else {window.begin}
+            kept = [each for each in self._snapshots if each.at in times]
+            self._snapshots.clear()
+            self._snapshots.extend(kept)
+
+    @property
+    def nbytes(self) -> int:
+        """About the memory of all that is kept, in bytes."""
+        with self._lock:
+            snapshots = (len(self._snapshots) + 1) * self._recorder.snapshot_nbytes  # one more in the job's metrics
+            return self._history.nbytes + self._recorder.nbytes + snapshots
+
     def _take(self, snapshot: MetricsSnapshot) -> None:
         with self._lock:
             before = self._snapshots[-1] if self._snapshots else None
@@ -107,6 +125,22 @@ class JobMonitor:
         window = latest_window(self.topology, self._latest())
         tasks = [] if window is None else window.of(vertex)
         return max(tasks, key=lambda task: task.operators[operator].busy).subtask if tasks else 0
+
+    def worst_channel(self, exchange: str, producer: int | None, consumer: int | None) -> tuple[int, int]:
+        """Return producer and consumer of the channel of an exchange that has waited most in the last seconds.
+
+        A given `producer` or `consumer` is the channel's. What is not known is 0.
+        """
+        window = latest_window(self.topology, self._latest())
+        found = [
+            each
+            for each in (() if window is None else window.channels)
+            if each.edge == exchange and producer in {None, each.producer} and consumer in {None, each.consumer}
+        ]
+        if not found:
+            return producer or 0, consumer or 0
+        worst = max(found, key=lambda each: (each.waited, each.backlog or 0))
+        return worst.producer, worst.consumer
 
     def snapshots(self) -> Sequence[MetricsSnapshot]:
         """Return the latest snapshots, the oldest first."""

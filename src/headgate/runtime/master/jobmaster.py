@@ -47,7 +47,7 @@ from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
 from headgate.runtime.control_messages import (
     AcknowledgeCheckpoint,
     DeclineCheckpoint,
-    DeclineProfile,
+    DeclineRequest,
     Delivered,
     DeliverRows,
     FromDriver,
@@ -56,6 +56,7 @@ from headgate.runtime.control_messages import (
     ReportCheckpointMetrics,
     ReportMetrics,
     ReportProfile,
+    ReportTrace,
     RunStage,
     TaskFinished,
     ToJob,
@@ -63,6 +64,7 @@ from headgate.runtime.control_messages import (
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
+from headgate.runtime.master.channel_traces import ChannelTraces
 from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
 from headgate.runtime.master.job_state import JobState, ended_with
@@ -70,6 +72,7 @@ from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
 from headgate.runtime.master.slow_functions import SlowFunctions
+from headgate.runtime.master.task_requests import TaskRequests
 from headgate.runtime.master.watched_job import WatchedJob
 from headgate.web.job_pages import pages
 
@@ -110,7 +113,10 @@ class JobMaster:
         self._config = config
         self._deployment = deployment
         self._connectors = DriverConnectors(plan.job, run, allow_duplicates)
-        self.profiles = Profiles(topology_of(name, plan.job), plan.place)
+        self._requests = TaskRequests()
+        topology = topology_of(name, plan.job)
+        self.profiles = Profiles(topology, plan.place, self._requests)
+        self.traces = ChannelTraces(topology, plan.place, self._requests)
         self.monitor = JobMonitor(name, plan.job, config, SlowFunctions(self.profiles.ask))
         self._checkpoints = Checkpoints(
             name,
@@ -141,7 +147,7 @@ class JobMaster:
         self.ended = threading.Event()
         self._attempt: Attempt
         self._before: Metrics | None = None
-        self._watched = WatchedJob(run, name, self.monitor, self)
+        self.watched = WatchedJob(run, name, self.monitor, self)
         self.web_url: str | None = None
         self.thread = threading.Thread(target=self._run, name=f"headgate-job-{run}", daemon=True)
 
@@ -175,10 +181,10 @@ class JobMaster:
             try:
                 self._checkpoints.take_over(Program.this(self._run_id))
                 self._begin_attempt()
-                self.web_url = pages.add(self._watched, self._config)
+                self.web_url = pages.add(self.watched, self._config)
                 self._attempt.launch()
             except BaseException:  # an interrupt, too
-                pages.remove(self._watched)
+                pages.remove(self.watched)
                 self._checkpoints.abort()
                 raise
         self.thread.start()
@@ -260,7 +266,7 @@ class JobMaster:
         self.state = JobState.RUNNING
         pages.serve()
         self._checkpoints.start(self._attempt.credentials.attempt)
-        self.profiles.begin(self._attempt)
+        self._requests.begin(self._attempt)
         return self.started_at
 
     def on_message(self, member: Member, message: ToJob, payload: bytes) -> None:
@@ -278,8 +284,8 @@ class JobMaster:
                 self._connectors.deliver(message.node, payload, message.checkpoint)
                 if member.link is not None:
                     member.link.send(Delivered(size=message.size))
-            case ReportProfile() | DeclineProfile():
-                self.profiles.on_message(message)
+            case ReportProfile() | ReportTrace() | DeclineRequest():
+                self._requests.on_message(message)
             case Printed():
                 printed_lines.show(message)
             case TaskFinished():
@@ -331,16 +337,17 @@ class JobMaster:
             why = "" if self.error is None else f": {self.error}"
             reason = f"job {self._name!r} is {self.state.value}: no savepoint can be taken{why}"
             self._checkpoints.close(self.error, reason)
-            self.profiles.close(f"job {self._name!r} is {self.state.value}{why}")
+            self._requests.close(f"job {self._name!r} is {self.state.value}{why}")
             try:
-                self._watched.end()
+                self.watched.end()
+                pages.ended()
             finally:
                 self.ended.set()
 
     def _run_attempt(self) -> None:
         self._attempt.run()
         error = self._attempt.error
-        self.profiles.interrupted(f"its job failed meanwhile ({error})" if error else "its job has ended meanwhile")
+        self._requests.interrupted(f"its job failed meanwhile ({error})" if error else "its job has ended meanwhile")
         if error is not None:
             self._checkpoints.interrupted(error)
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol
 
-from headgate.errors import HeadgateError
+from headgate.errors import HeadgateError, TraceError
+from headgate.observe.channel_trace import ChannelTrace
 from headgate.observe.finding import Finding
 from headgate.observe.history import Point
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.topology import Topology
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
+from headgate.runtime.master.channel_traces import ChannelTraces
 from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.job_monitor import JobMonitor
 from headgate.runtime.master.job_state import JobState
@@ -27,6 +30,7 @@ class RunningJob(Protocol):
     error: HeadgateError | None
     restarts: int
     started_at: float | None
+    traces: ChannelTraces
 
     def metrics(self) -> Metrics: ...
     def checkpoints(self) -> list[CheckpointRecord]: ...
@@ -46,7 +50,12 @@ class WatchedJob:
 
     def end(self) -> None:
         """Store the job's last values, and drop the JobMaster."""
+        self._monitor.settle()
         self._job = _Ended(self._job)
+
+    @property
+    def nbytes(self) -> int:
+        return self._monitor.nbytes
 
     @property
     def id(self) -> str:
@@ -89,6 +98,9 @@ class WatchedJob:
     def checkpoints(self) -> Sequence[CheckpointRecord]:
         return self._job.checkpoints()
 
+    def trace_channel(self, exchange: str, producer: int, consumer: int, seconds: float) -> Future[ChannelTrace]:
+        return self._job.trace_channel(exchange, producer, consumer, seconds)
+
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         self._monitor.save_recording(path)
 
@@ -99,6 +111,7 @@ class _Running:
     def __init__(self, job: RunningJob) -> None:
         self._job = job
         self.metrics, self.checkpoints = job.metrics, job.checkpoints
+        self.trace_channel = job.traces.ask
 
     def facts(self) -> JobFacts:
         job = self._job
@@ -123,3 +136,6 @@ class _Ended:
 
     def checkpoints(self) -> list[CheckpointRecord]:
         return self._checkpoints
+
+    def trace_channel(self, exchange: str, producer: int, consumer: int, seconds: float) -> Future[ChannelTrace]:
+        raise TraceError(f"channel {exchange!r}, {producer} to {consumer} could not be traced: its job has ended")

@@ -13,7 +13,8 @@ from headgate.errors import ExchangeError, PartitionNotFound
 from headgate.exchange.partition import ResultPartition
 from headgate.protocol.backoff import Backoff
 from headgate.protocol.messages import PartitionRequest
-from headgate.protocol.sender import SubpartitionView
+from headgate.protocol.receiver import ReceivingChannel
+from headgate.protocol.sender import SubpartitionView, Wrap
 from headgate.runtime.taskmanager.counters import LinkBytes
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
 from headgate.transport.link_socket import LinkSocket
@@ -116,6 +117,14 @@ class LinkEnds:
         subpartition = partition.subpartitions[request.subpartition]
         subpartition.attach(listener, sends_empty=request.credit == 0)
         return subpartition
+
+    def wrap(self, view: SubpartitionView, wrapped: Wrap) -> bool:
+        """Call `Sender.wrap` of the link that reads a view. Runs on the network thread."""
+        return any(end.wrap(view, wrapped) for end in self._producer_ends)
+
+    def replace(self, channel: ReceivingChannel, by: ReceivingChannel) -> bool:
+        """Call `Receiver.replace` of the link that a channel uses. Runs on the network thread."""
+        return any(end.replace(channel, by) for end in self._consumer_ends.values())
 
     @property
     def bytes_received(self) -> int:

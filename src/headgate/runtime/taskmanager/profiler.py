@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.observe.profile import packed
-from headgate.runtime.control_messages import DeclineProfile, FromTaskManager, ReportProfile, TakeProfile
+from headgate.runtime.control_messages import DeclineRequest, FromTaskManager, ReportProfile, TakeProfile
 from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.task_builder import BuiltTask
 from headgate.runtime.taskmanager.sampler import Sampler
@@ -79,7 +79,7 @@ class Profiler:
         )
 
     def _decline(self, order: TakeProfile, reason: str) -> None:
-        self._send(DeclineProfile(request=order.request, reason=reason))
+        self._send(DeclineRequest(request=order.request, reason=reason))
 
     def close(self) -> None:
         """End all threads. Profiles that are not complete are sent as they are."""

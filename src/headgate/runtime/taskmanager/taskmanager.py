@@ -44,6 +44,7 @@ from headgate.runtime.control_messages import (
     Stuck,
     TakeProfile,
     TaskFinished,
+    TraceChannel,
 )
 from headgate.runtime.deployment import TaskManagerSpec, cut_off
 from headgate.runtime.task.exchange_parts import network_memory
@@ -53,6 +54,7 @@ from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.taskmanager.channel_report import ChannelReport
+from headgate.runtime.taskmanager.channel_tracer import ChannelTracer
 from headgate.runtime.taskmanager.console import Console
 from headgate.runtime.taskmanager.counters import snapshot
 from headgate.runtime.taskmanager.data_links import DataLinks
@@ -115,6 +117,7 @@ class TaskManager:
         self._evidence = ProcessEvidence()
         self._channels = ChannelReport()
         self._profiler = Profiler(self._driver.send)
+        self._tracer = ChannelTracer(self._network, self._driver.send)
         self._running = 0
         self._unopened = 0
         self._started_at = 0.0
@@ -273,6 +276,8 @@ class TaskManager:
                 self._drain(self._built)
             case TakeProfile():
                 self._profiler.take(message, self._built)
+            case TraceChannel():
+                self._tracer.trace(message, self._built, self._links)
             case Close():
                 if self._pool is not None and not self._reported:  # a job that stops: its tasks have not ended
                     self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))

@@ -1,7 +1,7 @@
 // The page of a job: it shows what the events say, and reads nothing else but time series and channels. "#ID" names the job.
 
 import { makeChannels } from "./channels.js";
-import { read } from "./data.js";
+import { read, saved } from "./data.js";
 import { el, replace, say, section } from "./dom.js";
 import * as format from "./format.js";
 import { makeGraph } from "./graph.js";
@@ -39,7 +39,8 @@ function makePage(job) {
   const parts = [makeVerdict(verdict.body), history, makeLag(lag.body), makeCheckpoints(checkpoints.body),
     makeChannels(channels.body, job)];
   const tasksOf = makeSubtasks(tasks.body, (task) => select(task.vertex, task.subtask));
-  const recording = el("p", {}, el("a", { href: `/jobs/${job}/recording`, download: "" }, "Save the last ten minutes"), " for headgate doctor");
+  const save = el("p", { class: "controls", id: "save" }, el("a", { href: `/jobs/${job}/page`, download: "" }, "Save this page"),
+    el("a", { href: `/jobs/${job}/recording`, download: "" }, "Save the last ten minutes for headgate doctor"));
 
   function update(overview) {
     last = overview;
@@ -50,10 +51,10 @@ function makePage(job) {
     const { name, state, duration_s: ran, restarts } = overview.job;
     header(name, [state, format.duration(Math.round(ran)), restarts ? `${restarts} ${restarts > 1 ? "restarts" : "restart"}` : ""].filter(Boolean).join(" · "));
   }
-  replace(main, verdict.node, graph.node, tasks.node, history.node, channels.node, lag.node, checkpoints.node, recording);
+  replace(main, verdict.node, graph.node, tasks.node, history.node, channels.node, lag.node, checkpoints.node, ...(saved === null ? [save] : []));
   const onResize = () => { if (last) update(last); };
   addEventListener("resize", onResize);
-  return { update, close: () => removeEventListener("resize", onResize) };
+  return { update, close: () => { removeEventListener("resize", onResize); parts.forEach((part) => part.close?.()); } };
 }
 
 function showJob(job) {
@@ -72,6 +73,14 @@ function showJob(job) {
   };
   open();
   return () => { clearTimeout(timer); source.close(); page.close(); };
+}
+
+/** The page as it was saved. It changes no more, but for what the reader chooses. */
+function showSaved() {
+  const { job, now } = saved.overview;
+  document.querySelector("nav").hidden = true;
+  makePage(job.id).update(saved.overview);
+  tell(`This page was saved on ${format.day(now)}. It does not change any more.`);
 }
 
 function showJobs() {
@@ -106,5 +115,9 @@ function route() {
 
 document.getElementById("skip").addEventListener("click", (event) => { event.preventDefault(); main.focus(); });
 document.getElementById("all-jobs").addEventListener("click", (event) => { event.preventDefault(); stop(); history.pushState(null, "", "#"); stop = showJobs(); });
-addEventListener("hashchange", route);
-route();
+if (saved !== null) {
+  showSaved();
+} else {
+  addEventListener("hashchange", route);
+  route();
+}

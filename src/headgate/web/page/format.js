@@ -34,6 +34,9 @@ export function time(seconds, now) {
   return text.slice(0, 10) === iso(now).slice(0, 10) ? text.slice(11, 19) : `${text.slice(0, 10)} ${text.slice(11, 19)}`;
 }
 
+/** "2026-11-25 10:11:12 UTC". */
+export const day = (seconds) => `${iso(seconds).slice(0, 19).replace("T", " ")} UTC`;
+
 /** The watermark of a vertex in words. */
 export function watermark(vertex, now) {
   return vertex.watermark_state === "time" ? time(vertex.watermark / 1e6, now) : vertex.watermark_state;

@@ -1,7 +1,8 @@
 // The part of the page with time series: which subtask, which range, and from when it counts.
 
-import { el, replace, section } from "./dom.js";
 import { makeCharts } from "./charts.js";
+import { hasSeries, saved } from "./data.js";
+import { el, replace, section } from "./dom.js";
 import { makeCounts } from "./lists.js";
 
 const RANGES = [["5 minutes", 300], ["15 minutes", 900], ["1 hour", 3600], ["6 hours", 21600], ["2 days", 172800]];
@@ -24,14 +25,14 @@ export function makeHistory(job) {
   let readAt = 0;
 
   body.append(el("div", { class: "controls" }, el("label", { for: "history-task" }, "Subtask"), task,
-    el("label", { for: "history-range" }, "Range"), range, mark, all), plots, counted);
+    el("label", { for: "history-range" }, "Range"), range, ...(saved === null ? [mark, all] : [])), plots, counted);
 
   const place = () => chosen ?? (overview?.subtasks[0] && { vertex: overview.subtasks[0].vertex, subtask: overview.subtasks[0].subtask });
 
   function listTasks() {
     const now = place();
     const options = overview.vertices.flatMap((vertex) => Array.from({ length: Math.min(MOST, vertex.parallelism) },
-      (_, subtask) => [`${vertex.id}/${subtask}`, `${vertex.name}[${subtask}]`]));
+      (_, subtask) => [`${vertex.id}/${subtask}`, `${vertex.name}[${subtask}]`])).filter(([, text]) => hasSeries(text));
     const key = JSON.stringify(options);
     if (key !== listed) replace(task, ...options.map(([value, text]) => el("option", { value }, text)));
     listed = key;

@@ -1,0 +1,163 @@
+"""The objects that record what passes the two ends of a channel while it is traced.
+
+Each stands in the place of another object, and passes all calls on to it. They are there only while a trace runs: a
+channel that is not traced takes no further step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+from headgate.errors import ExchangeError
+from headgate.memory.segment import MemorySegment
+from headgate.protocol.credit import HasBacklog
+from headgate.protocol.decoders import NoMemoryYet
+from headgate.protocol.messages import BufferResponse, PartitionRequest
+from headgate.protocol.receiver import ReceivingChannel
+from headgate.protocol.sender import Credit, PolledBuffer, SubpartitionView
+
+#: At the producer: it sent data, and it received an AddCredit. At the consumer: it received data, it sent an AddCredit,
+#: and its task read buffers.
+TraceKind: TypeAlias = Literal["sent", "credited", "received", "granted", "read"]
+#: Records an event: its kind, how many buffers or credits, its number, and what is left. See `TraceEvent`.
+Note: TypeAlias = Callable[[TraceKind, int, int, int], None]
+
+
+class TracedView:
+    """The view of a subpartition, of which each data buffer that is polled is recorded."""
+
+    def __init__(self, view: SubpartitionView, note: Note) -> None:
+        self.traced = view
+        self._note = note
+
+    def poll(self, limit: int) -> list[PolledBuffer]:
+        polled = self.traced.poll(limit)
+        for each in polled:
+            if not each.is_event:
+                self._note("sent", max(1, len(each.buffer.segments)), each.sequence, each.backlog)
+        return polled
+
+    def is_available(self, has_credit: bool) -> bool:
+        return self.traced.is_available(has_credit)
+
+    @property
+    def reported_backlog(self) -> int:
+        return self.traced.reported_backlog
+
+    def resume(self) -> None:
+        self.traced.resume()
+
+    def acknowledge(self) -> None:
+        self.traced.acknowledge()
+
+    @property
+    def buffer_size(self) -> int | None:
+        return self.traced.buffer_size
+
+    @buffer_size.setter
+    def buffer_size(self, size: int | None) -> None:
+        self.traced.buffer_size = size
+
+    @property
+    def credit(self) -> Credit | None:
+        return self.traced.credit
+
+    @credit.setter
+    def credit(self, credit: Credit | None) -> None:
+        self.traced.credit = credit
+
+    def credit_changed(self, is_whole: bool) -> None:
+        self.traced.credit_changed(is_whole)
+
+    def release(self) -> None:
+        self.traced.release()
+
+
+class TracedCredit:
+    """The credit of a channel at its producer, of which each AddCredit is recorded."""
+
+    def __init__(self, credit: Credit, note: Note) -> None:
+        self.traced = credit
+        self._note = note
+
+    def add(self, credit: int) -> None:
+        self.traced.add(credit)
+        self._note("credited", credit, self.traced.granted, self.traced.available)
+
+    @property
+    def available(self) -> int:
+        return self.traced.available
+
+    def spend(self, count: int) -> None:
+        self.traced.spend(count)
+
+    def on_resume(self) -> None:
+        self.traced.on_resume()
+
+    @property
+    def granted(self) -> int:
+        return self.traced.granted
+
+    @property
+    def waited_s(self) -> float:
+        return self.traced.waited_s
+
+    def note_backlog(self, view: HasBacklog) -> None:
+        self.traced.note_backlog(view)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.traced.is_whole
+
+    @property
+    def needs_announcement(self) -> bool:
+        return self.traced.needs_announcement
+
+
+class TracedReceivingChannel:
+    """A remote channel at its consumer, of which each data frame and each AddCredit is recorded.
+
+    `announced` returns the credit that the channel has announced so far, but for the buffers that are being filled.
+    """
+
+    def __init__(self, channel: ReceivingChannel, announced: Callable[[], int], note: Note) -> None:
+        self.traced = channel
+        self._announced = announced
+        self._note = note
+        self._filling = 0
+
+    def request(self, receiver: int) -> PartitionRequest:
+        return self.traced.request(receiver)
+
+    def take_segments(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None:
+        segments = self.traced.take_segments(count)
+        self._filling = 0 if segments is None or isinstance(segments, NoMemoryYet) else len(segments)
+        return segments
+
+    def recycle(self, *segments: MemorySegment) -> None:
+        self._filling = 0
+        self.traced.recycle(*segments)
+
+    def on_data(self, response: BufferResponse, segments: Sequence[MemorySegment]) -> None:
+        self._filling = 0
+        self._note("received", len(segments), response.sequence, response.backlog)  # before the task can read them
+        self.traced.on_data(response, segments)
+
+    def on_read(self, backlog: int) -> None:
+        self.traced.on_read(backlog)
+
+    def on_event(self, response: BufferResponse, body: bytes) -> None:
+        self.traced.on_event(response, body)
+
+    def on_backlog(self, backlog: int) -> None:
+        self.traced.on_backlog(backlog)
+
+    def on_error(self, error: ExchangeError) -> None:
+        self.traced.on_error(error)
+
+    def take_unannounced(self) -> int:
+        credit = self.traced.take_unannounced()
+        if credit:
+            self._note("granted", credit, self._announced() + self._filling, 0)
+        return credit

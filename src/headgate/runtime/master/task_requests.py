@@ -1,0 +1,135 @@
+"""`TaskRequests`: the requests to the tasks of one job, and the answers of its TaskManagers."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from typing import Any, Final, Protocol
+
+from headgate.errors import HeadgateError, printable
+from headgate.runtime.control_messages import DeclineRequest, FromDriver, ReportProfile, ReportTrace
+from headgate.runtime.master.attempt import Attempt
+
+#: The most characters of a reason that the driver shows.
+_LONGEST_REASON: Final = 400
+
+
+class TaskRequest(Protocol):
+    """One request. Its answer is set once: to a result, or to an error."""
+
+    @property
+    def orders(self) -> Sequence[tuple[int, FromDriver]]:
+        """The messages to send, each with the number of its TaskManager."""
+
+    @property
+    def answer(self) -> Future[Any]: ...
+
+    def result_of(self, report: ReportProfile | ReportTrace) -> object | None:
+        """Take a report. Returns the result, None if another report is still to come.
+
+        Raises ValueError for a report that is none.
+        """
+
+    def error(self, reason: str) -> HeadgateError:
+        """Return the error that says why there is no result."""
+
+
+class TaskRequests:
+    """The requests to one job. Each gets one answer.
+
+    A request to a job that starts or restarts waits until its tasks run. Any thread may call `ask`. The job's thread
+    calls the other methods. `_lock` protects the fields below it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        #: The requests that are not sent yet, and those that wait for their answer, by number.
+        self._new: dict[int, TaskRequest] = {}
+        self._sent: dict[int, TaskRequest] = {}
+        #: The attempt whose tasks run, or None.
+        self._attempt: Attempt | None = None
+        #: The answer to requests that come after the job's end.
+        self._too_late = ""
+
+    def ask(self, make: Callable[[int], TaskRequest]) -> TaskRequest:
+        """Send the request that `make` makes, with its number."""
+        with self._lock:
+            number = next(self._numbers)
+            request = make(number)
+            attempt, too_late = self._attempt, self._too_late
+            if not too_late:
+                self._new[number] = request
+        if too_late:
+            _answer(request, request.error(too_late))
+        elif attempt is not None:
+            attempt.post(self._send)
+        return request
+
+    def begin(self, attempt: Attempt) -> None:
+        """Record that the tasks of an attempt run, and send the waiting requests."""
+        with self._lock:
+            self._attempt = attempt
+        self._send()
+
+    def _send(self) -> None:
+        with self._lock:
+            attempt = self._attempt
+            if attempt is None:
+                return
+            new, self._new = self._new, {}
+            self._sent.update(new)
+        for taskmanager, order in (each for request in new.values() for each in request.orders):
+            link = attempt.members[taskmanager].link
+            if link is not None:
+                link.send(order)
+
+    def interrupted(self, reason: str) -> None:
+        """Record that the tasks no longer run, and answer the requests that were sent. `reason` is their error."""
+        with self._lock:
+            self._attempt = None
+            sent, self._sent = self._sent, {}
+        for request in sent.values():
+            _answer(request, request.error(reason))
+
+    def close(self, reason: str) -> None:
+        """Answer all requests, also later ones, because the job is over."""
+        self.interrupted(reason)
+        with self._lock:
+            self._too_late = reason
+            new, self._new = self._new, {}
+        for request in new.values():
+            _answer(request, request.error(reason))
+
+    def on_message(self, message: ReportProfile | ReportTrace | DeclineRequest) -> None:
+        """Answer a request, if the message is about one that still waits."""
+        with self._lock:
+            request = self._sent.get(message.request)
+        if request is None:
+            return
+        result = _result(request, message)
+        if result is not None:
+            with self._lock:
+                self._sent.pop(message.request, None)
+            _answer(request, result)
+
+
+def _result(request: TaskRequest, message: ReportProfile | ReportTrace | DeclineRequest) -> object | None:
+    if isinstance(message, DeclineRequest):
+        return request.error(printable(message.reason[:_LONGEST_REASON]))
+    try:
+        return request.result_of(message)
+    except ValueError as error:
+        return request.error(f"its TaskManager sent {error}")
+
+
+def _answer(request: TaskRequest, answer: object) -> None:
+    try:
+        if isinstance(answer, HeadgateError):
+            request.answer.set_exception(answer)
+        else:
+            request.answer.set_result(answer)
+    except InvalidStateError:  # whoever asked waits no longer
+        pass
