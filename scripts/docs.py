@@ -22,6 +22,7 @@ from headgate.operators.keyed.state_base import State
 from headgate.options import option_of
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.metric_table import METRICS, Metric
+from headgate.throttle.mechanism import Mechanism
 from headgate.web import prometheus_table
 
 ROOT = Path(__file__).parents[1]
@@ -56,6 +57,7 @@ SECTIONS = {
     ],
     "Sources": ["sources"],
     "Sinks": ["sinks", "BatchInfo"],
+    "Throttles": ["throttle"],
     "Where jobs run": ["LocalDeployment", "SparkDeployment"],
     "Running jobs": ["JobHandle", "JobResult", "Profile", "ChannelTrace", "CheckpointRecord", "restart"],
     "Testing": ["testing"],
@@ -72,7 +74,7 @@ GIVEN = {
     "CheckpointRecord", "Profile", "ChannelTrace", "testing.PipelineResult", *SECTIONS["Errors"],
 }  # fmt: skip
 #: Methods of public classes that only Headgate calls.
-INTERNAL = {*vars(Deployment), *vars(State), "spec"}
+INTERNAL = {*vars(Deployment), *vars(State), *vars(Mechanism), "spec"}
 #: Names with a page of their own, and their lines in the quick reference.
 ELSEWHERE = {
     "Config": "[`hg.Config(...)`](options.md) | All options of a job.",

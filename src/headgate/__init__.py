@@ -7,7 +7,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headgate import restart, testing
+    from headgate import restart, testing, throttle
     from headgate.api import sinks, sources
     from headgate.api.environment import StreamEnvironment
     from headgate.api.stream import DataStream, KeyedStream, WindowedStream
@@ -94,6 +94,7 @@ _MODULES = {
     "sinks": "headgate.api.sinks",
     "sources": "headgate.api.sources",
     "testing": "headgate.testing",
+    "throttle": "headgate.throttle",
 }
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -105,7 +106,8 @@ __all__ = [
     "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
     "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError",
     "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first",
-    "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum", "testing", "tumble",
+    "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum", "testing", "throttle",
+    "tumble",
 ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from headgate.option_kinds import (
     PORTS,
     SIZE,
     STRATEGY,
+    THROTTLE,
     TOKEN,
     WHOLE,
     is_loopback,
@@ -33,6 +34,7 @@ from headgate.option_kinds import (
 from headgate.options import option, option_of
 from headgate.redaction import redacted
 from headgate.restart import RestartStrategy
+from headgate.throttle.mechanism import Mechanism
 
 _LOOPBACK: Final = "127.0.0.1"
 
@@ -71,6 +73,12 @@ class Config:
         "has free for this channel. `tcp`: a consumer without a free buffer stops reading the connection, as in Flink "
         "before 1.5. `unbounded`: queues grow until `network_memory` is full, and then the job fails with "
         "`NetworkMemoryFull`. `tcp` and `unbounded` are for comparison (docs/concepts/exchange.md).",
+    )
+    throttle: Mechanism | None = option(
+        None,
+        or_none(THROTTLE),
+        "The throttle of every source that has none of its own (`from_source(..., throttle=)`), for example "
+        "`hg.throttle.FixedRate(50_000)`; see docs/how-to/limit-a-sources-rate.md. None: no throttle.",
     )
     connections_per_pair: int = option(
         1,

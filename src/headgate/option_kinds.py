@@ -14,6 +14,7 @@ from headgate.options import Kind
 from headgate.quantities import seconds, size
 from headgate.redaction import has_credentials, redacted
 from headgate.restart import RestartStrategy
+from headgate.throttle.mechanism import Mechanism
 
 #: A token has only characters that a URL may contain, and is long enough not to be guessed.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_.~-]{16,200}")
@@ -149,6 +150,12 @@ def _ports(value: object) -> tuple[int, int]:
     return first, last
 
 
+def _throttle(value: object) -> Mechanism:
+    if not isinstance(value, Mechanism):
+        raise ConfigError(f"{value!r} is no throttle; see hg.throttle, for example hg.throttle.FixedRate(1000)")
+    return value
+
+
 SIZE = Kind("size", size, "bytes", _size_text)
 DURATION = Kind("duration", seconds, "seconds", _duration_text)
 WHOLE = Kind("int", _whole)
@@ -159,3 +166,4 @@ HOST = Kind("text", _host)
 TOKEN = Kind("text", _token)
 PORTS = Kind("(int, int)", _ports)
 STRATEGY = Kind("strategy", _strategy)
+THROTTLE = Kind("throttle", _throttle)

@@ -99,6 +99,23 @@ def test_a_sink_that_waits_within_a_batch_waits_for_the_driver() -> None:
     assert finding.cause.name == "slow_driver"
 
 
+def test_a_source_that_waits_for_its_fixed_rate_is_the_limit() -> None:
+    plain = line("numbers", "sums -> out")
+    source = replace(plain.vertices[0].operators[0], static_throttle="FixedRate(rows_per_s=10)")
+    topology = replace(plain, vertices=(replace(plain.vertices[0], operators=(source,)), plain.vertices[1]))
+    throttled = both(0, {"throttle_wait_s": 0.9, "busy_s": 0.1, "rows": 10})
+    (finding,) = diagnose(topology, snapshots(topology, {**throttled, **both(1, {**IDLES, "busy_s": 0.5})}))
+    assert finding.cause.name == "throttle"
+    assert finding.place == "'numbers'"
+    assert finding.remedy.gain == pytest.approx(2.0), "then the sums have no time left"
+    assert finding.sentence == (
+        "'sums' waits for 'numbers': its throttle FixedRate(rows_per_s=10) lets 20 rows/s through, and holds it back "
+        "90% of the time; raise its rate, which would carry 2.0 times as many rows (then 'sums -> out' is the limit), "
+        "or leave the throttle out"
+    )
+    assert diagnose(plain, snapshots(plain, throttled)) == [], "a throttle that follows the job is no cause"
+
+
 @pytest.mark.parametrize(
     ("task", "machine", "cause"),
     [

@@ -91,6 +91,19 @@ def test_a_slow_function_in_the_chain_of_a_source() -> None:
     assert finding.waits == ("ids",)
 
 
+def test_a_fixed_rate_that_is_in_the_way() -> None:
+    env = environment(True, parallelism=1, throttle=hg.throttle.FixedRate(1000))
+    numbers(env, rate=3000).rebalance().map_batches(fast, schema=NUMBERS).name("ids").sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        finding = found(job, lambda each: each.cause.name == "throttle")
+    finally:
+        job.cancel()
+    assert finding.operator == "numbers"
+    assert finding.waits == ("ids",)
+    assert "its throttle FixedRate(rows_per_s=1000" in finding.sentence
+
+
 def test_a_slow_sink_at_the_end_of_a_chain() -> None:
     env = environment(True, parallelism=1, network_memory="4 MiB")
     rows = numbers(env).rebalance().map_batches(fast, schema=NUMBERS)

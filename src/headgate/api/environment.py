@@ -22,6 +22,7 @@ from headgate.other_names import OtherNames
 from headgate.plan.graph import EventTime, Side
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.launch.local import LocalDeployment
+from headgate.throttle.mechanism import Mechanism
 
 if TYPE_CHECKING:
     from headgate.runtime.master.job import JobHandle, JobResult
@@ -66,10 +67,13 @@ class StreamEnvironment(OtherNames):
             deployment.warm_up()
         self._jobs = JobBuilder(self.config, self.parallelism, spark, deployment)
 
-    def from_source(self, source: Source, *, watermark: Watermark | None = None) -> DataStream:
+    def from_source(
+        self, source: Source, *, watermark: Watermark | None = None, throttle: Mechanism | None = None
+    ) -> DataStream:
         """Return a stream of the rows that a source of `hg.sources` reads.
 
-        Windows need a `watermark`. Raises PlanError for a wrong source or watermark.
+        Windows need a `watermark`. `throttle` limits how fast the source reads (`hg.throttle`); by default the option
+        `throttle` of `hg.Config` does. Raises PlanError for a wrong source, watermark or throttle.
 
         >>> rows = [{"city": "Rome", "km": 7}, {"city": "Oslo", "km": 3}]
         >>> trips = env.from_source(hg.sources.iterable([rows]))
@@ -80,6 +84,8 @@ class StreamEnvironment(OtherNames):
             raise PlanError(f"from_source: a {type(source).__name__} is not a source; {_source_of(source)}")
         if watermark is not None and not isinstance(watermark, Watermark):
             raise PlanError(f"from_source: watermark must be a hg.Watermark, not {watermark!r}")
+        if throttle is not None and not isinstance(throttle, Mechanism):
+            raise PlanError(f"from_source: throttle must be one of hg.throttle, not {throttle!r}")
         source.configure(self.config)
         schema = check_schema("from_source", source.schema)
         event_time = None if watermark is None else EventTime(watermark.column)
@@ -91,6 +97,7 @@ class StreamEnvironment(OtherNames):
             source=source,
             sides={tag: Side(schema) for tag, schema in source.sides.items()},
             watermark=None if watermark is None else watermark.spec(schema),
+            throttle=throttle or self.config.throttle,
             event_time=event_time,
             attributes={"kind": "source"},
         )

@@ -8,7 +8,7 @@ from typing import Final
 from headgate.observe.finding import Cause
 from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean, peers
 from headgate.observe.own_work import own_work
-from headgate.observe.roots import SlowTasks
+from headgate.observe.roots import SlowTasks, ThrottledSource
 
 #: The least share of a task's time that makes the machine (processors, disks) or the task's own work the cause.
 _BURDEN: Final = 0.25
@@ -36,6 +36,17 @@ def cause_of(window: Window, root: SlowTasks) -> Cause:
         if cause is not None:
             return cause
     return _function(window, root)
+
+
+def throttle_cause(window: Window, root: ThrottledSource) -> Cause:
+    """Return the cause of a throttled source: its static throttle."""
+    throttle = window.topology.vertices[root.vertex].operators[0].static_throttle
+    rate = window.taken(root.vertex) / window.seconds
+    return Cause(
+        name="throttle",
+        text=f"its throttle {throttle} lets {rate:,.0f} rows/s through, and holds it back {root.share:.0%} of the time",
+        evidence={"throttled": root.share, "rows_per_s": rate},
+    )
 
 
 def cpu_share(tasks: Sequence[TaskWindow]) -> float | None:

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from headgate.observe.bursts import burst_cause
-from headgate.observe.causes import busiest, cause_of
+from headgate.observe.causes import busiest, cause_of, throttle_cause
 from headgate.observe.exchanges import exchange_cause, exchange_remedy
 from headgate.observe.finding import Cause, Finding, Remedy
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.metrics_window import Window, window_of
-from headgate.observe.remedies import remedy_for
-from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, SlowTasks, roots
+from headgate.observe.remedies import raise_rate, remedy_for
+from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, SlowTasks, ThrottledSource, roots
 from headgate.observe.standing_watermarks import standing_watermarks
 from headgate.observe.topology import Topology
 from headgate.observe.trend import severity
@@ -90,6 +90,8 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
         case SlowExchange():
             cause = exchange_cause(window, root)
             return _of_exchange(window, root, cause, exchange_remedy(window, cause))
+        case ThrottledSource():
+            return _of_throttle(window, root, throttle_cause(window, root), raise_rate(window, root))
 
 
 def _of_tasks(window: Window, root: SlowTasks | SlowDriver, cause: Cause, remedy: Remedy) -> Finding:
@@ -107,6 +109,20 @@ def _of_tasks(window: Window, root: SlowTasks | SlowDriver, cause: Cause, remedy
         cause=cause,
         remedy=remedy,
         is_source=not topology.producers(root.vertex),
+    )
+
+
+def _of_throttle(window: Window, root: ThrottledSource, cause: Cause, remedy: Remedy) -> Finding:
+    operator = window.topology.vertices[root.vertex].operators[0]
+    return Finding(
+        place=repr(operator.name),
+        vertex=root.vertex,
+        operator=operator.name,
+        subtasks=tuple(task.subtask for task in root.tasks),
+        waits=_waiting(window, root.vertex),
+        cause=cause,
+        remedy=remedy,
+        is_source=True,
     )
 
 

@@ -66,6 +66,7 @@ class TaskWindow:
     soft: float
     hard: float
     checkpoint: float
+    throttled: float
     input: float
     output: float
     snapshot: float
@@ -243,6 +244,7 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
             soft=share["soft_backpressured_s"],
             hard=share["hard_backpressured_s"],
             checkpoint=share["checkpoint_wait_s"],
+            throttled=share.get("throttle_wait_s") or 0.0,  # older recordings do not have it
             input=share["input_s"],
             output=share["output_s"],
             snapshot=share["snapshot_s"],

@@ -9,7 +9,7 @@ from headgate.observe.causes import busiest, cpu_share
 from headgate.observe.finding import Cause, Remedy
 from headgate.observe.gains import Gain, next_limit, subtasks_for, with_more_subtasks
 from headgate.observe.metrics_window import Window, mean, peers
-from headgate.observe.roots import SlowTasks
+from headgate.observe.roots import SlowTasks, ThrottledSource
 
 #: A gain with a smaller factor counts as no gain.
 _WORTH: float = 1.05
@@ -44,6 +44,18 @@ def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
             return Remedy(text="take checkpoints less often (checkpoint_interval), or keep less state")
         case _:
             return _more_subtasks(window, root)
+
+
+def raise_rate(window: Window, root: ThrottledSource) -> Remedy:
+    """Return what to do about a static throttle: the source could read in the time in which it waits."""
+    further = next_limit(window, root.vertex)
+    factor = 1 / max(1e-2, 1 - root.share)
+    gain = Gain(factor, "") if factor < further.factor else further
+    return Remedy(
+        text=f"raise its rate, which would carry {_times(gain)}, or leave the throttle out",
+        gain=gain.factor,
+        limit=gain.limit,
+    )
 
 
 def _more_subtasks(window: Window, root: SlowTasks) -> Remedy:

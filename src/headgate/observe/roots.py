@@ -50,7 +50,20 @@ class SlowExchange:
     tasks: tuple[TaskWindow, ...]
 
 
-Root = SlowTasks | SlowDriver | SlowExchange
+@dataclass(frozen=True, slots=True)
+class ThrottledSource:
+    """A root: the tasks of a source wait for a static throttle, which lets through fewer rows than there are."""
+
+    vertex: int
+    tasks: tuple[TaskWindow, ...]
+
+    @property
+    def share(self) -> float:
+        """The largest share of a task's time in which it waits for the throttle."""
+        return max(task.throttled for task in self.tasks)
+
+
+Root = SlowTasks | SlowDriver | SlowExchange | ThrottledSource
 
 
 def roots(window: Window) -> list[Root]:
@@ -60,6 +73,9 @@ def roots(window: Window) -> list[Root]:
         root = _slow_driver(window, vertex.id) or _slow_tasks(window, vertex.id)
         if root is not None:
             found.append((_held_up(window, vertex.id), root))
+        throttled = _throttled_source(window, vertex.id)
+        if throttled is not None:
+            found.append((throttled.share, throttled))
     for edge in window.topology.edges:
         exchange = _slow_exchange(window, edge)
         if exchange is not None:
@@ -107,6 +123,13 @@ def _slow_driver(window: Window, vertex: int) -> SlowDriver | None:
         return None
     waiting = tuple(task for task in window.of(vertex) if task.hard > 1 - HOT and task.hard + task.busy >= HOT)
     return SlowDriver(vertex, waiting) if waiting else None
+
+
+def _throttled_source(window: Window, vertex: int) -> ThrottledSource | None:
+    if not window.topology.vertices[vertex].operators[0].static_throttle:
+        return None
+    waiting = tuple(task for task in window.of(vertex) if task.throttled > BLOCKED)
+    return ThrottledSource(vertex, waiting) if waiting else None
 
 
 def _slow_exchange(window: Window, edge: EdgeShape) -> SlowExchange | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobGraph
+from headgate.throttle.fixed_rate import FixedRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +15,14 @@ class OperatorShape:
     """One operator of a chain. `kind` is "source", "sink", or what the operator does, for example "window".
 
     `timed` is True for an operator that waits for event time, and for a source that sends watermarks.
+    `static_throttle` is a source's throttle, as text, if its rate does not depend on the job; otherwise it is empty.
     """
 
     id: int
     name: str
     kind: str
     timed: bool = False
+    static_throttle: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,7 @@ def topology_of(job: str, graph: JobGraph) -> Topology:
 
 def _operator(node: Node) -> OperatorShape:
     if node.source is not None:
-        return OperatorShape(node.id, node.name, "source", node.watermark is not None)
+        throttle = str(node.throttle) if isinstance(node.throttle, FixedRate) else ""
+        return OperatorShape(node.id, node.name, "source", node.watermark is not None, throttle)
     kind = "sink" if node.sink is not None else node.attributes.get("kind", "")
     return OperatorShape(node.id, node.name, kind, "by_time" in node.attributes)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headgate.connectors.connector import Sink, Source
 from headgate.operators.operator import OperatorFactory
+from headgate.throttle.mechanism import Mechanism
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,8 @@ class Node:
     inputs: tuple[Edge, ...] = ()
     source: Source | None = None
     watermark: WatermarkSpec | None = None
+    #: The throttle of a source.
+    throttle: Mechanism | None = None
     operator: OperatorFactory | None = None
     sink: Sink | None = None
     event_time: EventTime | None = None

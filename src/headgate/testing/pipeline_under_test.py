@@ -116,7 +116,7 @@ class PipelineUnderTest:
             silent = node.watermark
             if silent is not None:
                 silent = dataclasses.replace(silent, out_of_orderness=UNBOUNDED, idle_timeout=None)
-            change(node.id, source=source, watermark=silent)
+            change(node.id, source=source, watermark=silent, throttle=None)
             self.sources.update((name, source) for name in (node.name, node.uid) if name is not None)
         elif node.operator is not None:
             change(node.id, operator=on_clock(node.operator, clock, in_task=True))

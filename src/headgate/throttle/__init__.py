@@ -1,1 +1,5 @@
-"""Back-pressure mechanisms of other systems, as pure policies: no sockets, threads or clocks."""
+"""`hg.throttle`: limits on how fast sources read. They are pure policies: no sockets, threads or clocks."""
+
+from headgate.throttle.fixed_rate import FixedRate
+
+__all__ = ["FixedRate"]

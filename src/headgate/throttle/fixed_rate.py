@@ -18,7 +18,7 @@ class FixedRate(Mechanism):
     rate does not depend on what the job can process. Raises ConfigError for impossible values. This is
     `spark.streaming.receiver.maxRate` of Spark Streaming, whose burst is 1 s.
 
-    >>> FixedRate(rows_per_s=50_000, burst="100 ms")
+    >>> hg.throttle.FixedRate(rows_per_s=50_000, burst="100 ms")
     FixedRate(rows_per_s=50000, burst='100 ms')
     """
 

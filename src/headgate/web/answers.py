@@ -56,7 +56,7 @@ class OperatorAnswer(Struct, kw_only=True, frozen=True):
 
 
 class TimeShares(Struct, kw_only=True, frozen=True):
-    """How a subtask spends its time, as shares: it works, waits for room in its output, or waits for input.
+    """How a subtask spends its time, as shares: it works, or waits for room in its output, its throttle, or input.
 
     `level` depends on `backpressured_ratio`: OK up to 0.10, LOW up to 0.50, and HIGH above 0.50.
     """
@@ -64,6 +64,7 @@ class TimeShares(Struct, kw_only=True, frozen=True):
     level: Level
     busy_ratio: float
     backpressured_ratio: float
+    throttled_ratio: float
     idle_ratio: float
 
 

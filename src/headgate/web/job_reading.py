@@ -100,6 +100,7 @@ class JobReading:
             **_shares(
                 max((task.busy for task in running), default=0.0),
                 blocked,
+                max((task.throttled for task in running), default=0.0),
                 max((task.idle for task in running), default=0.0),
             ),
             rows_in_per_s=self._rate(first, running, "rows_in"),
@@ -172,7 +173,7 @@ class JobReading:
             name=f"{shape.name}[{task.subtask}]",
             ended=task.ended,
             role="cause" if is_cause else "" if _level(task.blocked) == "OK" else "waits",
-            **_shares(task.busy, task.blocked, task.idle),
+            **_shares(task.busy, task.blocked, task.throttled, task.idle),
             soft_backpressured_ratio=_share(task.soft),
             hard_backpressured_ratio=_share(task.hard),
             checkpoint_ratio=_share(task.checkpoint),
@@ -223,12 +224,13 @@ def _level(share: float) -> Level:
     return cast(Level, level(share))
 
 
-def _shares(busy: float, blocked: float, idle: float) -> dict[str, Any]:
+def _shares(busy: float, blocked: float, throttled: float, idle: float) -> dict[str, Any]:
     """Return the fields of `TimeShares`."""
     return {
         "level": _level(blocked),
         "busy_ratio": _share(busy),
         "backpressured_ratio": _share(blocked),
+        "throttled_ratio": _share(throttled),
         "idle_ratio": _share(idle),
     }
 

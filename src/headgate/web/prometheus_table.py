@@ -33,6 +33,7 @@ TASK: Final = (
     _total("task_soft_backpressured_seconds", "soft_backpressured_s", "Wait for a buffer between two batches."),
     _total("task_hard_backpressured_seconds", "hard_backpressured_s", "Wait for a buffer within a batch."),
     _total("task_checkpoint_wait_seconds", "checkpoint_wait_s", "Wait because of a checkpoint."),
+    _total("task_throttle_wait_seconds", "throttle_wait_s", "Wait for a throttle, for example a fixed rate."),
     _total("task_closed_seconds", "closed_s", "Wait at the subtask's end until its consumers had all rows."),
     _total("task_input_seconds", "input_s", "Time to take and deserialise rows."),
     _total("task_output_seconds", "output_s", "Time to partition and serialise rows."),

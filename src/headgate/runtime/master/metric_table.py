@@ -262,6 +262,11 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "barriers of other channels, or the sources were held because the job stops with a checkpoint.",
         ),
         Metric(
+            "throttle_wait_s",
+            "seconds",
+            "Time in which the task waited for its throttle (`hg.throttle`), for example for a fixed rate.",
+        ),
+        Metric(
             "closed_s",
             "seconds",
             "Time in which the task waited after the end of its input, because its consumers had not processed all of "

@@ -94,7 +94,8 @@ class SourceHead:
         self.is_held = False
         self.ends_now = False
         self.ended_at: float | None = None
-        self.on_backpressure(True, clocks.monotonic())  # the source does not count as idle before the reader is open
+        self._is_held_back = False
+        self._set_idle_clock(clocks.monotonic())
 
     @property
     def waits_for(self) -> Wait:
@@ -114,7 +115,6 @@ class SourceHead:
             reader = self._reader
             if reader is None:
                 reader = self._open()
-                self.on_backpressure(False, self._clocks.monotonic())
             if self._restored and self._watermarks is not None:
                 self._restored = False  # watermarks in flight are not in a checkpoint
                 self._emit_watermark(self._watermarks.watermark)
@@ -155,6 +155,7 @@ class SourceHead:
     def _open(self) -> SourceReader:
         with checkpoint_errors(*self._origins) if self._positions is not None else nullcontext():
             reader = self._reader = self._open_reader(self._positions)
+        self._set_idle_clock(self._clocks.monotonic())
         return reader
 
     def snapshot(self) -> dict[str, Any]:
@@ -209,8 +210,14 @@ class SourceHead:
         return latest if self._markers is None else min(latest, max(now + 1e-3, self._markers.deadline))
 
     def on_backpressure(self, begins: bool, now: float) -> None:
+        self._is_held_back = begins
+        self._set_idle_clock(now)
+
+    def _set_idle_clock(self, now: float) -> None:
+        """Let the idle clock run while the reader is open and nothing holds it back."""
         if self._watermarks is not None:
-            (self._watermarks.pause if begins else self._watermarks.resume)(now)
+            stands = self._is_held_back or self._reader is None
+            (self._watermarks.pause if stands else self._watermarks.resume)(now)
 
     def end(self) -> None:
         self.ended_at = self._clocks.wall()

@@ -38,6 +38,7 @@ from headgate.runtime.task.task import Task, TaskMail
 from headgate.runtime.task.task_channels import channels_of
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.task_state import TaskState
+from headgate.runtime.task.throttled_head import ThrottledSourceHead
 from headgate.runtime.task.time_account import Wait, time_account
 from headgate.transport.data_link import ConsumerEnd
 
@@ -68,6 +69,7 @@ class BuiltTask:
     vertex: JobVertex
     subtask: int
     nodes: dict[int, Operator | SourceHead]
+    source: SourceHead | None
     input: TaskInput | None
     gates: list[GateChannels]
     partitions: list[ResultPartition]
@@ -181,13 +183,15 @@ class _TaskAssembly:
     def assemble(self) -> BuiltTask:
         head_node = self._vertex.head
         task_input: TaskInput | None = None
+        source: SourceHead | None = None
         head: Head
         if head_node.source is not None:
-            head = self._nodes[head_node.id] = self._build_source_head(head_node)
+            source = self._nodes[head_node.id] = self._build_source_head(head_node)
+            head = self._gated(source, head_node)
         else:
             task_input = self._build_input()
             head = InputHead(task_input, self._build_entry(head_node))
-        state = self._build_state(head)
+        state = self._build_state(source)
         partitions = [writer.partition for writer in self._writers]
         for partition in partitions:
             partition.watch_barriers(self._on_barrier_left)
@@ -212,6 +216,7 @@ class _TaskAssembly:
             vertex=self._vertex,
             subtask=self._subtask,
             nodes=self._nodes,
+            source=source,
             input=task_input,
             gates=self._gates,
             partitions=partitions,
@@ -227,8 +232,7 @@ class _TaskAssembly:
 
     # --- its state
 
-    def _build_state(self, head: Head) -> TaskState:
-        source = (node_key(self._vertex.head), head) if isinstance(head, SourceHead) else None
+    def _build_state(self, source: SourceHead | None) -> TaskState:
         entries = [(node_key(node), entry) for node, entry in zip(self._entered, self._entries, strict=True)]
         upload = self._services.upload
         store = None if upload is None else partial(upload, self._name, self._vertex.id, self._subtask)
@@ -236,7 +240,7 @@ class _TaskAssembly:
         state = TaskState(
             self._subtask,
             self._vertex.parallelism,
-            head=source,
+            head=None if source is None else (node_key(self._vertex.head), source),
             entries=entries,
             store=store,
             channels=channels,
@@ -342,6 +346,12 @@ class _TaskAssembly:
             clocks=self._services.clocks,
             times=self._times,
         )
+
+    def _gated(self, source: SourceHead, node: Node) -> Head:
+        """Return the head of a source, behind its throttle if it has one."""
+        clock = self._services.clocks.monotonic
+        policy = None if node.throttle is None else node.throttle.source_policy(clock())
+        return source if policy is None else ThrottledSourceHead(source, policy, clock)
 
     def _build_entry(self, node: Node) -> ToOperator:
         """Build the node's operator, and all operators that follow it in the chain.

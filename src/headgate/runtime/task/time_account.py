@@ -15,6 +15,7 @@ class Wait(enum.IntEnum):
     OUTPUT_HARD = 2  # for room in its output, in the middle of a batch
     CHECKPOINT = 3  # for the other barriers of a checkpoint, or because the job stops with a checkpoint
     CLOSED = 4  # for its consumers to process all of its output, after its input has ended
+    THROTTLED = 5  # for its throttle, such as a fixed rate, before it takes the next batch
 
 
 #: The buckets of the task's own work. Each operator of its chain has a bucket too, see `TimeAccount.add_bucket`.

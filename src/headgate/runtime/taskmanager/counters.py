@@ -153,6 +153,7 @@ def _task(built: BuiltTask, seconds: Sequence[float]) -> Counters:
         "soft_backpressured_s": seconds[Wait.OUTPUT_SOFT],
         "hard_backpressured_s": seconds[Wait.OUTPUT_HARD],
         "checkpoint_wait_s": seconds[Wait.CHECKPOINT],
+        "throttle_wait_s": seconds[Wait.THROTTLED],
         "closed_s": seconds[Wait.CLOSED],
         "busy_s": sum(seconds[TASK:]),
         "input_s": seconds[TASK],

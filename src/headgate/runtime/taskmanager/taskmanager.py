@@ -48,7 +48,6 @@ from headgate.runtime.control_messages import (
 )
 from headgate.runtime.deployment import TaskManagerSpec, cut_off
 from headgate.runtime.task.exchange_parts import network_memory
-from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder
@@ -305,16 +304,16 @@ class TaskManager:
     def _hold(self, is_held: bool) -> None:
         """Hold all sources, because the job must stop, or let the sources read again."""
         for built in self._built:
-            if isinstance(built.task.head, SourceHead):
-                built.task.head.is_held = is_held
+            if built.source is not None:
+                built.source.is_held = is_held
                 built.task.wake()
 
     @staticmethod
     def _drain(built: Sequence[BuiltTask]) -> None:
         """Let sources end at their current positions."""
         for each in built:
-            if isinstance(each.task.head, SourceHead):
-                each.task.head.ends_now = True
+            if each.source is not None:
+                each.source.ends_now = True
                 each.task.wake()
 
     def _start_tasks(self, message: StartTasks) -> None:
@@ -480,8 +479,8 @@ class TaskManager:
 
     def _stuck_readers(self) -> list[str]:
         """Return the sources whose task has ended while the user's iterator still runs, on a thread of its own."""
-        heads = [built.task.head for built in self._built]
-        stuck = [head.context for head in heads if isinstance(head, SourceHead) and head.is_stuck]
+        sources = [built.source for built in self._built if built.source is not None]
+        stuck = [source.context for source in sources if source.is_stuck]
         return [f"{context.operator}[{context.subtask}]" for context in stuck]
 
     def _close_memory(self, pool: NetworkBufferPool) -> None:

@@ -8,7 +8,7 @@ import * as format from "./format.js";
 const CHARTS = [
   { title: "Time", write: format.percent, top: 1, of: "task",
     series: [["busy", "busy_s", "busy"], ["back-pressured", "soft_backpressured_s", "wait"],
-      ["within a batch", "hard_backpressured_s", "hard"], ["idle", "idle_s", "idle"], ["CPU", "cpu_s", "cpu"]] },
+      ["within a batch", "hard_backpressured_s", "hard"], ["throttled", "throttle_wait_s", "throttle"], ["idle", "idle_s", "idle"], ["CPU", "cpu_s", "cpu"]] },
   { title: "Rows per second", write: format.short, top: 10, of: "operator", series: [["in", "rows_in", "busy"], ["out", "rows_out", "idle"], ["late", "late_rows", "hard"]] },
   { title: "Buffers in use", write: format.percent, top: 1, of: "task",
     series: [["input", "in_pool_usage", "busy"],

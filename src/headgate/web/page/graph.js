@@ -7,6 +7,10 @@ const LINE = 20;
 const PAD = 10;
 const ruler = document.createElement("canvas").getContext("2d");
 const SHARES = [["busy", "busy_ratio"], ["back-pressured", "backpressured_ratio"], ["idle", "idle_ratio"]];
+const THROTTLED = ["throttled", "throttled_ratio"];
+
+/** The shares of a vertex's time. Only a source with a throttle can be throttled. */
+const sharesOf = (vertex) => (vertex.throttled_ratio > 0 ? [...SHARES, THROTTLED] : SHARES);
 
 export function makeGraph(node, onSelect) {
   const picture = el("div", { class: "wide" });
@@ -109,8 +113,9 @@ function drawOperator(operator, index, width) {
 }
 
 function drawShares(vertex, width, top) {
-  const room = (width - 2 * PAD - 12) / 3;
-  return SHARES.map(([name, field], index) => {
+  const shares = sharesOf(vertex);
+  const room = (width - 2 * PAD - 6 * (shares.length - 1)) / shares.length;
+  return shares.map(([name, field], index) => {
     const x = PAD + index * (room + 6);
     const share = vertex.running === 0 ? 0 : vertex[field];
     return svg("g", { class: `share ${name}` },
@@ -130,7 +135,7 @@ function drawFoot(vertex, now, height) {
 
 function spoken(vertex, now) {
   const role = { cause: "it is the bottleneck", waits: "it waits", "": "" }[vertex.role];
-  const shares = SHARES.map(([name, field]) => `${name} ${format.percent(vertex[field])}`).join(", ");
+  const shares = sharesOf(vertex).map(([name, field]) => `${name} ${format.percent(vertex[field])}`).join(", ");
   return [vertex.name, `${vertex.running} of ${vertex.parallelism} subtasks run`, shares, format.rate(vertex.rows_in_per_s),
     `watermark ${format.watermark(vertex, now)}`, role].filter(Boolean).join("; ");
 }
@@ -138,5 +143,6 @@ function spoken(vertex, now) {
 function legend() {
   const item = (kind, text) => el("li", { class: kind }, text);
   return el("ul", { class: "legend", "aria-label": "Colours" }, item("cause", "bottleneck"), item("busy", "busy"),
-    item("back-pressured", "waits for room in its output (back-pressured)"), item("idle", "idle: waits for input"));
+    item("back-pressured", "waits for room in its output (back-pressured)"), item("idle", "idle: waits for input"),
+    item("throttled", "throttled: waits for a throttle of its rate"));
 }

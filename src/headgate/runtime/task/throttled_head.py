@@ -1,0 +1,55 @@
+"""The source gate: a source's head that asks a throttle before each read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headgate.runtime.task.heads import SourceHead
+from headgate.runtime.task.time_account import Wait
+from headgate.throttle.mechanism import SourcePolicy
+
+
+class ThrottledSourceHead:
+    """A `Head` around the head of a source. It reads a batch only when its policy permits, and reports the rows.
+
+    A batch passes whole, also if it has more rows than the policy allows: the next one then waits longer. While the
+    source waits, its task is *throttled*: it is not idle, and its idle clock stands. Barriers, timers and
+    a cancel do not wait. `clock` is the monotonic clock.
+    """
+
+    def __init__(self, source: SourceHead, policy: SourcePolicy, clock: Callable[[], float]) -> None:
+        self._source = source
+        self._policy = policy
+        self._clock = clock
+        self._is_throttled = False
+        self._is_backpressured = False
+
+    @property
+    def waits_for(self) -> Wait:
+        return Wait.THROTTLED if self._is_throttled else self._source.waits_for
+
+    def step(self, now: float) -> float:
+        source = self._source
+        at = now if source.is_held or source.ends_now else self._policy.permit(now)
+        self._is_throttled = at > now
+        self._hold_idle_clock(now)
+        if at > now:
+            return at
+        rows = source.rows
+        until = source.step(now)
+        if source.rows > rows:
+            self._policy.emitted(self._clock(), source.rows - rows)
+        return until
+
+    def end(self) -> None:
+        self._source.end()
+
+    def on_backpressure(self, begins: bool, now: float) -> None:
+        self._is_backpressured = begins
+        self._hold_idle_clock(now)
+
+    def _hold_idle_clock(self, now: float) -> None:
+        self._source.on_backpressure(self._is_throttled or self._is_backpressured, now)
+
+    def close(self) -> None:
+        self._source.close()
