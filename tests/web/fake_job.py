@@ -130,8 +130,9 @@ def _complete(topology: Topology, snapshot: MetricsSnapshot) -> MetricsSnapshot:
              "closed_s": 0.0, "gathering_bytes": 0, "debloated_buffer_size": 32768}  # fmt: skip
     whole = {
         **report,
-        "edges": [{"name": edge.name, "rows_out": int(50 * seconds), "bytes_out": int(800 * seconds)}
-                  for edge in topology.edges for _ in range(2)],
+        "edges": [{"name": edge.name, "producer": producer, "rows_out": int(50 * seconds),
+                   "bytes_out": int(800 * seconds)}
+                  for edge in topology.edges for producer in range(2)],
         "tasks": [{**task, **pools} for task in report["tasks"]],
         "operators": [{**row, "late_rows": 0, "state_bytes": 10, "state_keys": 2} for row in report["operators"]],
         "machine": {**report["machine"], "cpu_pressure_s": 0.0, "memory_pressure_s": None},
