@@ -388,6 +388,7 @@ class Config:
             )
         self._check_needs()
         self._check_unbounded()
+        self._check_throttle()
         self._check_batch()
         self._check_checkpoint_mode()
         self._check_web()
@@ -418,6 +419,19 @@ class Config:
                         f"{name}={getattr(self, name)} has no effect with flow_control='unbounded', where outputs may "
                         "fill all of network_memory: leave it out"
                     )
+
+    def _check_throttle(self) -> None:
+        if self.throttle is None or self.throttle.queue_policy() is None:
+            return
+        if self.checkpoint_dir is not None:
+            raise ConfigError(
+                f"throttle={self.throttle} drops rows, and a job with checkpoint_dir must not lose any: leave one out"
+            )
+        if self.is_batch:
+            raise ConfigError(
+                f"throttle={self.throttle} would drop rows of finished operators, which wait in files with "
+                "execution_mode='batch': leave one out"
+            )
 
     def _check_batch(self) -> None:
         reasons = {

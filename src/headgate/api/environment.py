@@ -86,6 +86,8 @@ class StreamEnvironment(OtherNames):
             raise PlanError(f"from_source: watermark must be a hg.Watermark, not {watermark!r}")
         if throttle is not None and not isinstance(throttle, Mechanism):
             raise PlanError(f"from_source: throttle must be one of hg.throttle, not {throttle!r}")
+        if throttle is not None and throttle.source_policy(0.0) is None:
+            raise PlanError(f"from_source: {throttle} limits no source: give it as hg.Config(throttle=...)")
         source.configure(self.config)
         schema = check_schema("from_source", source.schema)
         event_time = None if watermark is None else EventTime(watermark.column)

@@ -1,5 +1,9 @@
-"""`hg.throttle`: limits on how fast sources read. They are pure policies: no sockets, threads or clocks."""
+"""`hg.throttle`: limits on how fast sources read, and on how much waits in input queues.
+
+They are pure policies: no sockets, threads or clocks.
+"""
 
 from headgate.throttle.fixed_rate import FixedRate
+from headgate.throttle.shed import Shed
 
-__all__ = ["FixedRate"]
+__all__ = ["FixedRate", "Shed"]

@@ -17,7 +17,7 @@ class Shed(Mechanism):
     No task has to slow down, and memory stays bounded. **Rows are lost.** Raises ConfigError for impossible values.
     The defaults are those of S4 0.3: its queues hold 1000 messages, and drop the newest one.
 
-    >>> Shed(messages=200, drop="oldest")
+    >>> hg.throttle.Shed(messages=200, drop="oldest")
     Shed(messages=200, drop='oldest')
     """
 

@@ -339,6 +339,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "seconds",
             "With the option `debloat`: how long the task needs to process the data that are on the way to it.",
         ),
+        Metric("rows_dropped", "rows", "A full input queue dropped them. Only with `hg.throttle.Shed`."),
         Metric(
             "reader_stops",
             "count",

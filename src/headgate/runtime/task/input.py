@@ -62,6 +62,8 @@ class TaskInput:
         self._status: bool | None = None
         self._markers: deque[LatencyMarker] = deque()
         self.rows_in = 0
+        #: Rows that a full queue dropped; 0 for an input without a queue.
+        self.rows_dropped = 0
 
     @property
     def is_finished(self) -> bool:
@@ -73,6 +75,9 @@ class TaskInput:
     def is_blocked_by_barrier(self) -> bool:
         """Whether a checkpoint's barrier blocks a channel until the other channels have theirs."""
         return self._barriers.blocks_input
+
+    def close(self) -> None:
+        """Read no more. The gates are released next."""
 
     @property
     def has_data(self) -> bool:

@@ -31,6 +31,7 @@ from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.heads import Head, InputHead, SourceHead
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.operator_timers import operator_timers
+from headgate.runtime.task.queued_input import QueuedInput
 from headgate.runtime.task.restore import ended_groups, input_in_flight, snapshots
 from headgate.runtime.task.routing import key_groups, selector_of
 from headgate.runtime.task.sink_operator import SinkOperator
@@ -88,6 +89,8 @@ class BuiltTask:
 
         A second call does nothing.
         """
+        if self.input is not None:
+            self.input.close()
         for gate in self.gates:
             gate.release()
         for partition in self.partitions:
@@ -177,6 +180,10 @@ class _TaskAssembly:
         self._gathering: Gathering | None = None
         self._barriers = TaskBarriers(self._name, [], self._writers, services.report_part, services.clocks)
         self._requests: list[Callable[[], None]] = []
+        throttle = services.config.throttle
+        self._queue_policy = None if throttle is None else throttle.queue_policy()
+        #: What the gates call when they have data; a queue replaces it.
+        self._input_arrived: Callable[[], None] = self._mailbox.wake
         self._task: Task | None = None
         self._times = time_account(services.clocks.monotonic, services.config.metrics)
 
@@ -432,14 +439,20 @@ class _TaskAssembly:
         )
         config = self._services.config
         joins = config.flow_control is not FlowControl.UNBOUNDED  # the throttles on it count messages
-        return TaskInput(gates, self._codecs, config.message_size, self._barriers, self._gathering, joins=joins)
+        parts = gates, self._codecs, config.message_size, self._barriers, self._gathering
+        if self._queue_policy is None:
+            return TaskInput(*parts, joins=joins)
+        queued = QueuedInput(*parts, joins=joins, policy=self._queue_policy, wake=self._mailbox.wake)
+        self._input_arrived = queued.arrived
+        return queued
 
     def _build_gate(self, edge: JobEdge) -> GateChannels:
         services, plan = self._services, self._services.plan
         wanted = plan.channels(edge, self._subtask)
         name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
         remote = sum(plan.place(channel.producer) != services.index for channel in wanted)
-        gate = GateChannels(self._builder.parts, InputGate(self._mailbox.wake), name, remote)
+        wake = self._mailbox.wake if self._queue_policy is None else lambda: self._input_arrived()
+        gate = GateChannels(self._builder.parts, InputGate(wake), name, remote)
         self._builder.gates.append(gate)
         for channel in wanted:
             place = plan.place(channel.producer)

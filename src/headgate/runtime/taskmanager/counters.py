@@ -166,6 +166,7 @@ def _task(built: BuiltTask, seconds: Sequence[float]) -> Counters:
         "gathering_bytes": built.gathering.memory_bytes if built.gathering is not None else 0,
         "gathering_file_bytes": built.gathering.file_bytes if built.gathering is not None else 0,
         "messages_spilled": built.gathering.messages_spilled if built.gathering is not None else 0,
+        "rows_dropped": built.input.rows_dropped if built.input is not None else 0,
         "reader_stops": sum(channel.reader_stops for channel in built.channels),
         "alignment_spilled_bytes": sum(channel.bytes_spilled for channel in built.channels),
     }

@@ -1,0 +1,156 @@
+"""The overflow of an input queue: an input that takes messages as they arrive, and drops those that are too many."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from headgate.records.elements import WatermarkElement
+from headgate.records.events import CheckpointBarrier, Event
+from headgate.records.spanning import Element
+from headgate.runtime.task.input import TaskInput
+from headgate.throttle.mechanism import Overflow, QueuePolicy
+
+_Queued = tuple[int, Element | Event]
+
+
+class QueuedInput(TaskInput):
+    """A `TaskInput` with a bounded queue of messages between the gates and the task.
+
+    The gates call `arrived` when they have data. The thread that calls it puts the data into the queue at once, also
+    while the task processes a batch. A full queue drops the newest or the oldest message. So senders never wait for a
+    task with such an input. Only messages with rows count and are dropped: events, watermarks and markers all arrive.
+
+    The lock protects the queue and all reads of the gates. The task's thread and the notifying threads take it.
+    """
+
+    def __init__(self, *arguments: Any, policy: QueuePolicy, wake: Callable[[], None], **options: Any) -> None:
+        """Create the queue for the input that the `arguments` and `options` of `TaskInput` describe.
+
+        `arrived` calls `wake`, which wakes the task.
+        """
+        super().__init__(*arguments, **options)
+        self._policy = policy
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._has_arrived = False
+        self._queue: deque[_Queued] = deque()
+        self._messages = 0
+        #: A barrier in the queue stops the reading of the gates: the task may then have to block a channel.
+        self._barriers_in_queue = 0
+        self._error: Exception | None = None
+        self._closed = False
+
+    def arrived(self) -> None:
+        """Queue what has arrived, and wake the task. Any thread may call it; it does not wait for the task."""
+        self._has_arrived = True
+        while self._has_arrived and self._lock.acquire(blocking=False):
+            try:
+                self._has_arrived = False
+                if not self._barriers.is_behind:
+                    self._fill()
+            finally:
+                self._lock.release()
+        self._wake()
+
+    def _fill(self) -> None:
+        """Read the gates until they are empty or a barrier comes. The caller holds the lock."""
+        try:
+            while not (self._closed or self._barriers_in_queue or self._error) and (self._elements or self._poll()):
+                while self._elements:
+                    self._put(*self._elements.popleft())
+        except Exception as error:
+            self._error = error
+
+    def _on_event(self, channel: int, event: Event) -> None:
+        """Queue an event that the gates gave. `_gather` acts on it when the rows before it are taken."""
+        self._barriers_in_queue += isinstance(event, CheckpointBarrier)
+        self._queue.append((channel, event))
+
+    def _put(self, channel: int, element: Element) -> None:
+        if isinstance(element, WatermarkElement):
+            self._put_watermark(channel, element)
+        elif not isinstance(element, pa.RecordBatch):
+            self._queue.append((channel, element))
+        elif self._messages < self._policy.capacity:
+            self._messages += 1
+            self._queue.append((channel, element))
+        elif self._policy.overflow is Overflow.DROP_NEWEST:
+            self.rows_dropped += element.num_rows
+        else:
+            self._drop_oldest()
+            self._queue.append((channel, element))
+
+    def _put_watermark(self, channel: int, watermark: WatermarkElement) -> None:
+        """Queue a watermark. It replaces the channel's last one if no message is between the two."""
+        for back in range(1, len(self._queue) + 1):
+            other, element = self._queue[-back]
+            if isinstance(element, pa.RecordBatch):
+                break
+            if other == channel:
+                if isinstance(element, WatermarkElement):
+                    self._queue[-back] = channel, watermark
+                    return
+                break
+        self._queue.append((channel, watermark))
+
+    def _drop_oldest(self) -> None:
+        """Drop the first message. What stands before and behind it keeps its order."""
+        before: list[_Queued] = []
+        while True:
+            channel, element = self._queue.popleft()
+            if isinstance(element, pa.RecordBatch):
+                break
+            before.append((channel, element))
+        self.rows_dropped += element.num_rows
+        while self._queue and not isinstance(self._queue[0][1], pa.RecordBatch):
+            before.append(self._queue.popleft())
+        self._queue.extendleft(reversed(_without_old_watermarks(before)))
+
+    # --- the task's thread
+
+    def _gather(self) -> None:
+        """Take elements from the queue, up to the message size."""
+        with self._lock:
+            if not self._barriers.is_behind:
+                self._fill()
+            if self._error is not None and not self._queue:
+                raise self._error
+            while self._has_room and not self._barriers.is_behind and self._queue:
+                channel, element = self._queue.popleft()
+                if isinstance(element, Event):
+                    self._barriers_in_queue -= isinstance(element, CheckpointBarrier)
+                    super()._on_event(channel, element)
+                else:
+                    self._messages -= isinstance(element, pa.RecordBatch)
+                    self._take(channel, element)
+
+    def catch_up(self) -> bool:
+        with self._lock:
+            return super().catch_up()
+
+    @property
+    def is_finished(self) -> bool:
+        return not self._queue and super().is_finished
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+
+
+def _without_old_watermarks(queued: list[_Queued]) -> list[_Queued]:
+    """Return the elements without the watermarks that a later one of the same channel follows at once."""
+    kept: list[_Queued] = []
+    last: dict[int, int] = {}
+    for channel, element in queued:
+        at = last.get(channel)
+        if at is not None and isinstance(element, WatermarkElement) and isinstance(kept[at][1], WatermarkElement):
+            kept[at] = channel, element
+            continue
+        last[channel] = len(kept)
+        kept.append((channel, element))
+    return kept
