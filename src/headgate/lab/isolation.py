@@ -105,12 +105,17 @@ class Rounds:
         ]
 
 
+def plan(options: Options) -> tuple[Times, int]:
+    """Return the phases of a round, and the number of rounds."""
+    return (QUICK, 1) if options.quick else (FULL, ROUNDS)
+
+
 def run(options: Options) -> Experiment:
     """Measure every mode in every place in turn, round by round.
 
     Three parts use local processes only: a quick run, the stall in a Python loop, and the all-to-all exchange.
     """
-    times, rounds = (QUICK, 1) if options.quick else (FULL, ROUNDS)
+    times, rounds = plan(options)
     outcomes: dict[tuple[str, str], Rounds] = {}
     burning = Rounds()
     shared: dict[str, list[all_to_all.Standstill]] = {mode: [] for mode in MODES}
@@ -172,17 +177,23 @@ def observe(
 
 def report(
     outcomes: Mapping[tuple[str, str], Rounds],
-    burning: Rounds,
+    burning: Rounds | None,
     shared: Mapping[str, Sequence[all_to_all.Standstill]],
     times: Times,
     skipped: tuple[Skipped, ...],
 ) -> Experiment:
-    """Return the figures and the verdict of all places and modes. The stall in a Python loop has no verdict."""
+    """Return the figures and the verdict of all places and modes. The stall in a Python loop has no verdict.
+
+    A simulation has no such stall: `burning` is None.
+    """
     figures = [
         figure for (place_name, mode), rounds in outcomes.items() for figure in rounds.figures(f"{mode}, {place_name}")
     ]
-    figures += burning.figures(BURNING) + all_to_all.figures(shared)
-    curves = tuple(rounds.arrived for rounds in (*outcomes.values(), burning) if rounds.arrived is not None)
+    if burning is not None:
+        figures += burning.figures(BURNING)
+    figures += all_to_all.figures(shared)
+    all_rounds = (*outcomes.values(), burning)
+    curves = tuple(each.arrived for each in all_rounds if each is not None and each.arrived is not None)
     marks = ((times.stall_at, "B.4 stalls"), (times.counts_from, "counts"))
     plot = Plot(title="B.3, last round", x="time, s", y="rows/s", series=curves, marks=marks)
     return Experiment(

@@ -28,6 +28,11 @@ EXPERIMENTS = {
     "sizing": "headgate.lab.sizing",
     "buffer-timeout": "headgate.lab.buffer_timeout",
 }
+#: Experiments that can be simulated, in the same form.
+SIMULATED = {
+    "isolation": "headgate.lab.simulated_isolation",
+    "reach": "headgate.lab.simulated_reach",
+}
 ABOUT = {
     "cost": "what credit costs beside plain TCP, on one channel",
     "isolation": "whether a stalled consumer holds back others of its connection; on Spark too",
@@ -49,8 +54,11 @@ def main(argv: Sequence[str]) -> int:
     argument_parser = parser("headgate lab", _DESCRIPTION, "experiment", ABOUT)
     folder_help = f"folder for JSON, plots and the page of results, {_FOLDER} by default"
     argument_parser.add_argument("--out", metavar="DIR", type=Path, default=_FOLDER, help=folder_help)
+    simulate_help = f"run in virtual time, without processes and sockets; only {', '.join(SIMULATED)}"
+    argument_parser.add_argument("--simulate", action="store_true", help=simulate_help)
     arguments = argument_parser.parse_args(argv)
-    names = chosen(argument_parser, "experiment", arguments.names, EXPERIMENTS)
+    experiments = SIMULATED if arguments.simulate else EXPERIMENTS
+    names = chosen(argument_parser, "experiment", arguments.names, experiments)
     console = PlainConsole(stderr=arguments.json == "-")
     case_options = options(console, arguments.quick)
     run = run_description(shlex.join(["headgate", "lab", *argv]))
@@ -65,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     plotted: dict[str, str] = {}
     for name in names:
         case_options.say(f"{name} ...")
-        result = outcome(name, EXPERIMENTS[name], Experiment, case_options)
+        result = outcome(name, experiments[name], Experiment, case_options)
         results.append(result)
         console.print(table(result))
         write_json(f"{folder}/{name}.json", {"run": run, **result.to_json()})

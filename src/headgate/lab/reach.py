@@ -7,7 +7,7 @@ time when it was made, so the rows show when the source stopped.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.api.environment import StreamEnvironment
 from headgate.api.stream import DataStream
 from headgate.bench.case_options import Options
 from headgate.bench.report import Figure
@@ -25,6 +26,8 @@ from headgate.lab.flows import ROW_BYTES, SCHEMA, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, MODES, PARALLELISM, SLOTS, Place, processes
 from headgate.lab.probe import Probe, Seen, Stall
 from headgate.plan.network_memory import shared_pool
+from headgate.simulation.simulated_environment import SimulatedEnvironment
+from headgate.simulation.simulated_job import Watch
 
 PLACES = ("segments", "pending", "gathering", "sockets")
 #: Seconds between two looks at the job's counters. TaskManagers report the counters four times a second.
@@ -107,14 +110,19 @@ class _Samples:
 
 def run(options: Options) -> Experiment:
     """Measure every mode on both paths in turn, round by round."""
+    return report(measure(options, lambda number: processes))
+
+
+def measure(options: Options, place_of: Callable[[int], Place]) -> dict[tuple[str, Path], list[Standing]]:
+    """Return the outcomes of all rounds. `place_of` returns the place of a round, which counts from 0."""
     rounds, flow, stall = (1, 1.0, 2.0) if options.quick else (ROUNDS, 2.0, 3.0)
     outcomes: dict[tuple[str, Path], list[Standing]] = {}
     for number in range(rounds):
         for mode in MODES:
             for path in (ONE, TWO):
                 options.say(f"reach: round {number + 1}, {mode}, {path.name}")
-                outcomes.setdefault((mode, path), []).append(one_round(processes, mode, path, flow, stall))
-    return report(outcomes)
+                outcomes.setdefault((mode, path), []).append(one_round(place_of(number), mode, path, flow, stall))
+    return outcomes
 
 
 def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) -> Standing:
@@ -124,7 +132,18 @@ def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) ->
     # The source continues after the stall, because only later rows show how long it stopped.
     source = Flows({A1: Flow((B3,))}, flow + stall + 1.5)
     path.build(environment.from_source(source)).sink_to(probe)
-    job, samples = environment.execute_async("reach"), _Samples()
+    samples = _Samples()
+    _run_sampled(environment, samples)
+    return _standing(probe.seen[path.sink], samples)
+
+
+def _run_sampled(environment: StreamEnvironment, samples: _Samples) -> None:
+    """Run the job to its end, and sample its counters meanwhile."""
+    if isinstance(environment, SimulatedEnvironment):
+        environment.watch = Watch(interval=_POLL_INTERVAL, look=samples.add)
+        environment.execute("reach")
+        return
+    job = environment.execute_async("reach")
     try:
         while job.status() in ("CREATED", "RUNNING"):
             samples.add(time.monotonic(), job.metrics())
@@ -132,7 +151,6 @@ def one_round(place: Place, mode: str, path: Path, flow: float, stall: float) ->
         job.wait()
     finally:
         job.cancel()
-    return _standing(probe.seen[path.sink], samples)
 
 
 def _standing(seen: Seen, samples: _Samples) -> Standing:

@@ -50,7 +50,8 @@ class SimulatedEnvironment(StreamEnvironment):
         self._costs = costs
         self._line = line
         self._seconds = seconds
-        self._watch = watch
+        #: Who looks at the counters of the next jobs, or None.
+        self.watch = watch
 
     def execute(
         self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False
@@ -70,7 +71,7 @@ class SimulatedEnvironment(StreamEnvironment):
             costs=self._costs,
             line=self._line,
         )
-        return job.run(self._seconds, self._watch)
+        return job.run(self._seconds, self.watch)
 
     def execute_async(
         self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False
