@@ -1,4 +1,4 @@
-"""Put lines that cannot be read aside, with their place in the file. Otherwise such a line fails the job."""
+"""Put lines that cannot be read into a side output, with their file and line number. Otherwise they fail the job."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Read CSV files, clean them with SQL expressions, write parquet: the files appear when the job has finished."""
+"""Read CSV files, clean the rows with SQL expressions, and write Parquet files, which appear when the job has ended."""
 
 import tempfile
 from pathlib import Path

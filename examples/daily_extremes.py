@@ -1,4 +1,4 @@
-"""Read Parquet files and write CSV files: the daily values of each gauge, with every aggregate of a column."""
+"""Compute every aggregate of a column for each gauge and day. Read Parquet files, and write CSV files."""
 
 import tempfile
 from datetime import datetime, timedelta

@@ -33,7 +33,7 @@ def take(batch: pa.RecordBatch, _info: object) -> None:
 
 
 lines.sink_to(hg.sinks.for_each_batch(take))
-job = env.execute_async("lines")  # returns at once; env.execute would wait for an end that never comes
+job = env.execute_async("lines")  # returns at once; env.execute() would wait for the end, which never comes
 both.wait()
 print(job.status(), seen)
 job.cancel()  # returns when all tasks have ended

@@ -1,4 +1,4 @@
-"""Count rows that come after their window has fired. Put rows aside that come even later."""
+"""Count rows that come after their window has fired. Rows that come even later go to a side output."""
 
 import pyarrow as pa
 

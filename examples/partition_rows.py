@@ -1,4 +1,4 @@
-"""How rows are distributed to the subtasks of the next operator, here by a function of one's own."""
+"""Distribute rows to the subtasks of the next operator by a function of your own."""
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -7,7 +7,7 @@ import headgate as hg
 
 
 def by_parity(batch: pa.RecordBatch, _subtasks: int) -> pa.Array:
-    """Each row's subtask: called once per batch, it returns as many integers as there are rows."""
+    """Return the subtask of each row of a batch: an array with one integer for each row."""
     return pc.bit_wise_and(batch["order"], 1)
 
 

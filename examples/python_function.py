@@ -13,7 +13,7 @@ ALARMS = pa.schema({"message": pa.string()})
 
 
 def reading(start: int, n: int) -> pa.RecordBatch:
-    """Rows `start` to `start + n`; row i depends on i alone."""
+    """Return rows `start` to `start + n - 1`. Row i depends only on i."""
     numbers = range(start, start + n)
     return pa.record_batch([[i % 10 for i in numbers], [15 + i * 7 % 23 for i in numbers]], schema=READINGS)
 

@@ -1,4 +1,4 @@
-"""A function fails once. The job restarts from a checkpoint, and the sums are the same as without the failure."""
+"""Let a function fail once. The job restarts from a checkpoint, and the sums are the same as without the failure."""
 
 import logging
 import tempfile

@@ -1,4 +1,4 @@
-"""A job is saved while it runs, and another one resumes from there, with more subtasks: every row is counted once."""
+"""Take a savepoint of a running job, and resume another job from it, with more subtasks. Every row is counted once."""
 
 import tempfile
 import time

@@ -1,4 +1,4 @@
-"""Put rows aside that a function cannot use, each with a reason."""
+"""Put rows that a function cannot use into a side output, each with a reason."""
 
 import pyarrow as pa
 import pyarrow.compute as pc

@@ -11,7 +11,7 @@ PATIENCE = 15 * 60_000_000  # event time is in microseconds
 
 class Unpaid(hg.KeyedProcessFunction):
     items = hg.MapState(pa.string(), pa.int64())
-    due = hg.ValueState(pa.int64(), ttl="7 d")  # so that the state of an order that never ends does not stay
+    due = hg.ValueState(pa.int64(), ttl="7 d")  # so that the state of an order without an end is removed
 
     def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> Any:
         if row["what"] != "paid":
@@ -22,7 +22,7 @@ class Unpaid(hg.KeyedProcessFunction):
         elif self.due.value() is not None and ctx.timestamp <= self.due.value():
             ctx.delete_event_time_timer(self.due.value())
             self.forget()
-        else:  # too late: the timer fires or has fired, also if its watermark is not here yet
+        else:  # too late: the timer fires or has fired, even if the watermark has not arrived yet
             yield hg.SideOutput("late", {"order": row["order"]})
 
     def on_timer(self, time: int, ctx: hg.ProcessContext) -> Any:
@@ -39,7 +39,7 @@ EVENTS = pa.schema([("order", pa.int64()), ("what", pa.string()), ("at", pa.time
 
 
 def unpaid(events: hg.DataStream) -> hg.DataStream:
-    """The step by itself, so that a test can give it rows: tests/testing/test_examples_by_hand.py does."""
+    """Return the unpaid orders. This is a function, so that tests/testing/test_examples_by_hand.py can give it rows."""
     return events.key_by("order").process(
         Unpaid(),
         schema=pa.schema([("order", pa.int64()), ("items", pa.map_(pa.string(), pa.int64()))]),

@@ -1,4 +1,4 @@
-"""A pipeline with its tests: rows and watermarks are given by hand, and the pipeline is resumed before each row."""
+"""Test a pipeline: the test gives rows and watermarks, and restarts the pipeline before each row."""
 
 import pyarrow as pa
 

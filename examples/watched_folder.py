@@ -15,4 +15,4 @@ with tempfile.TemporaryDirectory() as folder:
     hidden = Path(folder, "_trips.csv")  # names that begin with _ are not read
     hidden.write_text("city,km\nRome,7\nOslo,3\n")
     hidden.rename(Path(folder, "trips.csv"))  # now the whole file is there
-    print(trips.collect(limit=2).to_pylist())  # stops the job once there are as many rows
+    print(trips.collect(limit=2).to_pylist())  # cancels the job when it has two rows

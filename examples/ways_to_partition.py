@@ -1,4 +1,4 @@
-"""Ways to distribute rows to the next operator's subtasks, shown by how many of eight rows each gets."""
+"""Compare ways to distribute rows to the next operator's subtasks: how many of eight rows each subtask gets."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +13,7 @@ batches = [
 
 
 def deal(way: Callable[[hg.DataStream], hg.DataStream]) -> list[int]:
-    """Rows by subtask, from two subtasks of the source to four of the sink."""
+    """Return how many rows each of the four subtasks of the sink gets. The source has two subtasks."""
     threads = hg.LocalDeployment(processes=False)  # in processes, the default, `got` would be a copy in each of them
     env = hg.StreamEnvironment(parallelism=4, config=hg.Config(buffer_timeout=0), deployment=threads)
     rows = env.from_source(hg.sources.iterable(batches)).set_parallelism(2)

@@ -1,4 +1,4 @@
-"""Count words per minute of event time: a row function, a key, a window."""
+"""Count words per minute of event time, with a function of rows, a key and a window."""
 
 from datetime import datetime
 from typing import Any
