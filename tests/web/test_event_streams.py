@@ -90,5 +90,5 @@ def test_a_server_stops_while_streams_are_open(serve: Serve) -> None:
     stream = Stream(served)
     stream.event()
     served.server.stop()
-    assert not served.server.is_alive
+    eventually(lambda: not served.server.is_alive)  # `stop` waits for some seconds, which a busy machine may exceed
     stream.close()
