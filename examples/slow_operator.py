@@ -34,6 +34,9 @@ if __name__ == "__main__":
         recording = Path(folder) / "shop.recording"
         job.save_recording(recording)  # for `headgate doctor`
         print(f"recorded: {recording.stat().st_size > 0}")
+        job.save_page(Path(folder) / "shop.html")  # what the page shows now, for a ticket
+    trace = job.trace_channel("orders -> warehouse", seconds=0.5)  # what passes the channel that waits most
+    print(f"traced: {len(trace.events) > 0}")
     line = job.profile("warehouse", seconds=1).hottest[0]  # where its function spends its time
     print(f"{line.share:.0%} of the time in {line.frame.function}")
     job.cancel()

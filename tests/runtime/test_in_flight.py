@@ -102,5 +102,5 @@ def test_what_was_read_is_not_in_flight_any_more() -> None:
     job = env.execute_async()
     job.wait(60)
     for memory in job.metrics()["network_memory"]:
-        assert memory == {"segments": 2048, "available": 2048, "requested_usage": 0.0}
+        assert memory == {"segments": 2048, "available": 2048, "requested_usage": 0.0, "segment_size": 32768}
     assert all(value == 0 for each in job.metrics()["in_flight"] for value in each.values())
