@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from headgate.exchange.gate import InputGate
+from headgate.records.arrow import BatchCodec
 from headgate.records.elements import WatermarkElement
 from headgate.records.events import CheckpointBarrier, Event
-from headgate.records.spanning import Element
+from headgate.records.spanning import Element, MessageMemory
+from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.input import TaskInput
 from headgate.throttle.mechanism import Overflow, QueuePolicy
 
@@ -28,12 +30,23 @@ class QueuedInput(TaskInput):
     The lock protects the queue and all reads of the gates. The task's thread and the notifying threads take it.
     """
 
-    def __init__(self, *arguments: Any, policy: QueuePolicy, wake: Callable[[], None], **options: Any) -> None:
-        """Create the queue for the input that the `arguments` and `options` of `TaskInput` describe.
+    def __init__(
+        self,
+        gates: Sequence[InputGate],
+        codecs: Sequence[BatchCodec],
+        message_size: int,
+        barriers: TaskBarriers,
+        memory: MessageMemory | None = None,
+        *,
+        policy: QueuePolicy,
+        wake: Callable[[], None],
+        joins: bool = True,
+    ) -> None:
+        """Create the queue for an input; `TaskInput` says what the other arguments are.
 
         `arrived` calls `wake`, which wakes the task.
         """
-        super().__init__(*arguments, **options)
+        super().__init__(gates, codecs, message_size, barriers, memory, joins=joins)
         self._policy = policy
         self._wake = wake
         self._lock = threading.Lock()
