@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobGraph
-from headgate.throttle.fixed_rate import FixedRate
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ def topology_of(job: str, graph: JobGraph) -> Topology:
 
 def _operator(node: Node) -> OperatorShape:
     if node.source is not None:
-        throttle = str(node.throttle) if isinstance(node.throttle, FixedRate) else ""
+        throttle = str(node.throttle) if node.throttle is not None and node.throttle.is_static else ""
         return OperatorShape(node.id, node.name, "source", node.watermark is not None, throttle)
     kind = "sink" if node.sink is not None else node.attributes.get("kind", "")
     return OperatorShape(node.id, node.name, kind, "by_time" in node.attributes)

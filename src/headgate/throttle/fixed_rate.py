@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from headgate.throttle.mechanism import Mechanism, SourcePolicy
 from headgate.throttle.token_bucket import TokenBucket
@@ -22,6 +23,7 @@ class FixedRate(Mechanism):
     FixedRate(rows_per_s=50000, burst='100 ms')
     """
 
+    is_static: ClassVar[bool] = True
     rows_per_s: float
     burst: Duration = 1.0
 

@@ -111,6 +111,8 @@ class Mechanism:
     """A back-pressure mechanism. It makes only the parts that it consists of."""
 
     __slots__ = ()
+    #: Whether the limit on sources never changes, whatever the job can process.
+    is_static: ClassVar[bool] = False
 
     def source_policy(self, now: float) -> SourcePolicy | None:
         """Return the policy of one subtask of a source, which starts now. None: sources are not asked."""

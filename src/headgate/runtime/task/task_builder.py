@@ -31,7 +31,6 @@ from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.heads import Head, InputHead, SourceHead
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.operator_timers import operator_timers
-from headgate.runtime.task.queued_input import QueuedInput
 from headgate.runtime.task.restore import ended_groups, input_in_flight, snapshots
 from headgate.runtime.task.routing import key_groups, selector_of
 from headgate.runtime.task.sink_operator import SinkOperator
@@ -39,7 +38,6 @@ from headgate.runtime.task.task import Task, TaskMail
 from headgate.runtime.task.task_channels import channels_of
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.task_state import TaskState
-from headgate.runtime.task.throttled_head import ThrottledSourceHead
 from headgate.runtime.task.time_account import Wait, time_account
 from headgate.transport.data_link import ConsumerEnd
 
@@ -358,7 +356,11 @@ class _TaskAssembly:
         """Return the head of a source, behind its throttle if it has one."""
         clock = self._services.clocks.monotonic
         policy = None if node.throttle is None else node.throttle.source_policy(clock())
-        return source if policy is None else ThrottledSourceHead(source, policy, clock)
+        if policy is None:
+            return source
+        from headgate.runtime.task.throttled_head import ThrottledSourceHead  # few jobs have a throttle
+
+        return ThrottledSourceHead(source, policy, clock)
 
     def _build_entry(self, node: Node) -> ToOperator:
         """Build the node's operator, and all operators that follow it in the chain.
@@ -442,6 +444,8 @@ class _TaskAssembly:
         parts = gates, self._codecs, config.message_size, self._barriers, self._gathering
         if self._queue_policy is None:
             return TaskInput(*parts, joins=joins)
+        from headgate.runtime.task.queued_input import QueuedInput  # few jobs have such a queue
+
         queued = QueuedInput(*parts, joins=joins, policy=self._queue_policy, wake=self._mailbox.wake)
         self._input_arrived = queued.arrived
         return queued
