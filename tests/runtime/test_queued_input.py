@@ -12,6 +12,7 @@ from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
 from headgate.records.elements import MAX_TIME, WatermarkElement
 from headgate.records.events import Alignment, CheckpointBarrier
+from headgate.records.spanning import Element
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.queued_input import QueuedInput
 from headgate.throttle.mechanism import Overflow, QueuePolicy
@@ -57,6 +58,24 @@ def test_what_the_task_takes_makes_room() -> None:
     fed.feed(0, 0, rows(3), rows(4))
     assert fed.all() == [(2,), (3,)]
     assert fed.input.rows_dropped == 1
+
+
+def test_what_arrives_while_the_task_takes_a_message_is_queued_before_the_task_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fed = Queued(Overflow.DROP_NEWEST)
+    fed.feed(0, 0, rows(1))
+    take = fed.input._take
+
+    def take_while_data_arrives(channel: int, element: Element) -> None:
+        monkeypatch.undo()
+        fed.feed(0, 0, rows(2))
+        take(channel, element)
+
+    monkeypatch.setattr(fed.input, "_take", take_while_data_arrives)
+    assert fed.next() == (1,)
+    assert fed.out == 0, "the buffers of the second message are back"
+    assert fed.all() == [(2,)]
 
 
 @pytest.mark.parametrize("overflow", Overflow)

@@ -61,6 +61,11 @@ class QueuedInput(TaskInput):
     def arrived(self) -> None:
         """Queue what has arrived, and wake the task. Any thread may call it; it does not wait for the task."""
         self._has_arrived = True
+        self._take_in()
+        self._wake()
+
+    def _take_in(self) -> None:
+        """Queue what has arrived, unless another thread holds the lock: that thread does it before it goes on."""
         while self._has_arrived and self._lock.acquire(blocking=False):
             try:
                 self._has_arrived = False
@@ -68,7 +73,6 @@ class QueuedInput(TaskInput):
                     self._fill()
             finally:
                 self._lock.release()
-        self._wake()
 
     def _fill(self) -> None:
         """Read the gates until they are empty or a barrier comes. The caller holds the lock."""
@@ -141,10 +145,13 @@ class QueuedInput(TaskInput):
                 else:
                     self._messages -= isinstance(element, pa.RecordBatch)
                     self._take(channel, element)
+        self._take_in()
 
     def catch_up(self) -> bool:
         with self._lock:
-            return super().catch_up()
+            caught_up = super().catch_up()
+        self._take_in()
+        return caught_up
 
     @property
     def is_finished(self) -> bool:
