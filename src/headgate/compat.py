@@ -43,7 +43,10 @@ def cast_values(column: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def remainder(dividend: Any, divisor: Any) -> Any:
-    """Return the remainder of a division that truncates. Each argument is an array or a scalar of the same type."""
+    """Return the remainder of a division that truncates towards zero.
+
+    Both arguments have the same type. Each is an array or a scalar.
+    """
     with np.errstate(invalid="ignore"):  # the remainder of inf is NaN, as in Arrow
         rest = pa.array(np.fmod(_numbers(dividend), _numbers(divisor)), dividend.type)
     is_null = pc.or_(pc.is_null(dividend), pc.is_null(divisor))

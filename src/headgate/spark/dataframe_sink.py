@@ -81,9 +81,9 @@ class ForeachDataframeSink(Sink):
             hold(place)
 
     def prepared(self) -> Any:
-        """Return the folder, and the run, which is part of the names of its files.
+        """Return the folder and the run. The names of the files in the folder contain the run.
 
-        From now on checkpoints name the folder. So the folder must outlive this program, and its lock is removed.
+        From now on checkpoints refer to the folder, so it must outlive this program. The folder's lock is removed.
         """
         self._unlock()
         return {"folder": self._folder, "run": self._prepared().run}

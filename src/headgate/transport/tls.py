@@ -90,7 +90,10 @@ class TlsSocket:
         hold: Callable[[TlsSocket, bool], None],
         server_name: str | None = None,
     ) -> None:
-        """Wrap `sock` and own it. With `server_name`, this is the dialling side, and the peer must have that name."""
+        """Wrap `sock` and own it.
+
+        If `server_name` is given, this side has dialled, and the peer's certificate must carry this name.
+        """
         self._socket = sock
         self._hold = hold
         self._received, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()

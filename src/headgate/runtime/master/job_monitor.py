@@ -78,7 +78,7 @@ class JobMonitor:
         self._functions.close()
 
     def settle(self) -> None:
-        """Keep the last diagnosis, and of the snapshots those of the last window alone: no more will come."""
+        """Keep the last diagnosis, and only the snapshots of the last window. No more snapshots will come."""
         self.diagnose()
         with self._lock:
             window = latest_window(self.topology, tuple(self._snapshots))

@@ -1,4 +1,4 @@
-"""The input of a task: a source that it reads, or the gates of its producers."""
+"""The input of a task: a source that it reads, or its input gates."""
 
 from __future__ import annotations
 
