@@ -50,7 +50,7 @@ SECTIONS = {
     "Environment": ["StreamEnvironment"],
     "Streams": ["DataStream", "StreamSink"],
     "Keys": ["KeyedStream"],
-    "Windows and event time": ["WindowedStream", "tumble", "hop", "Watermark"],
+    "Windows and event time": ["WindowedStream", "tumble", "hop", "session", "Watermark"],
     "Aggregates": ["count", "sum", "mean", "min", "max", "first", "last", "count_distinct", "collect_list"],
     "Functions with state and timers": [
         "KeyedProcessFunction", "ProcessContext", "ValueState", "ListState", "MapState", "SideOutput",

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from headgate.operators.keyed.keyed_state import ListState, MapState, ValueState
     from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
     from headgate.operators.side_output import SideOutput
-    from headgate.operators.windows.window import hop, tumble
+    from headgate.operators.windows.window_kinds import hop, session, tumble
     from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
     from headgate.runtime.launch.local import LocalDeployment
     from headgate.runtime.master.job import JobHandle, JobResult
@@ -83,7 +83,7 @@ _HOMES = {
     "headgate.operators.keyed.keyed_state": ("ListState", "MapState", "ValueState"),
     "headgate.operators.keyed.process_function": ("KeyedProcessFunction", "ProcessContext"),
     "headgate.operators.side_output": ("SideOutput",),
-    "headgate.operators.windows.window": ("hop", "tumble"),
+    "headgate.operators.windows.window_kinds": ("hop", "session", "tumble"),
     "headgate.runtime.checkpointing.checkpoint_record": ("CheckpointRecord",),
     "headgate.runtime.master.job": ("JobHandle", "JobResult"),
     "headgate.runtime.launch.local": ("LocalDeployment",),
@@ -106,7 +106,7 @@ __all__ = [
     "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
     "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError",
     "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first",
-    "hop", "last", "max", "mean", "min", "restart", "sinks", "sources", "sum", "testing", "throttle",
+    "hop", "last", "max", "mean", "min", "restart", "session", "sinks", "sources", "sum", "testing", "throttle",
     "tumble",
 ]  # fmt: skip
 

@@ -134,9 +134,8 @@ _INSTEAD: Final = {
         'hg.hop("10 min", every="1 min")',
     ),
     **dict.fromkeys(
-        ("session", "Session", "SessionWindow", "session_window", "EventTimeSessionWindows"),
-        'key_by("column").process(function, schema=...) with timers of a hg.KeyedProcessFunction; session windows are '
-        "not there yet",
+        ("Session", "SessionWindow", "session_window", "EventTimeSessionWindows", "ProcessingTimeSessionWindows"),
+        'hg.session("30 min")',
     ),
     **dict.fromkeys(
         ("Time", "Duration", "timedelta", "seconds", "minutes"),

@@ -28,6 +28,7 @@ LAST_LINES = {
     "python_function.py": " F",
     "restart.py": "10000 rows, 10000 counted, total 49995000",
     "savepoint.py": "60000 rows, 60000 counted, total 1799970000",
+    "sessions.py": "bob  00:05 to 00:40  2 clicks, from home to shop",
     "side_output.py": "refused: [{'item': 'milk', 'why': '-1 pieces'}]",
     "state_and_timers.py": "order 3 is not paid for: {'tea': 2}",
     "stop.py": "FINISHED, FINISHED, all are counted: True",

@@ -157,7 +157,7 @@ def test_copy_pickle_and_hasattr_still_work(plans):
 @pytest.mark.parametrize(
     ("place", "name", "remedy"),
     [
-        (hg, "avg", r"write hg\.mean\("), (hg, "session", "session windows are not there yet"),
+        (hg, "avg", r"write hg\.mean\("), (hg, "Session", r"write hg\.session\("),
         (hg, "OutputTag", r"hg\.SideOutput\("), (hg, "ValueStateDescriptor", r"hg\.ValueState\("),
         (hg, "col", "SQL as strings"),
         (hg.sources, "kafka", r"iterable\(.*Kafka is not there yet"), (hg.sinks, "kafka", r"for_each_batch\("),

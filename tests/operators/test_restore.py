@@ -24,7 +24,9 @@ from headgate.errors import CheckpointError, DataError
 from headgate.operators.aggregates.aggregates import Aggregate
 from headgate.operators.aggregates.running_aggregate import RunningAggregate
 from headgate.operators.operator import MAX_TIME, Operator, OperatorContext
-from headgate.operators.windows.window import WindowAggregate, Windows
+from headgate.operators.windows.session import SessionAggregate
+from headgate.operators.windows.window import WindowAggregate
+from headgate.operators.windows.window_kinds import Sessions, Windows
 from headgate.records.hashing import key_group_range, key_groups, key_hash, subtask_of_key_group
 from headgate.state.snapshot import KEY_GROUP, Snapshot, decode, encode
 from tests.operators.window_rig import Kept, attach, multiset
@@ -174,6 +176,22 @@ def window(windows: Windows, lateness: int = 0) -> Make:
     return make
 
 
+def sessions(gap: int, lateness: int = 0) -> Make:
+    def make(schema: pa.Schema, keys: tuple[str, ...], specs: Specs) -> Operator:
+        return SessionAggregate(
+            keys,
+            time_column="t",
+            time_offset=0,
+            windows=Sessions(gap),
+            aggregates=specs,
+            input_schema=schema,
+            allowed_lateness=lateness,
+            clock=lambda: 0.0,
+        )
+
+    return make
+
+
 def running(final: bool) -> Make:
     return lambda schema, keys, specs: RunningAggregate(keys, specs, input_schema=schema, final=final, time_column="t")
 
@@ -185,6 +203,9 @@ OPERATORS = {
     "tumbling, late": window(Windows(640, 640), 700),
     "hop, late": window(Windows(1000, 400), 700),
     "panes, late": window(Windows(2560, 640), 700),
+    "short sessions": sessions(10),
+    "sessions": sessions(300),
+    "sessions, late": sessions(200, 700),
     "running": running(False),
     "final": running(True),
 }
@@ -238,12 +259,18 @@ def of_window(
     )
 
 
+def of_sessions(gap: int = 10, specs: Specs = COUNT) -> Operator:
+    return opened(sessions(gap)(SMALL, ("key",), specs))
+
+
 def of_running(schema: pa.Schema = SMALL, specs: Specs = COUNT) -> Operator:
     return opened(RunningAggregate(("key",), specs, input_schema=schema, time_column="t"))
 
 
 @pytest.mark.parametrize(
-    "make", [of_window, of_running, partial(of_window, 40, 10)], ids=["window", "running", "panes"]
+    "make",
+    [of_window, of_running, partial(of_window, 40, 10), of_sessions],
+    ids=["window", "running", "panes", "sessions"],
 )
 def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
     operator = make()
@@ -260,7 +287,7 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
 
 
 @pytest.mark.parametrize("types", [(pa.int64(),), (pa.string(), pa.int64())], ids=["one", "two"])
-@pytest.mark.parametrize("operator", ["tumbling", "panes", "running"])
+@pytest.mark.parametrize("operator", ["tumbling", "panes", "sessions", "running"])
 def test_later_rows_do_not_change_a_snapshot(operator: str, types: tuple[pa.DataType, ...]) -> None:
     kinds = {**KEYS, (pa.string(), pa.int64()): [KEYS[(pa.string(),)][0], [1, 2, None]]}
     chance, used = random.Random(3), set[int]()
@@ -344,6 +371,30 @@ def test_state_of_other_windows_is_refused(bounds: tuple[int, int], what: str) -
     with pytest.raises(hg.CheckpointError) as caught:
         of_window(*bounds).restore([snapshot])
     assert what in caught.value.message
+
+
+def test_state_of_sessions_with_another_gap_is_refused() -> None:
+    snapshot = of_sessions().snapshot()
+    assert snapshot is not None
+    with pytest.raises(hg.CheckpointError, match=r"had session\(10 us\), and has session\(20 s\) now: change it back"):
+        of_sessions(20_000_000).restore([snapshot])
+    with pytest.raises(hg.CheckpointError, match="is an aggregation of sessions there and a windowed aggregation here"):
+        of_window().restore([snapshot])
+
+
+@pytest.mark.parametrize(
+    ("column", "time", "what"),
+    [("first", 2, "a session ends before"), ("last", None, "has no times"), ("last", 2**63 - 1, "timestamp.*cannot")],
+)
+def test_sessions_that_cannot_be_are_refused(column: str, time: int | None, what: str) -> None:
+    operator = of_sessions()
+    operator.process(small(1))
+    snapshot = operator.snapshot()
+    assert snapshot is not None
+    entries = snapshot.tables["entries"]
+    changed = entries.set_column(entries.column_names.index(column), column, pa.array([time], pa.int64()))
+    with pytest.raises(ValueError, match=what):
+        of_sessions().restore([Snapshot({"entries": changed}, snapshot.values)])
 
 
 def test_the_number_of_key_groups_cannot_change() -> None:

@@ -15,7 +15,8 @@ from headgate.errors import DataError, PlanError
 from headgate.operators.aggregates import aggregates as hg
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
 from headgate.operators.operator import MAX_TIME, MIN_TIME
-from headgate.operators.windows.window import WindowAggregate, Windows, hop, tumble, window_schema
+from headgate.operators.windows.window import WindowAggregate
+from headgate.operators.windows.window_kinds import Windows, hop, tumble, window_schema
 from headgate.operators.windows.window_panes import PaneState
 from tests.operators.window_rig import Kept, attach
 

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from headgate.operators.aggregates import aggregates as hg
 from headgate.operators.operator import MAX_TIME
-from headgate.operators.windows.window import WindowAggregate, Windows
+from headgate.operators.windows.window import WindowAggregate
+from headgate.operators.windows.window_kinds import Windows
 from tests.operators.window_rig import attach, multiset, rows_of
 
 SECOND = 1_000_000

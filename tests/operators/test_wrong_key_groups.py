@@ -12,10 +12,11 @@ import headgate as hg
 from headgate.errors import UnusableState
 from headgate.operators.keyed.keyed_process import KeyedProcess
 from headgate.operators.operator import Operator
-from headgate.operators.windows.window import WindowAggregate, Windows
+from headgate.operators.windows.window import WindowAggregate
+from headgate.operators.windows.window_kinds import Windows
 from headgate.state.keys import check_key_groups
 from headgate.state.snapshot import KEY_GROUP, Snapshot
-from tests.operators.test_restore import COUNT, GROUPS, SMALL, of_running, of_window, opened
+from tests.operators.test_restore import COUNT, GROUPS, SMALL, of_running, of_sessions, of_window, opened
 
 ROWS = pa.record_batch([pa.array(range(9)), pa.array([1] * 9, pa.timestamp("us")), [1] * 9], schema=SMALL)
 
@@ -43,7 +44,7 @@ def of_no_key() -> Operator:
     )
 
 
-@pytest.mark.parametrize("make", [of_running, of_window, of_process, of_no_key])
+@pytest.mark.parametrize("make", [of_running, of_window, of_sessions, of_process, of_no_key])
 def test_it_is_refused(make: Callable[[], Operator]) -> None:
     operator = make()
     operator.process(ROWS)

@@ -25,7 +25,9 @@ from headgate.operators.aggregates.aggregates import Aggregate, decimal_sums, ke
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
 from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
 from headgate.operators.keyed.process_function import KeyedProcessFunction
-from headgate.operators.windows.window import WindowAggregate, Windows, window_schema
+from headgate.operators.windows.session import SessionAggregate
+from headgate.operators.windows.window import WindowAggregate
+from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
 from headgate.plan.graph import EventTime, Partitioning, Side
 
 Aggregates = tuple[tuple[str, Aggregate], ...]
@@ -63,7 +65,9 @@ class RowsByKey:
         schema = running_schema(self.keys, aggregates, rows.schema, None if time is None else time.column)
         return rows.then("aggregate", operator, schema, None, **_sums(aggregates, rows.schema))
 
-    def windowed(self, windows: Windows, aggregates: Aggregates, lateness: int, late_tag: str) -> PlannedRows:
+    def windowed(
+        self, windows: Windows | Sessions, aggregates: Aggregates, lateness: int, late_tag: str
+    ) -> PlannedRows:
         """Add aggregates per window, and return their output.
 
         `lateness` is in microseconds. If `late_tag` is not empty, late rows go to the side output of this name.
@@ -71,7 +75,7 @@ class RowsByKey:
         rows, time = self.rows, self.required_time("window")
         schema = window_schema(self.keys, time.column, windows, aggregates, rows.schema)
         operator = partial(
-            WindowAggregate,
+            SessionAggregate if isinstance(windows, Sessions) else WindowAggregate,
             keys=self.keys,
             time_column=time.column,
             time_offset=time.offset,

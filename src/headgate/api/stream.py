@@ -37,7 +37,7 @@ from headgate.operators.lookup_source import lookup_source
 from headgate.operators.operator import check_function
 from headgate.operators.rows import FlatMapRows, MapBatches, MapRows, select_expressions, with_columns_expressions
 from headgate.operators.side_output import SideOutput
-from headgate.operators.windows.window import Windows
+from headgate.operators.windows.window_kinds import Sessions, Windows
 from headgate.other_names import OtherNames
 from headgate.plan.graph import BROADCAST, FORWARD, LOAD_AWARE, REBALANCE, RESCALE, SHUFFLE, TO_ONE, Partitioning
 from headgate.quantities import microseconds
@@ -303,7 +303,7 @@ class DataStream(LastOperator):
 
     # Operations that only a keyed stream has
 
-    def window(self, windows: Windows) -> WindowedStream:
+    def window(self, windows: Windows | Sessions) -> WindowedStream:
         """Raise PlanError, because a window needs keys; see `KeyedStream.window`."""
         raise PlanError(_NO_KEY.format("window"))
 
@@ -381,14 +381,16 @@ class KeyedStream(DataStream):
 
     _by_key: RowsByKey
 
-    def window(self, windows: Windows) -> WindowedStream:
-        """Group the rows of each key by event time, with `hg.tumble(size)` or `hg.hop(size, every=...)`.
+    def window(self, windows: Windows | Sessions) -> WindowedStream:
+        """Group the rows of each key by event time: `hg.tumble(size)`, `hg.hop(size, every=...)`, `hg.session(gap)`.
 
         >>> by_city.window(hg.tumble("1 h")).aggregate(km=hg.sum("km")).collect().sort_by("km")["km"].to_pylist()
         [3, 5, 7]
         """
-        if not isinstance(windows, Windows):
-            raise PlanError(f"window: {windows!r} is not a window; use hg.tumble(size) or hg.hop(size, every=...)")
+        if not isinstance(windows, Windows | Sessions):
+            raise PlanError(
+                f"window: {windows!r} is not a window; use hg.tumble(size), hg.hop(size, every=...) or hg.session(gap)"
+            )
         self._by_key.required_time("window")
         return WindowedStream(self, windows)
 
@@ -449,7 +451,7 @@ class WindowedStream(OtherNames):
             )  # fmt: skip
 
     _stream: KeyedStream
-    _windows: Windows
+    _windows: Windows | Sessions
     _lateness: int = 0
     _late_tag: str = ""
 
@@ -457,7 +459,8 @@ class WindowedStream(OtherNames):
         """Keep each window for this much event time after it has fired.
 
         If a row arrives for such a window, the operator emits the window's output row for its key again, with new
-        values. The last output row of a key and window is the correct row. A window uses memory until it is removed.
+        values. The last output row of a key and window is the correct row. A session may grow when a row arrives late;
+        its new row then replaces the key's earlier rows within its bounds. A window uses memory until it is removed.
 
         >>> counts = hours.allowed_lateness("10 min").aggregate(trips=hg.count())
         """
@@ -472,8 +475,9 @@ class WindowedStream(OtherNames):
     def late_output(self, tag: str) -> WindowedStream:
         """Send late rows to a side output instead of dropping them. Read it with `side_output(tag)` of the result.
 
-        A row is late if all its windows have been removed. With `on_null_time="late"`, a row without a time is late
-        too. Late rows have all columns of the input.
+        A row is late if all its windows have been removed. For `hg.session(gap)`, this is the window of the row alone,
+        which ends `gap` after the row. With `on_null_time="late"`, a row without a time is late too. Late rows have all
+        columns of the input.
 
         >>> counts = hours.late_output("late").aggregate(trips=hg.count())
         >>> late_rows = counts.side_output("late")

@@ -248,7 +248,14 @@ class ListAccumulator(Accumulator):
         self.update(size, owners.take(owned), other._values.take(owned), None)
 
     def result(self, slots: Int64s) -> pa.Array:
-        values, offsets = self._lists(slots)
+        if self._order is None and 2 * len(slots) < self._size:  # sort only the values of these slots
+            owners = renumbering(slots, self._size).take(self._owners.values)
+            owned = np.flatnonzero(owners >= 0)
+            owners = owners.take(owned)
+            values = self._values.take(owned.take(np.argsort(owners, kind="stable")))
+            offsets = np.append(0, np.cumsum(np.bincount(owners, minlength=len(slots))))
+        else:
+            values, offsets = self._lists(slots)
         return pa.ListArray.from_arrays(as_arrow(offsets.astype(np.int32)), values)
 
     def columns(self, slots: Int64s) -> list[pa.Array]:

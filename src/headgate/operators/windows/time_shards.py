@@ -8,19 +8,50 @@ time. The shards merge when the subtask's watermark has passed all these points.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Generic, Protocol, Self, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
-from headgate.operators.windows.window_state import WindowState
 from headgate.records.canonical import Bools, Int64s
 
 
+class ShardState(Protocol):
+    """The state of the windows of some key groups."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def keys(self) -> int:
+        """The number of keys."""
+
+    def close(self, last: int) -> None:
+        """Remove the windows up to and including the number `last`."""
+
+    def frozen(self) -> Self:
+        """Return a copy for a snapshot. Only its `table` may be used."""
+
+    def table(self, key_names: Sequence[str], max_parallelism: int) -> pa.Table:
+        """Return all windows that are not closed: key group, keys, what tells windows apart, accumulators."""
+
+    def with_exact_sums(self, table: pa.Table) -> pa.Table:
+        """Return such a table with sums of decimals in the current format."""
+
+    def load(self, table: pa.Table) -> None:
+        """Restore windows that `table` returned."""
+
+
+State = TypeVar("State", bound=ShardState)
+
+
 @dataclass(slots=True)
-class TimeShard:
+class TimeShard(Generic[State]):
     """The window state of some key groups, and their point of event time. Times are microseconds since the epoch."""
 
-    state: WindowState
+    state: State
     watermark: int
     #: The number of the last window that has fired, and the number of the last window that was removed.
     fired: int
