@@ -57,7 +57,7 @@ def ask_duckdb(table: pa.Table, keys: tuple[str, ...], gap: int) -> list[tuple[A
         return rows_of(
             connection.sql(f"""
                 with marked as (
-                    select * replace (grade + 0.0 as grade), coalesce(epoch_us(t) - lag(epoch_us(t)) over w, {gap}) as after
+                    select *, coalesce(epoch_us(t) - lag(epoch_us(t)) over w, {gap}) as after
                     from (select * replace (grade + 0.0 as grade) from flights) window w as ({by} order by t)),
                 numbered as (
                     select *, sum((after >= {gap})::int) over ({by} order by t rows unbounded preceding) as number
@@ -149,7 +149,9 @@ def test_late_rows_and_merging_agree_with_a_plain_model(
             operator.process_watermark(step)
             wanted = model.advance(step)
             rows = found(kept)
-            assert [row[2] for row in rows] == sorted(row[2] for row in rows), "sessions come in the order of their ends"
+            assert [row[2] for row in rows] == sorted(row[2] for row in rows), (
+                "they come in the order of their ends"
+            )
         else:
             operator.process(batch(*step))
             wanted, rows = model.process(step), found(kept)

@@ -74,8 +74,9 @@ class RowsByKey:
         """
         rows, time = self.rows, self.required_time("window")
         schema = window_schema(self.keys, time.column, windows, aggregates, rows.schema)
+        operator: Any = SessionAggregate if isinstance(windows, Sessions) else WindowAggregate
         operator = partial(
-            SessionAggregate if isinstance(windows, Sessions) else WindowAggregate,
+            operator,
             keys=self.keys,
             time_column=time.column,
             time_offset=time.offset,

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -54,7 +53,9 @@ class SessionAggregate(WindowOperator[SessionState]):
             input_schema=input_schema,
             time_column=time_column,
             time_offset=time_offset,
-            empty_state=partial(SessionState, key_types, partial(AccumulatorSet, aggregates, input_schema), windows.gap),
+            empty_state=partial(
+                SessionState, key_types, partial(AccumulatorSet, aggregates, input_schema), windows.gap
+            ),
             **options,
         )
 
@@ -95,8 +96,8 @@ class SessionAggregate(WindowOperator[SessionState]):
         first, last = entries.column("first"), entries.column("last")
         if first.null_count or last.null_count:
             raise ValueError("a session has no times")
+        if pc.any(pc.greater(first, last)).as_py():
+            raise ValueError("a session ends before it begins")
         start, end = pc.min(first).as_py(), pc.max(last).as_py()
         if start is not None and not least <= start <= end <= greatest - self._windows.gap:
             raise ValueError(f"there are sessions from {start} to {end}, which {self._time_type} cannot hold")
-        if pc.any(pc.greater(first, last)).as_py():
-            raise ValueError("a session ends before it begins")

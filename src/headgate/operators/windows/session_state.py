@@ -39,9 +39,7 @@ class SessionState:
     when the state has doubled since the last compaction. A closed session does not grow any more.
     """
 
-    def __init__(
-        self, key_types: Sequence[pa.DataType], accumulators: Callable[[], AccumulatorSet], gap: int
-    ) -> None:
+    def __init__(self, key_types: Sequence[pa.DataType], accumulators: Callable[[], AccumulatorSet], gap: int) -> None:
         self._gap = gap
         self._keys = KeyTable(key_types)
         self._key_columns = len(key_types)
