@@ -149,9 +149,7 @@ def test_late_rows_and_merging_agree_with_a_plain_model(
             operator.process_watermark(step)
             wanted = model.advance(step)
             rows = found(kept)
-            assert [row[2] for row in rows] == sorted(row[2] for row in rows), (
-                "they come in the order of their ends"
-            )
+            assert [row[2] for row in rows] == sorted(row[2] for row in rows), "they come in the order of their ends"
         else:
             operator.process(batch(*step))
             wanted, rows = model.process(step), found(kept)

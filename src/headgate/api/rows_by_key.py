@@ -25,8 +25,6 @@ from headgate.operators.aggregates.aggregates import Aggregate, decimal_sums, ke
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
 from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
 from headgate.operators.keyed.process_function import KeyedProcessFunction
-from headgate.operators.windows.session import SessionAggregate
-from headgate.operators.windows.window import WindowAggregate
 from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
 from headgate.plan.graph import EventTime, Partitioning, Side
 
@@ -74,9 +72,8 @@ class RowsByKey:
         """
         rows, time = self.rows, self.required_time("window")
         schema = window_schema(self.keys, time.column, windows, aggregates, rows.schema)
-        operator: Any = SessionAggregate if isinstance(windows, Sessions) else WindowAggregate
         operator = partial(
-            operator,
+            _operator_of(windows),
             keys=self.keys,
             time_column=time.column,
             time_offset=time.offset,
@@ -130,6 +127,17 @@ class RowsByKey:
             if spec.column is not None:
                 check_columns(f"aggregate: {name}", [spec.column], visible(self.rows.schema))
         return tuple(aggregates.items())
+
+
+def _operator_of(windows: Windows | Sessions) -> Any:
+    """Return the class of the operator. It is imported here, so that a job without windows does not load it."""
+    if isinstance(windows, Sessions):
+        from headgate.operators.windows.session import SessionAggregate
+
+        return SessionAggregate
+    from headgate.operators.windows.window import WindowAggregate
+
+    return WindowAggregate
 
 
 def _sums(aggregates: Aggregates, schema: pa.Schema) -> dict[str, Any]:
