@@ -24,7 +24,7 @@ from headgate.errors import CheckpointError, DataError
 from headgate.operators.aggregates.aggregates import Aggregate
 from headgate.operators.aggregates.running_aggregate import RunningAggregate
 from headgate.operators.operator import MAX_TIME, Operator, OperatorContext
-from headgate.operators.windows.session import SessionAggregate
+from headgate.operators.windows.session_window import SessionAggregate
 from headgate.operators.windows.window import WindowAggregate
 from headgate.operators.windows.window_kinds import Sessions, Windows
 from headgate.records.hashing import key_group_range, key_groups, key_hash, subtask_of_key_group

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.operators.operator import MAX_TIME, OperatorContext
-from headgate.operators.windows.session import SessionAggregate
+from headgate.operators.windows.session_window import SessionAggregate
 from headgate.operators.windows.window_kinds import Sessions
 from tests.operators.test_window_differential import AGGREGATES, SECOND, SPECS, flights
 from tests.operators.window_rig import Kept, attach, multiset, rows_of

@@ -132,7 +132,7 @@ class RowsByKey:
 def _operator_of(windows: Windows | Sessions) -> Any:
     """Return the class of the operator. It is imported here, so that a job without windows does not load it."""
     if isinstance(windows, Sessions):
-        from headgate.operators.windows.session import SessionAggregate
+        from headgate.operators.windows.session_window import SessionAggregate
 
         return SessionAggregate
     from headgate.operators.windows.window import WindowAggregate
