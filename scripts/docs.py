@@ -57,6 +57,9 @@ SECTIONS = {
     ],
     "Sources": ["sources"],
     "Sinks": ["sinks", "BatchInfo"],
+    "Connectors of your own": [
+        "Source", "SourceReader", "ReaderContext", "Sink", "SinkWriter", "WriterContext", "Claim",
+    ],
     "Throttles": ["throttle"],
     "Where jobs run": ["LocalDeployment", "SparkDeployment"],
     "Running jobs": ["JobHandle", "JobResult", "Profile", "ChannelTrace", "CheckpointRecord", "restart"],
@@ -71,7 +74,8 @@ SECTIONS = {
 #: Classes whose objects only Headgate makes, so that their constructors are not shown.
 GIVEN = {
     "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "JobHandle", "JobResult",
-    "CheckpointRecord", "Profile", "ChannelTrace", "testing.PipelineResult", *SECTIONS["Errors"],
+    "CheckpointRecord", "Profile", "ChannelTrace", "testing.PipelineResult", "ReaderContext", "WriterContext", "Claim",
+    *SECTIONS["Errors"],
 }  # fmt: skip
 #: Methods of public classes that only Headgate calls.
 INTERNAL = {*vars(Deployment), *vars(State), *vars(Mechanism), "spec"}

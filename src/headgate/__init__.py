@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from headgate.api.stream_sink import StreamSink
     from headgate.api.watermark import Watermark
     from headgate.config import Config
+    from headgate.connectors.connector import (
+        Claim,
+        ReaderContext,
+        Sink,
+        SinkWriter,
+        Source,
+        SourceReader,
+        WriterContext,
+    )
     from headgate.connectors.for_each_batch_sink import BatchInfo
     from headgate.errors import (
         CheckpointError,
@@ -68,6 +77,9 @@ _HOMES = {
     "headgate.api.stream_sink": ("StreamSink",),
     "headgate.api.watermark": ("Watermark",),
     "headgate.config": ("Config",),
+    "headgate.connectors.connector": (
+        "Claim", "ReaderContext", "Sink", "SinkWriter", "Source", "SourceReader", "WriterContext",
+    ),
     "headgate.connectors.for_each_batch_sink": ("BatchInfo",),
     "headgate.errors": (
         "CheckpointError", "ConfigError", "DataError", "ExchangeError", "HeadgateError", "InsufficientBuffers",
@@ -99,15 +111,16 @@ _MODULES = {
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "BatchInfo", "ChannelTrace", "CheckpointError", "CheckpointRecord", "Config", "ConfigError", "DataError",
-    "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult",
-    "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState",
-    "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProcessContext", "Profile", "ProfileError", "SessionLost",
-    "SideOutput", "SinkError", "SourceError", "SparkDeployment", "SpillError", "StateMemoryExceeded",
+    "BatchInfo", "ChannelTrace", "CheckpointError", "CheckpointRecord", "Claim", "Config", "ConfigError",
+    "DataError", "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled",
+    "JobHandle", "JobResult", "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment",
+    "LostChangeWarning", "MapState", "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProcessContext",
+    "Profile", "ProfileError", "ReaderContext", "SessionLost", "SideOutput", "Sink", "SinkError", "SinkWriter",
+    "Source", "SourceError", "SourceReader", "SparkDeployment", "SpillError", "StateMemoryExceeded",
     "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError",
-    "ValueState", "Watermark", "WindowedStream", "__version__", "collect_list", "count", "count_distinct", "first",
-    "hop", "last", "max", "mean", "min", "restart", "session", "sinks", "sources", "sum", "testing", "throttle",
-    "tumble",
+    "ValueState", "Watermark", "WindowedStream", "WriterContext", "__version__", "collect_list", "count",
+    "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "session", "sinks", "sources", "sum",
+    "testing", "throttle", "tumble",
 ]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ LAST_LINES = {
     "csv_to_parquet.py": "{'city': 'Rome', 'km': 7.0, 'minutes': 30, 'km_per_hour': 14.0}",
     "daily_extremes.py": '"weir",1.75,1.75,1.75,1.75,1',
     "dataframe_source.py": "[Row(km=3, checkpoint=0), Row(km=12, checkpoint=0)]",
+    "own_connector.py": "[('a', 0, 4), ('a', 1, 5), ('b', 0, 6)]",
     "partition_rows.py": "worker 1: 6 rows of odd orders",
     "slow_operator.py": "HIGH: orders waits for warehouse, a waiting_function",
     "endless_job.py": "CANCELLED: job 'lines' was cancelled",

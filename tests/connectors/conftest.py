@@ -69,7 +69,13 @@ def writer_context(schema: pa.Schema, subtask: int = 0, *, deliver: Callable[[pa
         checkpoint=checkpoint,
         clock=time.time,
         sleep=time.sleep,
+        wait_until=_wait_until,
     )
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        time.sleep(0.001)
 
 
 def start(sink: Sink, schema: pa.Schema, claim: Claim = CLAIM) -> Sink:

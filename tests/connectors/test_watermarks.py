@@ -119,3 +119,34 @@ def test_after_a_restart_the_watermark_resumes_where_it_was() -> None:
     assert [restored(0, 2).observe(batch(time), 0) for time in (95, 101)] == [90, 91]
     positions = [WatermarkGenerator("t", batch().schema).position()]
     assert restored(0, 1).watermark == MIN_TIME
+
+
+def test_of_splits_that_are_read_at_once_the_slowest_counts() -> None:
+    generator = WatermarkGenerator("t", batch().schema, out_of_orderness=10)
+    observe = generator.observe_splits
+    assert observe(batch(100, 90), [(0, 2)], [0, 1]) == MIN_TIME, "split 1 has given no row"
+    assert observe(batch(50, 120), [(1, 1), (0, 1)], [0, 1]) == 40
+    assert observe(batch(80, 60, 200), [(1, 2), (0, 1)], [0, 1]) == 70
+    assert observe(batch(), [], [0]) == 190, "split 1 has ended"
+    assert observe(batch(1), [(2, 1)], [0, 2]) == 190, "a new split with older rows does not move it back"
+    assert observe(batch(300), [(2, 1)], [0, 2]) == 190
+    assert observe(batch(250), [(0, 1)], [0, 2]) == 240
+
+
+def test_a_split_without_rows_holds_back_the_others_only_for_the_idle_timeout() -> None:
+    now = 0.0
+    generator = WatermarkGenerator("t", batch().schema, idle_timeout=5, clock=lambda: now)
+    assert generator.observe_splits(batch(100), [(0, 1)], [0, 1]) == MIN_TIME
+    assert generator.leave_idle_splits(4.9) == MIN_TIME
+    now = 3.0
+    assert generator.observe_splits(batch(110), [(0, 1)], [0, 1]) == MIN_TIME
+    generator.pause(4.0)
+    generator.resume(104.0)
+    assert generator.leave_idle_splits(104.9) == MIN_TIME, "the pause does not count"
+    assert generator.leave_idle_splits(105.1) == 110
+    assert not generator.is_idle(105.1)
+    assert generator.is_idle(108.1)
+    now = 109.0
+    assert generator.observe_splits(batch(90), [(1, 1)], [0, 1]) == 110, "it never goes back"
+    now = 110.0
+    assert generator.observe_splits(batch(130, 120), [(1, 1), (0, 1)], [0, 1]) == 120

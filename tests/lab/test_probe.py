@@ -80,7 +80,15 @@ def clock() -> Clock:
 
 def _context(clock: Callable[[], float], sleep: Callable[[float], None]) -> WriterContext:
     return WriterContext(
-        job="job", operator="probe", subtask=3, parallelism=4, schema=SCHEMA, deliver=print, clock=clock, sleep=sleep
+        job="job",
+        operator="probe",
+        subtask=3,
+        parallelism=4,
+        schema=SCHEMA,
+        deliver=print,
+        clock=clock,
+        sleep=sleep,
+        wait_until=lambda condition: None,
     )
 
 

@@ -236,6 +236,7 @@ def _context(attempt: int) -> WriterContext:
         attempt=attempt,
         clock=time.time,
         sleep=time.sleep,
+        wait_until=_ignore,
     )
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headgate.connectors.built_in_sinks import collect, csv, for_each_batch, null, parquet, printer
+from headgate.connectors.built_in_sinks import collect, csv, for_each_batch, null, parquet, printer, two_phase
 from headgate.connectors.connector import Sink
 from headgate.operators.operator import check_function
 from headgate.other_names import missing
 
-__all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "parquet", "printer"]
+__all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "parquet", "printer", "two_phase"]
 
 
 def foreach_dataframe(fn: Callable[[Any, int], object] | Callable[[Any, int, str], object]) -> Sink:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.connectors.built_in_sources import csv, files, generate, iterable, json_lines, parquet, socket_lines, text
+from headgate.connectors.built_in_sources import (
+    csv,
+    files,
+    generate,
+    iterable,
+    json_lines,
+    parquet,
+    poll,
+    socket_lines,
+    text,
+)
 from headgate.connectors.connector import Source
 from headgate.other_names import missing
 
 __all__ = [
-    "csv", "dataframe", "files", "generate", "iterable", "json_lines", "parquet", "socket_lines", "text",
+    "csv", "dataframe", "files", "generate", "iterable", "json_lines", "parquet", "poll", "socket_lines", "text",
 ]  # fmt: skip
 
 

@@ -22,8 +22,9 @@ from headgate.connectors.file_sinks.file_sink import FileSink, Mode
 from headgate.connectors.for_each_batch_sink import BatchInfo, ForEachBatchSink
 from headgate.connectors.null_sink import NullSink
 from headgate.connectors.printer_sink import PrinterSink
+from headgate.connectors.two_phase_sink import CommitFunction, TwoPhaseSink, WriteFunction
 
-__all__ = ["collect", "csv", "for_each_batch", "null", "parquet", "printer"]
+__all__ = ["collect", "csv", "for_each_batch", "null", "parquet", "printer", "two_phase"]
 
 
 def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
@@ -119,6 +120,47 @@ def for_each_batch(fn: Callable[[pa.RecordBatch, BatchInfo], object]) -> Sink:
     ```
     """
     return ForEachBatchSink(fn)
+
+
+def two_phase(write: WriteFunction, commit: CommitFunction) -> Sink:
+    """Write rows with one function, and make them visible with another when their checkpoint is complete.
+
+    Use it for a sink of your own that needs exactly-once results. `write(table, info)` runs in the tasks. It gets the
+    rows of a checkpoint as a pyarrow Table, in pieces of about 64 MiB, and an `hg.BatchInfo`. It writes them where
+    nobody sees them yet, for example to a file with a hidden name, and returns JSON values that name them. `commit(
+    written, checkpoint)` runs on the driver, once all rows before the checkpoint are written. `written` is the list of
+    what `write` returned since the last commit. It makes these rows visible. Without checkpoints there is one commit,
+    at the end of the job, and `checkpoint` is 0.
+
+    `commit` may be called again with the same values, also by another program that resumes the job, and must then
+    change nothing: rename a file only if it is still there, or store the checkpoint's number in the same transaction.
+    After a restart, `write` gets the rows after the checkpoint again. What it wrote for them before is never
+    committed: remove such rests when they are old.
+
+    If a function raises, the job restarts or fails with UserFunctionError.
+
+    ```python
+    import json
+    import os
+
+    def write(table, info):
+        name = f"rows-{info.run}-{info.checkpoint_id}-{info.subtask}.json"
+        with open("_" + name, "w") as file:
+            json.dump(table.to_pylist(), file)
+        return name
+
+    def commit(written, checkpoint):
+        for name in written:
+            if os.path.exists("_" + name):
+                os.rename("_" + name, name)
+
+    env = hg.StreamEnvironment()
+    env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(hg.sinks.two_phase(write, commit))
+    env.execute()
+    print([name for name in os.listdir() if name.startswith("rows-")] != [])  # True
+    ```
+    """
+    return TwoPhaseSink(write, commit)
 
 
 def null() -> Sink:

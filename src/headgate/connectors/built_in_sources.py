@@ -34,10 +34,11 @@ from headgate.connectors.file_sources.watched_files import WatchedFiles
 from headgate.connectors.frames import SPARK_REMEDY, batches, is_frame, is_of_spark
 from headgate.connectors.generate_source import GenerateSource, RowFunction
 from headgate.connectors.iterable_source import Factory, FactorySource, Item, ListSource, batch_of_dicts
+from headgate.connectors.poll_source import PollFunction, PollSource
 from headgate.connectors.socket_source import SocketLinesSource
 from headgate.errors import ConfigError
 
-__all__ = ["csv", "files", "generate", "iterable", "json_lines", "parquet", "socket_lines", "text"]
+__all__ = ["csv", "files", "generate", "iterable", "json_lines", "parquet", "poll", "socket_lines", "text"]
 
 
 def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", header: bool = True,
@@ -226,7 +227,7 @@ def iterable(items: Item | Sequence[Item] | Factory, schema: pa.Schema | None = 
     if isinstance(items, pa.RecordBatch) or is_frame(items):
         items = batches(pa.table(items) if isinstance(items, pa.RecordBatch) else items, schema)
     elif isinstance(items, (list, tuple)) and items and all(isinstance(row, dict) for row in items):
-        items = batches(pa.table(batch_of_dicts(items, schema, "the rows")), schema)
+        items = batches(pa.table(batch_of_dicts(items, schema, "iterable: the rows")), schema)
     if not isinstance(items, (list, tuple)):
         raise ConfigError(f"iterable: {_not_a_list(items)}")
     if not bounded or not replayable:
@@ -266,6 +267,39 @@ def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None
     """
     return GenerateSource(fn, rows=rows, rate=rate, schema=schema, time=time, batch_rows=batch_rows,
                           batch_time=batch_time)  # fmt: skip
+
+
+def poll(fn: PollFunction, schema: pa.Schema, splits: Sequence[str] = ("all",), *, interval: float | str = "1 s",
+         bounded: bool = False) -> Source:  # fmt: skip
+    """Ask a function for more rows, again and again: `fn(split, position)` returns `(rows, position)`.
+
+    Use it for a source of your own that has a position, such as a page of a web service or the last id of a table.
+    `rows` are a RecordBatch, a list of dicts or a frame. The returned position is what the next call gets. It may be
+    any JSON value, and is None in the first call. Checkpoints hold the positions, so after a restart `fn` gets the
+    position of the checkpoint: for the same split and position, `fn` must return the same rows, or more of them.
+
+    `splits` names parts that can be read independently, such as tables or devices. Split i goes to subtask i mod
+    parallelism, also after a restart with another parallelism. Each split has its own watermark. A split ends when
+    `fn` returns None. When no split of a subtask has rows, the subtask waits for `interval` before it asks again.
+    Without `bounded`, the job takes the source for endless.
+
+    A subtask calls `fn` on a thread of its own, so `fn` may block. It is called ahead of the job by at most three
+    answers; while the job is back-pressured, it is not called. If `fn` raises, the task fails with UserFunctionError.
+    Raises ConfigError for impossible arguments.
+
+    ```python
+    table = [{"id": 1}, {"id": 2}, {"id": 3}]
+
+    def newer(split, last):
+        rows = [row for row in table if row["id"] > (last or 0)][:2]
+        return (rows, rows[-1]["id"]) if rows else None
+
+    source = hg.sources.poll(newer, schema=pa.schema({"id": pa.int64()}), bounded=True)
+    print(hg.StreamEnvironment().from_source(source).collect().to_pylist())  # [{'id': 1}, {'id': 2}, {'id': 3}]
+    ```
+    """
+    check(FLAG, bounded=bounded)
+    return PollSource(fn, schema, splits, interval=interval, bounded=bounded)
 
 
 def _not_a_list(given: object) -> str:

@@ -8,7 +8,7 @@ calls the reader or writer.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderContext:
-    """The place where a reader runs, and the functions that the reader may call there."""
+    """The place where a reader runs, and the functions that the reader may call there.
+
+    - `job`, `operator`: the names of the job and of the source.
+    - `subtask`, `parallelism`: which of how many readers this one is, from 0.
+    - `wake()`: any thread may call it. The task thread then calls `read` again soon.
+    - `positions`: when the job resumes, what `position` of all earlier readers returned, by subtask. Otherwise None.
+    - `sides`: by tag, the functions that take rows of the side outputs that the job reads. Call them only in `read`.
+    - `clock()`, `started_at`: the time, and the time when the job started, in seconds since the epoch.
+    """
 
     job: str
     operator: str
@@ -48,7 +56,21 @@ class ReaderContext:
 
 
 class Source(ABC):
-    """An input of a job. The driver knows its `schema` before the job runs."""
+    """An input of a job, for connectors of your own.
+
+    The driver makes the source, calls `prepare`, and sends a pickled copy to each subtask. There `reader` returns the
+    `SourceReader` of the subtask. A source needs a `schema` and a `reader`; all other methods have defaults. Attributes
+    of the class:
+
+    - `schema`: the columns of the rows.
+    - `bounded`: whether the input has an end. True by default.
+    - `replayable`: whether a reader can resume from a position. True by default.
+    - `resumable`: whether another program can resume from a checkpoint of this job. True by default.
+    - `sides`: the schemas of side outputs, by tag.
+    - `task_functions`: functions of the user that run in the tasks.
+
+    `SourceReader` has an example. The page docs/how-to/write-a-connector.md shows a whole connector.
+    """
 
     schema: pa.Schema
     #: The user's functions that run in the tasks of the source.
@@ -93,6 +115,14 @@ class Source(ABC):
     def configure(self, config: Config) -> None:
         """Store the options that the source needs. The driver calls this when an environment takes the source."""
 
+    def commit(self, pending: Sequence[Any], checkpoint: int) -> None:
+        """Tell the outside what the job has read, for example acknowledge messages. The driver calls this.
+
+        `pending` has what the readers' `to_commit` returned. The checkpoint is complete, so the job never reads these
+        rows again. `checkpoint` is 0 at the end of a job without checkpoints. A call may be left out: then the next
+        one comes with later values. Raises SourceError, and the job restarts.
+        """
+
     def release(self) -> None:
         """Remove everything that `prepare` made. The driver calls this when the job has ended in any way."""
 
@@ -109,13 +139,42 @@ class Source(ABC):
 
 
 class SourceReader(ABC):
-    """The part of a source that runs in one subtask. A reader reads its splits one after the other."""
+    """The part of a source that runs in one subtask.
+
+    A reader reads its splits one after the other, unless it sets `open_splits`. The task calls all methods from one
+    thread, except for those that say "any thread". While the job is back-pressured, the task does not call `read`. A
+    reader that fetches ahead must therefore stop when a bounded number of bytes waits.
+
+    >>> class Numbers(hg.Source):
+    ...     schema = pa.schema({"n": pa.int64()})
+    ...     def reader(self, context):
+    ...         return NumbersReader(context)
+    >>> class NumbersReader(hg.SourceReader):
+    ...     def __init__(self, context):
+    ...         positions = context.positions or range(context.parallelism)
+    ...         self.next, self.step = positions[context.subtask], context.parallelism
+    ...     def read(self):
+    ...         self.finished = self.next >= 5
+    ...         if self.finished:
+    ...             return None
+    ...         self.next += self.step
+    ...         return pa.record_batch({"n": [self.next - self.step]})
+    ...     def position(self):
+    ...         return self.next
+    >>> hg.StreamEnvironment().from_source(Numbers()).collect().column("n").to_pylist()
+    [0, 1, 2, 3, 4]
+    """
 
     #: Whether all splits are read. `read` then returns no more rows.
     finished: bool = False
     #: The number of the split that the last batch came from. Watermarks count per split. When the number changes,
     #: the previous split has ended.
     split: int = 0
+    #: The numbers of the splits that the reader reads at the same time, or None if it reads one after the other. Each
+    #: of them holds back the watermark until it leaves this collection, or has no rows for the idle timeout.
+    open_splits: Collection[int] | None = None
+    #: With `open_splits`: the splits of the rows of the last batch, in order, as pairs (split, number of rows).
+    rows_by_split: Sequence[tuple[int, int]] = ()
     #: Whether the reader has an open or a waiting split. Without a split, the subtask's watermark does not hold back
     #: the watermarks of other subtasks. A reader of a bounded source sets `finished` instead.
     has_split: bool = True
@@ -139,6 +198,13 @@ class SourceReader(ABC):
         Another job, with any parallelism, can resume from the positions of all readers together. Returns None if the
         source is not replayable.
         """
+
+    def to_commit(self) -> Any:
+        """Return the JSON values that `Source.commit` needs for the rows before the position, or None.
+
+        The task calls this method together with `position`, and at the end of input.
+        """
+        return None
 
     def next_read(self) -> float | None:
         """Return the time, by the context's clock, at which the task calls `read` again after it returned None.
@@ -166,7 +232,14 @@ class SourceReader(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """The data with which a program claims the results of a job."""
+    """The data with which a program claims the results of a job, for `Sink.claim` and `Sink.begin`.
+
+    - `program`: the program, whose `program.run` is different for each program that starts or resumes the job.
+    - `epoch`: a number that is higher for each newer program of the job.
+    - `check()`: raises Superseded if a newer program has taken over the job.
+    - `resumed`, `resumed_run`: the checkpoint that the job resumes from, or 0, and the run that took it.
+    - `home`, `referenced`: the folder of the job's checkpoints, and what `prepared` of sinks returned for them.
+    """
 
     program: Program
     #: The program's epoch. A newer program of the same job has a higher epoch.
@@ -185,7 +258,15 @@ class Claim:
 
 
 class Sink(ABC):
-    """An output of a job. The driver calls all methods except `writer`.
+    """An output of a job, for connectors of your own. The driver calls all methods except `writer`.
+
+    A sink needs only `writer`, whose `SinkWriter` runs in each subtask. A sink whose rows become visible in two phases
+    also has `commit`. The page docs/how-to/write-a-connector.md shows a whole one. Attributes of the class:
+
+    - `exactly_once`: whether the results have each row once, also after a failure. False by default.
+    - `shows_at_commit`: whether readers see rows only after `commit`. False by default.
+    - `replaces`: whether `begin` removes the results of earlier jobs. False by default.
+    - `task_functions`: functions of the user that run in the tasks.
 
     First the driver calls `prepare` (or `resume`), `claim` and `begin`. It calls `commit` for each complete checkpoint
     and at the job's end, and then `finish`. After a restart it calls `rollback`. When the job has failed or was
@@ -306,7 +387,16 @@ class Sink(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterContext:
-    """The place where a sink writer runs, and the functions that the writer may call there."""
+    """The place where a sink writer runs, and the functions that the writer may call there.
+
+    - `job`, `operator`: the names of the job's run and of the sink.
+    - `subtask`, `parallelism`: which of how many writers this one is, from 0.
+    - `schema`: the schema of the batches.
+    - `attempt`, `checkpoint`: how often the job has restarted, and the checkpoint that the first batches belong to.
+    - `wait_until(condition)`: waits for a target that takes no more rows. A cancel of the job ends the wait.
+    - `deliver(batch)`: sends a batch to `Sink.deliver` on the driver. It waits while the driver is slower.
+    - `clock()`, `sleep(seconds)`: the time in seconds since the epoch, and a wait.
+    """
 
     job: str
     operator: str
@@ -323,14 +413,32 @@ class WriterContext:
     clock: Callable[[], float]
     #: Waits for a number of seconds. A writer that waits by this call also works in the virtual time of a simulation.
     sleep: Callable[[float], None]
+    #: Waits until a condition is true, and checks it at least every 10 ms. A writer whose target takes no more rows
+    #: waits by this call: the wait counts as back-pressure, and a cancel of the job ends it with JobCancelled.
+    wait_until: Callable[[Callable[[], bool]], None]
 
 
 class SinkWriter(ABC):
-    """The part of a sink that runs in one subtask."""
+    """The part of a sink that runs in one subtask. The task calls all methods from one thread.
+
+    >>> class Printing(hg.Sink):
+    ...     def writer(self, context):
+    ...         return PrintingWriter()
+    >>> class PrintingWriter(hg.SinkWriter):
+    ...     def write(self, batch):
+    ...         print(batch.to_pylist())
+    >>> env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    >>> sink = env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(Printing())
+    >>> result = env.execute()
+    [{'n': 1}]
+    """
 
     @abstractmethod
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take one batch. Raises SinkError."""
+        """Take one batch. The task takes no other batch until the call returns: this is the back-pressure of a sink.
+
+        A writer that must wait for its target calls `WriterContext.wait_until`. Raises SinkError.
+        """
 
     def flush(self, checkpoint: int) -> Any:
         """Make durable all rows that came before the checkpoint's barrier.

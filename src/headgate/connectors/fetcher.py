@@ -6,8 +6,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-
-import pyarrow as pa
+from typing import Generic, Protocol, TypeVar
 
 from headgate.errors import HeadgateError, SourceError
 
@@ -17,7 +16,17 @@ _MOST_READY = 2
 _CLOSE_WAIT = 1.0
 
 
-class Fetcher:
+class Counted(Protocol):
+    """A batch, or an object that has one."""
+
+    @property
+    def num_rows(self) -> int: ...
+
+
+_B = TypeVar("_B", bound=Counted)
+
+
+class Fetcher(Generic[_B]):
     """A thread that iterates over `batches()`. It calls `wake` when `take` has something new to return.
 
     It drops empty batches, and the first `skip` batches that are not empty.
@@ -26,21 +35,19 @@ class Fetcher:
     The task holds it to take a batch. The thread does not hold it when it calls `wake`.
     """
 
-    def __init__(
-        self, name: str, batches: Callable[[], Iterator[pa.RecordBatch]], wake: Callable[[], None], skip: int = 0
-    ) -> None:
+    def __init__(self, name: str, batches: Callable[[], Iterator[_B]], wake: Callable[[], None], skip: int = 0) -> None:
         self._batches = batches
         self._wake = wake
         self._skip = skip
         self._changed = threading.Condition()
-        self._ready: deque[pa.RecordBatch] = deque()
+        self._ready: deque[_B] = deque()
         self._error: HeadgateError | None = None
         self._ended = False
         self._closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def take(self) -> pa.RecordBatch | None:
+    def take(self) -> _B | None:
         """Return the next batch, or None if no batch is ready.
 
         Raises the iterator's error after the task has taken all batches before the error.

@@ -35,9 +35,9 @@ class ListSource(Source):
     def __init__(self, items: Sequence[Item], schema: pa.Schema | None) -> None:
         if schema is None and not items:
             raise ConfigError("iterable: the list is empty, so its schema is unknown; give schema=")
-        first = schema if schema is not None else to_batch(items[0], None, 0).schema
+        first = schema if schema is not None else to_batch(items[0], None, "iterable: item 0").schema
         self.schema = first.remove_metadata()
-        self._batches = [to_batch(item, self.schema, number) for number, item in enumerate(items)]
+        self._batches = [to_batch(item, self.schema, f"iterable: item {number}") for number, item in enumerate(items)]
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader of this subtask's batches."""
@@ -140,7 +140,7 @@ class _FactoryReader(SourceReader):
     def is_stuck(self) -> bool:
         return self._fetcher is not None and self._fetcher.is_stuck
 
-    def _fetch_next(self) -> Fetcher | None:
+    def _fetch_next(self) -> Fetcher[pa.RecordBatch] | None:
         """Start a thread for the next iterator. The thread skips the batches that were already taken from this
         iterator."""
         if not self._unfinished:
@@ -155,8 +155,8 @@ class _FactoryReader(SourceReader):
         )
 
 
-def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBatch:
-    """Convert an item to a record batch of the schema. Raises SourceError, which names the item.
+def to_batch(item: object, schema: pa.Schema | None, what: str) -> pa.RecordBatch:
+    """Convert an item to a record batch of the schema. Raises SourceError, which calls the item `what`.
 
     If `schema` is None, the batch has the schema of the item.
     """
@@ -164,20 +164,20 @@ def to_batch(item: object, schema: pa.Schema | None, number: int) -> pa.RecordBa
         if schema is None:
             return item
         if not item.schema.equals(schema):
-            raise SourceError(f"iterable: item {number} has schema ({shown(item.schema)}), not ({shown(schema)})")
+            raise SourceError(f"{what} has schema ({shown(item.schema)}), not ({shown(schema)})")
         if item.schema.equals(schema, check_metadata=True):
             return item
         return pa.RecordBatch.from_arrays(item.columns, schema=schema)
     if is_frame(item):
-        return to_batch(one_batch(item, schema, f"iterable: item {number}"), schema, number)
+        return to_batch(one_batch(item, schema, what), schema, what)
     if is_of_spark(item):
-        raise SourceError(f"iterable: item {number}: {SPARK_REMEDY}")
+        raise SourceError(f"{what}: {SPARK_REMEDY}")
     if not isinstance(item, (list, tuple)) or not all(isinstance(row, dict) for row in item):
         raise SourceError(
-            f"iterable: item {number} is of type {type(item).__name__}; each item must be a RecordBatch, a list of "
+            f"{what} is of type {type(item).__name__}; each item must be a RecordBatch, a list of "
             "dicts, or a frame of pandas, polars or pyarrow; rows as dicts are [{'n': 1}, {'n': 2}]"
         )
-    return batch_of_dicts(item, schema, f"item {number}")
+    return batch_of_dicts(item, schema, what)
 
 
 def batch_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema | None, what: str) -> pa.RecordBatch:
@@ -189,14 +189,14 @@ def batch_of_dicts(rows: Sequence[dict[str, Any]], schema: pa.Schema | None, wha
     unknown = sorted({str(name) for row in rows for name in row if name not in known})
     if unknown:
         lacks = "is not in the first row; give schema=" if schema is None else "is not in the schema"
-        raise SourceError(f"iterable: {what}: the column {unknown[0]!r} {lacks}")
+        raise SourceError(f"{what}: the column {unknown[0]!r} {lacks}")
     if schema is not None:
         columns = [_column(field, [row.get(field.name) for row in rows], what) for field in schema]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
     try:
         return pa.RecordBatch.from_pylist(list(rows))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise SourceError(f"iterable: {what}: the values of a column have no common type: {error}") from error
+        raise SourceError(f"{what}: the values of a column have no common type: {error}") from error
 
 
 def _column(field: pa.Field, values: list[object], what: str) -> pa.Array:
@@ -205,7 +205,7 @@ def _column(field: pa.Field, values: list[object], what: str) -> pa.Array:
         return converted(values, field.type)
     except CONVERSION_ERRORS as error:
         raise SourceError(
-            f"iterable: {what}: does not fit the schema: column {field.name!r} is {field.type}: {error}; without "
+            f"{what}: does not fit the schema: column {field.name!r} is {field.type}: {error}; without "
             "schema= the types come from the first item"
         ) from error
 
@@ -233,7 +233,7 @@ def _batches(factory: Factory, subtask: int, subtasks: int,
             item = call_user(step)
             if item is _END:
                 return
-            yield to_batch(item, schema, number)
+            yield to_batch(item, schema, f"iterable: item {number}")
     finally:
         close = getattr(iterator, "close", None)
         if close is not None:

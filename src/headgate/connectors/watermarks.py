@@ -4,7 +4,7 @@ waits."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Literal
 
 import pyarrow as pa
@@ -24,7 +24,8 @@ UNBOUNDED = MAX_TIME - MIN_TIME
 class WatermarkGenerator:
     """The watermark of one source subtask: the largest event time of its split, minus `out_of_orderness`.
 
-    The watermark never goes back. A subtask reads its splits one after the other, so only the current split counts.
+    The watermark never goes back. A subtask reads its splits one after the other, so only the current split counts. A
+    reader may also read several splits at once: then the watermark is the least of theirs.
     Times are microseconds since the epoch; a column without a zone is UTC. `idle_timeout` is in seconds of `clock`. It
     is None for bounded sources, which are never idle. Raises PlanError if `column` is not a timestamp.
     """
@@ -47,6 +48,7 @@ class WatermarkGenerator:
         self._split = 0
         self._largest = MIN_TIME
         self._idle = IdleTimer(idle_timeout, clock())
+        self._splits = OpenSplits(idle_timeout)
         self._clock = clock
 
     def observe(self, batch: pa.RecordBatch, split: int) -> int:
@@ -55,20 +57,50 @@ class WatermarkGenerator:
         Raises DataError for a null time if `on_null_time` is "error".
         """
         self._idle.restart(self._clock())
+        if split != self._split:
+            self._split, self._largest = split, MIN_TIME
+        self._largest = max(self._largest, self._largest_time(batch))
+        return self._advance(self._largest)
+
+    def observe_splits(
+        self, batch: pa.RecordBatch, rows_by_split: Sequence[tuple[int, int]], open_splits: Collection[int]
+    ) -> int:
+        """Return the watermark after a batch of a reader that reads several splits at once.
+
+        The watermark is the least of the watermarks of the `open_splits` that are not idle. `rows_by_split` has the
+        splits of the batch's rows, in order, as pairs (split, number of rows). Raises as `observe`.
+        """
+        now, start = self._clock(), 0
+        self._splits.keep(open_splits, now)
+        if batch.num_rows:
+            self._idle.restart(now)
+        for split, rows in rows_by_split:
+            self._splits.observe(split, self._largest_time(batch.slice(start, rows)), now)
+            start += rows
+        return self.leave_idle_splits(now)
+
+    def leave_idle_splits(self, now: float) -> int:
+        """Return the watermark at `now`: splits that have become idle no longer hold it back."""
+        return self._advance(self._splits.least(now))
+
+    def _advance(self, largest: int) -> int:
+        if largest > MIN_TIME:
+            self.watermark = max(self.watermark, min(largest - self._out_of_orderness, MAX_TIME - 1))
+        return self.watermark
+
+    def _largest_time(self, batch: pa.RecordBatch) -> int:
+        """Return the largest event time of the batch, or MIN_TIME if it has none. Raises DataError for a null time."""
         times = batch.column(self._index)
         if times.null_count and not self._nulls_are_late:
             raise DataError(
                 f"column {self._column!r} is null in {times.null_count} of {batch.num_rows} rows, so they have no "
                 'event time; drop them in the source, or use hg.Watermark(..., on_null_time="late") for late ones'
             )
-        if split != self._split:
-            self._split, self._largest = split, MIN_TIME
-        if len(times) > times.null_count:
-            # NumPy's `max` takes a tenth of the time of Arrow's `max`.
-            largest = pc.max(times).value if times.null_count else int(raw_values(times).max())
-            self._largest = max(self._largest, largest * self._times // self._by)
-            self.watermark = max(self.watermark, min(self._largest - self._out_of_orderness, MAX_TIME - 1))
-        return self.watermark
+        if len(times) == times.null_count:
+            return MIN_TIME
+        # NumPy's `max` takes a tenth of the time of Arrow's `max`.
+        largest: int = pc.max(times).value if times.null_count else int(raw_values(times).max())
+        return largest * self._times // self._by
 
     def reach(self, time: int) -> int:
         """Return the watermark after the reader has reported that event time has reached `time`."""
@@ -93,12 +125,53 @@ class WatermarkGenerator:
         return self._idle.is_over(now)
 
     def pause(self, now: float) -> None:
-        """Stop the idle clock, because back-pressure holds the reader back. Repeated calls change nothing."""
+        """Stop the idle clocks, because back-pressure holds the reader back. Repeated calls change nothing."""
         self._idle.pause(now)
+        self._splits.pause(now)
 
     def resume(self, now: float) -> None:
-        """Let the idle clock run again, because the reader may read."""
+        """Let the idle clocks run again, because the reader may read."""
         self._idle.resume(now)
+        self._splits.resume(now)
+
+
+class OpenSplits:
+    """The largest event time of each split that a reader reads at the same time as others, and which splits are idle.
+
+    A split is idle if it has had no rows for `timeout` seconds. Pauses do not count. None: no split is ever idle.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout
+        self._largest: dict[int, int] = {}
+        self._timers: dict[int, IdleTimer] = {}
+
+    def keep(self, splits: Collection[int], now: float) -> None:
+        """Add the splits that are new, and forget those that are no longer among `splits`."""
+        for split in self._largest.keys() - set(splits):
+            del self._largest[split], self._timers[split]
+        for split in splits:
+            if split not in self._largest:
+                self._largest[split], self._timers[split] = MIN_TIME, IdleTimer(self._timeout, now)
+
+    def observe(self, split: int, largest: int, now: float) -> None:
+        """Record rows of a split, with their largest event time. A split that ends with these rows counts no more."""
+        if split in self._largest:
+            self._largest[split] = max(self._largest[split], largest)
+            self._timers[split].restart(now)
+
+    def least(self, now: float) -> int:
+        """Return the least of the largest event times of all splits that are not idle, or MIN_TIME without such."""
+        times = [time for split, time in self._largest.items() if not self._timers[split].is_over(now)]
+        return min(times, default=MIN_TIME)
+
+    def pause(self, now: float) -> None:
+        for timer in self._timers.values():
+            timer.pause(now)
+
+    def resume(self, now: float) -> None:
+        for timer in self._timers.values():
+            timer.resume(now)
 
 
 class IdleTimer:

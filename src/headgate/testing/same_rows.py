@@ -22,13 +22,14 @@ def assert_same_rows(
 
     >>> hg.testing.assert_same_rows([{"n": 1}, {"n": 2}], pa.table({"n": [2, 1]}))
     """
-    actual, wanted = _counts(rows), _counts(expected)
+    actual, wanted = counted(rows), counted(expected)
     missing, unexpected = wanted - actual, actual - wanted
     if missing or unexpected:
         raise AssertionError(f"the rows differ\n{_listing('missing', missing)}\n{_listing('unexpected', unexpected)}")
 
 
-def _counts(rows: Iterable[Mapping[str, Any]] | pa.Table) -> Counter[Any]:
+def counted(rows: Iterable[Mapping[str, Any]] | pa.Table) -> Counter[Any]:
+    """Return how often each row occurs. Rows that count as the same have the same key."""
     return Counter(_canonical(row) for row in (rows.to_pylist() if isinstance(rows, pa.Table) else rows))
 
 

@@ -41,6 +41,11 @@ class JsonParser(LineParser):
         rows = lines.count(b"\n") - len(_BLANK.findall(lines))
         if not rows:
             return pa.RecordBatch.from_pylist([], self.schema)
+        return self.read_objects(lines, rows)
+
+    def read_objects(self, lines: bytes, rows: int) -> pa.RecordBatch:
+        """Return the rows of `rows` lines of UTF-8 that all begin with an object. Raises pa.ArrowInvalid if a line does
+        not parse."""
         table = _read(lines, json.ParseOptions(explicit_schema=self._read_as, unexpected_field_behavior="ignore"))
         if table.num_rows != rows:
             raise pa.ArrowInvalid("a line must hold one JSON object, whole")
@@ -60,7 +65,7 @@ class JsonLinesSource(LineSource):
         check(SCHEMA_OR_NONE, schema=schema)
         super().__init__(paths, split_size)
         self.schema = (self._infer(self.first_file()) if schema is None else schema).remove_metadata()
-        _check_schema(self.schema)
+        check_json_schema(self.schema)
 
     def parser(self, file: DataFile) -> JsonParser:
         return JsonParser(self.schema)
@@ -104,7 +109,7 @@ def _check_depth(lines: bytes) -> None:
         raise pa.ArrowInvalid(f"{depth} levels of nesting; at most {_DEEPEST} are allowed")
 
 
-def _check_schema(schema: pa.Schema) -> None:
+def check_json_schema(schema: pa.Schema) -> None:
     """Raise ConfigError for a schema that no JSON file can have."""
     if not len(schema) or len(set(schema.names)) < len(schema):
         raise ConfigError(f"schema={schema.names} must have columns, and no name twice")

@@ -495,6 +495,6 @@ class Checkpoints:
         began = time.time() - complete.duration
         return CheckpointMetadata(
             id=complete.checkpoint, timestamp=began, duration=complete.duration, job=self._job,
-            attempt=self._attempt, vertices=vertices, nodes=nodes, pending=complete.pending, prepared=prepared,
-            kind=kind, exchanges=exchanges_of(complete, job), run=self._run_id,
+            attempt=self._attempt, vertices=vertices, nodes=nodes, pending=self._connectors.results(complete.pending),
+            prepared=prepared, kind=kind, exchanges=exchanges_of(complete, job), run=self._run_id,
         )  # fmt: skip

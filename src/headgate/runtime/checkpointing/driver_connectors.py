@@ -24,7 +24,7 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 #: The end of messages about a thread that cannot be ended.
 THREAD_LEFT_RUNNING = "its daemon thread is left running"
-#: What the writers of sinks returned, by node key.
+#: What the writers of sinks and the readers of sources returned for a commit, by node key.
 Pending = Mapping[str, Sequence[Any]]
 
 
@@ -151,11 +151,21 @@ class DriverConnectors:
         return max((sink.slots for _, sink in self._sinks.values()), default=0)
 
     def commit(self, pending: Pending, checkpoint: int) -> None:
-        """Publish what the writers of sinks returned for a checkpoint. Raises the first error.
+        """Publish what the writers of sinks returned for a checkpoint, then let sources commit. Raises the first error.
 
         `checkpoint` is 0 in a job without checkpoints.
         """
         self._for_each_sink(lambda node, sink: sink.commit(pending.get(node_key(node), ()), checkpoint))
+        for node in self._nodes:
+            read = pending.get(node_key(node))
+            if node.source is not None and read:
+                with _errors_of(node):
+                    node.source.commit(read, checkpoint)
+
+    def results(self, pending: Pending) -> Pending:
+        """Return the part of `pending` that sinks will commit, which a program that resumes commits again."""
+        keys = {node_key(node) for node, _ in self._sinks.values()}
+        return {key: values for key, values in pending.items() if key in keys}
 
     def finish(self) -> None:
         """Finish all sinks, after the job has finished and everything is committed. Raises the first error."""

@@ -143,7 +143,9 @@ class SourceHead:
         """Return the watermark after a batch, which may have no rows."""
         if self._watermarks is None:
             return MIN_TIME
-        if batch.num_rows:
+        if reader.open_splits is not None:
+            self._watermarks.observe_splits(batch, reader.rows_by_split, reader.open_splits)
+        elif batch.num_rows:
             self._watermarks.observe(batch, reader.split)
         return self._watermarks.reach(reader.reached)
 
@@ -169,6 +171,13 @@ class SourceHead:
             raise with_location(error, self.context) from error
         watermark = self._watermarks.position() if self._watermarks is not None else None
         return {"position": position, "watermark": watermark}
+
+    def to_commit(self) -> Any:
+        """Return what `Source.commit` needs for the rows so far, or None. Call it between two batches."""
+        try:
+            return None if self._reader is None else self._reader.to_commit()
+        except Exception as error:
+            raise with_location(error, self.context) from error
 
     def restore(self, old: Sequence[Snapshot]) -> None:
         """Resume from the positions of the old subtasks. Call it before the first step. Raises CheckpointError."""
@@ -199,6 +208,7 @@ class SourceHead:
         """Send the idle status to the consumers if the source has no split, or read nothing for the idle timeout."""
         if self._watermarks is None or self._idle or self._reader is None:
             return
+        self._emit_watermark(self._watermarks.leave_idle_splits(now))
         if not self._reader.has_split or self._watermarks.is_idle(now):
             self._idle = True
             self.output.emit_status(False)

@@ -28,6 +28,7 @@ class SinkOperator(Operator):
         attempt: int = 0,
         checkpoint: int = 0,
         *,
+        wait_until: Callable[[Callable[[], bool]], None],
         clocks: Clocks = SYSTEM,
     ) -> None:
         super().__init__()
@@ -37,6 +38,7 @@ class SinkOperator(Operator):
         self._deliver = deliver
         self._attempt = attempt
         self._checkpoint = checkpoint
+        self._wait_until = wait_until
         self._writer: SinkWriter | None = None
         self.pending: Any = None
 
@@ -54,6 +56,7 @@ class SinkOperator(Operator):
                 checkpoint=self._checkpoint,
                 clock=self._clocks.wall,
                 sleep=self._clocks.sleep,
+                wait_until=self._wait_until,
             )
         )
 

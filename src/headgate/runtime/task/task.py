@@ -218,17 +218,19 @@ class Task:
         """Wait, in the middle of an input batch, until the writer's due data fit into segments."""
         self.wait_until(writer.drain)
 
-    def wait_until(self, condition: Callable[[], bool]) -> None:
+    def wait_until(self, condition: Callable[[], bool], poll: float = WAIT) -> None:
         """Wait, in the middle of an input batch, until `condition()` is True.
 
-        The condition is that segments are free, or that the driver has taken delivered batches. The task still runs its
-        mail, so a cancel ends the wait. The writers still flush after their buffer timeout.
+        The condition is that segments are free, that the driver has taken delivered batches, or that the target of a
+        sink has room. Without a wake-up, it is checked every `poll` seconds. The task still runs its mail, so a cancel
+        ends the wait. The writers still flush after their buffer timeout.
         """
         while not condition():
             for writer in self.writers:
                 writer.before_wait()
             deadline = _earliest(self.writers)
-            self._wait(WAIT if deadline is None else deadline, Wait.OUTPUT_HARD)
+            until = WAIT if poll == WAIT else self._clock() + poll
+            self._wait(until if deadline is None else min(deadline, until), Wait.OUTPUT_HARD)
             self._mailbox.run()
             now = self._clock()
             for writer in self.writers:

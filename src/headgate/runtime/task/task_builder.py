@@ -41,6 +41,9 @@ from headgate.runtime.task.task_state import TaskState
 from headgate.runtime.task.time_account import Wait, time_account
 from headgate.transport.data_link import ConsumerEnd
 
+#: Seconds between two checks whether the target of a sink has room.
+_TARGET_POLL = 0.01
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltOutput:
@@ -373,7 +376,9 @@ class _TaskAssembly:
             deliver = partial(self._deliver, node.id)
             attempt, checkpoint = self._services.attempt, self._services.checkpoint
             clocks = self._services.clocks
-            operator = SinkOperator(node.sink, node.schema, deliver, attempt, checkpoint, clocks=clocks)
+            operator = SinkOperator(
+                node.sink, node.schema, deliver, attempt, checkpoint, wait_until=self._wait_for_target, clocks=clocks
+            )
         else:
             assert node.operator is not None
             operator = node.operator()
@@ -393,6 +398,10 @@ class _TaskAssembly:
     def _deliver(self, node_id: int, batch: pa.RecordBatch, checkpoint: int) -> None:
         assert self._task is not None
         self._services.deliver(node_id, batch, checkpoint, self._task)
+
+    def _wait_for_target(self, has_room: Callable[[], bool]) -> None:
+        assert self._task is not None
+        self._task.wait_until(has_room, _TARGET_POLL)
 
     def _build_outputs(self, node: Node) -> tuple[Chained, dict[str, Chained]]:
         """Build the node's main output, and the side outputs that other nodes read."""

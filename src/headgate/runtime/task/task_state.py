@@ -31,8 +31,8 @@ _COUNTED = shapes.mapping(shapes.items(shapes.count))
 class Captured:
     """What a task took for one checkpoint.
 
-    `snapshots` has the snapshots by node key. `pending` has, by node key, what sinks wrote before the barrier and will
-    commit. If there is a `failure`, the snapshots are not stored.
+    `snapshots` has the snapshots by node key. `pending` has, by node key, what sinks wrote and sources read before the
+    barrier, for their commits on the driver. If there is a `failure`, the snapshots are not stored.
     """
 
     checkpoint: int
@@ -76,7 +76,7 @@ class TaskState:
         self.took_part = 0
         #: After the task's end: the position of its source, and its counters, by node key.
         self.final: dict[str, Any] = {}
-        #: After the task's end: what its sinks wrote after the last checkpoint, by node key.
+        #: After the task's end: what its sinks wrote and its source read after the last checkpoint, by node key.
         self.pending: dict[str, Any] = {}
 
     def capture(self, checkpoint: int) -> None:
@@ -104,9 +104,15 @@ class TaskState:
                 raise with_location(error, sink.context) from error
             if written:
                 pending[key] = written
-        return Captured(
-            checkpoint=checkpoint, snapshots=self._snapshots(), pending=pending, taken_at=self._clocks.monotonic()
-        )
+        snapshots = self._snapshots()
+        pending |= self._read()
+        return Captured(checkpoint=checkpoint, snapshots=snapshots, pending=pending, taken_at=self._clocks.monotonic())
+
+    def _read(self) -> dict[str, Any]:
+        """Return what the source's reader has for `Source.commit`, by the source's node key."""
+        if self._head is None or not (read := self._head[1].to_commit()):
+            return {}
+        return {self._head[0]: read}
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
         """Store what `capture` took, with the data in flight."""
@@ -131,7 +137,8 @@ class TaskState:
         self._has_ended = True
         if self._store is not None:
             self.final = {key: dict(snapshot.values) for key, snapshot in self._task_snapshots().items()}
-        self.pending = {key: operator.pending for key, operator in self._sinks() if operator.pending}
+        written = {key: operator.pending for key, operator in self._sinks() if operator.pending}
+        self.pending = written | self._read()
 
     def restore(
         self,

@@ -1,0 +1,406 @@
+"""The contract kit: the built-in connectors keep the contract, and connectors that break it are found."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import headgate as hg
+from headgate.testing import check_sink, check_source, source_contract, source_run
+
+ROWS = 30
+NUMBERS = [{"n": n} for n in range(ROWS)]
+SCHEMA = pa.schema({"n": pa.int64()})
+
+
+def batch(*numbers: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(numbers, pa.int64())})
+
+
+def generated(start: int, n: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": np.arange(start, start + n)})
+
+
+# --- sources
+
+
+def lines(folder: Path, line: Callable[[int], str], head: str = "") -> str:
+    folder.mkdir(exist_ok=True)
+    for number in range(3):
+        (folder / f"{number}.txt").write_text(
+            head + "".join(line(n) + "\n" for n in range(number * 10, number * 10 + 10))
+        )
+    return str(folder)
+
+
+def json_line(n: int) -> str:
+    return json.dumps({"n": n})
+
+
+def test_generate_keeps_the_contract() -> None:
+    check_source(lambda: hg.sources.generate(generated, rows=ROWS, batch_rows=4), NUMBERS)
+    check_source(lambda: hg.sources.generate(generated, rows=ROWS, rate=1000.0), NUMBERS)
+
+
+def test_iterable_keeps_the_contract() -> None:
+    def factory(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+        return (batch(start, start + 1) for start in range(2 * subtask, ROWS, 2 * subtasks))
+
+    check_source(lambda: hg.sources.iterable([batch(n) for n in range(ROWS)]), NUMBERS)
+    check_source(lambda: hg.sources.iterable(factory, SCHEMA), NUMBERS)
+
+
+def test_files_keep_the_contract(tmp_path: Path) -> None:
+    csv, jsonl = lines(tmp_path / "csv", str, "n\n"), lines(tmp_path / "json", json_line)
+    for start in range(0, ROWS, 10):
+        pq.write_table(pa.table(batch(*range(start, start + 10))), tmp_path / f"{start}.parquet", row_group_size=3)
+    missing = str(tmp_path / "missing")
+    (tmp_path / "empty").mkdir()
+    idle = str(tmp_path / "empty" / "*.csv")
+    check_source(
+        lambda: hg.sources.csv(csv, schema=SCHEMA, split_size=8), NUMBERS,
+        broken=lambda: hg.sources.csv(missing, schema=SCHEMA),
+    )  # fmt: skip
+    check_source(lambda: hg.sources.json_lines(jsonl, schema=SCHEMA, split_size=30), NUMBERS)
+    check_source(lambda: hg.sources.text(csv), [{"value": str(n) if n >= 0 else "n"} for n in [-1, *range(10), -1,
+                 *range(10, 20), -1, *range(20, 30)]])  # fmt: skip
+    check_source(lambda: hg.sources.parquet(f"{tmp_path}/*.parquet", batch_rows=2, split_size=1), NUMBERS)
+    check_source(
+        lambda: hg.sources.files(csv, format="csv", schema=SCHEMA, watch=True), NUMBERS,
+        idle=lambda: hg.sources.files(idle, format="csv", schema=SCHEMA, watch=True),
+        broken=lambda: hg.sources.files(missing, format="csv", schema=SCHEMA, watch=True),
+    )  # fmt: skip
+
+
+def test_bad_lines_come_once_too(tmp_path: Path) -> None:
+    def line(n: int) -> str:
+        return "oops" if n % 7 == 3 else str(n)
+
+    folder = lines(tmp_path / "csv", line, "n\n")
+    bad = [n for n in range(ROWS) if n % 7 == 3]
+    run = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    aside = hg.sinks.collect()
+    run.from_source(hg.sources.csv(folder, schema=SCHEMA)).side_output("bad").sink_to(aside)
+    run.execute()
+    assert aside.rows == len(bad)
+    check_source(
+        lambda: hg.sources.csv(folder, schema=SCHEMA, split_size=8),
+        [{"n": n} for n in range(ROWS) if n not in bad],
+        sides={"bad": aside.to_table()},
+    )
+
+
+def test_socket_lines_keep_the_contract() -> None:
+    with serving(b"".join(b"%d\n" % n for n in range(ROWS))) as port, serving(b"", closes=False) as silent:
+        with socket.create_server(("127.0.0.1", 0)) as unused:
+            nobody = unused.getsockname()[1]
+        check_source(
+            lambda: hg.sources.socket_lines("127.0.0.1", port), [{"value": str(n)} for n in range(ROWS)],
+            idle=lambda: hg.sources.socket_lines("127.0.0.1", silent),
+            broken=lambda: hg.sources.socket_lines("127.0.0.1", nobody),
+        )  # fmt: skip
+
+
+@contextmanager
+def serving(text: bytes, closes: bool = True) -> Iterator[int]:
+    """Send the text to everyone who connects, and then close the connection."""
+    held = []
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            connection.sendall(text)
+            if closes:
+                connection.close()
+            else:
+                held.append(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+    for connection in held:
+        connection.close()
+
+
+def newer(split: str, last: Any) -> Any:
+    """Ten numbers of each split."""
+    first = {"a": 0, "b": 10, "c": 20}[split]
+    begin = first if last is None else last
+    rows = [{"n": n} for n in range(begin, min(begin + 3, first + 10))]
+    return (rows, begin + len(rows)) if rows else None
+
+
+def fails(_split: str, _last: Any) -> Any:
+    raise ConnectionError("nobody answers")
+
+
+def test_poll_keeps_the_contract() -> None:
+    calls = []
+
+    def counted(split: str, last: Any) -> Any:
+        calls.append(split)
+        return newer(split, last)
+
+    def taken() -> int:
+        return 3 * len(calls)
+
+    def make() -> hg.Source:
+        calls.clear()
+        return hg.sources.poll(counted, SCHEMA, ["a", "b", "c"], bounded=True)
+
+    check_source(
+        make, NUMBERS,
+        idle=lambda: hg.sources.poll(lambda split, last: ([], last), SCHEMA, ["a", "b"], interval="10 ms"),
+        broken=lambda: hg.sources.poll(fails, SCHEMA),
+        taken=taken, most_ahead=4 * 3,
+    )  # fmt: skip
+
+
+# --- sinks
+
+
+def read_parquet(name: str) -> Any:
+    return pq.read_table(name) if Path(name).is_dir() else []
+
+
+def read_csv(name: str) -> Any:
+    tables = [pa.csv.read_csv(path) for path in Path(name).rglob("*.csv") if not path.name.startswith("_")]
+    return [row for table in tables for row in table.to_pylist()]
+
+
+def test_file_sinks_keep_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    check_sink(hg.sinks.parquet, read_parquet, broken=lambda: hg.sinks.parquet(tmp_path / "file"))
+    check_sink(lambda name: hg.sinks.csv("csv" + name), lambda name: read_csv("csv" + name))
+
+
+def test_for_each_batch_keeps_the_contract() -> None:
+    """Rows may come again after a failure, but none is missing."""
+    written: dict[str, list[Any]] = {}
+    inbox = Inbox(written)
+    check_sink(lambda name: hg.sinks.for_each_batch(inbox.function(name)), lambda name: written.get(name, []))
+
+
+class Inbox:
+    """Travels by reference within this process."""
+
+    alive: dict[int, Inbox] = {}  # noqa: RUF012
+
+    def __init__(self, written: dict[str, list[Any]]) -> None:
+        self.written = written
+        Inbox.alive[id(self)] = self
+
+    def function(self, name: str) -> Callable[[pa.RecordBatch, Any], None]:
+        key = id(self)
+
+        def put(rows: pa.RecordBatch, _info: Any) -> None:
+            Inbox.alive[key].written.setdefault(name, []).extend(rows.to_pylist())
+
+        return put
+
+
+def two_phase(name: str) -> hg.Sink:
+    folder = Path(name)
+    folder.mkdir(exist_ok=True)
+
+    def write(table: pa.Table, info: hg.BatchInfo) -> str:
+        hidden = f"_{info.run}-{info.checkpoint_id}-{info.subtask}-{time.monotonic_ns()}"
+        (folder / hidden).write_text(json.dumps(table.to_pylist()))
+        return hidden
+
+    def commit(written: Sequence[str], _checkpoint: int) -> None:
+        for hidden in written:
+            if (folder / hidden).exists():
+                (folder / hidden).rename(folder / hidden[1:])
+
+    return hg.sinks.two_phase(write, commit)
+
+
+def read_json(name: str) -> Any:
+    return [row for path in Path(name).glob("[!_]*") for row in json.loads(path.read_text())]
+
+
+def test_two_phase_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_sink(two_phase, read_json)
+
+
+# --- connectors that break the contract
+
+
+class Broken(hg.Source):
+    """A source of NUMBERS in batches of one row, which breaks the contract in a chosen way."""
+
+    schema = SCHEMA
+
+    def __init__(self, how: str) -> None:
+        self.how = how
+
+    def reader(self, context: hg.ReaderContext) -> hg.SourceReader:
+        return BrokenReader(self.how, context)
+
+
+class BrokenReader(hg.SourceReader):
+    def __init__(self, how: str, context: hg.ReaderContext) -> None:
+        self.how = how
+        positions = [] if context.positions is None else context.positions
+        rescales = len(positions) not in (0, context.parallelism)
+        taken = {n for position in positions for n in position}
+        if how == "forgets its position" and positions:
+            taken = set()
+        if how == "takes only its own position" and rescales:
+            taken = set(positions[0])
+        every = range(ROWS) if how == "every reader reads all" else range(context.subtask, ROWS, context.parallelism)
+        self.left = [n for n in every if n not in taken]
+        self.taken = sorted(taken)
+        self.thread: threading.Thread | None = None
+        self.woken = threading.Event()
+        if how == "leaves a thread":
+            threading.Thread(target=self.woken.wait, args=(20,), daemon=True).start()
+
+    def read(self) -> pa.RecordBatch | None:
+        if self.how == "waits in read" and self.left:
+            time.sleep(0.5)
+        if not self.left:
+            self.finished = self.how != "has no end"
+            return None
+        number = self.left.pop(0)
+        self.taken.append(number)
+        return pa.record_batch({"m": [number]}) if self.how == "has other columns" else batch(number)
+
+    def position(self) -> Any:
+        return self.taken
+
+    def close(self) -> None:
+        if self.how == "waits in close":
+            time.sleep(0.5)
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("forgets its position", "resumed with 2 readers after its end .*: of 'rows', the rows differ"),
+        ("takes only its own position", "resumed with"),
+        ("every reader reads all", "with 2 readers"),
+        ("waits in read", r"read\(\) took "),
+        ("waits in close", r"close\(\) of subtask 0 took "),
+        ("has no end", "and set `finished` at its end"),
+        ("has other columns", r"read\(\) returned \(m int64\)"),
+        ("leaves a thread", "left threads behind"),
+    ],
+)
+def test_a_source_that_breaks_the_contract_is_found(how: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if how.startswith(("waits", "leaves")):
+        monkeypatch.setattr(source_run, "LONGEST_CALL", 0.3)
+        monkeypatch.setattr(source_contract, "LONGEST_CALL", 0.3)
+    with pytest.raises(AssertionError, match=message):
+        check_source(lambda: Broken(how), NUMBERS, timeout=0.3)
+
+
+def test_a_source_that_keeps_the_contract_is_not_refused() -> None:
+    check_source(lambda: Broken("not at all"), NUMBERS)
+
+
+class BrokenSink(hg.Sink):
+    """Rows in files, written in two phases, with a chosen flaw."""
+
+    exactly_once = True
+    shows_at_commit = True
+
+    def __init__(self, name: str, how: str) -> None:
+        self.folder = Path(name)
+        self.how = how
+
+    def prepare(self, job: str, schema: pa.Schema) -> None:
+        self.folder.mkdir(exist_ok=True)
+
+    def writer(self, context: hg.WriterContext) -> hg.SinkWriter:
+        return BrokenWriter(self.folder, self.how, context)
+
+    def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
+        for name in (name for names in pending for name in names):
+            if self.how == "appends at each commit":
+                with (self.folder / "all").open("a") as file:
+                    file.write((self.folder / name).read_text() + "\n")
+                continue
+            if self.how != "does not look" and not (self.folder / name).exists():
+                continue
+            (self.folder / name).rename(self.folder / name[1:])
+
+    def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
+        if self.how != "does not commit again":
+            self.commit(pending, checkpoint)
+
+    def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:
+        self.commit(pending, checkpoint)
+
+
+class BrokenWriter(hg.SinkWriter):
+    def __init__(self, folder: Path, how: str, context: hg.WriterContext) -> None:
+        self.folder, self.how, self.context = folder, how, context
+        self.rows: list[Any] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.to_pylist()
+        if self.how == "waits deaf":
+            time.sleep(3600)
+
+    def flush(self, checkpoint: int) -> Any:
+        if not self.rows:
+            return []
+        name = f"{'' if self.how == 'shows at once' else '_'}{time.monotonic_ns()}"
+        (self.folder / name).write_text(json.dumps(self.rows))
+        if self.how != "keeps its rows":
+            self.rows = []
+        return [] if self.how in ("shows at once", "loses names") else [name]
+
+    def finish(self) -> Any:
+        return self.flush(0)
+
+
+def read_broken(name: str) -> Any:
+    texts = [line for path in Path(name).glob("[!_]*") for line in path.read_text().splitlines()]
+    return [row for text in texts for row in json.loads(text)]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("appends at each commit", "too early or twice|committed twice|rows differ"),
+        ("does not look", "FileNotFoundError|No such file"),
+        ("does not commit again", "the program ended before commit of checkpoint 1, and another one resumed"),
+        ("shows at once", "too early or twice"),
+        ("keeps its rows", "too early or twice|rows differ"),
+        ("loses names", "rows differ"),
+    ],
+)
+def test_a_sink_that_breaks_the_contract_is_found(
+    how: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((AssertionError, OSError), match=message):
+        check_sink(lambda name: BrokenSink(name, how), read_broken)
+
+
+def test_a_sink_that_keeps_the_contract_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    check_sink(lambda name: BrokenSink(name, "not at all"), read_broken)
