@@ -64,8 +64,10 @@ _INSTEAD: Final = {
     **dict.fromkeys(("unionAll", "unionByName", "merge"), "union(other)"),
     **dict.fromkeys(
         ("distinct", "dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"),
-        'key_by("column").process(function, schema=...) with a hg.ValueState that says whether the key was there',
+        'deduplicate("column")',
     ),
+    **dict.fromkeys(("maxBy", "argmax", "nlargest"), 'key_by("column").max_by("value"), or top(3, by="value")'),
+    **dict.fromkeys(("minBy", "argmin", "nsmallest"), 'key_by("column").min_by("value")'),
     **dict.fromkeys(
         ("orderBy", "sort", "sort_by", "sort_values"),
         'collect().sort_by("column"): a stream that has no end cannot be sorted',

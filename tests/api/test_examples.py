@@ -15,6 +15,7 @@ import headgate as hg
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST_LINES = {
     "bad_lines.py": "trips.jsonl, line 2: column 'km' changed from number to string",
+    "choose_rows.py": "cheapest from 01:00: lamp for 30",
     "csv_to_parquet.py": "{'city': 'Rome', 'km': 7.0, 'minutes': 30, 'km_per_hour': 14.0}",
     "daily_extremes.py": '"weir",1.75,1.75,1.75,1.75,1',
     "dataframe_source.py": "[Row(km=3, checkpoint=0), Row(km=12, checkpoint=0)]",

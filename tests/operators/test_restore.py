@@ -22,11 +22,14 @@ from hypothesis import strategies as st
 import headgate as hg
 from headgate.errors import CheckpointError, DataError
 from headgate.operators.aggregates.aggregates import Aggregate
-from headgate.operators.aggregates.running_aggregate import RunningAggregate
+from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
+from headgate.operators.aggregates.top_rows import TopRows
+from headgate.operators.deduplicate import KeepFirst, KeepLast
 from headgate.operators.operator import MAX_TIME, Operator, OperatorContext
+from headgate.operators.ranked_rows import ROWS, RunningTop, TopInSessions, TopInWindows, ranked_schema
 from headgate.operators.windows.session_window import SessionAggregate
 from headgate.operators.windows.window import WindowAggregate
-from headgate.operators.windows.window_kinds import Sessions, Windows
+from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
 from headgate.records.hashing import key_group_range, key_groups, key_hash, subtask_of_key_group
 from headgate.state.snapshot import KEY_GROUP, Snapshot, decode, encode
 from tests.operators.window_rig import Kept, attach, multiset
@@ -196,6 +199,34 @@ def running(final: bool) -> Make:
     return lambda schema, keys, specs: RunningAggregate(keys, specs, input_schema=schema, final=final, time_column="t")
 
 
+def top(most: int, window: Windows | Sessions | None = None) -> Make:
+    def make(schema: pa.Schema, keys: tuple[str, ...], specs: Specs) -> Operator:
+        rows = TopRows("top", "t", most=most, columns=tuple(name for name in schema.names if name not in keys))
+        specs = ((ROWS, rows),)
+        if window is None:
+            output = ranked_schema(running_schema(keys, specs, schema), rows)
+            return RunningTop(keys, specs, input_schema=schema, output=output)
+        kind: Any = TopInSessions if isinstance(window, Sessions) else TopInWindows
+        return kind(  # type: ignore[no-any-return]
+            keys,
+            time_column="t",
+            time_offset=0,
+            windows=window,
+            aggregates=specs,
+            input_schema=schema,
+            output=ranked_schema(window_schema(keys, "t", window, specs, schema), rows),
+            allowed_lateness=300,
+            clock=lambda: 0.0,
+        )
+
+    return make
+
+
+def first_rows(ttl: int | None) -> Make:
+    timed: Any = {} if ttl is None else {"ttl": ttl, "time_column": "t"}
+    return lambda schema, keys, specs: KeepFirst(keys, input_schema=schema, **timed)
+
+
 OPERATORS = {
     "tumbling": window(Windows(640, 640)),
     "hop": window(Windows(1000, 640)),
@@ -206,6 +237,13 @@ OPERATORS = {
     "short sessions": sessions(10),
     "sessions": sessions(300),
     "sessions, late": sessions(200, 700),
+    "top": top(2),
+    "top in windows": top(2, Windows(640, 640)),
+    "top in panes": top(3, Windows(2560, 640)),
+    "top in sessions": top(1, Sessions(300)),
+    "first rows": first_rows(None),
+    "first rows for some time": first_rows(500),
+    "last rows": lambda schema, keys, specs: KeepLast(keys, input_schema=schema, time_column="t"),
     "running": running(False),
     "final": running(True),
 }
@@ -287,7 +325,9 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
 
 
 @pytest.mark.parametrize("types", [(pa.int64(),), (pa.string(), pa.int64())], ids=["one", "two"])
-@pytest.mark.parametrize("operator", ["tumbling", "panes", "sessions", "running"])
+@pytest.mark.parametrize(
+    "operator", ["tumbling", "panes", "sessions", "running", "top", "top in sessions", "last rows"]
+)
 def test_later_rows_do_not_change_a_snapshot(operator: str, types: tuple[pa.DataType, ...]) -> None:
     kinds = {**KEYS, (pa.string(), pa.int64()): [KEYS[(pa.string(),)][0], [1, 2, None]]}
     chance, used = random.Random(3), set[int]()

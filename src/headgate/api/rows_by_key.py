@@ -23,6 +23,7 @@ from headgate.api.planned_rows import PlannedRows
 from headgate.errors import PlanError
 from headgate.operators.aggregates.aggregates import Aggregate, decimal_sums, key_fields
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
+from headgate.operators.aggregates.top_rows import TopRows
 from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
 from headgate.operators.keyed.process_function import KeyedProcessFunction
 from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
@@ -64,16 +65,28 @@ class RowsByKey:
         return rows.then("aggregate", operator, schema, None, **_sums(aggregates, rows.schema))
 
     def windowed(
-        self, windows: Windows | Sessions, aggregates: Aggregates, lateness: int, late_tag: str
+        self,
+        windows: Windows | Sessions,
+        aggregates: Aggregates,
+        lateness: int,
+        late_tag: str,
+        top: TopRows | None = None,
     ) -> PlannedRows:
-        """Add aggregates per window, and return their output.
+        """Add aggregates per window, and return their output. With `top`, return the rows of `top` per window.
 
         `lateness` is in microseconds. If `late_tag` is not empty, late rows go to the side output of this name.
         """
         rows, time = self.rows, self.required_time("window")
+        options = {}
+        if top is not None:
+            from headgate.operators.ranked_rows import ROWS, ranked_schema
+
+            aggregates = ((ROWS, top),)
         schema = window_schema(self.keys, time.column, windows, aggregates, rows.schema)
+        if top is not None:
+            schema = options["output"] = ranked_schema(schema, top)
         operator = partial(
-            _operator_of(windows),
+            _operator_of(windows, is_ranked=top is not None),
             keys=self.keys,
             time_column=time.column,
             time_offset=time.offset,
@@ -83,11 +96,46 @@ class RowsByKey:
             on_null_time=on_null_time(rows.graph, rows.inputs),
             allowed_lateness=lateness,
             late_tag=late_tag,
+            **options,
         )
         sides = {late_tag: Side(rows.schema, time)} if late_tag else {}
         bound = f"{out_of_orderness(rows.graph, rows.inputs)}, allowed_lateness={lateness / 1e6:g} s"
         attributes = {"bound": bound, "by_time": time.column, **_sums(aggregates, rows.schema)}
         return rows.then("window", operator, schema, AFTER_WINDOW, sides, **attributes)
+
+    def ranked(self, top: TopRows, final: bool) -> PlannedRows:
+        """Add an operator that emits the rows of `top` for each key, and return its output."""
+        from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
+
+        rows, aggregates = self.rows, ((ROWS, top),)
+        ranked = ranked_schema(running_schema(self.keys, aggregates, rows.schema), top)
+        names = [*visible(rows.schema).names, *(name for name in ranked.names if name not in rows.schema.names)]
+        output = pa.schema([ranked.field(name) for name in names])
+        operator = partial(
+            RunningTop,
+            keys=self.keys,
+            aggregates=aggregates,
+            input_schema=rows.schema,
+            final=final,
+            output=output,
+        )
+        return rows.then("top", operator, output, None)
+
+    def deduplicated(self, keep: str, ttl: int | None) -> PlannedRows:
+        """Add an operator that passes on one row of each key, and return its output. `ttl` is in microseconds."""
+        from headgate.operators.deduplicate import KeepFirst, KeepLast, KeepLastToCome
+
+        rows, time = self.rows, self.rows.event_time
+        timed: dict[str, Any] = {"ttl": ttl}
+        if time is not None:
+            timed |= {"time_column": time.column, "time_offset": time.offset}
+        kind: Any = KeepFirst
+        if keep == "last":
+            kind = KeepLastToCome if time is None else KeepLast
+        if kind is KeepLastToCome or (kind is KeepFirst and ttl is None):
+            timed = {}  # the operator keeps no times
+        operator = partial(kind, self.keys, input_schema=rows.schema, **timed)
+        return rows.then("deduplicate", operator, rows.schema, time)
 
     def process(
         self, function: KeyedProcessFunction, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema] | None
@@ -129,8 +177,12 @@ class RowsByKey:
         return tuple(aggregates.items())
 
 
-def _operator_of(windows: Windows | Sessions) -> Any:
+def _operator_of(windows: Windows | Sessions, *, is_ranked: bool) -> Any:
     """Return the class of the operator. It is imported here, so that a job without windows does not load it."""
+    if is_ranked:
+        from headgate.operators.ranked_rows import TopInSessions, TopInWindows
+
+        return TopInSessions if isinstance(windows, Sessions) else TopInWindows
     if isinstance(windows, Sessions):
         from headgate.operators.windows.session_window import SessionAggregate
 

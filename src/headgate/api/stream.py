@@ -15,14 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 import pyarrow as pa
 
 from headgate.api import event_time as times
-from headgate.api.checks import (
-    as_columns,
-    check_columns,
-    check_expressions,
-    check_label,
-    check_named,
-    check_names,
-)
+from headgate.api.checks import as_columns, check_columns, check_expressions, check_label, check_named, check_names
+from headgate.api.chosen_rows import Deduplicates, RanksByKey, RanksInWindows, top_rows
 from headgate.api.job_builder import JobBuilder
 from headgate.api.planned_rows import PlannedRows
 from headgate.api.results import check_limit
@@ -46,7 +40,7 @@ _NO_KEY = "{0} needs a key: write key_by('column') directly before {0}, or key_b
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DataStream(LastOperator):
+class DataStream(Deduplicates["DataStream"], LastOperator):
     """A stream of rows in the plan. It is immutable. A program may use it more than once: each use gets all rows.
 
     A call raises PlanError for an unknown column, a wrong schema, and any other mistake that it can find. The examples
@@ -369,7 +363,7 @@ class DataStream(LastOperator):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class KeyedStream(DataStream):
+class KeyedStream(DataStream, RanksByKey[DataStream]):
     """A stream by key: all rows of a key go to one subtask of the next operator.
 
     >>> at = pa.array([30, 90, 5400], pa.timestamp("s", tz="UTC"))
@@ -434,7 +428,7 @@ class KeyedStream(DataStream):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WindowedStream(OtherNames):
+class WindowedStream(RanksInWindows[DataStream], OtherNames):
     """A keyed stream, grouped into windows. `aggregate` makes one row for each key and window.
 
     >>> hours = by_city.window(hg.tumble("1 h"))  # `by_city` is from `KeyedStream`
@@ -498,3 +492,8 @@ class WindowedStream(OtherNames):
         by_key = self._stream._by_key
         specs = by_key.checked(unnamed, aggregates)
         return DataStream(self._stream._jobs, by_key.windowed(self._windows, specs, self._lateness, self._late_tag))
+
+    def _ranked(self, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = False) -> DataStream:
+        by_key = self._stream._by_key
+        top = top_rows(by_key, call, n, by, ascending=ascending, ranked=ranked)
+        return self._stream._stream(by_key.windowed(self._windows, (), self._lateness, self._late_tag, top))

@@ -39,6 +39,8 @@ def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
 
     `Aggregate.output_field` has already checked the aggregate against the schema.
     """
+    if (own := aggregate.own_accumulator(schema)) is not None:
+        return own
     kind, name = aggregate.kind, aggregate.column
     if kind == "count" or name is None:
         return CountAccumulator()
@@ -67,7 +69,12 @@ class AccumulatorSet:
 
     def __init__(self, aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> None:
         self._names = [f"{name}={aggregate}" for name, aggregate in aggregates]
-        self._parts = [(_index(aggregate, schema), accumulator(aggregate, schema)) for _, aggregate in aggregates]
+        self._parts = [(aggregate.reader(schema), accumulator(aggregate, schema)) for _, aggregate in aggregates]
+
+    @property
+    def parts(self) -> list[Accumulator]:
+        """The accumulators, in the order of the aggregates."""
+        return [part for _, part in self._parts]
 
     @property
     def nbytes(self) -> int:
@@ -78,8 +85,8 @@ class AccumulatorSet:
 
         `size` is the number of slots that exist now. `slots` contains every slot that is new since the last call.
         """
-        for index, part in self._parts:
-            part.update(size, slots, None if index < 0 else batch.column(index), times)
+        for read, part in self._parts:
+            part.update(size, slots, read(batch), times)
 
     def absorb(self, size: int, slots: Int64s, other: AccumulatorSet, others: Int64s) -> None:
         """Add the state of another set of the same aggregates to this set.
@@ -105,7 +112,7 @@ class AccumulatorSet:
     def frozen(self) -> Self:
         """Return a copy for a snapshot. Only its `columns` may be used."""
         reader = copy.copy(self)
-        reader._parts = [(index, part.frozen()) for index, part in self._parts]
+        reader._parts = [(read, part.frozen()) for read, part in self._parts]
         return reader
 
     def columns(self, slots: Int64s) -> dict[str, pa.Array]:
@@ -143,7 +150,3 @@ class AccumulatorSet:
             end = begin + len(part.columns(_NO_SLOTS))
             part.load(size, slots, columns[begin:end])
             begin = end
-
-
-def _index(aggregate: Aggregate, schema: pa.Schema) -> int:
-    return -1 if aggregate.column is None else int(schema.get_field_index(aggregate.column))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
 import pyarrow as pa
 
 from headgate.errors import PlanError
+from headgate.operators.aggregates.accumulators import Accumulator
 from headgate.operators.decimal_types import mean_type, sum_type
 from headgate.other_names import OtherNames
 from headgate.records.canonical import check_keyable, is_bytes, value_type
 
-Kind = Literal["count", "sum", "min", "max", "mean", "first", "last", "count_distinct", "collect_list"]
+Kind = Literal["count", "sum", "min", "max", "mean", "first", "last", "count_distinct", "collect_list", "top"]
+Reader = Callable[[pa.RecordBatch], pa.Array | None]
 _SUMS: Final = ("sum", "mean")
 
 
@@ -66,6 +69,17 @@ class Aggregate(OtherNames):
 
     def _wrong(self, name: str, kind: pa.DataType, takes: str) -> PlanError:
         return PlanError(f"{name}={self}: column {self.column!r} is {kind}, and {self.kind} takes {takes}")
+
+    def reader(self, schema: pa.Schema) -> Reader:
+        """Return the function that reads the values for the accumulator from a batch: None for a count of rows."""
+        if self.column is None:
+            return lambda batch: None
+        index = schema.get_field_index(self.column)
+        return lambda batch: batch.column(index)
+
+    def own_accumulator(self, schema: pa.Schema) -> Accumulator | None:
+        """Return the accumulator of a subclass that has one of its own, or None."""
+        return None
 
     def __str__(self) -> str:
         return f"{self.kind}({'' if self.column is None else repr(self.column)})"

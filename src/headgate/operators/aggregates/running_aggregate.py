@@ -96,7 +96,11 @@ class RunningAggregate(Operator):
         slots = self._keys.find_or_add([batch.column(index) for index in self._key_indices], batch.num_rows)
         self._accumulators.update(len(self._keys), slots, batch, self._times(batch))
         if not self._final:
-            self._emit(slots.take(self._changed.pick(slots, len(self._keys))))
+            self._emit(self._changed_slots(slots))
+
+    def _changed_slots(self, slots: Int64s) -> Int64s:
+        """Return the slots whose results may have changed, each once. `slots` has the slot of each row of a batch."""
+        return slots.take(self._changed.pick(slots, len(self._keys)))
 
     def end_input(self) -> None:
         if self._is_empty():

@@ -1,0 +1,171 @@
+"""The calls of streams that choose rows of each key: `deduplicate`, `top`, `max_by` and `min_by`.
+
+The classes are parts of `DataStream`, `KeyedStream` and `WindowedStream`. `Stream` is the type that a call returns.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Generic, Literal, TypeVar
+
+from headgate.api.checks import as_columns, check_columns
+from headgate.api.event_time import visible
+from headgate.api.planned_rows import PlannedRows
+from headgate.api.rows_by_key import RowsByKey
+from headgate.errors import ConfigError, PlanError
+from headgate.operators.aggregates.top_rows import TopRows
+from headgate.quantities import microseconds
+
+Stream = TypeVar("Stream")
+#: The most rows of a key that `top` keeps.
+_MOST_ROWS = 100_000
+
+
+class Deduplicates(ABC, Generic[Stream]):
+    """A stream that can pass on one row of each key."""
+
+    _rows: PlannedRows
+
+    @abstractmethod
+    def _stream(self, rows: PlannedRows) -> Stream: ...
+
+    def deduplicate(
+        self,
+        on: str | Sequence[str],
+        *,
+        keep: Literal["first", "last"] = "first",
+        ttl: float | str | timedelta | None = None,
+    ) -> Stream:
+        """Pass on one row of all rows with the same values in the columns `on`.
+
+        With `keep="first"`, this is the row that comes first; the others are dropped. With `keep="last"`, a row
+        replaces the row before: after each batch the operator passes on the last row of each key, by event time if the
+        stream has event time. An older row that comes late is dropped.
+
+        The operator remembers each key for `ttl`, by event time if the stream has event time, otherwise by the clock.
+        Without `ttl` it remembers a key for ever. With `keep="first"`, a row `ttl` after the row that was passed on, or
+        later, is passed on again. An older row than that is a duplicate.
+
+        >>> trips.deduplicate("city").collect()["km"].to_pylist()
+        [7, 3]
+        """
+        columns = check_columns("deduplicate", as_columns("deduplicate: on", on), visible(self._rows.schema))
+        if not columns:
+            raise PlanError("deduplicate: on= needs at least one column")
+        if keep not in ("first", "last"):
+            raise PlanError(f"deduplicate: keep={keep!r} must be 'first' or 'last'")
+        time_to_live = None if ttl is None else _time_to_live(ttl)
+        if time_to_live is not None and keep == "last" and self._rows.event_time is None:
+            raise PlanError(
+                "deduplicate: ttl= has no effect with keep='last' and without event time, because no key is "
+                "remembered; leave it out, or add watermark=hg.Watermark(column) to from_source"
+            )
+        return self._stream(RowsByKey.of(self._rows, columns).deduplicated(keep, time_to_live))
+
+
+class RanksByKey(ABC, Generic[Stream]):
+    """A stream by key that can choose the rows of each key with extreme values."""
+
+    _by_key: RowsByKey
+
+    @abstractmethod
+    def _stream(self, rows: PlannedRows) -> Stream: ...
+
+    def top(self, n: int, *, by: str, ascending: bool = False, final: bool = False) -> Stream:
+        """Choose the `n` rows of each key with the greatest values in the column `by`, or the least if `ascending`.
+
+        The output has all columns of the rows, and `rank`, from 1. After each batch that changes the rows of a key, the
+        operator emits all of them. A row replaces the key's last row with the same rank. With `final=True`, it emits
+        the rows only when a bounded input ends. Rows with a null in `by` are ignored. Of equal rows, the one that came
+        first is ahead. `by` is a number, a time, a boolean, or a decimal of at most 18 digits.
+
+        >>> by_city.top(1, by="km", final=True).select("city", "km", "rank").collect().sort_by("city").to_pylist()
+        [{'city': 'Oslo', 'km': 3, 'rank': 1}, {'city': 'Rome', 'km': 7, 'rank': 1}]
+        """
+        return self._ranked(top_rows(self._by_key, "top", n, by, ascending=ascending), final)
+
+    def max_by(self, column: str, *, final: bool = False) -> Stream:
+        """Choose the row of each key with the greatest value in the column. It is `top(1, by=column)` without `rank`.
+
+        >>> by_city.max_by("km", final=True).select("city", "km").collect().sort_by("city").to_pylist()
+        [{'city': 'Oslo', 'km': 3}, {'city': 'Rome', 'km': 7}]
+        """
+        return self._ranked(top_rows(self._by_key, "max_by", 1, column, ranked=False), final)
+
+    def min_by(self, column: str, *, final: bool = False) -> Stream:
+        """Choose the row of each key with the least value in the column. See `max_by`.
+
+        >>> by_city.min_by("km", final=True).select("city", "km").collect().sort_by("city").to_pylist()
+        [{'city': 'Oslo', 'km': 3}, {'city': 'Rome', 'km': 5}]
+        """
+        return self._ranked(top_rows(self._by_key, "min_by", 1, column, ascending=True, ranked=False), final)
+
+    def _ranked(self, top: TopRows, final: bool) -> Stream:
+        if not isinstance(final, bool):
+            raise PlanError(f"top: final={final!r} must be True or False")
+        return self._stream(self._by_key.ranked(top, final))
+
+
+class RanksInWindows(ABC, Generic[Stream]):
+    """A windowed stream that can choose the rows of each key and window with extreme values."""
+
+    @abstractmethod
+    def _ranked(self, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = False) -> Stream:
+        """Return the stream of the chosen rows."""
+
+    def top(self, n: int, *, by: str, ascending: bool = False) -> Stream:
+        """Choose the `n` rows of each key and window with the greatest values in the column `by`, or the least if
+        `ascending`.
+
+        The output has the key columns, `window_start`, `window_end`, the other columns, and `rank`, from 1. See
+        `aggregate` for when it is emitted, and `KeyedStream.top` for the order.
+
+        >>> hours.top(1, by="km").select("city", "km", "rank").collect().sort_by("km").to_pylist()[0]
+        {'city': 'Oslo', 'km': 3, 'rank': 1}
+        """
+        return self._ranked("top", n, by, ascending=ascending, ranked=True)
+
+    def max_by(self, column: str) -> Stream:
+        """Choose the row of each key and window with the greatest value in the column: `top(1, by=column)` without
+        `rank`.
+
+        >>> hours.max_by("km").select("city", "km").collect().sort_by("km")["km"].to_pylist()
+        [3, 5, 7]
+        """
+        return self._ranked("max_by", 1, column)
+
+    def min_by(self, column: str) -> Stream:
+        """Choose the row of each key and window with the least value in the column. See `max_by`.
+
+        >>> hours.min_by("km").select("city", "km").collect().sort_by("km")["km"].to_pylist()
+        [3, 5, 7]
+        """
+        return self._ranked("min_by", 1, column, ascending=True)
+
+
+def top_rows(by_key: RowsByKey, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = True) -> TopRows:
+    """Check the arguments of a call, and return the aggregate that keeps the rows. Raises PlanError."""
+    if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST_ROWS:
+        raise PlanError(f"{call}: {n!r} must be a whole number of rows from 1 to {_MOST_ROWS}")
+    if not isinstance(ascending, bool):
+        raise PlanError(f"{call}: ascending={ascending!r} must be True or False")
+    schema = visible(by_key.rows.schema)
+    check_columns(call, [by], schema)
+    if by in by_key.keys:
+        raise PlanError(
+            f"{call}: {by!r} is a key column, so all rows of a key have the same value; rank by another one"
+        )
+    columns = tuple(name for name in schema.names if name not in by_key.keys)
+    return TopRows("top", by, most=n, greatest=not ascending, columns=columns, ranked=ranked)
+
+
+def _time_to_live(ttl: float | str | timedelta) -> int:
+    try:
+        found = microseconds(ttl)
+    except ConfigError as error:
+        raise PlanError(f"deduplicate: ttl: {error.message}") from None
+    if found <= 0:
+        raise PlanError(f"deduplicate: ttl={ttl!r} is too short: a key needs at least one microsecond")
+    return found

@@ -1,0 +1,180 @@
+"""`TopRows` and its accumulator: the rows of a key with the greatest, or the least, values of a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import PlanError
+from headgate.operators.aggregates.accumulators import Accumulator
+from headgate.operators.aggregates.aggregates import Aggregate, Reader
+from headgate.records.canonical import Int64s, as_arrow, decoded, flat_ranges, null_mask, raw_values, value_type
+from headgate.records.order_words import has_order_words, order_words
+from headgate.state.frozen import frozen
+from headgate.state.growable import Growable
+from headgate.state.renumber import OneRowPerSlot
+from headgate.state.row_log import RowLog
+
+#: The accumulator compacts its log when it has this many rows more than twice the number of places.
+_SLACK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class TopRows(Aggregate):
+    """The `most` rows with the greatest values in `column`, or with the least ones. A row has the columns `columns`.
+
+    If `ranked` is true, each row of the final result has its rank, from 1.
+    """
+
+    most: int = 1
+    greatest: bool = True
+    columns: tuple[str, ...] = ()
+    ranked: bool = True
+
+    def output_field(self, name: str, schema: pa.Schema) -> pa.Field:
+        """Return the field of the result: a list of rows, the first one in order first."""
+        kind = value_type(schema.field(self.column).type)
+        if not has_order_words(kind):
+            raise PlanError(
+                f"{self}: column {self.column!r} is {kind}, and rows are ranked by numbers, times, booleans, and "
+                "decimals of at most 18 digits; cast it first"
+            )
+        return pa.field(name, pa.list_(self.row_type(schema)))
+
+    def row_type(self, schema: pa.Schema) -> pa.StructType:
+        """Return the type of a row in the result."""
+        fields = [schema.field(column) for column in self.columns]
+        return pa.struct([field.with_type(value_type(field.type)).with_nullable(True) for field in fields])
+
+    def reader(self, schema: pa.Schema) -> Reader:
+        """Return the function that reads the rows from a batch, as structs."""
+        indices, names = [schema.get_field_index(name) for name in self.columns], list(self.columns)
+        return lambda batch: pa.StructArray.from_arrays([decoded(batch.column(index)) for index in indices], names)
+
+    def own_accumulator(self, schema: pa.Schema) -> Accumulator:
+        """Return the accumulator of the rows."""
+        by = self.columns.index(str(self.column))
+        return TopAccumulator(self.row_type(schema), by, most=self.most, greatest=self.greatest)
+
+    def __str__(self) -> str:
+        return f"{'top' if self.greatest else 'lowest'}({self.most}, by={self.column!r})"
+
+
+class TopAccumulator(Accumulator):
+    """The accumulator of `TopRows`. Each slot has `most` places, one for each rank. A place holds a row, or is empty.
+
+    Rows with a null in the column that decides are ignored. Of rows with equal values, the one that came first is
+    ahead.
+    """
+
+    def __init__(self, row: pa.StructType, by: int, *, most: int, greatest: bool) -> None:
+        self._row = row
+        self._by = by
+        self._most = most
+        self._greatest = greatest
+        self._log = RowLog([row.field(index).type for index in range(row.num_fields)])
+        #: The position in the log of each place, -1 for an empty place, and the order word of its row.
+        self._places, self._words = Growable(np.int64, -1), Growable(np.int64)
+        self._picker = OneRowPerSlot()
+        self._size = 0
+        #: The slots whose rows the last `update` changed, each once.
+        self.changed = np.zeros(0, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return self._log.nbytes + self._places.nbytes + self._words.nbytes + self._picker.nbytes
+
+    def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
+        assert column is not None
+        self._grow(size)
+        columns = column.flatten()
+        by = decoded(columns[self._by])
+        words, nulls = order_words(by), null_mask(by)
+        words = words if self._greatest else ~words
+        last = slots * self._most + (self._most - 1)
+        better = (words > self._words.values.take(last)) | (self._places.values.take(last) < 0)
+        rows = np.flatnonzero(better if nulls is None else better & ~nulls)
+        self._insert(slots.take(rows), words.take(rows), columns, rows)
+
+    def _insert(self, slots: Int64s, words: Int64s, columns: Sequence[pa.Array], rows: Int64s) -> None:
+        """Put these rows of the columns into the places of their slots, with the rows that are there."""
+        touched = slots.take(self._picker.pick(slots, self._size))
+        there = (touched[:, None] * self._most + np.arange(self._most)).ravel()
+        there = there[self._places.values.take(there) >= 0]
+        slots = np.concatenate([there // self._most, slots])
+        words = np.concatenate([self._words.values.take(there), words])
+        order = np.lexsort((~words, slots))  # stable: earlier rows stay ahead of equal rows
+        ordered = slots.take(order)
+        begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(order) else order
+        rank = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
+        order, rank = order[rank < self._most], rank[rank < self._most]
+        is_new = order >= len(there)
+        positions = self._places.values.take(there.take(np.where(is_new, 0, order))) if len(there) else order * 0
+        added = order[is_new] - len(there)
+        begin = self._log.append(columns, rows.take(added))
+        positions[is_new] = np.arange(begin, begin + len(added))
+        place = slots.take(order) * self._most + rank
+        self._places.values[place] = positions
+        self._words.values[place] = words.take(order)
+        slots = slots.take(order[is_new])
+        self.changed = slots.take(self._picker.pick(slots, self._size))
+        if len(self._log) > 2 * len(self._places) + _SLACK:
+            self._compact()
+
+    def _grow(self, size: int) -> None:
+        self._size = size
+        self._places.resize(size * self._most)
+        self._words.resize(size * self._most)
+
+    def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
+        self._grow(size)
+        positions, owners, words = other._held(others)
+        self._insert(slots.take(owners), words, other._log.take(positions), np.arange(len(positions)))
+
+    def _held(self, slots: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the rows of these slots, slot by slot and in order: position in the log, number in `slots`, word."""
+        places = (slots[:, None] * self._most + np.arange(self._most)).ravel()
+        filled = np.flatnonzero(self._places.values.take(places) >= 0)
+        places = places.take(filled)
+        return self._places.values.take(places), filled // self._most, self._words.values.take(places)
+
+    def _lists(self, slots: Int64s) -> tuple[pa.Array, Int64s]:
+        """Return the rows of these slots, slot by slot, and the offset at which the rows of each slot begin."""
+        positions, owners, _ = self._held(slots)
+        rows = pa.StructArray.from_arrays(self._log.take(positions), fields=list(self._row))
+        return rows, np.append(0, np.cumsum(np.bincount(owners, minlength=len(slots))))
+
+    def result(self, slots: Int64s) -> pa.Array:
+        rows, offsets = self._lists(slots)
+        return pa.ListArray.from_arrays(as_arrow(offsets.astype(np.int32)), rows)
+
+    def columns(self, slots: Int64s) -> list[pa.Array]:
+        rows, offsets = self._lists(slots)
+        return [pa.LargeListArray.from_arrays(as_arrow(offsets), rows)]
+
+    def load(self, size: int, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        [lists] = columns
+        owners = np.repeat(slots, raw_values(lists.value_lengths()).view(np.int64))
+        self.update(size, owners, lists.flatten(), None)
+
+    def keep(self, slots: Int64s) -> None:
+        places = flat_ranges(slots * self._most, np.full(len(slots), self._most))[0]
+        self._places.replace(self._places.values.take(places))
+        self._words.replace(self._words.values.take(places))
+        self._size = len(slots)
+        self._compact()
+
+    def _compact(self) -> None:
+        """Remove the rows that are in no place from the log."""
+        held = np.flatnonzero(self._places.values >= 0)
+        self._log.keep(self._places.values.take(held))
+        positions = np.full(len(self._places), -1)
+        positions[held] = np.arange(len(held))
+        self._places.replace(positions)
+
+    def frozen(self) -> Self:
+        return frozen(self)

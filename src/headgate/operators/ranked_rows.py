@@ -1,0 +1,79 @@
+"""The operators of `top`, `max_by` and `min_by`: aggregations by `TopRows` that emit rows instead of lists of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.errors import PlanError
+from headgate.operators.aggregates.running_aggregate import RunningAggregate
+from headgate.operators.aggregates.top_rows import TopAccumulator, TopRows
+from headgate.operators.operator import Operator
+from headgate.operators.windows.session_window import SessionAggregate
+from headgate.operators.windows.window import WindowAggregate
+from headgate.records.canonical import Int64s, as_arrow, flat_ranges
+
+#: The name of the column with the lists of rows, which nobody sees.
+ROWS = "top rows"
+RANK = pa.field("rank", pa.int64(), nullable=False)
+
+
+def ranked_schema(lists: pa.Schema, top: TopRows) -> pa.Schema:
+    """Return the schema of the rows in the lists of an aggregation: its other columns, the row's columns, the rank.
+
+    Raises PlanError if two columns have the same name.
+    """
+    fields = [*list(lists)[:-1], *lists.field(ROWS).type.value_type, *([RANK] if top.ranked else [])]
+    names = [field.name for field in fields]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise PlanError(
+            f"{top}: the result has a column {twice[0]!r} of its own; leave yours out, or give it another name, with "
+            "select(...) before"
+        )
+    return pa.schema(fields)
+
+
+class RankedRows(Operator):
+    """The part that the operators have in common. An aggregation gives it the lists of rows; it emits the rows.
+
+    `output` is the schema of the rows: the columns of `ranked_schema` in any order.
+    """
+
+    #: The schema of the aggregation, with the lists of rows.
+    schema: pa.Schema
+
+    def __init__(self, *arguments: Any, output: pa.Schema, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._output = output
+        self._has_rank = len(output) == len(self.schema) + self.schema.field(ROWS).type.value_type.num_fields
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        *others, lists = batch.columns
+        counts = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
+        ranks, _ = flat_ranges(np.ones(len(counts), np.int64), counts)
+        parents = as_arrow(np.repeat(np.arange(len(counts)), counts))
+        columns = {name: column.take(parents) for name, column in zip(batch.schema.names[:-1], others, strict=True)}
+        rows = lists.flatten()
+        columns |= dict(zip((field.name for field in rows.type), rows.flatten(), strict=True))
+        if self._has_rank:
+            columns[RANK.name] = as_arrow(ranks)
+        super().emit(pa.RecordBatch.from_arrays([columns[name] for name in self._output.names], schema=self._output))
+
+
+class RunningTop(RankedRows, RunningAggregate):
+    """The operator that emits the rows of a key after each batch that changes them. See `RunningAggregate`."""
+
+    def _changed_slots(self, slots: Int64s) -> Int64s:
+        [top] = self._accumulators.parts
+        assert isinstance(top, TopAccumulator)
+        return top.changed
+
+
+class TopInWindows(RankedRows, WindowAggregate):
+    """The operator that emits the rows of each key and window. See `WindowAggregate`."""
+
+
+class TopInSessions(RankedRows, SessionAggregate):
+    """The operator that emits the rows of each session. See `SessionAggregate`."""
