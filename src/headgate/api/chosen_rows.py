@@ -8,15 +8,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from headgate.api.checks import as_columns, check_columns
 from headgate.api.event_time import visible
 from headgate.api.planned_rows import PlannedRows
 from headgate.api.rows_by_key import RowsByKey
 from headgate.errors import ConfigError, PlanError
-from headgate.operators.aggregates.top_rows import TopRows
 from headgate.quantities import microseconds
+
+if TYPE_CHECKING:
+    from headgate.operators.aggregates.top_rows import TopRows
 
 Stream = TypeVar("Stream")
 #: The most rows of a key that `top` keeps.
@@ -147,6 +149,8 @@ class RanksInWindows(ABC, Generic[Stream]):
 
 def top_rows(by_key: RowsByKey, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = True) -> TopRows:
     """Check the arguments of a call, and return the aggregate that keeps the rows. Raises PlanError."""
+    from headgate.operators.aggregates.top_rows import TopRows  # few jobs need it
+
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST_ROWS:
         raise PlanError(f"{call}: {n!r} must be a whole number of rows from 1 to {_MOST_ROWS}")
     if not isinstance(ascending, bool):

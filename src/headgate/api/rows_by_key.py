@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -23,11 +23,13 @@ from headgate.api.planned_rows import PlannedRows
 from headgate.errors import PlanError
 from headgate.operators.aggregates.aggregates import Aggregate, decimal_sums, key_fields
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
-from headgate.operators.aggregates.top_rows import TopRows
 from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
 from headgate.operators.keyed.process_function import KeyedProcessFunction
 from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
 from headgate.plan.graph import EventTime, Partitioning, Side
+
+if TYPE_CHECKING:
+    from headgate.operators.aggregates.top_rows import TopRows  # few jobs need it
 
 Aggregates = tuple[tuple[str, Aggregate], ...]
 
