@@ -58,8 +58,8 @@ _INSTEAD: Final = {
     ),
     **dict.fromkeys(("windowAll", "window_all", "timeWindow", "timeWindowAll"), 'key_by().window(hg.tumble("1 min"))'),
     **dict.fromkeys(
-        ("join", "coGroup", "co_group", "connect", "intervalJoin", "interval_join"),
-        'lookup(table, on="column") for a table; a join of two streams is not there yet',
+        ("coGroup", "co_group", "connect", "intervalJoin", "interval_join", "crossJoin"),
+        'join(other, on="column", within=("-5 min", "5 min")) for a stream; lookup(table, on="column") for a table',
     ),
     **dict.fromkeys(("unionAll", "unionByName", "merge"), "union(other)"),
     **dict.fromkeys(

@@ -74,12 +74,12 @@ def test_explain_shows_tasks_and_exchanges(plans, capsys):
     counts.key_by().aggregate(worst=hg.max("flights")).sink_to(hg.sinks.null()).set_parallelism(1)
     plans.env.explain()
     assert capsys.readouterr().out.splitlines() == [
-        "1  paper -> filter      x2",
-        "2  window -> screen     x2",
+        "1  paper -> filter                                  x2",
+        "2  window -> screen                                 x2",
         "     from 1: by key group of carrier",
-        "3  filter#2 -> null     x2",
+        "3  filter#2 -> null                                 x2",
         "     from 1: broadcast",
-        "4  aggregate -> null#2  x1",
+        "4  aggregate (upserts by one global key) -> null#2  x1",
         "     from 2: one global key",
     ]
 

@@ -102,7 +102,7 @@ def prices(
     specs = {"rows": hg.count(), "total": hg.sum("price"), "average": hg.mean("price"), "most": hg.max("other")}
     sums = keyed.aggregate(**specs).uid("sums")  # type: ignore[arg-type]
     if aggregated:
-        sums = sums.key_by("n").aggregate(greatest=hg.max("total")).uid("greatest")
+        sums = sums.changes().key_by("n").aggregate(greatest=hg.max("total")).uid("greatest")
         sums = sums.with_columns(total="greatest")
     (sums.rebalance() if again else sums).with_columns(grand="total").sink_to(hg.sinks.null()).name("grand").uid("sink")
     return build_job_graph(env._jobs.graph.graph(env._jobs.pending))

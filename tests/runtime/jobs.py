@@ -53,7 +53,7 @@ def counted(env: hg.StreamEnvironment, rows: int = 1000) -> hg.DataStream:
 
 def keyed(stream: hg.DataStream) -> hg.DataStream:
     """Through an exchange to every TaskManager."""
-    return stream.key_by("n").aggregate(rows=hg.count())
+    return stream.key_by("n").aggregate(rows=hg.count()).changes()
 
 
 def eventually(what: Callable[[], Any], timeout: float = 30.0) -> Any:

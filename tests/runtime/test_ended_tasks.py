@@ -43,7 +43,8 @@ def test_the_answer_of_a_global_aggregate_is_there_once(tmp_path: Path, final: b
     for _ in range(3):
         env = environment(tmp_path, 1)
         source = env.from_source(hg.sources.generate(numbered, rows=ROWS, batch_rows=ROWS))
-        source.key_by().aggregate(final=final, rows=hg.count()).sink_to(hg.sinks.parquet(tmp_path / "out"))
+        counts = source.key_by().aggregate(final=final, rows=hg.count())
+        counts.changes().sink_to(hg.sinks.parquet(tmp_path / "out"))
         env.execute("job", resume="latest-if-any")
         answers.append(shown(tmp_path / "out"))
     assert answers == [[{"rows": ROWS}]] * 3

@@ -162,7 +162,7 @@ def test_a_savepoint_of_a_job_that_is_ending_is_taken_or_refused(tmp_path: Path)
     for number in range(5):
         env = without_checkpoints(hg.LocalDeployment(1, processes=False), 2)
         counts = env.from_source(hg.sources.generate(numbers, rows=1000)).key_by("n").aggregate(times=hg.count())
-        counts.sink_to(hg.sinks.parquet(tmp_path / f"out{number}"))
+        counts.changes().sink_to(hg.sinks.parquet(tmp_path / f"out{number}"))
         job = env.execute_async(f"job{number}")
         try:
             savepoint = job.savepoint(tmp_path / "kept", PATIENCE)

@@ -45,7 +45,7 @@ if is_first:
 config = hg.Config(checkpoint_dir="disk", checkpoint_interval="100 ms")
 env = hg.StreamEnvironment(parallelism=2, config=config, deployment=hg.LocalDeployment(1, processes=False))
 rows = env.from_source(hg.sources.generate(numbers, rows=ROWS, rate=50_000))
-rows.key_by("n").aggregate(times=hg.count()).sink_to(hg.sinks.parquet("out"))
+rows.key_by("n").aggregate(times=hg.count()).changes().sink_to(hg.sinks.parquet("out"))
 job = env.execute_async(resume=None if is_first else "latest")
 assert job.wait(120).restarts == 0
 assert not [each.failure for each in job.checkpoints() if each.failure]

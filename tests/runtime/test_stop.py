@@ -203,7 +203,7 @@ def test_a_barrier_comes_while_a_sink_finishes(tmp_path: Path, monkeypatch: pyte
     def build() -> hg.StreamEnvironment:
         env = seldom(tmp_path, hg.LocalDeployment(1, processes=False), 1)
         rows = env.from_source(hg.sources.generate(numbers, rows=1000))
-        rows.key_by("n").aggregate(times=hg.count()).sink_to(hg.sinks.parquet(tmp_path / "out"))
+        rows.key_by("n").aggregate(times=hg.count()).changes().sink_to(hg.sinks.parquet(tmp_path / "out"))
         return env
 
     job = build().execute_async()

@@ -7,12 +7,12 @@ Nodes are immutable; the builder replaces a node when the user changes it. If th
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headgate.errors import PlanError
-from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, StreamGraph
+from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, StreamGraph, Upserts
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +20,16 @@ class Upstream:
     """The node that rows come from, and the partitioning of these rows.
 
     A `partitioning` of None means forward if both nodes have the same parallelism, and rebalance otherwise. `tag` names
-    a side output of the source.
+    a side output of the source. The side outputs of an operator are of the same kind as its main output.
     """
 
     source: int
     partitioning: Partitioning | None = None
     tag: str | None = None
+    #: The input of the operator, for an operator with two inputs: 0 or 1.
+    port: int = 0
+    #: Whether each change of an upserting source counts as a row of its own. The rows are then append-only.
+    as_changes: bool = False
 
 
 class GraphBuilder:
@@ -42,11 +46,19 @@ class GraphBuilder:
     def __getitem__(self, node_id: int) -> Node:
         return self._nodes[node_id]
 
-    def add(self, name: str, inputs: Iterable[Upstream] = (), **fields: Any) -> int:
-        """Add a node and return its id. `fields` are fields of `Node`. Raises PlanError if a forward edge is wrong."""
-        node = Node(id=len(self._nodes), name=name, **fields)
+    def add(
+        self, name: str, inputs: Iterable[Upstream] = (), *, upserts_by: Sequence[str] | None = None, **fields: Any
+    ) -> int:
+        """Add a node and return its id. `fields` are fields of `Node`. Raises PlanError if a forward edge is wrong.
+
+        With `upserts_by`, the node's rows replace earlier rows with the same values in these columns. Otherwise its
+        rows are of the same kind as its inputs.
+        """
+        number, inputs = len(self._nodes), tuple(inputs)
+        upserts = self.upserts(inputs) if upserts_by is None else Upserts(tuple(upserts_by), number)
+        node = Node(id=number, name=name, upserts=upserts, **fields)
         self._nodes[node.id] = node
-        self._inputs[node.id] = tuple(inputs)
+        self._inputs[node.id] = inputs
         self._check_forward(node.id)
         return node.id
 
@@ -65,6 +77,12 @@ class GraphBuilder:
     def inputs(self, node_id: int) -> tuple[Upstream, ...]:
         """Return the inputs of a node, in their order."""
         return self._inputs[node_id]
+
+    def upserts(self, inputs: Iterable[Upstream]) -> Upserts | None:
+        """Return the kind of the rows of these inputs: that of the first upserting one, or None for append-only
+        rows."""
+        kinds = (self._nodes[part.source].upserts for part in inputs if not part.as_changes)
+        return next((kind for kind in kinds if kind is not None), None)
 
     def with_all_above(self, node_ids: Iterable[int]) -> list[int]:
         """Return these nodes and all nodes that their rows come from, in topological order."""
@@ -85,7 +103,9 @@ class GraphBuilder:
 
     def _finished(self, node_id: int) -> Node:
         node = self._nodes[node_id]
-        edges = tuple(Edge(part.source, self._partitioning(part, node), part.tag) for part in self._inputs[node_id])
+        edges = tuple(
+            Edge(part.source, self._partitioning(part, node), part.tag, part.port) for part in self._inputs[node_id]
+        )
         return dataclasses.replace(node, inputs=edges)
 
     def _partitioning(self, part: Upstream, node: Node) -> Partitioning:

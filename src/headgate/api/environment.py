@@ -151,13 +151,14 @@ class StreamEnvironment(OtherNames):
         """Print the plan of the next run: its tasks, the number of subtasks of each task, and the exchanges between
         tasks.
 
-        If no sink was added since the last run, print the plan of the last run.
+        If no sink was added since the last run, print the plan of the last run. After an operator whose rows replace
+        one another, `(upserts by ...)` names their key; see `changes`.
 
         >>> numbers = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}]]))
         >>> sink = numbers.key_by("n").aggregate(rows=hg.count()).sink_to(hg.sinks.null())
         >>> env.explain()
-        1  iterable           x2
-        2  aggregate -> null  x2
+        1  iterable                          x2
+        2  aggregate (upserts by n) -> null  x2
              from 1: by key group of n
         """
         print(self._jobs.explain())

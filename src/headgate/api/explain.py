@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.operators.operator import function_name
 from headgate.plan.graph import Node, Partitioning
-from headgate.plan.job_graph import JobGraph, JobVertex
+from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
 
 
 def describe(graph: JobGraph) -> str:
@@ -24,7 +24,7 @@ def describe(graph: JobGraph) -> str:
         lines.append(f"{number:<2} {chain:<{width}}  x{vertex.parallelism}")
         for edge in graph.inputs(vertex):
             place = f"{_place(graph, edge.source) + 1} {_side(edge.tag)}".rstrip()
-            lines.append(f"     from {place}: {_exchange(edge.partitioning)}")
+            lines.append(f"     {_port(vertex, edge)}from {place}: {_exchange(edge.partitioning)}")
     return "\n".join(lines)
 
 
@@ -36,9 +36,23 @@ def _chain(vertex: JobVertex, node: Node) -> str:
     """Return a chain as text: `a -> b`, or `a -> [b -> c, d]` if two operators read the rows of `a`."""
     tags = (None, *node.sides)
     below = [_side(tag) + _chain(vertex, user) for tag in tags for user in vertex.chained_consumers(node.id, tag)]
+    name = node.name + _kind(node)
     if not below:
-        return node.name
-    return f"{node.name} -> {below[0] if len(below) == 1 else '[' + ', '.join(below) + ']'}"
+        return name
+    return f"{name} -> {below[0] if len(below) == 1 else '[' + ', '.join(below) + ']'}"
+
+
+def _port(vertex: JobVertex, edge: JobEdge) -> str:
+    """Return the input of a join that an exchange feeds, or "" for operators with one input."""
+    has_two = any(part.port for part in vertex.head.inputs)
+    return ("left ", "right ")[edge.port] if has_two else ""
+
+
+def _kind(node: Node) -> str:
+    """Return the kind of the rows that a node makes upserting, or "" for other nodes."""
+    if node.upserts is None or node.upserts.origin != node.id:
+        return ""
+    return f" (upserts by {', '.join(node.upserts.key) or 'one global key'})"
 
 
 def _side(tag: str | None) -> str:

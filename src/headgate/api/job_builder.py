@@ -62,6 +62,8 @@ class JobBuilder:
             raise PlanError(
                 "sink_to: this sink object already takes another stream; make another sink object, or use union()"
             )
+        if not sink.takes_upserts:
+            rows.check_append_only(f"sink_to({default_name(sink)})")
         sink.configure(self.config, self._spark)
         self._sinks.append(sink)
         self.pending.append(self._sink_node(rows, sink))
@@ -106,6 +108,7 @@ class JobBuilder:
             raise PlanError("to_dataframe() needs Spark: StreamEnvironment(spark); without Spark use collect()")
         from headgate.spark.dataframe import read_folder, spark_columns, spill_folder
 
+        rows.check_append_only("to_dataframe")
         columns = spark_columns("to_dataframe", rows.schema)
         folder = spill_folder(self._spark, self.config.spill_dir)
         sink = self._sink_node(rows, parquet(folder))

@@ -51,9 +51,11 @@ class PlannedRows:
         schema: pa.Schema,
         event_time: EventTime | None,
         sides: Mapping[str, Side] | None = None,
+        *,
+        upserts_by: Sequence[str] | None = None,
         **attributes: Any,
     ) -> PlannedRows:
-        """Add an operator that reads these rows, and return its output."""
+        """Add an operator that reads these rows, and return its output. `GraphBuilder.add` explains `upserts_by`."""
         node_id = self.graph.add(
             kind,
             self.inputs,
@@ -61,6 +63,7 @@ class PlannedRows:
             schema=schema,
             operator=operator,
             event_time=event_time,
+            upserts_by=upserts_by,
             sides=sides or {},
             attributes={"kind": kind, **attributes},
         )
@@ -134,6 +137,18 @@ class PlannedRows:
         """Return the same rows with another partitioning for the next operator."""
         return replace(self, inputs=tuple(replace(part, partitioning=partitioning) for part in self.inputs))
 
+    def changes(self) -> PlannedRows:
+        """Return the same rows as an append-only stream: each change of a result counts as a row of its own."""
+        return replace(self, inputs=tuple(replace(part, as_changes=True) for part in self.inputs))
+
+    def check_append_only(self, call: str) -> None:
+        """Raise PlanError if these rows are upserting. `call` is the user's call, which needs append-only rows."""
+        upserts = self.graph.upserts(self.inputs)
+        if upserts is not None:
+            from headgate.api.kinds import refused  # only for an error
+
+            raise refused(call, upserts, self.graph[upserts.origin])
+
     def shown(self) -> PlannedRows:
         """Return the same rows without the hidden column and without event time."""
         schema = times.visible(self.schema)
@@ -169,7 +184,7 @@ class PlannedRows:
                 tag=None,
                 source=graph.add(
                     kind,
-                    (Upstream(part.source, tag=part.tag),),
+                    (replace(part, partitioning=None),),
                     parallelism=graph[part.source].parallelism,
                     schema=schema,
                     operator=operator,

@@ -52,6 +52,7 @@ class RowsByKey:
         """Add running aggregates, and return their output. With `final`, they emit their output only when the input
         ends."""
         rows, time = self.rows, self.rows.event_time
+        rows.check_append_only("aggregate")
         if any(aggregate.kind in ("first", "last") for _, aggregate in aggregates):
             time = self.required_time("first and last")
         operator = partial(
@@ -64,7 +65,8 @@ class RowsByKey:
             time_offset=0 if time is None else time.offset,
         )
         schema = running_schema(self.keys, aggregates, rows.schema, None if time is None else time.column)
-        return rows.then("aggregate", operator, schema, None, **_sums(aggregates, rows.schema))
+        upserts_by = None if final else self.keys
+        return rows.then("aggregate", operator, schema, None, upserts_by=upserts_by, **_sums(aggregates, rows.schema))
 
     def windowed(
         self,
@@ -79,6 +81,7 @@ class RowsByKey:
         `lateness` is in microseconds. If `late_tag` is not empty, late rows go to the side output of this name.
         """
         rows, time = self.rows, self.required_time("window")
+        rows.check_append_only("window")
         options = {}
         if top is not None:
             from headgate.operators.ranked_rows import ROWS, ranked_schema
@@ -103,13 +106,18 @@ class RowsByKey:
         sides = {late_tag: Side(rows.schema, time)} if late_tag else {}
         bound = f"{out_of_orderness(rows.graph, rows.inputs)}, allowed_lateness={lateness / 1e6:g} s"
         attributes = {"bound": bound, "by_time": time.column, **_sums(aggregates, rows.schema)}
-        return rows.then("window", operator, schema, AFTER_WINDOW, sides, **attributes)
+        # A session that has grown replaces sessions with other bounds.
+        bounds = ("session",) if isinstance(windows, Sessions) else ("window_start", "window_end")
+        rank = ("rank",) if top is not None and top.ranked else ()
+        upserts_by = (*self.keys, *bounds, *rank) if lateness else None
+        return rows.then("window", operator, schema, AFTER_WINDOW, sides, upserts_by=upserts_by, **attributes)
 
     def ranked(self, top: TopRows, final: bool) -> PlannedRows:
         """Add an operator that emits the rows of `top` for each key, and return its output."""
         from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
 
         rows, aggregates = self.rows, ((ROWS, top),)
+        rows.check_append_only("top")
         ranked = ranked_schema(running_schema(self.keys, aggregates, rows.schema), top)
         names = [*visible(rows.schema).names, *(name for name in ranked.names if name not in rows.schema.names)]
         output = pa.schema([ranked.field(name) for name in names])
@@ -121,13 +129,15 @@ class RowsByKey:
             final=final,
             output=output,
         )
-        return rows.then("top", operator, output, None)
+        upserts_by = None if final else (*self.keys, *(("rank",) if top.ranked else ()))
+        return rows.then("top", operator, output, None, upserts_by=upserts_by)
 
     def deduplicated(self, keep: str, ttl: int | None) -> PlannedRows:
         """Add an operator that passes on one row of each key, and return its output. `ttl` is in microseconds."""
         from headgate.operators.deduplicate import KeepFirst, KeepLast, KeepLastToCome
 
         rows, time = self.rows, self.rows.event_time
+        rows.check_append_only("deduplicate")
         timed: dict[str, Any] = {"ttl": ttl}
         if time is not None:
             timed |= {"time_column": time.column, "time_offset": time.offset}
@@ -137,13 +147,14 @@ class RowsByKey:
         if kind is KeepLastToCome or (kind is KeepFirst and ttl is None):
             timed = {}  # the operator keeps no times
         operator = partial(kind, self.keys, input_schema=rows.schema, **timed)
-        return rows.then("deduplicate", operator, rows.schema, time)
+        upserts_by = self.keys if keep == "last" else None
+        return rows.then("deduplicate", operator, rows.schema, time, upserts_by=upserts_by)
 
     def process(
         self, function: KeyedProcessFunction, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema] | None
     ) -> PlannedRows:
-        """Add a function with state, and return its output."""
-        rows, time = self.rows, self.rows.event_time
+        """Add a function with state, and return its output. The function may make append-only rows from changes."""
+        rows, time = self.rows.changes(), self.rows.event_time
         output, schemas = check_schema("process", schema), check_sides("process", side_outputs)
         operator = partial(
             KeyedProcess,

@@ -1,7 +1,8 @@
 """`DataStream`, `KeyedStream` and `WindowedStream`: the operations on rows.
 
 Every call adds to the plan; only `collect` and `to_dataframe` run a job. The three classes are in one file, because
-calls of each class return another class. The implementation of the calls is in `planned_rows` and `rows_by_key`.
+calls of each class return another class. `partitioned` and `joins` have further calls of all streams.
+The implementation of the calls is in `planned_rows` and `rows_by_key`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from headgate.api import event_time as times
 from headgate.api.checks import as_columns, check_columns, check_expressions, check_label, check_named, check_names
 from headgate.api.chosen_rows import Deduplicates, RanksByKey, RanksInWindows, top_rows
 from headgate.api.job_builder import JobBuilder
+from headgate.api.joins import Joinable
+from headgate.api.partitioned import Partitioned
 from headgate.api.planned_rows import PlannedRows
 from headgate.api.results import check_limit
 from headgate.api.rows_by_key import RowsByKey
@@ -28,19 +31,17 @@ from headgate.operators.aggregates.aggregates import Aggregate
 from headgate.operators.keyed.process_function import KeyedProcessFunction
 from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
-from headgate.operators.operator import check_function
 from headgate.operators.rows import FlatMapRows, MapBatches, MapRows, select_expressions, with_columns_expressions
 from headgate.operators.side_output import SideOutput
 from headgate.operators.windows.window_kinds import Sessions, Windows
 from headgate.other_names import OtherNames
-from headgate.plan.graph import BROADCAST, FORWARD, LOAD_AWARE, REBALANCE, RESCALE, SHUFFLE, TO_ONE, Partitioning
 from headgate.quantities import microseconds
 
 _NO_KEY = "{0} needs a key: write key_by('column') directly before {0}, or key_by() for one global key"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DataStream(Deduplicates["DataStream"], LastOperator):
+class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates["DataStream"], LastOperator):
     """A stream of rows in the plan. It is immutable. A program may use it more than once: each use gets all rows.
 
     A call raises PlanError for an unknown column, a wrong schema, and any other mistake that it can find. The examples
@@ -220,7 +221,18 @@ class DataStream(Deduplicates["DataStream"], LastOperator):
                 raise PlanError(f"union: {other!r} is not a stream of this environment")
         return self._stream(self._rows.union([other._rows for other in others]))
 
-    # Partitioning: the subtask of the next operator that gets a row
+    def changes(self) -> DataStream:
+        """Return the same rows as an append-only stream, in which each change of a result is a row of its own.
+
+        A running aggregate emits a row each time that a result changes: its rows replace one another. Aggregates, joins
+        and file sinks refuse such a stream. After `changes`, they take all its rows.
+
+        >>> so_far = trips.key_by("city").aggregate(km=hg.sum("km"))
+        >>> sink = so_far.changes().sink_to(hg.sinks.csv("every_sum/"))
+        """
+        return self._stream(self._rows.changes())
+
+    # Partitioning: see also `Partitioned`
 
     def key_by(self, *columns: str) -> KeyedStream:
         """Send rows with equal keys to the same subtask. Without columns, all rows have one global key.
@@ -230,70 +242,6 @@ class DataStream(Deduplicates["DataStream"], LastOperator):
         """
         by_key = RowsByKey.of(self._rows, columns)
         return KeyedStream(self._jobs, by_key.rows, by_key)
-
-    def rebalance(self, *, load_aware: bool = False) -> DataStream:
-        """Send batches to all subtasks of the next operator in turn.
-
-        With `load_aware`, each batch goes to the least loaded of the next four subtasks, so that a slow subtask gets
-        fewer rows. The load is the data in a channel's buffers. Loads differ only after buffers begin to fill. In batch
-        mode, loads never differ.
-
-        >>> long_trips = trips.rebalance().filter("km > 4").set_parallelism(4)
-        """
-        if not isinstance(load_aware, bool):
-            raise PlanError(f"rebalance: load_aware={load_aware!r} must be True or False")
-        return self._partitioned(LOAD_AWARE if load_aware else REBALANCE)
-
-    def rescale(self) -> DataStream:
-        """Send the batches of each subtask in turn to a fixed group of subtasks of the next operator.
-
-        With 2 subtasks here and 4 in the next operator, subtask 0 sends to subtasks 0 and 1, subtask 1 to 2 and 3.
-        `rescale` needs fewer channels than `rebalance`, but an uneven load stays uneven.
-
-        >>> long_trips = trips.set_parallelism(2).rescale().filter("km > 4").set_parallelism(4)
-        """
-        return self._partitioned(RESCALE)
-
-    def shuffle(self) -> DataStream:
-        """Send each row to a random subtask of the next operator. Runs with the same batches make the same choices.
-
-        >>> long_trips = trips.shuffle().filter("km > 4").set_parallelism(4)
-        """
-        return self._partitioned(SHUFFLE)
-
-    def to_one(self) -> DataStream:
-        """Send all rows to subtask 0 of the next operator. The default parallelism of this operator is then 1.
-
-        >>> in_one_file = trips.to_one().sink_to(hg.sinks.csv("trips/"))
-        """
-        return self._partitioned(TO_ONE)
-
-    def partition_by(self, fn: Callable[[pa.RecordBatch, int], Any]) -> DataStream:
-        """Send each row to the subtask of the next operator that `fn(batch, subtasks)` returns for the row.
-
-        `fn` gets a batch and the number of subtasks. It returns an integer array with the subtask of each row, from 0.
-
-        >>> def by_length(batch, subtasks):
-        ...     return pc.if_else(pc.greater(batch["km"], 4), 0, subtasks - 1)
-        >>> partitioned = trips.partition_by(by_length).filter("km > 0").set_parallelism(2)
-        """
-        check_function("partition_by", fn)
-        return self._partitioned(Partitioning("custom", function=fn))
-
-    def broadcast(self) -> DataStream:
-        """Send every row to every subtask of the next operator.
-
-        >>> trips.broadcast().filter("km > 6").set_parallelism(2).collect().num_rows
-        2
-        """
-        return self._partitioned(BROADCAST)
-
-    def forward(self) -> DataStream:
-        """Send the rows of subtask i to subtask i of the next operator. The next operator gets the same parallelism.
-
-        >>> long_trips = trips.set_parallelism(2).forward().filter("km > 4")
-        """
-        return self._partitioned(FORWARD)
 
     # Operations that only a keyed stream has
 
@@ -355,9 +303,6 @@ class DataStream(Deduplicates["DataStream"], LastOperator):
     def _stream(self, rows: PlannedRows) -> DataStream:
         return DataStream(self._jobs, rows)
 
-    def _partitioned(self, partitioning: Partitioning) -> DataStream:
-        return self._stream(self._rows.partitioned(partitioning))
-
     def _last(self, call: str) -> int:
         return self._rows.last(call)
 
@@ -391,10 +336,11 @@ class KeyedStream(DataStream, RanksByKey[DataStream]):
     def aggregate(self, /, *unnamed: Never, final: bool = False, **aggregates: Aggregate) -> DataStream:
         """Compute aggregates over all rows of each key so far. The output has the key columns and the named aggregates.
 
-        After each input batch, the operator emits one row for each key in the batch. With `final=True`, it emits only
-        one row per key, when a bounded input ends. An input without rows gives no row. The exception is one global key
-        (`key_by()`): it gives one row, as in SQL. Counts are then 0, `collect_list` is empty, and all other aggregates
-        are null.
+        After each input batch, the operator emits one row for each key in the batch. This row replaces the key's last
+        row: the stream upserts by key, and only some sinks take it (see `changes`). With `final=True`, the operator
+        emits only one row per key, when a bounded input ends. An input without rows gives no row. The exception is one
+        global key (`key_by()`): it gives one row, as in SQL. Counts are then 0, `collect_list` is empty, and all other
+        aggregates are null.
 
         >>> by_city.aggregate(final=True, trips=hg.count(), km=hg.sum("km")).collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'trips': 1, 'km': 3}, {'city': 'Rome', 'trips': 2, 'km': 12}]
@@ -454,7 +400,8 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
 
         If a row arrives for such a window, the operator emits the window's output row for its key again, with new
         values. The last output row of a key and window is the correct row. A session may grow when a row arrives late;
-        its new row then replaces the key's earlier rows within its bounds. A window uses memory until it is removed.
+        its new row then replaces the key's earlier rows within its bounds. So the stream upserts by key and window; see
+        `changes`. A window uses memory until it is removed.
 
         >>> counts = hours.allowed_lateness("10 min").aggregate(trips=hg.count())
         """

@@ -287,6 +287,8 @@ class Sink(ABC):
     #: Whether the results have each row exactly once, even if a job with checkpoints restarts. Other sinks may get rows
     #: again after a restart.
     exactly_once: bool = False
+    #: Whether the sink may get rows that replace earlier rows with the same key. The rows of a key come in order.
+    takes_upserts: bool = True
     #: Spark task slots that the sink's own Spark jobs need while the job runs, in addition to the slots of its tasks.
     slots: int = 0
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ __all__ = [
     "OperatorContext",
     "OperatorFactory",
     "Output",
+    "TwoInputOperator",
     "UserCode",
     "call_user",
     "check_function",
@@ -152,6 +154,17 @@ class Operator:
         """Send a batch to a side output. If the job does not read this side output, drop the batch."""
         if tag in self.sides and batch.num_rows:
             self.sides[tag].emit(batch)
+
+
+class TwoInputOperator(Operator):
+    """The base class of operators with two inputs: `process` gets the batches of the first one.
+
+    Watermarks, statuses and the end are those of both inputs together: a watermark is the lowest of all channels.
+    """
+
+    @abstractmethod
+    def process_second(self, batch: pa.RecordBatch) -> None:
+        """Process one batch of the second input, which has at least one row."""
 
 
 #: A function that makes the operator of one subtask, such as a `functools.partial` of a class. The function is

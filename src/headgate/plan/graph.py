@@ -63,11 +63,26 @@ TO_ONE = Partitioning("to_one")
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An input of a node. Its rows are the rows of the node `source`, or of the side output `tag` of this node."""
+    """An input of a node. Its rows are the rows of the node `source`, or of the side output `tag` of this node.
+
+    An operator with two inputs reads the edges with port 0 as its first input, and those with port 1 as its second.
+    """
 
     source: int
     partitioning: Partitioning
     tag: str | None = None
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Upserts:
+    """The kind of a stream whose rows replace earlier rows: a row replaces the last one with the same values in `key`.
+
+    The node `origin` emits such rows. A stream without `Upserts` is append-only: all its rows count.
+    """
+
+    key: tuple[str, ...]
+    origin: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +109,8 @@ class Node:
     operator: OperatorFactory | None = None
     sink: Sink | None = None
     event_time: EventTime | None = None
+    #: The kind of the rows that the node emits, or that a sink gets. None for append-only rows.
+    upserts: Upserts | None = None
     #: Side outputs by tag.
     sides: Mapping[str, Side] = field(default_factory=dict)
     chaining: bool = True

@@ -22,6 +22,7 @@ class JobEdge:
     target_input: int
     partitioning: Partitioning
     tag: str | None = None
+    port: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +106,7 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
                     target_input=number,
                     partitioning=edge.partitioning,
                     tag=edge.tag,
+                    port=edge.port,
                 )
             )
     return JobGraph(vertices, tuple(edges))

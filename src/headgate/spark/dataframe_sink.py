@@ -40,6 +40,7 @@ class ForeachDataframeSink(Sink):
     """A sink that calls the user's function for each checkpoint; see `headgate.api.sinks.foreach_dataframe`."""
 
     shows_at_commit = True
+    takes_upserts = False
     slots = 1
 
     def __init__(self, fn: DataFrameFunction) -> None:

@@ -44,6 +44,7 @@ class FileSink(Sink):
 
     shows_at_commit = True
     exactly_once = True
+    takes_upserts = False
 
     def __init__(self, path: str | os.PathLike[str], format_: FileFormat, mode: Mode,
                  partition_by: str | Sequence[str]) -> None:  # fmt: skip

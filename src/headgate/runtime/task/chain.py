@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.errors import HeadgateError
 from headgate.exchange.writer import RecordWriter
-from headgate.operators.operator import Operator, OperatorContext, Output
+from headgate.operators.operator import Operator, OperatorContext, Output, TwoInputOperator
 from headgate.records.elements import MIN_TIME, LatencyMarker
 from headgate.runtime.latency_markers import LatencyHistogram
 from headgate.runtime.running_operator import calls_operators
@@ -77,9 +77,17 @@ class ToOperator(Chained):
             raise with_location(error, self.context) from error
 
     def emit(self, batch: pa.RecordBatch) -> None:
+        self._process(self.operator.process, batch)
+
+    def emit_second(self, batch: pa.RecordBatch) -> None:
+        """Give a batch to the second input of the operator, which has two."""
+        assert isinstance(self.operator, TwoInputOperator)
+        self._process(self.operator.process_second, batch)
+
+    def _process(self, process: Callable[[pa.RecordBatch], None], batch: pa.RecordBatch) -> None:
         self.operator.rows_in += batch.num_rows
         self.batches += 1
-        self._run(self.operator.process, batch)
+        self._run(process, batch)
 
     def emit_watermark(self, time: int) -> None:
         self.watermark = time
@@ -118,6 +126,24 @@ class ToOperator(Chained):
 
 
 calls_operators(ToOperator)
+
+
+class ToSecondInput(Chained):
+    """The output that leads to the second input of an operator. Only batches come here."""
+
+    __slots__ = ("_entry",)
+
+    def __init__(self, entry: ToOperator) -> None:
+        self._entry = entry
+
+    def emit(self, batch: pa.RecordBatch) -> None:
+        self._entry.emit_second(batch)
+
+    def emit_watermark(self, time: int) -> None:
+        raise NotImplementedError
+
+    def emit_status(self, active: bool) -> None:
+        raise NotImplementedError
 
 
 class ToWriter(Chained):

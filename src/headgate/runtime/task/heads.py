@@ -272,11 +272,15 @@ calls_operators(SourceHead)
 
 
 class InputHead:
-    """The head that reads the gates of a task with producers."""
+    """The head that reads the gates of a task with producers.
 
-    def __init__(self, task_input: TaskInput, output: Chained) -> None:
+    `second` gets the batches of port 1, if the operator has two inputs. `output` gets everything else.
+    """
+
+    def __init__(self, task_input: TaskInput, output: Chained, second: Chained | None = None) -> None:
         self._input = task_input
         self._output = output
+        self._second = second
 
     @property
     def waits_for(self) -> Wait:
@@ -294,8 +298,10 @@ class InputHead:
             self._output.emit_status(element.active)
         elif isinstance(element, LatencyMarker):
             self._output.emit_marker(element)
-        else:
+        elif self._second is None or self._input.port == 0:
             self._output.emit(element)
+        else:
+            self._second.emit(element)
         return MORE
 
     def end(self) -> None:

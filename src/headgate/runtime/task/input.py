@@ -29,6 +29,9 @@ class TaskInput:
     `next` returns batches of up to about `message_size` bytes. It joins small batches that have arrived. Otherwise an
     exchange over many channels would give the operators batches of a few rows each. With `joins` False, each message is
     a batch.
+
+    `ports` has the number of the operator's input to which the rows of each gate go; by default all go to input 0. A
+    batch has only rows of one port, and after `next` the attribute `port` is the port of the batch.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class TaskInput:
         memory: MessageMemory | None = None,
         *,
         joins: bool = True,
+        ports: Sequence[int] | None = None,
     ) -> None:
         self._gates = UnionGate(gates)
         self._barriers = barriers
@@ -52,11 +56,15 @@ class TaskInput:
             for gate, codec in zip(gates, codecs, strict=True)
             for _ in gate.channels
         ]
-        self._codec = codecs[0]  # the inputs of a union have one schema
+        self._codecs = [codec for gate, codec in zip(gates, codecs, strict=True) for _ in gate.channels]
+        gate_ports = [0] * len(gates) if ports is None else ports
+        self._ports = [port for gate, port in zip(gates, gate_ports, strict=True) for _ in gate.channels]
+        self.port = 0
         self._valve = WatermarkValve(self._gates.channels)
         self._open = self._gates.channels
         self._elements: deque[tuple[int, Element]] = deque()
-        self._batches: list[pa.RecordBatch] = []
+        #: The batches that `next` returns next, by port.
+        self._batches: dict[int, list[pa.RecordBatch]] = {}
         self._bytes = 0
         self._watermark: int | None = None
         self._status: bool | None = None
@@ -92,7 +100,7 @@ class TaskInput:
         held: list[list[memoryview]] = [[] for _ in self._deserializers]
         for channel, element in self._elements:
             if isinstance(element, pa.RecordBatch):
-                held[channel] += serialize(element, self._codec)
+                held[channel] += serialize(element, self._codecs[channel])
         for channel, deserializer in enumerate(self._deserializers):
             held[channel] += deserializer.partial
         return held
@@ -114,7 +122,7 @@ class TaskInput:
 
         Watermarks and latency markers never overtake rows. They wait only for the rows that came before them.
         """
-        if self._watermark is None and self._status is None and not self._markers:
+        if not self._batches and self._watermark is None and self._status is None and not self._markers:
             self._gather()
         if self._batches:
             return self._join_batches()
@@ -155,15 +163,16 @@ class TaskInput:
         return not joined and self._status is None and not self._markers
 
     def _join_batches(self) -> pa.RecordBatch:
-        batches, self._batches, self._bytes = self._batches, [], 0
+        self.port = next(iter(self._batches))
+        batches, self._bytes = self._batches.pop(self.port), 0
         batch = batches[0] if len(batches) == 1 else concat_batches(batches)
         self.rows_in += batch.num_rows
         return batch
 
     def _take(self, channel: int, element: Element) -> None:
         if isinstance(element, pa.RecordBatch):
-            self._batches.append(element)
-            self._bytes += self._codec.batch_bytes(element)
+            self._batches.setdefault(self._ports[channel], []).append(element)
+            self._bytes += self._codecs[channel].batch_bytes(element)
         elif isinstance(element, WatermarkElement):
             # A later watermark replaces an earlier one. The rows between the two were on time for both watermarks.
             watermark = self._valve.on_watermark(channel, element.time)

@@ -41,12 +41,13 @@ class QueuedInput(TaskInput):
         policy: QueuePolicy,
         wake: Callable[[], None],
         joins: bool = True,
+        ports: Sequence[int] | None = None,
     ) -> None:
         """Create the queue for an input; `TaskInput` says what the other arguments are.
 
         `arrived` calls `wake`, which wakes the task.
         """
-        super().__init__(gates, codecs, message_size, barriers, memory, joins=joins)
+        super().__init__(gates, codecs, message_size, barriers, memory, joins=joins, ports=ports)
         self._policy = policy
         self._wake = wake
         self._lock = threading.Lock()

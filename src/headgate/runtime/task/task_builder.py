@@ -25,7 +25,7 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism, key_group_range
 from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.barriers import TaskBarriers
-from headgate.runtime.task.chain import Chained, SideOutputs, ToOperator, ToWriter, fan_out
+from headgate.runtime.task.chain import Chained, SideOutputs, ToOperator, ToSecondInput, ToWriter, fan_out
 from headgate.runtime.task.debloating import Debloating
 from headgate.runtime.task.exchange_parts import ExchangeParts, GateChannels
 from headgate.runtime.task.heads import Head, InputHead, SourceHead
@@ -198,7 +198,9 @@ class _TaskAssembly:
             head = self._gated(source, head_node)
         else:
             task_input = self._build_input()
-            head = InputHead(task_input, self._build_entry(head_node))
+            entry = self._build_entry(head_node)
+            second = ToSecondInput(entry) if any(edge.port for edge in head_node.inputs) else None
+            head = InputHead(task_input, entry, second)
         state = self._build_state(source)
         partitions = [writer.partition for writer in self._writers]
         for partition in partitions:
@@ -437,7 +439,8 @@ class _TaskAssembly:
         self._task.wait_within_record(writer)
 
     def _build_input(self) -> TaskInput:
-        for edge in self._services.plan.job.inputs(self._vertex):
+        edges = self._services.plan.job.inputs(self._vertex)
+        for edge in edges:
             self._gates.append(self._build_gate(edge))
             source = self._services.plan.job.vertex(edge.source)
             node = next(node for node in source.nodes if node.id == edge.source_node)
@@ -451,11 +454,12 @@ class _TaskAssembly:
         config = self._services.config
         joins = config.flow_control is not FlowControl.UNBOUNDED  # the throttles on it count messages
         parts = gates, self._codecs, config.message_size, self._barriers, self._gathering
+        ports = [edge.port for edge in edges]
         if self._queue_policy is None:
-            return TaskInput(*parts, joins=joins)
+            return TaskInput(*parts, joins=joins, ports=ports)
         from headgate.runtime.task.queued_input import QueuedInput  # few jobs have such a queue
 
-        queued = QueuedInput(*parts, joins=joins, policy=self._queue_policy, wake=self._mailbox.wake)
+        queued = QueuedInput(*parts, joins=joins, ports=ports, policy=self._queue_policy, wake=self._mailbox.wake)
         self._input_arrived = queued.arrived
         return queued
 

@@ -1,0 +1,80 @@
+"""The calls of a stream that join it with another stream. `join_plans` plans them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Generic, Literal, TypeVar
+
+from headgate.api.job_builder import JobBuilder
+from headgate.api.planned_rows import PlannedRows
+from headgate.errors import PlanError
+from headgate.operators.windows.window_kinds import Windows
+
+#: Stands for the class of streams. Its module imports this one, so this one cannot import it.
+DataStream = TypeVar("DataStream")
+Duration = float | str | timedelta
+
+
+class Joinable(ABC, Generic[DataStream]):
+    """A stream that can be joined with another stream."""
+
+    _jobs: JobBuilder
+    _rows: PlannedRows
+
+    def join(
+        self,
+        other: DataStream,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        within: tuple[Duration, Duration] | None = None,
+        window: Windows | None = None,
+        ttl: Duration | None = None,
+        how: Literal["inner", "left", "right", "full"] = "inner",
+        suffix: str | None = None,
+    ) -> DataStream:
+        """Join each row with the rows of another stream that have the same key and are near in time.
+
+        `on` names the key columns; a mapping gives a column of this stream the name in the other one. A null key
+        matches nothing. Exactly one of three arguments says which rows are near:
+
+        - `within=(lower, upper)`: rows of the other stream whose event time is from `lower` to `upper` after the event
+          time of this stream's row. Both bounds belong to the range. A negative duration is before. The upper bound may
+          also be a timestamp column of this stream: the latest time. The lower bound may also be this stream's
+          event-time column: it means 0 s.
+        - `window=hg.tumble(size)`: rows in the same window. The result has `window_start` and `window_end`.
+        - `ttl`: rows that arrive within this duration of each other by the clock. This needs no event time, and only
+          inner joins have it.
+
+        A pair is in the result as soon as its second row arrives. `how` says which rows without a partner are in the
+        result, with nulls for the other stream: those of this stream ("left"), of the other ("right"), of both
+        ("full"). They come when the watermark has passed the last time of a partner. State for a row stays as long.
+
+        The result has all columns of this stream, then those of the other without its keys. `suffix` is added to the
+        latter if this stream has the same name.
+
+        >>> at = pa.array([0, 60, 120], pa.timestamp("s", tz="UTC"))
+        >>> asked = pa.record_batch({"id": [1, 2, 3], "at": at})
+        >>> paid = pa.record_batch({"id": [3, 1, 1], "paid_at": at, "euro": [5, 7, 9]})
+        >>> env = hg.StreamEnvironment()
+        >>> orders = env.from_source(hg.sources.iterable([asked]), watermark=hg.Watermark("at"))
+        >>> payments = env.from_source(hg.sources.iterable([paid]), watermark=hg.Watermark("paid_at"))
+        >>> joined = orders.join(payments, on="id", within=("0 s", "90 s"), how="left")
+        >>> joined.select("id", "euro").collect().sort_by("id").to_pylist()
+        [{'id': 1, 'euro': 7}, {'id': 2, 'euro': None}, {'id': 3, 'euro': None}]
+        """
+        from headgate.api.join_plans import JoinedStreams  # few programs join
+
+        streams = JoinedStreams.of("join", self._rows, self._joined_with("join", other), on)
+        return self._stream(streams.join(within, window, ttl, how, suffix))
+
+    def _joined_with(self, call: str, other: object) -> PlannedRows:
+        """Return the rows of the other stream. Raises PlanError if it is not a stream of the same environment."""
+        if not isinstance(other, Joinable) or other._jobs is not self._jobs:
+            raise PlanError(f"{call}: {other!r} is not a stream of this environment")
+        return other._rows
+
+    @abstractmethod
+    def _stream(self, rows: PlannedRows) -> DataStream:
+        """Return a stream of these rows."""

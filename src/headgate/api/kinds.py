@@ -1,0 +1,35 @@
+"""The error of an operator or a sink that cannot take an upserting stream.
+
+In an append-only stream all rows count. In an upserting stream a row replaces the last row with the same key: a running
+aggregate emits a row each time that a result changes. An operator that counts such rows would count results that have
+been replaced. Filters, functions and lookups keep the kind of a stream.
+"""
+
+from __future__ import annotations
+
+from headgate.errors import PlanError
+from headgate.plan.graph import Node, Upserts
+
+
+def refused(call: str, upserts: Upserts, origin: Node) -> PlanError:
+    """Return the error of the user's call, for rows that replace one another since the node `origin`.
+
+    The error names this operator and the way out.
+    """
+    return PlanError(
+        f"{call}: the rows of {origin.name!r} replace one another: it emits a new row for a key ({_key(upserts.key)}) "
+        f"each time that the result changes, and {call} would take each of them for a row of its own; "
+        f"{_remedy(origin)}, or write .changes() after it if each change is to count"
+    )
+
+
+def _key(columns: tuple[str, ...]) -> str:
+    return ", ".join(columns) or "the global key"
+
+
+def _remedy(origin: Node) -> str:
+    if origin.attributes["kind"] == "window":
+        return "leave out its allowed_lateness, and take late rows from late_output(tag)"
+    if origin.attributes["kind"] == "deduplicate":
+        return 'use keep="first" there, whose rows are final'
+    return "use final=True there, or windows, whose results are final"

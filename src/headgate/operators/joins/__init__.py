@@ -1,0 +1,1 @@
+"""Joins of two streams: their conditions, the rows that they keep, and the operators."""

@@ -1,0 +1,217 @@
+"""`SortedRuns`: the rows that one side of a join keeps, in a few sorted runs.
+
+New rows become a run of their own. A run that is at least half as long as the one before it merges with that one. So
+there are about log2(rows) runs, and each row is moved about log2(rows) times. A run is never changed, except for its
+flags `matched`. So a snapshot shares the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.compat import concat_batches
+from headgate.operators.joins.coded_rows import CodedRows, Codes, Picked, Spans, same_keys
+from headgate.operators.operator import MIN_TIME
+from headgate.records.canonical import Bools, Int64s, UInt64s, as_arrow, flat_ranges
+
+#: Runs that together have at most so many rows merge in any case: many tiny batches then make few runs.
+_SMALL = 2048
+#: A run with more rows or bytes does not merge: 32-bit offsets of strings end at 2 GiB.
+_MOST_ROWS, _MOST_BYTES = 1 << 22, 1 << 29
+#: The most candidates that are compared at once, except for the candidates of a single row.
+_MOST_CANDIDATES = 1 << 16
+#: How many rows show where the middle of a run's ends is.
+_SAMPLE = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Rows in the order of their codes. Row i has position `at[i]` in `rows`, which has another order.
+
+    All times are in microseconds.
+    """
+
+    codes: UInt64s
+    begins: Int64s
+    ends: Int64s
+    at: Int64s
+    matched: Bools
+    rows: pa.RecordBatch
+    #: The longest span, the first and the last end, and about the middle one.
+    longest: int
+    first_end: int
+    last_end: int
+    middle_end: int
+    nbytes: int
+
+    @classmethod
+    def of(cls, codes: UInt64s, spans: Spans, at: Int64s, matched: Bools, rows: pa.RecordBatch) -> Run:
+        """Return a run of at least one row. The arguments are fields of the run; `spans` has the begins and the
+        ends."""
+        begins, ends = spans
+        is_point = ends is begins
+        arrays = (codes, begins, at, matched) if is_point else (codes, begins, ends, at, matched)
+        return cls(
+            codes=codes,
+            begins=begins,
+            ends=ends,
+            at=at,
+            matched=matched,
+            rows=rows,
+            longest=0 if is_point else max(int((ends - begins).max()), 0),
+            first_end=int(ends.min()),
+            last_end=int(ends.max()),
+            middle_end=int(np.median(ends[:: len(ends) // _SAMPLE + 1])),
+            nbytes=sum(array.nbytes for array in arrays) + int(rows.nbytes),
+        )  # fmt: skip
+
+    @classmethod
+    def of_rows(cls, probe: CodedRows, kept: Int64s | None) -> Run:
+        """Return rows as a run, or only the rows `kept`. There is at least one."""
+        at = np.arange(len(probe))
+        run = cls.of(probe.codes, (probe.begins, probe.ends), at, probe.matched, probe.rows)
+        return run if kept is None else run.take(kept)
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def take(self, kept: Int64s) -> Run:
+        """Return these rows, of which there is at least one, in the same order."""
+        begins = self.begins.take(kept)
+        ends = begins if self.ends is self.begins else self.ends.take(kept)
+        at, rows = self.at.take(kept), self.rows
+        if 2 * len(at) < rows.num_rows:  # let go of the memory of the other rows
+            at, rows = np.arange(len(at)), rows.take(as_arrow(at))
+        return Run.of(self.codes.take(kept), (begins, ends), at, self.matched.take(kept), rows)
+
+    def living(self, gone: int) -> Int64s:
+        """Return the rows that do not end before `gone`."""
+        return np.flatnonzero(self.ends >= gone)
+
+    def merged(self, other: Run) -> Run:
+        """Return the rows of both runs."""
+        codes = np.concatenate([self.codes, other.codes])
+        order = np.argsort(codes, kind="stable")  # fast, because it finds the two sorted parts
+        begins = np.concatenate([self.begins, other.begins]).take(order)
+        is_point = self.ends is self.begins and other.ends is other.begins
+        ends = begins if is_point else np.concatenate([self.ends, other.ends]).take(order)
+        at = np.concatenate([self.at, other.at + self.rows.num_rows]).take(order)
+        matched = np.concatenate([self.matched, other.matched]).take(order)
+        return Run.of(codes.take(order), (begins, ends), at, matched, concat_batches([self.rows, other.rows]))
+
+    def candidates(self, low: UInt64s, high: UInt64s) -> Iterator[tuple[Int64s, Int64s]]:
+        """Yield pairs of a probing row and a row of this run whose code is from `low` to `high` of the probing row."""
+        start = np.searchsorted(self.codes, low)
+        first = self.codes.take(start, mode="clip")
+        hits = np.flatnonzero((first >= low) & (first <= high))
+        if not len(hits):
+            return
+        start = start.take(hits)
+        counts = np.searchsorted(self.codes, high.take(hits), "right") - start
+        until = np.cumsum(counts)
+        begin = 0
+        while begin < len(hits):
+            done = int(until[begin - 1]) if begin else 0
+            end = max(int(np.searchsorted(until, done + _MOST_CANDIDATES, "right")), begin + 1)
+            positions, _ = flat_ranges(start[begin:end], counts[begin:end])
+            probing = np.repeat(hits[begin:end], counts[begin:end])
+            for piece in range(0, len(probing), _MOST_CANDIDATES):
+                yield probing[piece : piece + _MOST_CANDIDATES], positions[piece : piece + _MOST_CANDIDATES]
+            begin = end
+
+
+class SortedRuns:
+    """The rows of one side. `keys` has the positions of the key columns.
+
+    A row can find partners until the watermark has passed its end by `stays` microseconds. After that it is gone, even
+    if a run still has it: a run lets go of such rows when they are about half of its rows.
+    """
+
+    def __init__(self, keys: Sequence[int], stays: int) -> None:
+        self.keys = keys
+        self.runs: list[Run] = []
+        self.nbytes = 0
+        self._stays = stays
+        #: Rows that end before this time are gone.
+        self.gone = MIN_TIME
+
+    def __len__(self) -> int:
+        return sum(map(len, self.runs))
+
+    def add(self, run: Run) -> None:
+        """Add rows."""
+        self.runs.append(run)
+        while len(self.runs) > 1 and _should_merge(*self.runs[-2:]):
+            last = self.runs.pop()
+            self.runs[-1] = self.runs[-1].merged(last)
+        self._count_bytes()
+
+    def frozen(self) -> list[Run]:
+        """Return the runs for a snapshot. Later changes of this object do not change them."""
+        return [replace(run, matched=run.matched.copy()) for run in self.runs]
+
+    def gone_at(self, watermark: int) -> int:
+        """Return the time before which rows end that are gone at this watermark."""
+        return max(watermark - self._stays, MIN_TIME)
+
+    def expire(self, watermark: int) -> None:
+        """Let go of rows that can find no more partners."""
+        self.gone = gone = max(self.gone, self.gone_at(watermark))
+        if any(run.middle_end < gone for run in self.runs):
+            runs = [run for run in self.runs if run.last_end >= gone]
+            self.runs = [run.take(run.living(gone)) if run.middle_end < gone else run for run in runs]
+            self._count_bytes()
+
+    def take_unmatched(self, watermark: int) -> Iterator[tuple[Run, Int64s]]:
+        """Yield the rows that will be gone at this watermark and have no partner: runs, and positions in them.
+
+        A row is yielded only once.
+        """
+        gone = self.gone_at(watermark)
+        for run in self.runs:
+            if run.first_end < gone:
+                due = np.flatnonzero((run.ends < gone) & ~run.matched)
+                run.matched[due] = True
+                if len(due):
+                    yield run, due
+
+    def partners(self, probe: CodedRows, codes: Codes) -> Iterator[tuple[Int64s, Run, Int64s]]:
+        """Yield the pairs of a probing row and a row of this side: probing rows, a run, and positions in the run.
+
+        Both rows of each pair are marked as matched.
+        """
+        high = codes.of(probe.hashes, probe.ends)
+        begins = np.maximum(probe.begins, self.gone)
+        lows: dict[int, UInt64s] = {}
+        for run in self.runs:
+            if run.longest not in lows:
+                lows[run.longest] = codes.of(probe.hashes, probe.begins - run.longest)
+            for probing, positions in run.candidates(lows[run.longest], high):
+                overlap = run.begins.take(positions) <= probe.ends.take(probing)
+                overlap &= run.ends.take(positions) >= begins.take(probing)
+                probing, positions = _those(overlap, probing, positions)
+                mine = Picked(probe.rows, probe.keys, probing)
+                same = same_keys(mine, Picked(run.rows, self.keys, run.at.take(positions)))
+                probing, positions = _those(same, probing, positions)
+                if len(probing):
+                    probe.matched[probing] = True
+                    run.matched[positions] = True
+                    yield probing, run, positions
+
+    def _count_bytes(self) -> None:
+        self.nbytes = sum(run.nbytes for run in self.runs)
+
+
+def _should_merge(before: Run, last: Run) -> bool:
+    rows = len(before) + len(last)
+    if rows > _MOST_ROWS or before.nbytes + last.nbytes > _MOST_BYTES:
+        return False
+    return len(before) < 2 * len(last) or rows <= _SMALL
+
+
+def _those(mask: Bools, one: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
+    return (one, other) if mask.all() else (one[mask], other[mask])

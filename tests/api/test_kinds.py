@@ -1,0 +1,132 @@
+"""Append-only and upserting streams in the plan, and who refuses an upserting one."""
+
+import pytest
+
+import headgate as hg
+from headgate.plan.graph import Upserts
+
+
+def greatest(plans, **options):
+    """A running maximum of each carrier: its rows replace one another."""
+    return plans.stream().key_by("carrier").aggregate(delay=hg.max("delay"), **options)
+
+
+def upserts(plans, stream):
+    """The kind of the rows that a sink of the stream gets."""
+    return plans.graph(stream).nodes[-1].upserts
+
+
+def test_a_running_aggregate_upserts_by_its_key(plans):
+    stream = greatest(plans)
+    wanted = Upserts(("carrier",), stream._rows.last("test"))
+    assert upserts(plans, stream) == wanted
+    schema = stream.schema
+    for more in (
+        stream.filter("delay > 0"),
+        stream.select("carrier"),
+        stream.map_batches(lambda batch: batch, schema=schema),
+        stream.rebalance().with_columns(delay="delay + 1"),
+        greatest(plans, final=True).union(stream),
+        stream.key_by("delay"),
+    ):
+        assert upserts(plans, more) == wanted
+
+
+def test_results_that_stay_are_append_only(plans):
+    class Keep(hg.KeyedProcessFunction):
+        def process_element(self, row, ctx):
+            yield row
+
+    running = greatest(plans)
+    windows = plans.stream().key_by("carrier").window(hg.tumble("1 h"))
+    for stream in (
+        plans.stream(),
+        greatest(plans, final=True),
+        windows.aggregate(rows=hg.count()),
+        running.changes(),
+        running.changes().filter("delay > 0"),
+        running.key_by("carrier").process(Keep(), schema=running.schema),
+    ):
+        assert upserts(plans, stream) is None
+
+
+def test_windows_with_allowed_lateness_upsert_by_key_and_window(plans):
+    windows = plans.stream().key_by("carrier").window(hg.tumble("1 h")).allowed_lateness("1 min")
+    kind = upserts(plans, windows.aggregate(rows=hg.count()))
+    assert kind.key == ("carrier", "window_start", "window_end")
+    with pytest.raises(hg.PlanError, match=r"leave out its allowed_lateness, and take late rows from late_output"):
+        windows.aggregate(rows=hg.count()).sink_to(hg.sinks.csv("out"))
+
+
+def test_chosen_rows_replace_one_another_unless_they_are_final(plans):
+    stream = plans.stream()
+    keyed = stream.key_by("carrier")
+    kinds = {
+        keyed.top(3, by="delay"): ("carrier", "rank"),
+        keyed.max_by("delay"): ("carrier",),
+        stream.deduplicate("origin", keep="last"): ("origin",),
+        keyed.top(3, by="delay", final=True): None,
+        stream.deduplicate("origin"): None,
+    }
+    for chosen, key in kinds.items():
+        kind = upserts(plans, chosen)
+        assert (None if kind is None else kind.key) == key
+    for again in (lambda: greatest(plans).key_by().top(1, by="delay"), lambda: greatest(plans).deduplicate("delay")):
+        with pytest.raises(hg.PlanError, match="replace one another"):
+            again()
+
+
+def test_an_aggregate_refuses_an_upserting_stream(plans):
+    stream = greatest(plans).name("greatest").filter("delay > 0")
+    for keyed in (stream.key_by(), stream.key_by("delay")):
+        for final in (False, True):
+            with pytest.raises(hg.PlanError) as error:
+                keyed.aggregate(total=hg.sum("delay"), final=final)
+    assert error.value.message == (
+        "aggregate: the rows of 'greatest' replace one another: it emits a new row for a key (carrier) each time that "
+        "the result changes, and aggregate would take each of them for a row of its own; use final=True there, "
+        "or windows, whose results are final, or write .changes() after it if each change is to count"
+    )
+    stream.changes().key_by().aggregate(total=hg.sum("delay"))
+
+
+def test_a_window_refuses_an_upserting_stream(plans):
+    windows = plans.stream().key_by("carrier").window(hg.tumble("1 h")).allowed_lateness("1 min")
+    again = windows.aggregate(rows=hg.count()).key_by().window(hg.tumble("1 d"))
+    with pytest.raises(hg.PlanError, match="window: the rows of 'window' replace one another"):
+        again.aggregate(rows=hg.sum("rows"))
+
+
+@pytest.mark.parametrize("make", [hg.sinks.csv, hg.sinks.parquet])
+def test_a_file_sink_refuses_an_upserting_stream(plans, make, tmp_path):
+    with pytest.raises(hg.PlanError, match=r"sink_to\((csv|parquet)\): the rows of 'aggregate' replace one another"):
+        greatest(plans).sink_to(make(tmp_path / "out"))
+    greatest(plans, final=True).sink_to(make(tmp_path / "final"))
+    greatest(plans).changes().sink_to(make(tmp_path / "changes"))
+
+
+def test_other_sinks_get_each_change(plans):
+    for sink in (
+        hg.sinks.collect(), hg.sinks.printer(), hg.sinks.null(), hg.sinks.for_each_batch(lambda batch, info: None),
+    ):  # fmt: skip
+        greatest(plans).sink_to(sink)
+
+
+def test_explain_shows_where_rows_begin_to_replace_one_another(plans, capsys):
+    greatest(plans).filter("delay > 0").sink_to(hg.sinks.null())
+    plans.stream().key_by().aggregate(rows=hg.count()).sink_to(hg.sinks.null())
+    plans.env.explain()
+    lines = [line.partition("  x")[0].rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "2  aggregate (upserts by carrier) -> filter -> null" in lines
+    assert "4  aggregate#2 (upserts by one global key)" in lines
+
+
+def test_a_sum_over_a_running_maximum_is_refused_or_counts_every_change() -> None:
+    """SQL's sum of the maxima is 200; the sum of all changes is another number, and one has to ask for it."""
+    env = hg.StreamEnvironment(config=hg.Config(buffer_timeout=0), deployment=hg.LocalDeployment(1, processes=False))
+    rows = [[{"k": key, "n": n}] for n in (50, 100) for key in "ab"]
+    keyed = env.from_source(hg.sources.iterable(rows)).key_by("k")
+    with pytest.raises(hg.PlanError, match="replace one another"):
+        keyed.aggregate(n=hg.max("n")).key_by().aggregate(total=hg.sum("n"))
+    final = keyed.aggregate(n=hg.max("n"), final=True).key_by().aggregate(total=hg.sum("n"), final=True)
+    assert final.collect().to_pylist() == [{"total": 200}]
