@@ -183,9 +183,9 @@ def _below(kind: type) -> Iterator[type]:
 
 
 def _caught_as(kind: type) -> str:
-    """Return the base class. For an error that `headgate` does not export, add that users catch it as this class."""
+    """Return the base class. If `headgate` does not export the error, add that users catch its base class."""
     base = f"`{kind.__bases__[0].__name__}`"
-    return base if kind.__name__ in hg.__all__ else f"{base}, and caught as that"
+    return base if kind.__name__ in hg.__all__ else f"{base} (not in `hg`: catch {base})"
 
 
 def _joined(thing: object) -> str:

@@ -26,7 +26,9 @@ def main(argv: Sequence[str]) -> int:
         "job.save_recording(FILE) makes one.",
     )
     parser.add_argument("file", metavar="FILE", help="a recording")
-    parser.add_argument("--html", metavar="OUT", help="write the job's page of its last moment to an HTML file")
+    parser.add_argument(
+        "--html", metavar="OUT", help="write the job's page, as it was at the recording's end, to an HTML file"
+    )
     add_json_option(parser)
     arguments = parser.parse_args(argv)
     recording = read_recording(arguments.file)

@@ -119,7 +119,10 @@ class InsufficientBuffers(ConfigError):
 
 
 class NetworkMemoryFull(InsufficientBuffers):
-    """The queues have filled `network_memory`, with `flow_control="unbounded"`. The message contains the time."""
+    """With `flow_control="unbounded"`, the queues have filled `network_memory`.
+
+    The message says after how many seconds.
+    """
 
 
 class ExchangeError(HeadgateError):
@@ -129,8 +132,8 @@ class ExchangeError(HeadgateError):
 class SpillError(HeadgateError):
     """The exchange cannot write a file, because the folder is missing or the disk is full.
 
-    The exchange writes long messages and the output of batch mode to files. Without credit, it also writes data after a
-    barrier to files.
+    The exchange writes long messages and the output of batch mode to files. With `flow_control="tcp"`, it also writes
+    data that wait behind a checkpoint barrier.
     """
 
 

@@ -95,7 +95,7 @@ BUGS = [
                plus(call("request_many").argument(1), 1)),
     PlantedBug("the channel waits for a floating buffer without adding a listener", Buffers._request_floating,
                always(call("add_listener"))),
-    PlantedBug("after its first offer, the channel never waits for another one", Buffers._offered,
+    PlantedBug("when the gate's pool has offered a buffer, the channel registers for no other", Buffers._offered,
                dropped(assignment(1, of=3))),
     PlantedBug("an offered buffer adds no credit", Buffers._offered, never(call("_add_unannounced"))),
     PlantedBug("an offered buffer is lost", Buffers._offered, dropped(call("append"))),

@@ -22,7 +22,7 @@ BUGS = [
     PlantedBug("a channel without a free buffer discards the frame", SharedBuffers.take,
                constant(returned(2, of=2).operand(2), None)),
     PlantedBug("a run takes one buffer too many", SharedBuffers.take, plus(call("request_many").argument(1), 1)),
-    PlantedBug("after its first offer, the channel never waits for another one", SharedBuffers._offer,
+    PlantedBug("when the gate's pool has offered a buffer, the channel registers for no other", SharedBuffers._offer,
                dropped(assignment(1, of=2))),
     PlantedBug("an offered buffer does not call on_buffer", SharedBuffers._offer, dropped(call("_on_buffer"))),
     PlantedBug("a released channel keeps the buffer that was offered to it", SharedBuffers.release,

@@ -51,7 +51,7 @@ class JobSight:
 
 
 class LiveView:
-    """Shows jobs on a console. Use it as a context; one thread calls `update`.
+    """Shows jobs on a console. Use it as a context manager; one thread calls `update`.
 
     On a terminal the lines are refreshed in place, and vanish at the end. Elsewhere there is a line when the status or
     the verdict of a job changes, at most one in ten seconds.

@@ -102,7 +102,10 @@ def _place(error: HeadgateError, script: str) -> str:
 
 
 def _own_words(argv: Sequence[str]) -> int:
-    """Return how many arguments belong to this command: all up to SCRIPT, and the options directly after SCRIPT."""
+    """Return how many arguments belong to this command: those before SCRIPT, SCRIPT, and the options directly after it.
+
+    The rest are arguments of the script.
+    """
     at, has_script = 0, False
     while at < len(argv):
         name, has_value, _ = argv[at].partition("=")

@@ -62,9 +62,10 @@ class _Watched:
 
 
 class Watching:
-    """Shows jobs while it is open, as a context. `add` takes a job that has started; any thread may call it.
+    """Shows running jobs in a `LiveView`. Use it as a context manager. Any thread may call `add`.
 
-    A job that was shown has a last line, which says how it ended. `_lock` protects the list of the jobs.
+    A job appears when its tasks have run for a second. When a job that was shown ends, the view prints one line that
+    says how. `_lock` protects changes of the list of jobs.
     """
 
     def __init__(self, view: LiveView, clock: Callable[[], float] = time.monotonic, look: float = _LOOK) -> None:
@@ -77,7 +78,7 @@ class Watching:
         self._thread = threading.Thread(target=self._run, name="headgate-watching", daemon=True)
 
     def add(self, job: JobHandle) -> None:
-        """Show a job from now on."""
+        """Add a job that has started."""
         with self._lock:
             self._jobs.append(_Watched(job))
 

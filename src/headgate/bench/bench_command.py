@@ -31,9 +31,9 @@ ABOUT = {
     "first-row": "from `import headgate` to the first row of a small local job",
     "keyed-sum": "rows/s of sums per key and second, compared with Flink SQL (installed on first use) and Spark",
     "keys": "rows/s of sums with 1,000 and with 1,000,000 keys, and the memory per key",
-    "latency": "from a row's due time to the keyed operator, at 10 % and 50 % of full speed",
+    "latency": "from the time when the source should make a row to the keyed operator, at 10 % and 50 % of full speed",
     "latency-adaptive": 'latency at 50 % of full speed with buffer_timeout="adaptive"',
-    "metrics": "the processor time of keyed-sum with and without metrics, in pairs",
+    "metrics": "what metrics cost: the processor time of keyed-sum, in turn with and without them",
     "slow-sink": "the memory of a job whose sinks are slow, for five minutes",
 }
 _DESCRIPTION = (

@@ -29,7 +29,10 @@ class Sizes:
     large: int
 
     def rate(self, seconds: Callable[[int], float]) -> float:
-        """Return the rows/s between the two sizes; `seconds` returns the time of a run by its rows."""
+        """Return the difference of the rows of the two runs by the difference of their times, in rows/s.
+
+        `seconds(rows)` returns the time of a run of `rows` rows.
+        """
         return (self.large - self.small) / (seconds(self.large) - seconds(self.small))
 
 

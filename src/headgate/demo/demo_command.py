@@ -175,7 +175,7 @@ def _parser() -> argparse.ArgumentParser:
     kill = "kill a Python worker and then a Spark executor while the job runs"
     watched = parser.add_mutually_exclusive_group()
     watched.add_argument("--kill", action="store_true", help=kill)
-    stall = "make one subtask slow for so many seconds: its page shows what waits for it, and what does not"
+    stall = "slow one subtask down for SECONDS seconds; the job's page shows which tasks wait for it"
     watched.add_argument("--stall", type=_positive, metavar="SECONDS", help=stall)
     parser.add_argument("--open", action="store_true", help="open the job's page in a browser")
     parser.add_argument(

@@ -17,7 +17,10 @@ Counters = Mapping[str, Mapping[str, Any]]
 
 
 class Progress:
-    """Shows the demo's job, as `LiveView` does. On a terminal a bar and a table are below it. Use it as a context."""
+    """Shows the demo's job, as `LiveView` does.
+
+    On a terminal a bar and a table are below it. Use it as a context manager.
+    """
 
     def __init__(self, console: Console, total_rows: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._total_rows = total_rows

@@ -122,7 +122,7 @@ def _held_back(job: hg.JobHandle) -> dict[str, float]:
 
 
 def _least_held_back(job: hg.JobHandle) -> tuple[str, float]:
-    """Watch for a second. Return the source that is held back for the smaller share of its time, and this share."""
+    """Watch both sources for a second. Return the one that was held back less, and for which share of the second."""
     began, before = time.monotonic(), _held_back(job)
     time.sleep(_WATCH_SECONDS)
     after, seconds = _held_back(job), time.monotonic() - began

@@ -34,16 +34,17 @@ SIMULATED = {
     "reach": "headgate.lab.simulated_reach",
 }
 ABOUT = {
-    "cost": "what credit costs beside plain TCP, on one channel",
+    "cost": "what credit costs compared with plain TCP, on one channel",
     "isolation": "whether a stalled consumer holds back others of its connection; on Spark too",
-    "barrier": "how long barriers take to a slow consumer, and to one beside a stalled consumer",
+    "barrier": "how long barriers take to a slow consumer, and to one whose connection has a stalled consumer too",
     "checkpoint": "how long checkpoints take under back-pressure, aligned and unaligned",
     "reach": "how soon a stalled sink stops its source, and how many bytes are in flight then",
-    "sizing": "how many buffers fill a line of known rate and delay",
+    "sizing": "how many buffers keep a network of known rate and delay busy",
     "buffer-timeout": "latency and throughput of flush timeouts, on 1 to 1,000 channels",
 }
 _DESCRIPTION = (
-    "Test what the documents say about the exchange. All experiments take 20 minutes; docs/evidence/lab.md says more."
+    "Run experiments on the exchange: credit against plain TCP, barriers, buffers. All experiments take 20 minutes; "
+    "docs/evidence/lab.md says more."
 )
 
 _FOLDER = Path("headgate-lab")

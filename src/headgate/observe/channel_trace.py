@@ -54,11 +54,11 @@ class EndTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelTrace:
-    """The events of one channel, in the order of their times. `str` of it is a line for each event.
+    """The events of one channel, in the order of their times. `str(trace)` has one line for each event.
 
-    `exchange` is the name of its exchange, `producer` and `consumer` are its subtasks. `at` is the begin in seconds
-    since the epoch, and `seconds` how long it took. `is_complete` is False if there were more than 10,000 events; the
-    trace then ends early.
+    `exchange` is the exchange's name; `producer` and `consumer` are subtasks. `at` is when the trace began, in seconds
+    since the epoch, and `seconds` is its length. `is_complete` is False if one end of the channel had more than 5,000
+    events; the trace then ends early.
     """
 
     exchange: str

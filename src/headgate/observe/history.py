@@ -65,7 +65,10 @@ class History:
         return tuple(self._numbers)
 
     def record(self, at: float, values: Mapping[str, float | None]) -> None:
-        """Add values by the name of their series. Times must not decrease. None and NaN do not count as values."""
+        """Add values by the name of their series.
+
+        `at` is in seconds, and must not decrease. None and NaN do not count as values.
+        """
         begin = math.floor(at / self._widths[0]) * self._widths[0]
         if begin > self._begin:
             self._close()

@@ -110,9 +110,10 @@ class Receiver:
         return self._decoder.is_waiting
 
     def received(self, count: int) -> None:
-        """Account for `count` bytes in `buffers()`. Call `notify_channels` when all available bytes have been read.
+        """Decode the next `count` bytes, which the caller has read into `buffers()`, and pass them to their channels.
 
-        Raises ExchangeError when the connection is unusable and must be closed.
+        After the last available byte, call `notify_channels`. Raises ExchangeError when the connection is unusable and
+        must be closed.
         """
         self.bytes_received += count
         self._dispatch(self._decoder.received(count))

@@ -29,12 +29,12 @@ class VirtualNetwork(VirtualThread):
         self.wake()
 
     def mark(self, link: Link) -> None:
-        """Call `link.on_marked` in a turn of this thread."""
+        """Call `link.on_marked` on the simulated network thread."""
         self._marked.append(link)
         self.wake()
 
     def call_later(self, delay: float, work: Callable[[], object]) -> None:
-        """Run `work` in a turn of this thread, `delay` seconds from now."""
+        """Run `work` on the simulated network thread, after `delay` seconds of virtual time."""
         self.world.at(self.world.clock() + delay, lambda: self.post(work))
 
     def register(self, sock: VirtualSocket, mask: int, link: Link) -> None:

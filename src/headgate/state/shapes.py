@@ -131,7 +131,7 @@ def mapping(shape: Shape) -> Shape:
 
 
 def fields(needed: Mapping[str, Shape], optional: Mapping[str, Shape] | None = None) -> Shape:
-    """Return the shape of an object that has all the `needed` fields, any of the `optional` ones, and no others."""
+    """Return the shape of an object with all the `needed` fields, any of the `optional` fields, and no other field."""
     every = {**needed, **(optional or {})}
 
     def check(value: Any, place: str) -> None:

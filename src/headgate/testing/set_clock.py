@@ -37,7 +37,8 @@ class SetClock:
 class _OnTaskClock(KeyedProcess):
     """A keyed process whose task runs on the machine's clock, while its timers run on the test's clock.
 
-    `next_time` therefore returns no time in the future: it returns 0 if a timer is due now, otherwise None.
+    The task cannot wait for a time of the test's clock. So `next_time` returns 0 if a timer is due now by the test's
+    clock, otherwise None.
     """
 
     def next_time(self) -> int | None:

@@ -61,7 +61,11 @@ class JStormMaster(Mechanism):
         return SleepingSource(task, destinations, now)
 
     def coordinator(self, inputs: Mapping[int, Sequence[int]], parallelism: Mapping[int, int]) -> ThrottleCoordinator:
-        """Return the part of the driver. It gets the inputs of each vertex of the job, and its number of subtasks."""
+        """Return the coordinator, which runs on the driver.
+
+        `inputs` lists for each vertex the vertices that it reads from. `parallelism` is each vertex's number of
+        subtasks.
+        """
         period = duration("check_interval", self.check_interval) * self.samples
         return ThrottleCoordinator(inputs, parallelism, period, self.trigger_ratio)
 

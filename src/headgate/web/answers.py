@@ -202,7 +202,7 @@ class TraceEventAnswer(Struct, kw_only=True, frozen=True):
 
 
 class TraceAnswer(Struct, kw_only=True, frozen=True):
-    """What passed a channel, in the order of time. `is_complete` is false if there were more than 10,000 events."""
+    """What passed a channel, in the order of time. `is_complete` is false if one end had more than 5,000."""
 
     exchange: str
     producer: int

@@ -68,6 +68,9 @@ def line_blocks(
 
 
 def first_line(read: Callable[[int], bytes]) -> bytes:
-    """Return the first line with its newline. Return no bytes for an empty file, and a LongLine for a line that is too
-    long."""
+    """Return the first line of a file with its newline, or b"" if the file is empty.
+
+    `read(n)` returns at most the next n bytes, from the start of the file. If the line has more than LONGEST_LINE
+    bytes, the result is its beginning, as a `LongLine`.
+    """
     return next((block for _, block in line_blocks(read, 0, 0)), b"")

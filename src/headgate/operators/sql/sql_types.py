@@ -14,8 +14,8 @@ _UNITS = ("s", "ms", "us", "ns")
 def kind_of(data_type: pa.DataType) -> str:
     """Return the kind of a type: "null", "boolean", "integer", "decimal", "float", "string" or "timestamp".
 
-    For any other type, return the type's name. A SQL string can return a column of another type, but not compute with
-    it.
+    For any other type, return the type's name. A SQL expression can return such a column, but cannot
+    compute with it.
     """
     types = pa.types
     if types.is_dictionary(data_type):

@@ -204,8 +204,8 @@ class JobHandle(OtherNames):
         `exchange` is a name as in `metrics()["edges"]`, `operator -> operator`. `producer` and `consumer` are subtasks.
         Without them it is the channel of the exchange that has waited most in the last seconds.
 
-        The trace has up to 10,000 events: data that the producer sends with its backlog, AddCredit that it receives,
-        and buffers that the consumer's task reads. `print` shows them line by line, see
+        The trace has up to 5,000 events of each end: data that the producer sends with its backlog, AddCredit that it
+        receives, and buffers that the consumer's task reads. `print` shows them line by line, see
         docs/how-to/watch-a-job.md. A channel that is not traced costs nothing. Within one TaskManager there is no
         credit, so such a trace has reads alone.
 

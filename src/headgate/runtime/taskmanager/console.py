@@ -148,7 +148,7 @@ class ConsoleStream(io.TextIOBase):
         return self._before if id(current) == id(self) else current
 
     def fileno(self) -> int:
-        """Return the descriptor of the replaced stream: the console cannot see what child processes print."""
+        """Return the descriptor of the replaced stream. Child processes print to it, so the console does not see it."""
         return self._before.fileno()
 
     @property

@@ -11,9 +11,9 @@ from headgate.runtime.taskmanager.machine import Machine
 
 
 class ProcessEvidence:
-    """The measurements of one process, from `start` to `stop`.
+    """Measures what slows a process down: the machine, the garbage collector and the interpreter lock.
 
-    One thread calls `start`, `note_wakeup` and `stop`. It wakes by a timer, and notes its own wake-ups.
+    One thread calls `start`, `note_wakeup` and `stop`. It wakes by a timer, and reports how late it woke.
     """
 
     def __init__(self) -> None:

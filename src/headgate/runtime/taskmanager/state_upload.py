@@ -96,7 +96,7 @@ class StateUpload:
                 self._runner.start()
 
     def close(self) -> None:
-        """Stop writing."""
+        """Drop the parts in the queue, and wait for the write in progress, at most `_CLOSE_TIMEOUT` seconds."""
         with self._changed:
             self._closed = True
             self._changed.notify()
