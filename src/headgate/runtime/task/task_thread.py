@@ -9,10 +9,12 @@ from headgate.errors import HeadgateError, from_wire, to_wire
 from headgate.runtime.task.clocks import SYSTEM, Clocks
 from headgate.runtime.task.heads import END, MORE
 from headgate.runtime.task.task import Task
+from headgate.runtime.task.timer_slack import remove_timer_slack
 
 
 def run_task(task: Task, done: Callable[[Task, HeadgateError | None], None], clocks: Clocks = SYSTEM) -> None:
     """Run the task on the calling thread, and close it. `done` gets the task, and the error that ended it or None."""
+    remove_timer_slack()
     task.thread.start()
     error = _run_turns(task, clocks.monotonic)
     closing_error = task.close()
