@@ -34,6 +34,9 @@ with tempfile.TemporaryDirectory() as folder:
     days.sink_to(hg.sinks.csv(f"{folder}/days"))
     two_days = gauges.window(hg.hop("2 days", every="1 day")).aggregate(
         mean=hg.mean("level"),
+        spread=hg.stddev("level"),
+        variance=hg.var("level"),
+        high=hg.count(where="level > 1.5"),
         levels=hg.collect_list("level"),  # in no particular order
     )
     means = two_days.collect()  # runs both, and reads the files once

@@ -51,7 +51,9 @@ SECTIONS = {
     "Streams": ["DataStream", "StreamSink"],
     "Keys": ["KeyedStream"],
     "Windows and event time": ["WindowedStream", "tumble", "hop", "session", "Watermark"],
-    "Aggregates": ["count", "sum", "mean", "min", "max", "first", "last", "count_distinct", "collect_list"],
+    "Aggregates": [
+        "count", "sum", "mean", "stddev", "var", "min", "max", "first", "last", "count_distinct", "collect_list",
+    ],
     "Functions with state and timers": [
         "KeyedProcessFunction", "ProcessContext", "ValueState", "ListState", "MapState", "SideOutput",
     ],

@@ -58,7 +58,9 @@ if TYPE_CHECKING:
         max,
         mean,
         min,
+        stddev,
         sum,
+        var,
     )
     from headgate.operators.keyed.keyed_state import ListState, MapState, ValueState
     from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
@@ -90,7 +92,7 @@ _HOMES = {
     "headgate.observe.channel_trace": ("ChannelTrace",),
     "headgate.observe.profile": ("Profile",),
     "headgate.operators.aggregates.aggregates": (
-        "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "sum",
+        "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "stddev", "sum", "var",
     ),
     "headgate.operators.keyed.keyed_state": ("ListState", "MapState", "ValueState"),
     "headgate.operators.keyed.process_function": ("KeyedProcessFunction", "ProcessContext"),
@@ -119,8 +121,8 @@ __all__ = [
     "Source", "SourceError", "SourceReader", "SparkDeployment", "SpillError", "StateMemoryExceeded",
     "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError",
     "ValueState", "Watermark", "WindowedStream", "WriterContext", "__version__", "collect_list", "count",
-    "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "session", "sinks", "sources", "sum",
-    "testing", "throttle", "tumble",
+    "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "session", "sinks", "sources", "stddev",
+    "sum", "testing", "throttle", "tumble", "var",
 ]  # fmt: skip
 
 

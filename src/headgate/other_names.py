@@ -144,11 +144,9 @@ _INSTEAD: Final = {
         'tumble("5 s"): times are strings with a unit, everywhere',
     ),
     **dict.fromkeys(("average", "avg", "AVG"), 'hg.mean("column")'),
-    **dict.fromkeys(
-        ("stddev", "std", "variance", "var", "stddev_samp", "var_samp"),
-        'with_columns(square="v * v"), then aggregate(mean=hg.mean("v"), squares=hg.mean("square")): there is no '
-        "function for it yet",
-    ),
+    **dict.fromkeys(("std", "stddev_samp"), 'hg.stddev("column")'),
+    **dict.fromkeys(("variance", "var_samp"), 'hg.var("column")'),
+    **dict.fromkeys(("count_if", "countIf"), 'hg.count(where="a > 1"); every aggregate has where='),
     **dict.fromkeys(("col", "expr", "lit"), 'filter("a > 1"), select(b="a + 1") and the like: SQL as strings'),
     "OutputTag": 'hg.SideOutput("tag", rows), with side_outputs={"tag": schema} in the call that takes the function',
     **dict.fromkeys(("ValueStateDescriptor", "ReducingState", "AggregatingState"), "hg.ValueState(pa.int64())"),

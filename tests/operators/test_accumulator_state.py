@@ -35,14 +35,15 @@ VALUES: dict[pa.DataType, list[Any]] = {
     pa.decimal128(30, 2): [Decimal("1.25"), Decimal("-99999999999999999999.00"), None],
     pa.list_(pa.int64()): [[], [1, None], None],
 }
+OF_NUMBERS = (hg.sum, hg.mean, hg.stddev, hg.var)
 SUMMED = (pa.int64(), pa.uint64(), pa.int8(), pa.float64(), pa.float32(), pa.decimal128(30, 2))
 
 
 def aggregates_of(kind: pa.DataType) -> tuple[tuple[str, Aggregate], ...]:
     found = [("rows", hg.count())]
-    for make in (hg.count, hg.first, hg.last, hg.collect_list, hg.count_distinct, hg.min, hg.max, hg.sum, hg.mean):
+    for make in (hg.count, hg.first, hg.last, hg.collect_list, hg.count_distinct, hg.min, hg.max, *OF_NUMBERS):
         nested = pa.types.is_list(kind) and make in (hg.count_distinct, hg.min, hg.max)
-        if not nested and (kind in SUMMED or make not in (hg.sum, hg.mean)):
+        if not nested and (kind in SUMMED or make not in OF_NUMBERS):
             found.append((make.__name__, make("value")))
     return tuple(found)
 

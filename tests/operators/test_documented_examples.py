@@ -46,11 +46,13 @@ def results(build: Any, sales: list[Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("function", "last_row"),
     [
-        (hg.count, {"rows": 3, "priced": 2}),
+        (hg.count, {"rows": 3, "priced": 2, "dear": 1}),
         (hg.sum, {"total": 6.0}),
         (hg.min, {"cheapest": 2.0}),
         (hg.max, {"dearest": 4.0}),
         (hg.mean, {"usual": 3.0}),
+        (hg.stddev, {"usual": 3.0, "spread": 2.0**0.5}),
+        (hg.var, {"variance": 2.0}),
         (hg.first, {"opening": 4.0}),
         (hg.last, {"closing": 2.0}),
         (hg.count_distinct, {"customers": 2}),

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -47,6 +48,18 @@ AGGREGATES = {
     "last_delay": (hg.last("delay"), "arg_max_null(delay, t)"),
     "tails": (hg.count_distinct("tail"), "count(distinct tail)"),
     "delays": (hg.count_distinct("delay"), "count(distinct delay)"),
+    "spread": (hg.stddev("seats"), "stddev_samp(seats)"),
+    "variance": (hg.var("seats"), "var_samp(seats)"),
+    "many": (hg.count(where="seats > 100"), "count(*) filter (where seats > 100)"),
+    "of_many": (hg.sum("seats", where="seats > 100"), "(sum(seats) filter (where seats > 100))::bigint"),
+    "named": (hg.max("delay", where=pc.field("tail") != ""), "max(delay) filter (where tail <> '')"),
+    "last_of_many": (hg.last("tail", where="seats > 100"), "arg_max_null(tail, t) filter (where seats > 100)"),
+    "different": (hg.count_distinct("tail", where="seats > 100"), "count(distinct tail) filter (where seats > 100)"),
+    "least_named": (hg.min("tail", where="seats > 100"), "min(tail) filter (where seats > 100)"),
+    "listed": (
+        hg.collect_list("seats", where="seats > 900"),
+        "coalesce(list(seats) filter (where seats > 900), [])",
+    ),
     "all_seats": (hg.collect_list("seats"), "coalesce(list(seats) filter (where seats is not null), [])"),
 }
 SPECS = tuple((name, spec) for name, (spec, _) in AGGREGATES.items())

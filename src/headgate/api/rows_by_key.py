@@ -187,7 +187,7 @@ class RowsByKey:
                 raise PlanError(f"aggregate: {name}={spec!r} is not an aggregate; use hg.count(), hg.sum('column') ...")
             if spec.column is not None:
                 check_columns(f"aggregate: {name}", [spec.column], visible(self.rows.schema))
-        return tuple(aggregates.items())
+        return tuple((name, spec.compiled(name, self.rows.schema)) for name, spec in aggregates.items())
 
 
 def _operator_of(windows: Windows | Sessions, *, is_ranked: bool) -> Any:

@@ -6,30 +6,23 @@ A slot is a number that stands for one key. It stands for the same key in every 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Self
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.operators.aggregates.accumulators import (
-    Accumulator,
-    CountAccumulator,
+from headgate.operators.aggregates.accumulators import Accumulator, CountAccumulator
+from headgate.operators.aggregates.aggregates import Aggregate, Kind
+from headgate.operators.aggregates.number_accumulators import (
     ExtremeAccumulator,
     FloatMeanAccumulator,
     FloatSumAccumulator,
     IntegerMeanAccumulator,
     IntegerSumAccumulator,
 )
-from headgate.operators.aggregates.aggregates import Aggregate
-from headgate.operators.aggregates.decimal_accumulators import DecimalMeanAccumulator, DecimalSumAccumulator
-from headgate.operators.aggregates.value_accumulators import (
-    DistinctAccumulator,
-    ListAccumulator,
-    OrderedAccumulator,
-    TimedAccumulator,
-)
-from headgate.records.canonical import Int64s, is_bytes, value_type
+from headgate.records.canonical import Int64s, as_arrow, is_bytes, value_type
 
 _NO_SLOTS = np.zeros(0, np.int64)
 
@@ -45,22 +38,38 @@ def accumulator(aggregate: Aggregate, schema: pa.Schema) -> Accumulator:
     if kind == "count" or name is None:
         return CountAccumulator()
     values = value_type(schema.field(name).type)
-    if kind == "sum":
-        if pa.types.is_decimal(values):
-            return DecimalSumAccumulator(name, values)
-        return IntegerSumAccumulator(name) if pa.types.is_integer(values) else FloatSumAccumulator()
-    if kind == "mean":
-        if pa.types.is_decimal(values):
-            return DecimalMeanAccumulator(name, values)
-        return IntegerMeanAccumulator() if pa.types.is_integer(values) else FloatMeanAccumulator()
-    if kind in ("first", "last"):
-        return TimedAccumulator(values, latest=kind == "last")
-    if kind == "count_distinct":
-        return DistinctAccumulator(values)
-    if kind == "collect_list":
-        return ListAccumulator(values)
+    if kind in ("sum", "mean"):
+        return _sums(kind, name, values)
+    if kind in ("stddev", "var"):
+        from headgate.operators.aggregates.variance import VarianceAccumulator
+
+        return VarianceAccumulator(root=kind == "stddev")
     wide = is_bytes(values) or (pa.types.is_decimal(values) and values.bit_width > 64)
-    return (OrderedAccumulator if wide else ExtremeAccumulator)(values, greatest=kind == "max")
+    if kind in ("min", "max") and not wide:
+        return ExtremeAccumulator(values, greatest=kind == "max")
+    return _of_values(kind, values)
+
+
+def _sums(kind: Kind, name: str, values: pa.DataType) -> Accumulator:
+    if pa.types.is_decimal(values):
+        from headgate.operators.aggregates import decimal_accumulators as decimals
+
+        return (decimals.DecimalSumAccumulator if kind == "sum" else decimals.DecimalMeanAccumulator)(name, values)
+    if kind == "sum":
+        return IntegerSumAccumulator(name) if pa.types.is_integer(values) else FloatSumAccumulator()
+    return IntegerMeanAccumulator() if pa.types.is_integer(values) else FloatMeanAccumulator()
+
+
+def _of_values(kind: Kind, values: pa.DataType) -> Accumulator:
+    from headgate.operators.aggregates import value_accumulators as accumulators
+
+    if kind in ("first", "last"):
+        return accumulators.TimedAccumulator(values, latest=kind == "last")
+    if kind == "count_distinct":
+        return accumulators.DistinctAccumulator(values)
+    if kind == "collect_list":
+        return accumulators.ListAccumulator(values)
+    return accumulators.OrderedAccumulator(values, greatest=kind == "max")
 
 
 class AccumulatorSet:
@@ -70,6 +79,11 @@ class AccumulatorSet:
     def __init__(self, aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> None:
         self._names = [f"{name}={aggregate}" for name, aggregate in aggregates]
         self._parts = [(aggregate.reader(schema), accumulator(aggregate, schema)) for _, aggregate in aggregates]
+        #: The conditions of the aggregates, each once, and the number of each aggregate's condition, or None.
+        self._conditions, self._condition_of = _conditions(aggregates, schema)
+        for (_, part), condition in zip(self._parts, self._condition_of, strict=True):
+            if condition is not None:
+                part.allow_gaps()
 
     @property
     def parts(self) -> list[Accumulator]:
@@ -85,8 +99,15 @@ class AccumulatorSet:
 
         `size` is the number of slots that exist now. `slots` contains every slot that is new since the last call.
         """
-        for read, part in self._parts:
-            part.update(size, slots, read(batch), times)
+        chosen = [rows_where(batch) for rows_where in self._conditions]
+        for (read, part), condition in zip(self._parts, self._condition_of, strict=True):
+            column = read(batch)
+            if condition is None:
+                part.update(size, slots, column, times)
+                continue
+            rows = chosen[condition]
+            some = None if column is None else column.take(as_arrow(rows))
+            part.update(size, slots.take(rows), some, None if times is None else times.take(rows))
 
     def absorb(self, size: int, slots: Int64s, other: AccumulatorSet, others: Int64s) -> None:
         """Add the state of another set of the same aggregates to this set.
@@ -131,6 +152,8 @@ class AccumulatorSet:
 
         Earlier versions stored these sums as float64. Raises CheckpointError for a sum that does not fit its type.
         """
+        from headgate.operators.aggregates.decimal_accumulators import DecimalSumAccumulator
+
         for name, (_, part) in zip(self._names, self._parts, strict=True):
             at = table.schema.get_field_index(f"{name}[0]")
             if isinstance(part, DecimalSumAccumulator) and at >= 0 and table.schema.types[at] == pa.float64():
@@ -150,3 +173,24 @@ class AccumulatorSet:
             end = begin + len(part.columns(_NO_SLOTS))
             part.load(size, slots, columns[begin:end])
             begin = end
+
+
+def _conditions(
+    aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema
+) -> tuple[list[Callable[[pa.RecordBatch], Int64s]], list[int | None]]:
+    """Return the functions that choose the rows of a batch, and for each aggregate the number of its function."""
+    functions: list[Callable[[pa.RecordBatch], Int64s]] = []
+    numbers: dict[str, int] = {}
+    found: list[int | None] = []
+    for name, aggregate in aggregates:
+        if aggregate.where is None:
+            found.append(None)
+            continue
+        from headgate.operators.aggregates.conditions import compiled, rows_where
+
+        text = aggregate.where_text
+        if text not in numbers:
+            numbers[text] = len(functions)
+            functions.append(partial(rows_where, compiled(name, aggregate.where, schema)))
+        found.append(numbers[text])
+    return functions, found

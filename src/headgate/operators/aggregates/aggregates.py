@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import PlanError
 from headgate.operators.aggregates.accumulators import Accumulator
 from headgate.operators.decimal_types import mean_type, sum_type
+from headgate.operators.sql.expressions import Expression
 from headgate.other_names import OtherNames
 from headgate.records.canonical import check_keyable, is_bytes, value_type
 
-Kind = Literal["count", "sum", "min", "max", "mean", "first", "last", "count_distinct", "collect_list", "top"]
+Kind = Literal[
+    "count", "sum", "min", "max", "mean", "first", "last", "count_distinct", "collect_list", "stddev", "var", "top"
+]
+#: A condition: a SQL string, a compiled one, or an expression.
+Where: TypeAlias = str | Expression | pc.Expression | None
 Reader = Callable[[pa.RecordBatch], pa.Array | None]
 _SUMS: Final = ("sum", "mean")
+_SPREADS: Final = ("stddev", "var")
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(OtherNames):
-    """An aggregate of one column. `column` is None only for a count of rows."""
+    """An aggregate of one column. `column` is None only for a count of rows.
+
+    With `where`, only the rows for which this condition is true count.
+    """
 
     kind: Kind
     column: str | None = None
+    where: Where = None
 
     def output_field(self, name: str, schema: pa.Schema) -> pa.Field:
         """Return the field of the result. Raises PlanError for a missing column, or for a column of an unsuitable
@@ -40,6 +51,9 @@ class Aggregate(OtherNames):
             return pa.field(name, pa.int64(), nullable=False)
         if self.kind in _SUMS:
             return pa.field(name, self._sum_type(name, kind))
+        if self.kind in _SPREADS:
+            self._sum_type(name, kind)  # takes the same types
+            return pa.field(name, pa.float64())
         if self.kind in ("min", "max") and not is_ordered(kind):
             raise self._wrong(name, kind, "numbers, times, strings, binaries and booleans")
         return pa.field(name, pa.list_(kind) if self.kind == "collect_list" else kind)
@@ -70,6 +84,19 @@ class Aggregate(OtherNames):
     def _wrong(self, name: str, kind: pa.DataType, takes: str) -> PlanError:
         return PlanError(f"{name}={self}: column {self.column!r} is {kind}, and {self.kind} takes {takes}")
 
+    def compiled(self, name: str, schema: pa.Schema) -> Self:
+        """Return the aggregate with a compiled condition, so that tasks need not compile it. Raises PlanError."""
+        if self.where is None:
+            return self
+        from headgate.operators.aggregates.conditions import compiled
+
+        return replace(self, where=compiled(f"aggregate: {name}", self.where, schema))
+
+    @property
+    def where_text(self) -> str:
+        """The condition as text."""
+        return self.where.text if isinstance(self.where, Expression) else str(self.where)
+
     def reader(self, schema: pa.Schema) -> Reader:
         """Return the function that reads the values for the accumulator from a batch: None for a count of rows."""
         if self.column is None:
@@ -82,7 +109,9 @@ class Aggregate(OtherNames):
         return None
 
     def __str__(self) -> str:
-        return f"{self.kind}({'' if self.column is None else repr(self.column)})"
+        arguments = [] if self.column is None else [repr(self.column)]
+        arguments += [] if self.where is None else [f"where={self.where_text!r}"]
+        return f"{self.kind}({', '.join(arguments)})"
 
 
 def is_ordered(kind: pa.DataType) -> bool:
@@ -92,17 +121,20 @@ def is_ordered(kind: pa.DataType) -> bool:
     return bool(pa.types.is_primitive(kind)) and kind.bit_width <= 64
 
 
-def count(column: str | None = None) -> Aggregate:
+def count(column: str | None = None, *, where: Where = None) -> Aggregate:
     """Count the rows, or the non-null values of a column. The result is an int64, never null.
 
+    `where` is a SQL string or a pyarrow Expression. The aggregate ignores the rows for which it is not true. All other
+    aggregates have `where`, too.
+
     ```python
-    stream.key_by("shop").aggregate(rows=hg.count(), priced=hg.count("price"))
+    stream.key_by("shop").aggregate(rows=hg.count(), priced=hg.count("price"), dear=hg.count(where="price > 3"))
     ```
     """
-    return Aggregate("count", column)
+    return Aggregate("count", column, where)
 
 
-def sum(column: str) -> Aggregate:
+def sum(column: str, *, where: Where = None) -> Aggregate:
     """Sum the non-null values. The result is null if there are no such values.
 
     The sum of integers is an exact int64. The sum of floats is a float64. The sum of decimals (p, s) is an exact
@@ -113,30 +145,30 @@ def sum(column: str) -> Aggregate:
     stream.key_by("shop").aggregate(total=hg.sum("price"))
     ```
     """
-    return Aggregate("sum", column)
+    return Aggregate("sum", column, where)
 
 
-def min(column: str) -> Aggregate:
+def min(column: str, *, where: Where = None) -> Aggregate:
     """Find the least non-null value. The result is null if there are no such values. NaN is greater than any number.
 
     ```python
     stream.key_by("shop").aggregate(cheapest=hg.min("price"))
     ```
     """
-    return Aggregate("min", column)
+    return Aggregate("min", column, where)
 
 
-def max(column: str) -> Aggregate:
+def max(column: str, *, where: Where = None) -> Aggregate:
     """Find the greatest non-null value. The result is null if there are no such values. NaN is greater than any number.
 
     ```python
     stream.key_by("shop").aggregate(dearest=hg.max("price"))
     ```
     """
-    return Aggregate("max", column)
+    return Aggregate("max", column, where)
 
 
-def mean(column: str) -> Aggregate:
+def mean(column: str, *, where: Where = None) -> Aggregate:
     """Compute the mean of the non-null values. The result is null if there are no such values.
 
     The mean of integers or floats is a float64. The mean of decimals (p, s) is a decimal (p + 4, s + 4), as in Spark
@@ -147,10 +179,31 @@ def mean(column: str) -> Aggregate:
     stream.key_by("shop").aggregate(usual=hg.mean("price"))
     ```
     """
-    return Aggregate("mean", column)
+    return Aggregate("mean", column, where)
 
 
-def first(column: str) -> Aggregate:
+def stddev(column: str, *, where: Where = None) -> Aggregate:
+    """Compute the standard deviation of the non-null values as a sample, a float64: the root of `var`.
+
+    ```python
+    stream.key_by("shop").aggregate(usual=hg.mean("price"), spread=hg.stddev("price"))
+    ```
+    """
+    return Aggregate("stddev", column, where)
+
+
+def var(column: str, *, where: Where = None) -> Aggregate:
+    """Compute the variance of the non-null values as a sample, a float64: the sum of the squared distances from the
+    mean, divided by the number of values minus 1. The result is null if there are fewer than two values.
+
+    ```python
+    stream.key_by("shop").aggregate(variance=hg.var("price"))
+    ```
+    """
+    return Aggregate("var", column, where)
+
+
+def first(column: str, *, where: Where = None) -> Aggregate:
     """Take the value of the row with the least event time, even if the value is null.
 
     If several rows have this event time, the value of any of them may be taken.
@@ -159,10 +212,10 @@ def first(column: str) -> Aggregate:
     stream.key_by("shop").aggregate(opening=hg.first("price"))
     ```
     """
-    return Aggregate("first", column)
+    return Aggregate("first", column, where)
 
 
-def last(column: str) -> Aggregate:
+def last(column: str, *, where: Where = None) -> Aggregate:
     """Take the value of the row with the greatest event time, even if the value is null.
 
     If several rows have this event time, the value of any of them may be taken.
@@ -171,27 +224,27 @@ def last(column: str) -> Aggregate:
     stream.key_by("shop").aggregate(closing=hg.last("price"))
     ```
     """
-    return Aggregate("last", column)
+    return Aggregate("last", column, where)
 
 
-def count_distinct(column: str) -> Aggregate:
+def count_distinct(column: str, *, where: Where = None) -> Aggregate:
     """Count the different non-null values. All NaN are one value, and so are 0.0 and -0.0.
 
     ```python
     stream.key_by("shop").aggregate(customers=hg.count_distinct("customer"))
     ```
     """
-    return Aggregate("count_distinct", column)
+    return Aggregate("count_distinct", column, where)
 
 
-def collect_list(column: str) -> Aggregate:
+def collect_list(column: str, *, where: Where = None) -> Aggregate:
     """Collect all non-null values into a list, in no particular order. The list is empty if there are no such values.
 
     ```python
     stream.key_by("shop").aggregate(customers=hg.collect_list("customer"))
     ```
     """
-    return Aggregate("collect_list", column)
+    return Aggregate("collect_list", column, where)
 
 
 def aggregate_fields(aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema) -> list[pa.Field]:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.errors import CheckpointError, DataError
-from headgate.operators.aggregates.accumulators import IntegerSums, ValueAccumulator
+from headgate.operators.aggregates.accumulators import ValueAccumulator
+from headgate.operators.aggregates.number_accumulators import IntegerSums
 from headgate.operators.decimal_types import mean_type, sum_type
 from headgate.records.canonical import Bools, Int64s, as_arrow, from_raw_values, null_mask, raw_values
 from headgate.state.frozen import frozen

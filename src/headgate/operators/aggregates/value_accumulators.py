@@ -126,6 +126,8 @@ class OrderedAccumulator(Accumulator):
 
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
         self._values.resize(size)
+        if not len(slots):
+            return
         rows = pa.table([as_arrow(slots), self._comparable(decoded(column))], names=["slot", "value"])
         grouped = rows.group_by("slot", use_threads=False).aggregate([("value", self._function)]).drop_null()
         slots = grouped.column("slot").to_numpy()
