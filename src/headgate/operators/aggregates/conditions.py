@@ -26,7 +26,7 @@ def compiled(call: str, where: object, schema: pa.Schema) -> Condition:
     if not isinstance(where, str | pc.Expression):
         raise PlanError(f"{call}: where={where!r} must be a SQL string or a pyarrow Expression")
     try:
-        condition: Condition = filter_predicate(where, schema)  # type: ignore[assignment]
+        condition: Condition = filter_predicate(where, schema)
     except PlanError as error:
         raise PlanError(f"{call}: where: {error.message.removeprefix('filter: ')}") from None
     return condition

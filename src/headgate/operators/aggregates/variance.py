@@ -49,8 +49,8 @@ class VarianceAccumulator(ValueAccumulator):
         self._merge(slots, np.ones(len(slots), np.int64), values, np.zeros(len(slots)))
 
     def _absorb(self, slots: Int64s, other: Self, others: Int64s) -> None:
-        state = (array.values.take(others) for array in (other._counts, other._means, other._squares))
-        self._merge(slots, *state)
+        means, squares = other._means.values.take(others), other._squares.values.take(others)
+        self._merge(slots, other._counts.values.take(others), means, squares)
 
     def _merge(self, slots: Int64s, counts: Int64s, means: Floats, squares: Floats) -> None:
         """Merge groups of values into their slots: first those of each slot with one another, then with the state."""
@@ -79,9 +79,9 @@ class VarianceAccumulator(ValueAccumulator):
         return [means, as_arrow(self._counts.values.take(slots)), as_arrow(self._squares.values.take(slots))]
 
     def _load(self, slots: Int64s, columns: Sequence[npt.NDArray[Any]]) -> None:
-        for array, column in zip((self._means, self._counts, self._squares), columns, strict=True):
-            array.values[slots] = column
+        self._means.values[slots], self._counts.values[slots], self._squares.values[slots] = columns
 
     def _keep(self, slots: Int64s) -> None:
-        for array in (self._counts, self._means, self._squares):
-            array.replace(array.values.take(slots))
+        self._counts.replace(self._counts.values.take(slots))
+        self._means.replace(self._means.values.take(slots))
+        self._squares.replace(self._squares.values.take(slots))
