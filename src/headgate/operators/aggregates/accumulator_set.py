@@ -186,7 +186,7 @@ def _conditions(
         if aggregate.where is None:
             found.append(None)
             continue
-        from headgate.operators.aggregates.conditions import compiled, rows_where
+        from headgate.operators.aggregates.where_conditions import compiled, rows_where
 
         text = aggregate.where_text
         if text not in numbers:

@@ -88,7 +88,7 @@ class Aggregate(OtherNames):
         """Return the aggregate with a compiled condition, so that tasks need not compile it. Raises PlanError."""
         if self.where is None:
             return self
-        from headgate.operators.aggregates.conditions import compiled
+        from headgate.operators.aggregates.where_conditions import compiled
 
         return replace(self, where=compiled(f"aggregate: {name}", self.where, schema))
 
