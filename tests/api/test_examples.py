@@ -24,7 +24,7 @@ LAST_LINES = {
     "slow_operator.py": "HIGH: orders waits for warehouse, a waiting_function",
     "endless_job.py": "CANCELLED: job 'lines' was cancelled",
     "limited_rate.py": "the source waited for its throttle: True",
-    "join_streams.py": "ordered from 00:30: 1 rows, 25 euro",
+    "join_streams.py": "ordered from 00:30: 1 rows, 12.00 euro",
     "late_rows.py": "6 readings in all, counted or put aside",
     "log_errors.py": "{'host': 'b', 'message': 'no route', 'times': 1}]",
     "lookup_dimension.py": "{'carrier': 'UA', 'flights': 2, 'known_planes': 1, 'seats': 180}",

@@ -135,7 +135,7 @@ def test_a_join_is_that_of_duckdb(case: str, how: How, monkeypatch: pytest.Monke
                 subtasks.restart(rng.choice([1, 2, 3, 5]))
                 if watermark is not None:  # sources send their watermark again
                     subtasks.advance(watermark)
-        assert in_order(subtasks.end()) == duckdbs(left, right, how, condition)
+        assert in_order(subtasks.finish()) == duckdbs(left, right, how, condition)
         assert subtasks.late_rows == 0
 
 
@@ -162,7 +162,7 @@ def test_late_rows_are_counted() -> None:
     late = rows_of(LEFT, 1, 100, 5, 10).filter(pa.array([True] * 100))
     subtasks.push(0, late)
     subtasks.push(1, rows_of(RIGHT, 1, 50, 5, 10))
-    assert subtasks.end() == []
+    assert subtasks.finish() == []
     assert subtasks.late_rows == 150
 
 

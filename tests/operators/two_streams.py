@@ -100,12 +100,11 @@ class Subtasks:
             self.late_rows += operator.late_rows
             operator.late_rows = 0
 
-    def end(self) -> list[dict[str, Any]]:
+    def finish(self) -> list[dict[str, Any]]:
         """End the input. Returns all rows of the result."""
         self.advance(MAX_TIME)
         for operator in self.operators:
             operator.end_input()
-            assert operator.state_keys() == 0
         self.take()
         return [row for batch in self.collected for row in batch.to_pylist()]
 

@@ -13,9 +13,11 @@ from headgate.api import event_time as times
 from headgate.api.checks import as_columns, check_columns
 from headgate.api.planned_rows import PlannedRows
 from headgate.errors import ConfigError, PlanError
+from headgate.operators.joins.as_of_join import AsOfJoin
 from headgate.operators.joins.columns import JoinedColumns, joined_columns
 from headgate.operators.joins.conditions import Condition, Kept, SameWindow, Within
-from headgate.operators.joins.join import How, Join, JoinSide
+from headgate.operators.joins.join import How, Join
+from headgate.operators.joins.join_side import JoinSide
 from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.operators.windows.window_kinds import Windows
 from headgate.plan.graph import EventTime, Partitioning
@@ -59,6 +61,8 @@ class JoinedStreams:
         mine = check_columns(f"{call}: on", names, times.visible(left.schema))
         its = check_columns(f"{call}: on, in the other stream", names.values(), times.visible(right.schema))
         left.check_append_only(call)
+        if call == "join_as_of":  # right rows replace one another in any case
+            right = right.changes()
         right.check_append_only(call)
         return cls(call, left, right, tuple(zip(mine, its, strict=True)))
 
@@ -77,6 +81,15 @@ class JoinedStreams:
         else:
             plan = self.in_window(window) if window is not None else self.kept(ttl, how)
         return self.joined(plan, how, suffix)
+
+    def join_as_of(self, how: Any, suffix: str | None) -> PlannedRows:
+        """Plan the call `join_as_of` with these arguments, and return its output."""
+        if how not in ("left", "inner"):
+            raise PlanError(f"join_as_of: how={how!r} must be 'left' or 'inner'")
+        self.event_times()
+        columns = self.columns(how, suffix, time_of=0)
+        operator = partial(AsOfJoin, *self._both_sides(how), columns=columns)
+        return self.planned(operator, columns.schema, self._event_time(0, columns))
 
     def event_times(self) -> tuple[EventTime, EventTime]:
         """Return the event times of both streams. Raises PlanError if a stream has none."""
@@ -133,39 +146,41 @@ class JoinedStreams:
 
     def joined(self, plan: JoinPlan, how: How, suffix: str | None) -> PlannedRows:
         """Add the join, and return its output."""
-        columns = self.columns(how, suffix, plan)
-        sides = [self._side(rows, keys, keeps) for rows, keys, keeps in zip(
-            (self.left, self.right), zip(*self.keys, strict=True), _HOWS[how], strict=True)]  # fmt: skip
-        operator = partial(Join, *sides, condition=plan.condition, columns=columns, delay=plan.delay)
-        condition, by_clock = str(plan.condition), plan.condition.by_clock
-        return self.planned(operator, columns.schema, self._event_time(plan, columns), condition, by_clock=by_clock)
+        columns = self.columns(how, suffix, time_of=plan.time_of, window=plan.window)
+        event_time = times.AFTER_WINDOW if plan.window is not None else self._event_time(plan.time_of, columns)
+        sides, condition = self._both_sides(how), plan.condition
+        operator = partial(Join, *sides, condition=condition, columns=columns, delay=plan.delay)
+        return self.planned(operator, columns.schema, event_time, by_clock=condition.by_clock)
 
-    def columns(self, how: How, suffix: str | None, plan: JoinPlan) -> JoinedColumns:
-        """Return the columns of the result."""
+    def columns(
+        self, how: How, suffix: str | None, *, time_of: int | None, window: tuple[int, pa.DataType] | None = None
+    ) -> JoinedColumns:
+        """Return the columns of the result. `time_of` is the side from which the result has its event time."""
         if suffix is not None and not isinstance(suffix, str):
             raise PlanError(f"{self.call}: suffix={suffix!r} must be a string")
         left, right = _HOWS[how]
-        hidden = plan.time_of
-        if hidden is not None:
-            time = (self.left, self.right)[hidden].event_time
-            hidden = hidden if time is not None and time.column == HIDDEN_COLUMN else None
-        schemas = self.left.schema, self.right.schema
-        nullable = right, left
+        time = None if time_of is None else (self.left, self.right)[time_of].event_time
         return joined_columns(
-            self.call, *schemas, self.keys, nullable=nullable, suffix=suffix, hidden=hidden, window=plan.window
+            self.call,
+            self.left.schema,
+            self.right.schema,
+            self.keys,
+            nullable=(right, left),
+            suffix=suffix,
+            hidden=time_of if time is not None and time.column == HIDDEN_COLUMN else None,
+            window=window,
         )
 
     def planned(
-        self, operator: partial[Any], schema: pa.Schema, event_time: EventTime | None, condition: str,
-        *, by_clock: bool = False,
-    ) -> PlannedRows:  # fmt: skip
+        self, operator: partial[Any], schema: pa.Schema, event_time: EventTime | None, *, by_clock: bool = False
+    ) -> PlannedRows:
         """Add the operator, which reads both streams by key, and return its output."""
         left_keys, right_keys = zip(*self.keys, strict=True)
         left = self.left.partitioned(Partitioning("key_group", left_keys))
         right = self.right.partitioned(Partitioning("key_group", right_keys))
         inputs = (*left.inputs, *(replace(part, port=1) for part in right.inputs))
         both = PlannedRows(self.left.graph, inputs, schema, None)
-        return both.then(self.call, operator, schema, event_time, condition=condition, **self._timed(by_clock))
+        return both.then(self.call, operator, schema, event_time, **self._timed(by_clock))
 
     def _timed(self, by_clock: bool) -> dict[str, Any]:
         """Return the facts about event time for reports."""
@@ -175,6 +190,10 @@ class JoinedStreams:
         bounds = [times.out_of_orderness(rows.graph, rows.inputs) for rows in (self.left, self.right)]
         by_time = left.column if left.column == right.column else f"{left.column} and {right.column}"
         return {"bound": " and ".join(dict.fromkeys(bounds)), "by_time": by_time}
+
+    def _both_sides(self, how: How) -> list[JoinSide]:
+        streams, keys = (self.left, self.right), zip(*self.keys, strict=True)
+        return [self._side(*each) for each in zip(streams, keys, _HOWS[how], strict=True)]
 
     def _side(self, rows: PlannedRows, keys: Sequence[str], keeps_all: bool) -> JoinSide:
         time = rows.event_time
@@ -186,16 +205,14 @@ class JoinedStreams:
             keeps_all,
         )
 
-    def _event_time(self, plan: JoinPlan, columns: JoinedColumns) -> EventTime | None:
-        if plan.window is not None:
-            return times.AFTER_WINDOW
-        if plan.time_of is None:
+    def _event_time(self, time_of: int | None, columns: JoinedColumns) -> EventTime | None:
+        if time_of is None:
             return None
-        rows = (self.left, self.right)[plan.time_of]
+        rows = (self.left, self.right)[time_of]
         assert rows.event_time is not None
         index = rows.schema.get_field_index(rows.event_time.column)
         for field, source in zip(columns.schema, columns.sources, strict=True):
-            if source[plan.time_of] == index:
+            if source[time_of] == index:
                 return replace(rows.event_time, column=field.name)
         raise AssertionError("the result has the event-time column")
 

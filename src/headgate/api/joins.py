@@ -69,6 +69,38 @@ class Joinable(ABC, Generic[DataStream]):
         streams = JoinedStreams.of("join", self._rows, self._joined_with("join", other), on)
         return self._stream(streams.join(within, window, ttl, how, suffix))
 
+    def join_as_of(
+        self,
+        other: DataStream,
+        *,
+        on: str | Sequence[str] | Mapping[str, str],
+        how: Literal["left", "inner"] = "left",
+        suffix: str | None = None,
+    ) -> DataStream:
+        """Give each row the columns of the other stream's latest row with the same key, at the row's own event time.
+
+        The other stream is a table whose rows change: a row of it is valid from its event time until the next row of
+        its key. Each row of this stream meets the row that is valid at its event time. So a result does not depend on
+        how fast the two streams are read. A row without such a row gets nulls; with `how="inner"` it is dropped. For
+        `on` and `suffix` see `join`.
+
+        A row is in the result when the watermark has passed it. Late rows of this stream are dropped. The operator
+        keeps the latest row of each key for ever.
+
+        >>> at = pa.array([0, 60, 120], pa.timestamp("s", tz="UTC"))
+        >>> sold = pa.record_batch({"item": ["tea", "tea", "rice"], "at": at})
+        >>> priced = pa.record_batch({"item": ["tea", "tea", "rice"], "since": at, "euro": [2, 3, 5]})
+        >>> env = hg.StreamEnvironment()
+        >>> sales = env.from_source(hg.sources.iterable([sold]), watermark=hg.Watermark("at"))
+        >>> prices = env.from_source(hg.sources.iterable([priced]), watermark=hg.Watermark("since"))
+        >>> sales.join_as_of(prices, on="item").select("item", "euro").collect().sort_by("euro").to_pylist()
+        [{'item': 'tea', 'euro': 2}, {'item': 'tea', 'euro': 3}, {'item': 'rice', 'euro': 5}]
+        """
+        from headgate.api.join_plans import JoinedStreams  # few programs join
+
+        streams = JoinedStreams.of("join_as_of", self._rows, self._joined_with("join_as_of", other), on)
+        return self._stream(streams.join_as_of(how, suffix))
+
     def _joined_with(self, call: str, other: object) -> PlannedRows:
         """Return the rows of the other stream. Raises PlanError if it is not a stream of the same environment."""
         if not isinstance(other, Joinable) or other._jobs is not self._jobs:

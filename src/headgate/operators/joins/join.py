@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from time import time as wall_clock
 from typing import Literal
@@ -12,41 +11,22 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.compat import concat_batches
-from headgate.errors import DataError
-from headgate.operators.event_times import event_times
 from headgate.operators.joins.coded_rows import CodedRows, Codes, Spans
 from headgate.operators.joins.columns import NO_ROWS, JoinedColumns
 from headgate.operators.joins.conditions import Condition
+from headgate.operators.joins.join_side import JoinSide
 from headgate.operators.joins.join_state import loaded, table_of
 from headgate.operators.joins.sorted_runs import Run, SortedRuns
 from headgate.operators.operator import MAX_TIME, MIN_TIME, TwoInputOperator
-from headgate.records.canonical import Bools, Int64s, as_arrow, null_mask
+from headgate.records.canonical import Bools, Int64s, as_arrow
 from headgate.state import shapes
 from headgate.state.snapshot import LazyTables, Snapshot
 
 How = Literal["inner", "left", "right", "full"]
 #: Pairs with rows of several runs become one batch, up to about so many rows.
 _MOST_ROWS = 1 << 14
-#: Event times of joined rows are at most this far from 1970: 36,000 years.
-_FARTHEST = 1 << 60
 #: A join by the clock lets go of old rows eight times per ttl, but at most ten times per second.
 _SHARE, _LEAST_PAUSE = 8, 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class JoinSide:
-    """The rows of one side of a join.
-
-    `keys` has the positions of the key columns, and `time` the event-time column with its offset in microseconds, or
-    None without event time. With `null_is_late`, rows without an event time are late. With `keeps_all`, rows without a
-    partner are in the result.
-    """
-
-    schema: pa.Schema
-    keys: tuple[int, ...]
-    time: tuple[str, int] | None
-    null_is_late: bool
-    keeps_all: bool
 
 
 class Join(TwoInputOperator):
@@ -145,10 +125,9 @@ class Join(TwoInputOperator):
 
     def _with_keys(self, side: int, batch: pa.RecordBatch, spans: Spans) -> tuple[pa.RecordBatch, Spans]:
         """Return the rows without a null key. Emit the others if the result has rows without a partner."""
-        masks = [mask for key in self._sides[side].keys if (mask := null_mask(batch.column(key))) is not None]
-        if not masks:
+        nulls = self._sides[side].has_null_key(batch)
+        if nulls is None:
             return batch, spans
-        nulls: Bools = np.logical_or.reduce(masks)
         if self._sides[side].keeps_all:
             at = np.flatnonzero(nulls)
             self._emit_alone(side, batch, at, spans[0].take(at))
@@ -158,27 +137,9 @@ class Join(TwoInputOperator):
         """Return the rows that have a time, and their times. Rows without an event time are late or an error."""
         if self._condition.by_clock:
             return batch, np.full(batch.num_rows, self._watermark)
-        time = self._sides[side].time
-        assert time is not None
-        batch = self._without_null_times(side, batch, time[0])
-        times = event_times(batch.column(batch.schema.get_field_index(time[0])), *time)
-        if len(times) and not -_FARTHEST < times.min() <= times.max() < _FARTHEST:
-            raise DataError(f"event-time column {time[0]!r} has a time that is too far from 1970 for a join; filter "
-                            "such rows out")  # fmt: skip
-        return batch, times
-
-    def _without_null_times(self, side: int, batch: pa.RecordBatch, name: str) -> pa.RecordBatch:
-        nulls = null_mask(batch.column(batch.schema.get_field_index(name)))
-        if nulls is None:
-            return batch
-        missing = int(np.count_nonzero(nulls))
-        if not self._sides[side].null_is_late:
-            raise DataError(
-                f"event-time column {name!r} is null in {missing} of {len(nulls)} rows; filter them out, "
-                "or count them as late with hg.Watermark(..., on_null_time='late')"
-            )
-        self.late_rows += missing
-        return batch.filter(as_arrow(~nulls))
+        timed, times = self._sides[side].timed(batch)
+        self.late_rows += len(batch) - len(timed)
+        return timed, times
 
     # Time
 
