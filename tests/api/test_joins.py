@@ -17,7 +17,8 @@ BIDS = pa.schema(
 
 @pytest.fixture
 def bids(plans: Any) -> hg.DataStream:
-    return plans.read(hg.Watermark("bid_at"), BIDS)
+    stream: hg.DataStream = plans.read(hg.Watermark("bid_at"), BIDS)
+    return stream
 
 
 def test_a_join_has_the_columns_of_both_streams(plans: Any, bids: hg.DataStream) -> None:
@@ -159,4 +160,4 @@ def test_an_as_of_join_is_left_or_inner_and_keeps_the_event_time(plans: Any, bid
     assert joined.schema.names == ["ts", "carrier", "origin", "delay", "air", "bid_at", "price", "n"]
     assert plans.node(joined, "join_as_of").event_time.column == "ts"
     with pytest.raises(hg.PlanError, match="join_as_of: how='full' must be 'left' or 'inner'"):
-        plans.stream().join_as_of(bids, on="carrier", how="full", suffix="_")  # type: ignore[arg-type]
+        plans.stream().join_as_of(bids, on="carrier", how="full", suffix="_")
