@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.observe.channel_window import ChannelWindow, channel_windows
+from headgate.observe.channel_window import ChannelWindow, ReportedChannels
 from headgate.observe.diagnosis import diagnose, windows_of
 from headgate.observe.finding import Finding
 from tests.observe.made_metrics import line, snapshots
@@ -130,7 +130,7 @@ def test_a_channel_is_put_together_from_the_rows_of_both_its_ends() -> None:
     received = {**place, "credit": None, "backlog": None, "queue": 2, "free_exclusive": 0, "free_floating": 1}
     one = [{"clock_s": at, "channels": [{**sent, "credit_wait_s": 0.75 * at}]} for at in (0.0, 4.0)]
     other = [{"clock_s": at, "channels": [{**received, "without_buffer_s": 0.25 * at}]} for at in (7.0, 9.0)]
-    (channel,) = channel_windows([(one[0], one[1]), (other[0], other[1])])
+    (channel,) = ReportedChannels([(one[0], one[1]), (other[0], other[1])]).of(EDGE)
     assert channel == ChannelWindow(
         edge=EDGE, producer=1, consumer=0, credit_wait=0.75, without_buffer=0.25, credit=0, backlog=9, queue=2,
         credit_wait_s=3.0, without_buffer_s=2.25,
@@ -140,7 +140,7 @@ def test_a_channel_is_put_together_from_the_rows_of_both_its_ends() -> None:
 
 def test_a_channel_that_was_not_reported_before_has_no_shares() -> None:
     row = {"edge": EDGE, "producer": 0, "consumer": 0, **FAR}
-    (channel,) = channel_windows([({"clock_s": 0.0, "channels": []}, {"clock_s": 3.0, "channels": [row]})])
+    (channel,) = ReportedChannels([({"clock_s": 0.0, "channels": []}, {"clock_s": 3.0, "channels": [row]})]).of(EDGE)
     assert (channel.credit_wait, channel.buffers_per_second, channel.credit) == (None, None, 0)
 
 
@@ -151,6 +151,6 @@ def test_reports_without_channels_have_none() -> None:
         for name in ("channels", "links", "network_memory"):
             del snapshot.reports[0][name]  # type: ignore[attr-defined]
     window = windows_of(TOPOLOGY, made)[-1]
-    assert (window.channels, window.links) == ((), ())
+    assert (len(window.channels), window.links) == (0, ())
     (finding,) = diagnose(TOPOLOGY, made)
     assert finding.cause.name == "exchange"

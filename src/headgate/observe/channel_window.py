@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Final
 
 from headgate.observe.channel_rows import Place
@@ -102,19 +103,70 @@ _VALUES: Final = {
 }
 
 
-def channel_windows(reports: Sequence[tuple[Counters, Counters]]) -> tuple[ChannelWindow, ...]:
-    """Return the channels, sorted by edge, producer and consumer. `reports` has (earlier, later) of each TaskManager.
+class ReportedChannels:
+    """The channels of one window. A job may report tens of thousands; only those that are asked for are computed.
 
-    A channel that is not in the earlier report has no shares and no rates.
+    `reports` has (earlier, later) of each TaskManager. A channel that is not in the earlier report has no shares and no
+    rates.
     """
-    channels: dict[Place, dict[str, Any]] = {}
-    for old, new in reports:
-        before = {_place(row): row for row in old.get("channels", ())}
-        for row in new.get("channels", ()):
-            place = _place(row)
-            values = channels.setdefault(place, {"edge": place[0], "producer": place[1], "consumer": place[2]})
-            values.update(_known(ChannelWindow, before.get(place, {}), row, _seconds(old, new)))
-    return tuple(ChannelWindow(**channels[place]) for place in sorted(channels))
+
+    def __init__(self, reports: Sequence[tuple[Counters, Counters]]) -> None:
+        self._reports = reports
+
+    def __len__(self) -> int:
+        return len(self._waits)
+
+    def of(self, edge: str) -> list[ChannelWindow]:
+        """Return the channels of an exchange, sorted by producer and consumer."""
+        return self.at({place for place in self._waits if place[0] == edge})
+
+    def at(self, places: Collection[Place]) -> list[ChannelWindow]:
+        """Return the channels at `places`, sorted by exchange, producer and consumer."""
+        channels: dict[Place, dict[str, Any]] = {}
+        for old, new in self._reports:
+            before = {_place(row): row for row in old.get("channels", ()) if _place(row) in places}
+            for row in new.get("channels", ()):
+                place = _place(row)
+                if place in places:
+                    values = channels.setdefault(place, {"edge": place[0], "producer": place[1], "consumer": place[2]})
+                    values.update(_known(ChannelWindow, before.get(place, {}), row, _seconds(old, new)))
+        return [ChannelWindow(**channels[place]) for place in sorted(channels)]
+
+    def ranked(self, edges: Collection[str]) -> list[Place]:
+        """Return the channels of `edges`: longer waits come first, then channels in which more buffers wait."""
+        return sorted((place for place in self._waits if place[0] in edges), key=self._rank)
+
+    def _rank(self, place: Place) -> tuple[float, int, Place]:
+        waited, buffers = self._waits[place]
+        return -round(waited, 2), -buffers, place
+
+    @cached_property
+    def _waits(self) -> dict[Place, tuple[float, int]]:
+        """For each channel: the share of the window in which it waited, and the number of buffers that wait."""
+        waits: dict[Place, tuple[float, int]] = {}
+        for old, new in self._reports:
+            seconds = _seconds(old, new)
+            before = {_place(row): row for row in old.get("channels", ())}
+            for row in new.get("channels", ()):
+                place = _place(row)
+                waited = _waited(before.get(place), row) / seconds
+                buffers = (row.get("backlog") or 0) + (row.get("queue") or 0)
+                if place in waits:  # the other end has reported the channel too
+                    waited, buffers = max(waited, waits[place][0]), buffers + waits[place][1]
+                waits[place] = waited, buffers
+        return waits
+
+
+def _waited(old: Counters | None, new: Counters) -> float:
+    """Return for how many seconds one end of a channel waited between two reports, see `ChannelWindow.waited`."""
+    waited: float = 0.0
+    if old is None:
+        return waited
+    for name in ("credit_wait_s", "without_buffer_s"):
+        now, before = new.get(name), old.get(name)
+        if now is not None and before is not None and now - before > waited:
+            waited = now - before
+    return waited
 
 
 def link_windows(taskmanager: int, old: Counters, new: Counters) -> Iterator[LinkWindow]:

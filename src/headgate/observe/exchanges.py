@@ -134,7 +134,7 @@ def _evidence(window: Window, root: SlowExchange) -> _Evidence:
     return _Evidence(
         blocked=max(task.blocked for task in root.tasks),
         out_pool_usage=max(task.out_pool_usage for task in root.tasks),
-        channels=[each for each in window.channels if each.edge == root.edge.name and each.producer in producers],
+        channels=[each for each in window.channels.of(root.edge.name) if each.producer in producers],
         links=[each for each in window.links if each.taskmanager in senders and each.peer in receivers],
         memory_usage=_largest(usages),
     )

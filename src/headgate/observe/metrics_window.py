@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from headgate.observe.channel_window import ChannelWindow, LinkWindow, channel_windows, link_windows
+from headgate.observe.channel_window import LinkWindow, ReportedChannels, link_windows
 from headgate.observe.edge_window import EdgeWindow, edge_windows
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
 from headgate.observe.topology import Topology
@@ -130,8 +130,7 @@ class Window:
     end: float
     tasks: tuple[TaskWindow, ...]
     processes: tuple[ProcessWindow, ...]
-    #: The reported channels, sorted by exchange, producer and consumer.
-    channels: tuple[ChannelWindow, ...] = ()
+    channels: ReportedChannels = field(default_factory=lambda: ReportedChannels(()))
     links: tuple[LinkWindow, ...] = ()
     #: The exchanges by name.
     edges: Mapping[str, EdgeWindow] = field(default_factory=dict)
@@ -211,7 +210,7 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
         end=after.at,
         tasks=tuple(tasks),
         processes=tuple(processes),
-        channels=channel_windows(reports),
+        channels=ReportedChannels(reports),
         links=tuple(links),
         edges=edge_windows(reports),
         segment_size=next((new.get("network_memory", {}).get("segment_size") for _, new in reports), None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.observe.channel_window import ChannelWindow
+from headgate.observe.channel_window import ChannelWindow, ReportedChannels
 from headgate.observe.metrics_window import Window
 from headgate.observe.topology import Topology
 from headgate.web.answers import ChannelAnswer
@@ -16,15 +16,17 @@ class ChannelRanking:
             edge.name: (topology.vertices[edge.source].name, topology.vertices[edge.target].name)
             for edge in topology.edges
         }
-        channels = () if window is None else window.channels
-        self._ranked = sorted((each for each in channels if each.edge in self._vertices), key=_rank)
+        self._channels = ReportedChannels(()) if window is None else window.channels
+        self._ranked = self._channels.ranked(self._vertices)
 
     def __len__(self) -> int:
         return len(self._ranked)
 
     def part(self, offset: int, limit: int) -> list[ChannelAnswer]:
         """Return at most `limit` channels from rank `offset` on."""
-        return [self._answer(each) for each in self._ranked[offset : offset + limit]]
+        part = self._ranked[offset : offset + limit]
+        found = {(each.edge, each.producer, each.consumer): each for each in self._channels.at(set(part))}
+        return [self._answer(found[place]) for place in part]
 
     def _answer(self, channel: ChannelWindow) -> ChannelAnswer:
         source, target = self._vertices[channel.edge]
@@ -48,12 +50,6 @@ class ChannelRanking:
             in_flight_bytes=_sum(channel.queued_bytes, channel.received_bytes),
             bytes_per_s=_rounded(channel.bytes_per_second),
         )
-
-
-def _rank(channel: ChannelWindow) -> tuple[float, int, str, int, int]:
-    """Return the sort key of a channel: longer waits come first, then channels in which more buffers wait."""
-    buffers = (channel.backlog or 0) + (channel.queue or 0)
-    return -round(channel.waited, 2), -buffers, channel.edge, channel.producer, channel.consumer
 
 
 def _share(value: float | None) -> float | None:

@@ -134,8 +134,8 @@ class JobMonitor:
         window = latest_window(self.topology, self._latest())
         found = [
             each
-            for each in (() if window is None else window.channels)
-            if each.edge == exchange and producer in {None, each.producer} and consumer in {None, each.consumer}
+            for each in (() if window is None else window.channels.of(exchange))
+            if producer in {None, each.producer} and consumer in {None, each.consumer}
         ]
         if not found:
             return producer or 0, consumer or 0
