@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         sum,
         var,
     )
+    from headgate.operators.aggregates.user_aggregate import AggregateFunction
     from headgate.operators.keyed.keyed_state import ListState, MapState, ValueState
     from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
     from headgate.operators.side_output import SideOutput
@@ -94,6 +95,7 @@ _HOMES = {
     "headgate.operators.aggregates.aggregates": (
         "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "stddev", "sum", "var",
     ),
+    "headgate.operators.aggregates.user_aggregate": ("AggregateFunction",),
     "headgate.operators.keyed.keyed_state": ("ListState", "MapState", "ValueState"),
     "headgate.operators.keyed.process_function": ("KeyedProcessFunction", "ProcessContext"),
     "headgate.operators.side_output": ("SideOutput",),
@@ -113,16 +115,16 @@ _MODULES = {
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "BatchInfo", "ChannelTrace", "CheckpointError", "CheckpointRecord", "Claim", "Config", "ConfigError",
-    "DataError", "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled",
+    "AggregateFunction", "BatchInfo", "ChannelTrace", "CheckpointError", "CheckpointRecord", "Claim", "Config",
+    "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled",
     "JobHandle", "JobResult", "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment",
-    "LostChangeWarning", "MapState", "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProcessContext",
-    "Profile", "ProfileError", "ReaderContext", "SessionLost", "SideOutput", "Sink", "SinkError", "SinkWriter",
-    "Source", "SourceError", "SourceReader", "SparkDeployment", "SpillError", "StateMemoryExceeded",
-    "StreamEnvironment", "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError",
-    "ValueState", "Watermark", "WindowedStream", "WriterContext", "__version__", "collect_list", "count",
-    "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "session", "sinks", "sources", "stddev",
-    "sum", "testing", "throttle", "tumble", "var",
+    "LostChangeWarning", "MapState", "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProcessContext", "Profile",
+    "ProfileError", "ReaderContext", "SessionLost", "SideOutput", "Sink", "SinkError", "SinkWriter", "Source",
+    "SourceError", "SourceReader", "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment",
+    "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError", "ValueState", "Watermark",
+    "WindowedStream", "WriterContext", "__version__", "collect_list", "count", "count_distinct", "first", "hop",
+    "last", "max", "mean", "min", "restart", "session", "sinks", "sources", "stddev", "sum", "testing", "throttle",
+    "tumble", "var",
 ]  # fmt: skip
 
 

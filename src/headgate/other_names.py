@@ -144,6 +144,9 @@ _INSTEAD: Final = {
         'tumble("5 s"): times are strings with a unit, everywhere',
     ),
     **dict.fromkeys(("average", "avg", "AVG"), 'hg.mean("column")'),
+    **dict.fromkeys(
+        ("udaf", "UDAF", "Aggregator", "pandas_udf"), "hg.AggregateFunction, the base class of aggregates of your own"
+    ),
     **dict.fromkeys(("std", "stddev_samp"), 'hg.stddev("column")'),
     **dict.fromkeys(("variance", "var_samp"), 'hg.var("column")'),
     **dict.fromkeys(("count_if", "countIf"), 'hg.count(where="a > 1"); every aggregate has where='),

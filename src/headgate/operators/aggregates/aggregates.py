@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Final, Literal, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,11 +17,25 @@ from headgate.other_names import OtherNames
 from headgate.records.canonical import check_keyable, is_bytes, value_type
 
 Kind = Literal[
-    "count", "sum", "min", "max", "mean", "first", "last", "count_distinct", "collect_list", "stddev", "var", "top"
+    "count",
+    "sum",
+    "min",
+    "max",
+    "mean",
+    "first",
+    "last",
+    "count_distinct",
+    "collect_list",
+    "stddev",
+    "var",
+    "top",
+    "user",
 ]
 #: A condition: a SQL string, a compiled one, or an expression.
 Where: TypeAlias = str | Expression | pc.Expression | None
 Reader = Callable[[pa.RecordBatch], pa.Array | None]
+#: The results of aggregates over no rows. The result of any other aggregate is null.
+_OF_NO_ROWS: Final[dict[Kind, Any]] = {"count": 0, "count_distinct": 0, "collect_list": []}
 _SUMS: Final = ("sum", "mean")
 _SPREADS: Final = ("stddev", "var")
 
@@ -103,6 +117,11 @@ class Aggregate(OtherNames):
             return lambda batch: None
         index = schema.get_field_index(self.column)
         return lambda batch: batch.column(index)
+
+    @property
+    def of_no_rows(self) -> Any:
+        """The result of no rows, as in SQL: 0 for counts, an empty list, and otherwise null."""
+        return _OF_NO_ROWS.get(self.kind)
 
     def own_accumulator(self, schema: pa.Schema) -> Accumulator | None:
         """Return the accumulator of a subclass that has one of its own, or None."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.errors import DataError, PlanError
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
-from headgate.operators.aggregates.aggregates import Aggregate, Kind, aggregate_fields, key_fields, unique_names
+from headgate.operators.aggregates.aggregates import Aggregate, aggregate_fields, key_fields, unique_names
 from headgate.operators.event_times import check_time_column, event_times
 from headgate.operators.operator import Operator
 from headgate.records.canonical import Int64s
@@ -21,8 +20,6 @@ from headgate.state.renumber import OneRowPerSlot
 from headgate.state.snapshot import LazyTables, Snapshot, in_pieces
 
 _MOST_ROWS = 65_536
-#: The results of aggregates over no rows. The result of any other aggregate is null.
-_OF_NO_ROWS: dict[Kind, Any] = {"count": 0, "count_distinct": 0, "collect_list": []}
 
 
 def running_schema(
@@ -124,8 +121,8 @@ class RunningAggregate(Operator):
         return key_groups(key_hash([]), self.context.max_parallelism)
 
     def _of_no_rows(self) -> pa.RecordBatch:
-        """Return the result of no rows, as in SQL: counts are 0, lists are empty, and all other columns are null."""
-        row = [_OF_NO_ROWS.get(aggregate.kind) for _, aggregate in self._aggregates]
+        """Return the result of no rows, as in SQL: counts are 0, lists are empty, and most other columns are null."""
+        row = [aggregate.of_no_rows for _, aggregate in self._aggregates]
         return pa.RecordBatch.from_arrays(
             [pa.array([value], field.type) for value, field in zip(row, self.schema, strict=True)], schema=self.schema
         )
