@@ -140,6 +140,16 @@ def test_each_cause_by_its_evidence(task: dict[str, float], machine: dict[str, f
     assert finding.cause.name == cause
 
 
+def test_a_task_that_sleeps_beside_busy_tasks_does_not_wait_for_the_interpreter_lock() -> None:
+    """A task that waits for the lock still gets its turns, and so about its share of the process's processor time."""
+    topology = line("numbers", "early", "late")
+    works, sleeps = {**WORKS, "cpu_s": 0.45, "busy_s": 1.0}, {"busy_s": 1.0, "cpu_s": 0.01, "rows": 10, "batches": 1}
+    tasks = {**both(0, {**WAITS, "cpu_s": 0.05}), **both(1, {**works, "soft_backpressured_s": 0.0}), **both(2, sleeps)}
+    findings = diagnose(topology, snapshots(topology, tasks, machine={"lock_wait_s": 0.04}))
+    causes = {finding.place: finding.cause.name for finding in findings}
+    assert causes["'late'"] == "slow_sink"
+
+
 @pytest.mark.parametrize(
     "unknown", ["run_delay_s", "collection_s", "machine_cpu_s", "lock_wait_s", "io_pressure_s", "cpu_s"]
 )

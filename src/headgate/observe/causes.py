@@ -27,6 +27,8 @@ _UNLIKE: Final = 1.5
 _LOCK_WAIT: Final = 0.002
 #: The threads of a process that use this many processors together are at the limit of one interpreter lock.
 _ONE_PROCESSOR: Final = 0.8
+#: A thread that uses more of a processor than this competes for the lock.
+_COMPETES: Final = 0.1
 
 
 def cause_of(window: Window, root: SlowTasks) -> Cause:
@@ -112,7 +114,11 @@ def _processor(window: Window, root: SlowTasks) -> Cause | None:
 
 
 def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
-    """Find several busy tasks that share one interpreter lock."""
+    """Find several busy tasks that share one interpreter lock.
+
+    A task that waits for the lock gets its turns, and so a part of the processor time that the tasks use. A task that
+    uses much less than an equal part sleeps, or waits for something outside.
+    """
     for task in root.tasks:
         process = window.processes[task.taskmanager]
         probes, waited = process.rate("lock_probes"), process.rate("lock_wait_s")
@@ -120,7 +126,10 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
         used = [other.cpu for other in tasks if other.cpu is not None]
         if not probes or waited is None or waited / probes < _LOCK_WAIT or sum(used) < _ONE_PROCESSOR:
             continue
-        if task.cpu is not None and task.cpu / task.busy < _ONE_PROCESSOR and sum(cpu > 0.1 for cpu in used) > 1:
+        if task.cpu is None or sum(cpu > _COMPETES for cpu in used) < 2:
+            continue
+        equal = sum(used) / sum(cpu > _COMPETES for cpu in used)
+        if equal / 2 <= task.cpu < _ONE_PROCESSOR * task.busy:
             return Cause(
                 name="interpreter_lock",
                 text=f"{len(tasks)} tasks share one interpreter lock, and wait {waited / probes * 1000:.0f} ms for it "
