@@ -29,6 +29,7 @@ from headgate.runtime.task import exchange_parts
 from tests import java_classes
 
 if TYPE_CHECKING:
+    from tests.kafka_broker import Broker
     from tests.s3_service import S3Service
     from tests.spark_session import SharedSpark
 
@@ -68,10 +69,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups in this hook
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run tests that share a Spark session one after the other in one process, and mark tests that plant a bug."""
+    """Run tests that share a Spark session or a broker one after the other, and mark tests that plant a bug."""
     for item in items:
         if "shared_spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(f"spark {_master(item)}"))
+        if "kafka" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("kafka"))
         if getattr(item, "originalname", "").endswith("_is_caught"):
             item.add_marker(pytest.mark.planted)
     if config.getoption("planted") == "slice":
@@ -168,6 +171,16 @@ def s3_service() -> Iterator[S3Service]:
     service.close()
 
 
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Broker]:
+    """The Kafka broker for all tests of this process; each test takes topics of its own."""
+    from tests.kafka_broker import broker_or_skip
+
+    broker = broker_or_skip()
+    yield broker
+    broker.close()
+
+
 @pytest.fixture
 def s3(s3_service: S3Service, monkeypatch: pytest.MonkeyPatch) -> S3Service:
     """The S3 service, to which the environment of this process and of its children points."""
@@ -217,16 +230,18 @@ def _command(pid: int) -> str:
 def _kept_processes() -> set[int]:
     tracker = getattr(multiprocessing.resource_tracker._resource_tracker, "_pid", None)
     gateway = getattr(_pyspark("_gateway"), "proc", None)
-    return {pid for pid in (tracker, getattr(gateway, "pid", None), forks.server.pid) if pid is not None}
+    brokers: set[int] = getattr(sys.modules.get("tests.kafka_broker"), "PIDS", set())
+    return brokers | {pid for pid in (tracker, getattr(gateway, "pid", None), forks.server.pid) if pid is not None}
 
 
 def _kept_ports() -> set[int]:
-    """Return the ports of PySpark (for accumulators and for commands to the JVM) and of the S3 service."""
+    """Return the ports of PySpark (for accumulators and commands to the JVM), and of the services of tests."""
     server = getattr(_pyspark("_active_spark_context"), "_accumulatorServer", None)
     address = getattr(server, "server_address", None)
     commands = getattr(getattr(_pyspark("_gateway"), "gateway_parameters", None), "port", None)
     spark = {port for port in (address[1] if isinstance(address, tuple) else None, commands) if port is not None}
-    return spark | getattr(sys.modules.get("tests.s3_service"), "PORTS", set())
+    services = (getattr(sys.modules.get(f"tests.{name}"), "PORTS", set()) for name in ("s3_service", "kafka_broker"))
+    return spark.union(*services)
 
 
 def _pyspark(attribute: str) -> object:

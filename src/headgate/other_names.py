@@ -229,7 +229,7 @@ _INSTEAD_AT: Final = {
     "headgate": {"window": 'key_by("column").window(hg.tumble("1 min")), of a stream with a watermark'},
     "WindowedStream": {"trigger": _FIRES, "evictor": _FIRES},
     "Aggregate": dict.fromkeys(("alias", "as_", "name"), 'aggregate(total=hg.sum("value")): the name stands before ='),
-    "headgate.sources": {"kafka": "iterable(fn, schema=...) with a client of your own" + _OWN_CLIENT},
+    "headgate.sources": dict.fromkeys(("kinesis", "pulsar"), "poll(fn, schema=...) with a client of your own"),
     "headgate.sinks": {
         "kafka": "for_each_batch(fn) with a client of your own" + _OWN_CLIENT,
         **dict.fromkeys(("json", "jsonl", "json_lines", "text"), 'csv("out/") or parquet("out/")'),

@@ -25,6 +25,7 @@ LAST_LINES = {
     "endless_job.py": "CANCELLED: job 'lines' was cancelled",
     "limited_rate.py": "the source waited for its throttle: True",
     "join_streams.py": "ordered from 00:30: 1 rows, 12.00 euro",
+    "kafka_orders.py": "{'Oslo': 500, 'Rome': 500}",
     "late_rows.py": "6 readings in all, counted or put aside",
     "log_errors.py": "{'host': 'b', 'message': 'no route', 'times': 1}]",
     "lookup_dimension.py": "{'carrier': 'UA', 'flights': 2, 'known_planes': 1, 'seats': 180}",
@@ -72,9 +73,10 @@ def test_the_examples_use_every_public_function() -> None:
 
 @pytest.mark.timeout(300)  # one of them starts Spark
 @pytest.mark.parametrize("name", LAST_LINES)
-def test_an_example_prints_its_last_line(name: str) -> None:
+def test_an_example_prints_its_last_line(name: str, request: pytest.FixtureRequest) -> None:
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src")}
-    command = [sys.executable, str(EXAMPLES / name)]
+    servers = [request.getfixturevalue("kafka").servers] if name.startswith("kafka") else []
+    command = [sys.executable, str(EXAMPLES / name), *servers]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=290, check=False)
     assert run.returncode == 0, run.stderr
     assert run.stderr == "" or "pyspark" in (EXAMPLES / name).read_text()  # a session of the user's own warns there

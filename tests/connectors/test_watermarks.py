@@ -133,6 +133,12 @@ def test_of_splits_that_are_read_at_once_the_slowest_counts() -> None:
     assert observe(batch(250), [(0, 1)], [0, 2]) == 240
 
 
+def test_splits_that_become_idle_at_once_let_the_watermark_reach_the_least_of_their_times() -> None:
+    generator = WatermarkGenerator("t", batch().schema, idle_timeout=5, clock=lambda: 0.0)
+    assert generator.observe_splits(batch(100, 70), [(0, 1), (1, 1)], [0, 1, 2]) == MIN_TIME
+    assert generator.leave_idle_splits(5.0) == 70
+
+
 def test_a_split_without_rows_holds_back_the_others_only_for_the_idle_timeout() -> None:
     now = 0.0
     generator = WatermarkGenerator("t", batch().schema, idle_timeout=5, clock=lambda: now)

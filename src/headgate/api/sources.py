@@ -16,10 +16,12 @@ from headgate.connectors.built_in_sources import (
     text,
 )
 from headgate.connectors.connector import Source
+from headgate.connectors.kafka.kafka_functions import source as kafka
 from headgate.other_names import missing
 
 __all__ = [
-    "csv", "dataframe", "files", "generate", "iterable", "json_lines", "parquet", "poll", "socket_lines", "text",
+    "csv", "dataframe", "files", "generate", "iterable", "json_lines", "kafka", "parquet", "poll", "socket_lines",
+    "text",
 ]  # fmt: skip
 
 

@@ -161,9 +161,12 @@ class OpenSplits:
             self._timers[split].restart(now)
 
     def least(self, now: float) -> int:
-        """Return the least of the largest event times of all splits that are not idle, or MIN_TIME without such."""
+        """Return the least of the largest event times of all splits that are not idle.
+
+        If all are idle, those that have had rows count. Without such, return MIN_TIME.
+        """
         times = [time for split, time in self._largest.items() if not self._timers[split].is_over(now)]
-        return min(times, default=MIN_TIME)
+        return min(times or [time for time in self._largest.values() if time > MIN_TIME], default=MIN_TIME)
 
     def pause(self, now: float) -> None:
         for timer in self._timers.values():

@@ -1,0 +1,124 @@
+"""What the Kafka source and sink have in common: options of librdkafka, and its errors in words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.errors import ConfigError, HeadgateError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+
+log = logging.getLogger(__name__)
+
+#: Seconds in which a broker must answer a request for metadata or offsets.
+ANSWER_TIMEOUT: Final = 30.0
+#: Only what is critical: librdkafka logs each attempt to connect as an error.
+_LOG_LEVEL: Final = 2
+#: Errors that no retry mends.
+_FINAL: Final = frozenset(
+    (
+        "_AUTHENTICATION", "_FATAL", "_SSL", "_UNSUPPORTED_FEATURE", "CLUSTER_AUTHORIZATION_FAILED",
+        "SASL_AUTHENTICATION_FAILED", "TOPIC_AUTHORIZATION_FAILED", "UNSUPPORTED_SASL_MECHANISM",
+        "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    )
+)  # fmt: skip
+#: What to do about an error, by its name.
+_ADVICE: Final = {
+    "_TRANSPORT": "check the servers= and that a broker runs there",
+    "_TIMED_OUT": "check the servers= and that a broker runs there",
+    "_ALL_BROKERS_DOWN": "check the servers= and that a broker runs there",
+    "_RESOLVE": "check the host names in servers=",
+    "_AUTHENTICATION": "check user name and password in options=",
+    "SASL_AUTHENTICATION_FAILED": "check user name and password in options=",
+    "_SSL": "check the certificates in options=",
+    "TOPIC_AUTHORIZATION_FAILED": "give the user the right to use this topic",
+    "GROUP_AUTHORIZATION_FAILED": "give the user the right to use this group",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "give the user the right to use this transactional id",
+    "UNKNOWN_TOPIC_OR_PART": "create the topic, or correct topics=",
+    "_UNKNOWN_TOPIC": "create the topic, or correct topics=",
+    "_UNKNOWN_PARTITION": "create the topic again, or start without resume",
+    "MSG_SIZE_TOO_LARGE": "raise message.max.bytes of the topic, and message.max.bytes in options=",
+}
+
+
+def kafka_library() -> Any:
+    """Return the module `confluent_kafka`. Raises ConfigError if it is not installed."""
+    try:
+        return import_module("confluent_kafka")
+    except ImportError as error:
+        raise ConfigError(f"Kafka needs the package confluent-kafka ({error}): pip install 'headgate[kafka]'") from None
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaClient:
+    """The servers, and options that every client gets. `repr` shows no option, since options may hold secrets."""
+
+    servers: str
+    options: Mapping[str, Any] = field(repr=False)
+
+    @staticmethod
+    def checked(what: str, servers: str, options: Mapping[str, Any] | None, reserved: Sequence[str]) -> KafkaClient:
+        """Check the options without a connection. Raises ConfigError, which names an option, but not its value."""
+        if not isinstance(servers, str) or not servers.strip(", "):
+            raise ConfigError(f"{what}: servers={servers!r} must be hosts and ports, such as 'host1:9092,host2:9092'")
+        options = {} if options is None else options
+        if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
+            raise ConfigError(f"{what}: options= must be a dict of librdkafka's options by name")
+        if taken := [name for name in options if name in ("bootstrap.servers", *reserved)]:
+            raise ConfigError(f"{what}: options= has {taken[0]!r}, which {what} sets itself: see its arguments")
+        return KafkaClient(servers, dict(options))
+
+    def consumer(self, fail: Callable[[KafkaError], None], **own: Any) -> Consumer:
+        """Return a consumer. `own` are the source's own options, with `_` for the dots of their names."""
+        made: Consumer = self._made("Consumer", fail, own)
+        return made
+
+    def producer(self, fail: Callable[[KafkaError], None], **own: Any) -> Producer:
+        """Return a producer. `own` are the sink's own options, with `_` for the dots of their names."""
+        made: Producer = self._made("Producer", fail, own)
+        return made
+
+    def admin(self) -> Any:
+        """Return an admin client."""
+        admin = import_module("confluent_kafka.admin")
+        return admin.AdminClient(
+            {"log_level": _LOG_LEVEL, **self.options, "bootstrap.servers": self.servers}, logger=log
+        )
+
+    def _made(self, kind: str, fail: Callable[[KafkaError], None], own: Mapping[str, Any]) -> Any:
+        library = kafka_library()
+
+        told: set[str] = set()
+
+        def on_error(error: KafkaError) -> None:
+            if error.fatal() or error.name() in _FINAL:
+                fail(error)
+            elif error.name() not in told:  # librdkafka connects again by itself, and repeats such errors each second
+                told.add(error.name())
+                log.warning("Kafka: %s", error.str())
+
+        settings = {name.replace("_", "."): value for name, value in own.items()}
+        defaults = {"log_level": _LOG_LEVEL, "client.id": "headgate", "bootstrap.servers": self.servers}
+        try:
+            return getattr(library, kind)({**defaults, **settings, **self.options, "error_cb": on_error}, logger=log)
+        except (library.KafkaException, TypeError, ValueError) as error:
+            raise ConfigError(f"Kafka refuses an option: {in_words(error)}") from None
+
+
+def in_words(error: Any) -> str:
+    """Return librdkafka's error in words, and what to do about it."""
+    inner = error.args[0] if isinstance(error, Exception) and error.args else error
+    if not hasattr(inner, "name"):
+        return str(inner)
+    advice = _ADVICE.get(inner.name())
+    return f"{inner.str()} ({inner.name()})" + (f"; {advice}" if advice else "")
+
+
+def failed(kind: type[HeadgateError], what: str, error: Any) -> HeadgateError:
+    """Return the error of a connector for an error of librdkafka."""
+    return kind(f"{what}: {in_words(error)}")

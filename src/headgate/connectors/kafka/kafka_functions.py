@@ -1,0 +1,90 @@
+"""The functions `hg.sources.kafka` and `hg.sinks.kafka`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from headgate.connectors.arguments import FLAG, TEXT_OR_NONE, check, check_texts
+from headgate.connectors.connector import Source
+from headgate.connectors.kafka.kafka_client import KafkaClient
+from headgate.connectors.kafka.kafka_offsets import Start, Stop
+from headgate.connectors.kafka.kafka_source import RESERVED, KafkaSource
+from headgate.connectors.kafka.message_columns import MessageColumns
+from headgate.connectors.kafka.message_decoders import decoder
+from headgate.errors import ConfigError
+from headgate.quantities import seconds, size
+
+
+def source(
+    servers: str,
+    topics: str | Sequence[str],
+    *,
+    schema: pa.Schema | None = None,
+    format: Literal["json", "arrow", "raw"] = "json",
+    start: Start = "earliest",
+    stop: Stop | None = None,
+    group: str | None = None,
+    metadata: Sequence[str] | Mapping[str, str] = (),
+    read_committed: bool = True,
+    discovery_interval: float | str = "1 min",
+    fetch_bytes: int | str = "16 mb",
+    options: Mapping[str, Any] | None = None,
+) -> Source:
+    """Read the messages of Kafka topics. See docs/how-to/kafka.md.
+
+    `servers` are brokers as `host:port`, separated by commas. In `format` "json", each message is one JSON object,
+    whose members are columns of `schema`. In "arrow", a message is an Arrow IPC stream of rows of `schema`. In "raw",
+    rows have the message's value in the column `value binary`. `metadata` adds columns: a list of some of `key`,
+    `timestamp`, `headers`, `topic`, `partition` and `offset`, or a dict of these with the names of the columns.
+
+    Partitions are divided among the subtasks. Each has its own watermark. Positions are kept in checkpoints, so each
+    message is read once, also after a failure. `start` counts only if the job does not resume: "earliest", "latest",
+    "group" (the offsets of `group`), a datetime, or offsets such as `{("orders", 0): 17}`. A partition about which
+    `start` says nothing begins at its first message, as do partitions that are added later: the source looks for them
+    every `discovery_interval`. With `stop` ("latest", a datetime or offsets), the input is bounded: it ends there, or
+    where the partition ends when the job starts. With `group`, offsets are committed after each checkpoint, for tools
+    that show the lag.
+
+    With `read_committed`, messages of open or aborted transactions are not read. Fetching stops when `fetch_bytes` of
+    a subtask wait. `options` are those of librdkafka, for example for TLS and SASL.
+
+    If the job reads the stream's `side_output("bad")`, messages that cannot be decoded go there and do not fail the
+    job, with the columns `topic, partition, offset, key, value, error`.
+
+    Raises ConfigError for impossible arguments, and without the package confluent-kafka. When the job starts, raises
+    SourceError if no broker answers, or a topic does not exist. While it runs, raises SourceError for a message that
+    cannot be decoded, for a deleted topic, and if a topic no longer has the message at a position.
+
+    >>> orders = hg.sources.kafka("localhost:9092", "orders", schema=pa.schema({"id": pa.int64()}), metadata=["key"])
+    >>> orders.schema.names
+    ['id', 'key']
+    """
+    names = [topics] if isinstance(topics, str) else topics
+    check_texts(topics=names)
+    if not names or not all(names) or len(set(names)) < len(names):
+        raise ConfigError(f"kafka: topics={topics!r} must name one or more topics, none twice")
+    check(FLAG, read_committed=read_committed)
+    check(TEXT_OR_NONE, group=group)
+    if group == "":
+        raise ConfigError("kafka: group='' must be a name, or None")
+    try:
+        interval, most = seconds(discovery_interval), size(fetch_bytes)
+    except ConfigError as error:
+        raise ConfigError(f"kafka: {error.message}") from None
+    if interval <= 0 or most < 1024:
+        raise ConfigError("kafka: discovery_interval= must be above 0, and fetch_bytes= at least '1 kb'")
+    return KafkaSource(
+        KafkaClient.checked("kafka", servers, options, RESERVED),
+        names,
+        decoder(format, schema),
+        MessageColumns(metadata),
+        start=start,
+        stop=stop,
+        group=group,
+        read_committed=read_committed,
+        discovery_interval=interval,
+        fetch_bytes=most,
+    )

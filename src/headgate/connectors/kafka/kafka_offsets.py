@@ -1,0 +1,141 @@
+"""Where the reading of a topic starts and stops: from what the user says to an offset for each partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, Final, Literal, TypeAlias
+
+from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, KafkaClient, failed, in_words, kafka_library
+from headgate.errors import ConfigError, SourceError
+from headgate.state import shapes
+
+#: A topic and a partition.
+Partition: TypeAlias = tuple[str, int]
+Start: TypeAlias = Literal["earliest", "latest", "group"] | datetime | Mapping[Partition, int]
+Stop: TypeAlias = Literal["latest"] | datetime | Mapping[Partition, int]
+#: The shape of offsets in a checkpoint: rows of topic, partition and offset.
+OFFSETS: Final = shapes.items(shapes.row(shapes.text, shapes.count, shapes.count))
+
+
+def check_places(start: Start, stop: Stop | None, group: str | None) -> None:
+    """Check the arguments `start` and `stop`. Raises ConfigError."""
+    if start == "group" and group is None:
+        raise ConfigError("kafka: start='group' needs group=, the consumer group whose offsets count")
+    for name, place, words in (("start", start, ("earliest", "latest", "group")), ("stop", stop, ("latest",))):
+        if place is None or isinstance(place, datetime) or place in words:
+            continue
+        if not isinstance(place, Mapping) or not all(_is_place(*entry) for entry in place.items()):
+            shown = ", ".join(map(repr, words))
+            raise ConfigError(
+                f"kafka: {name}={place!r} must be {shown}, a datetime, or offsets by partition, such as "
+                "{('orders', 0): 17}"
+            )
+
+
+def _is_place(partition: Any, offset: Any) -> bool:
+    match partition, offset:
+        case (str(), int()), int():
+            return bool(partition[1] >= 0 and offset >= 0)
+    return False
+
+
+def partitions_of(consumer: Any, topics: Sequence[str]) -> list[Partition]:
+    """Return the partitions of the topics. Raises SourceError for a topic that does not exist, and KafkaException
+    without an answer.
+
+    Other clients than consumers would create a topic by asking for it.
+    """
+    found = []
+    for topic in topics:
+        metadata = consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+        if metadata.error is not None:
+            raise failed(SourceError, f"topic {topic!r}", metadata.error)
+        found += [(topic, number) for number in sorted(metadata.partitions)]
+    return found
+
+
+class Offsets:
+    """Asks the brokers for offsets. Raises SourceError if they do not answer."""
+
+    def __init__(self, client: KafkaClient, read_committed: bool) -> None:
+        self._admin = client.admin()
+        self._library = import_module("confluent_kafka.admin")
+        level = kafka_library().IsolationLevel
+        self._isolation = level.READ_COMMITTED if read_committed else level.READ_UNCOMMITTED
+
+    def earliest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the offset of the first message that each partition still has."""
+        return self._ask(partitions, self._library.OffsetSpec.earliest())
+
+    def latest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the offset after the last message of each partition that readers see."""
+        return self._ask(partitions, self._library.OffsetSpec.latest())
+
+    def at(self, partitions: Sequence[Partition], moment: datetime) -> dict[Partition, int]:
+        """Return the offset of the first message with this timestamp or a later one. Without such: the latest."""
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        spec = self._library.OffsetSpec.for_timestamp(round(moment.timestamp() * 1000))
+        found = self._ask(partitions, spec)
+        return {**self.latest([each for each, offset in found.items() if offset < 0]), **_known(found)}
+
+    def _ask(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
+        if not partitions:
+            return {}
+        library = kafka_library()
+        wanted = {library.TopicPartition(topic, number): spec for topic, number in partitions}
+        answers = self._admin.list_offsets(wanted, isolation_level=self._isolation, request_timeout=ANSWER_TIMEOUT)
+        found = {}
+        for partition, answer in answers.items():
+            try:
+                found[partition.topic, partition.partition] = int(answer.result(ANSWER_TIMEOUT).offset)
+            except (library.KafkaException, TimeoutError) as error:
+                raise SourceError(f"{partition.topic}[{partition.partition}]: {in_words(error)}") from None
+        return found
+
+
+def starts_of(offsets: Offsets, consumer: Any, partitions: Sequence[Partition], start: Start) -> dict[Partition, int]:
+    """Return the offset of the first message to read in each partition.
+
+    Partitions that `start` says nothing about begin at their first message.
+    """
+    if start == "latest":
+        return offsets.latest(partitions)
+    if isinstance(start, datetime):
+        return offsets.at(partitions, start)
+    if start == "group":
+        return {**offsets.earliest(partitions), **_group_offsets(consumer, partitions)}
+    given = dict(start) if isinstance(start, Mapping) else {}
+    _refuse_unknown("start", given, partitions)
+    return {**offsets.earliest(partitions), **given}
+
+
+def stops_of(offsets: Offsets, partitions: Sequence[Partition], stop: Stop) -> dict[Partition, int]:
+    """Return the offset before which reading ends in each partition. Without a word about it: its present end."""
+    if isinstance(stop, datetime):
+        return offsets.at(partitions, stop)
+    given = dict(stop) if isinstance(stop, Mapping) else {}
+    _refuse_unknown("stop", given, partitions)
+    return {**offsets.latest(partitions), **given}
+
+
+def _group_offsets(consumer: Any, partitions: Sequence[Partition]) -> dict[Partition, int]:
+    library = kafka_library()
+    wanted = [library.TopicPartition(topic, number) for topic, number in partitions]
+    try:
+        found = consumer.committed(wanted, timeout=ANSWER_TIMEOUT)
+    except library.KafkaException as error:
+        raise failed(SourceError, "the offsets of the group", error) from None
+    return _known({(each.topic, each.partition): each.offset for each in found})
+
+
+def _known(offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+    return {partition: offset for partition, offset in offsets.items() if offset >= 0}
+
+
+def _refuse_unknown(name: str, given: Mapping[Partition, int], partitions: Sequence[Partition]) -> None:
+    for topic, number in given.keys() - set(partitions):
+        raise SourceError(
+            f"kafka: {name}= names partition {number} of {topic!r}, and the topics have no such partition"
+        )

@@ -1,0 +1,293 @@
+"""The part of the Kafka source that runs in one subtask: a thread fetches and decodes, the task takes the batches."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.connectors.connector import ReaderContext, SourceReader
+from headgate.connectors.fetcher import Fetcher
+from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, in_words, kafka_library
+from headgate.connectors.kafka.kafka_offsets import Partition, partitions_of
+from headgate.connectors.kafka.message_columns import BAD, as_bad
+from headgate.errors import SourceError
+
+if TYPE_CHECKING:
+    from headgate.connectors.kafka.kafka_source import KafkaSource
+
+log = logging.getLogger(__name__)
+
+#: The most messages of a batch.
+_MOST_MESSAGES: Final = 10_000
+#: About the most bytes of a batch's values.
+_MOST_BYTES: Final = 4 << 20
+#: Seconds that the thread waits for a first message before it looks whether it must end.
+_FIRST_WAIT: Final = 0.1
+#: Seconds that a message waits for others of its batch.
+_BATCH_TIME: Final = 0.005
+#: Milliseconds between two looks of librdkafka whether its queue has room again. Its default is a second.
+_QUEUE_LOOK: Final = 10
+
+
+@dataclass(slots=True)
+class _Fetched:
+    """What one fetch brought: rows and bad messages, and how far it has read."""
+
+    rows: pa.RecordBatch
+    bad: pa.RecordBatch | None = None
+    #: For each partition with news: the offset of the next message.
+    offsets: dict[Partition, int] = field(default_factory=dict)
+    rows_by_partition: Sequence[tuple[Partition, int]] = ()
+    #: Partitions that are read to their `stop`.
+    ended: Sequence[Partition] = ()
+
+    @property
+    def num_rows(self) -> int:
+        return 1  # the fetcher drops items without rows, but news without rows count
+
+
+class KafkaReader(SourceReader):
+    """The reader of one subtask's partitions. All of them are open at the same time.
+
+    A topic's first partition goes to a subtask that depends on the topic's name, and the next ones to the subtasks
+    after it. So every subtask knows its partitions without asking the others, also of those that are found later.
+    """
+
+    def __init__(self, source: KafkaSource, context: ReaderContext) -> None:
+        self._context = context
+        self._has_bad_output = BAD in context.sides
+        positions = {(topic, number): offset for rows in context.positions or () for topic, number, offset in rows}
+        begin = source.starts if context.positions is None else {**source.starts, **positions}
+        self._offsets = {each: offset for each, offset in begin.items() if is_mine(each, context)}
+        self._group = source.group
+        self._numbers: dict[Partition, int] = {}
+        stops = source.stops
+        self._open = {each for each, at in self._offsets.items() if stops is None or at < stops.get(each, 0)}
+        self._is_bounded = source.bounded
+        self._update()
+        open_offsets = {each: self._offsets[each] for each in self._open}
+        fetching = _Fetching(source, context, open_offsets, dict(self._offsets))
+        self._fetching = fetching
+        name = f"headgate-fetcher-{context.operator}[{context.subtask}]"
+        self._fetcher = Fetcher(name, fetching.fetches, context.wake)
+
+    def read(self) -> pa.RecordBatch | None:
+        fetched = self._fetcher.take()
+        if fetched is None:
+            self.finished = self._is_bounded and not self._open
+            return None
+        if fetched.bad is not None:
+            self._context.sides[BAD](fetched.bad)
+        self._open |= fetched.offsets.keys() - self._offsets.keys()
+        self._open -= set(fetched.ended)
+        self._offsets |= fetched.offsets
+        self._update()
+        self.rows_by_split = [(self._numbers[each], rows) for each, rows in fetched.rows_by_partition]
+        return fetched.rows
+
+    def _update(self) -> None:
+        for partition in self._offsets:
+            self._numbers.setdefault(partition, len(self._numbers))
+        self.open_splits = [self._numbers[each] for each in self._open]
+        self.has_split = bool(self._open)
+
+    def position(self) -> Any:
+        """Return the offset of the next message of each partition."""
+        return [[topic, number, offset] for (topic, number), offset in self._offsets.items()]
+
+    def to_commit(self) -> Any:
+        """Return the same for the group's offsets, if there is a group."""
+        return self.position() if self._group is not None and self._offsets else None
+
+    def split_name(self) -> str:
+        """Return the partitions that are open."""
+        return ", ".join(f"{topic}[{number}]" for topic, number in sorted(self._open)) or "no partition"
+
+    def close(self) -> None:
+        """End the thread, which closes the consumer."""
+        self._fetching.is_closing.set()
+        self._fetcher.close()
+
+    def is_stuck(self) -> bool:
+        return self._fetcher.is_stuck
+
+
+class _Fetching:
+    """What the fetcher's thread does. Only this thread uses the consumer.
+
+    Back-pressure: while the task takes no batch, the thread waits for room, and calls the consumer no more. Then
+    librdkafka's queue fills up to `fetch_bytes`, and it sends no more fetch requests.
+    """
+
+    def __init__(self, source: KafkaSource, context: ReaderContext, offsets: dict[Partition, int],
+                 known: dict[Partition, int]) -> None:  # fmt: skip
+        self.is_closing = threading.Event()
+        self._source = source
+        self._context = context
+        self._offsets = offsets
+        self._known = known
+        self._has_bad_output = BAD in context.sides
+        self._no_rows = pa.RecordBatch.from_pylist([], source.schema)
+        self._error: Any = None
+        self._value_bytes = 100.0  # of the last batch, on average
+        self._topics = {topic: number for number, topic in enumerate(source.topics)}
+
+    def fetches(self) -> Iterator[_Fetched]:
+        """Yield what the consumer brings until the reader is closed, or all partitions are read to their stop."""
+        library = kafka_library()
+        if self._source.bounded and not self._offsets:
+            return
+        kilobytes = max(1, self._source.fetch_bytes >> 10)
+        consumer = self._source.consumer(
+            self._fail,
+            queued_max_messages_kbytes=kilobytes,
+            fetch_queue_backoff_ms=_QUEUE_LOOK,
+            fetch_wait_max_ms=100,
+        )
+        try:
+            self._assign(consumer, self._offsets)
+            discover_at = time.monotonic() + self._source.discovery_interval
+            while not self.is_closing.is_set() and (self._offsets or not self._source.bounded):
+                if time.monotonic() >= discover_at:
+                    yield from self._discover(consumer)
+                    discover_at = time.monotonic() + self._source.discovery_interval
+                messages = self._consume(consumer)
+                if self._error is not None:
+                    raise SourceError(in_words(self._error))
+                if messages:
+                    yield self._fetched(consumer, messages)
+        except library.KafkaException as error:
+            raise SourceError(in_words(error)) from None
+        finally:
+            consumer.close()
+
+    def _fail(self, error: Any) -> None:
+        self._error = error
+
+    def _assign(self, consumer: Any, offsets: dict[Partition, int]) -> None:
+        library = kafka_library()
+        consumer.assign([library.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()])
+
+    def _consume(self, consumer: Any) -> list[Any]:
+        """Wait for a message, and take it with those that have come, or come within the batch time."""
+        first = consumer.poll(_FIRST_WAIT)
+        if first is None:
+            return []
+        most = int(min(_MOST_MESSAGES, max(1, _MOST_BYTES // self._value_bytes)))
+        return [first, *consumer.consume(most - 1, _BATCH_TIME)] if most > 1 else [first]
+
+    def _fetched(self, consumer: Any, messages: list[Any]) -> _Fetched:
+        events = [message for message in messages if message.error() is not None]
+        if events:
+            messages = [message for message in messages if message.error() is None]
+        offsets, runs = self._places(messages)
+        if self._source.stops is not None:
+            messages = self._before_stop(messages)
+            _, runs = self._places(messages)
+        values = [message.value() for message in messages]
+        if values:
+            self._value_bytes = max(1.0, sum(len(value) for value in values if value) / len(values))
+        rows, counts, bad = self._decode(messages, values)
+        for event in events:
+            offsets |= self._event(event)
+        self._offsets |= {each: at for each, at in offsets.items() if each in self._offsets}
+        ended = self._end_partitions(consumer)
+        by_partition, begin = [], 0
+        for partition, count in runs:
+            total = count if counts is None else int(counts[begin : begin + count].sum())
+            begin += count
+            by_partition.append((partition, total))
+        return _Fetched(rows, bad, offsets, by_partition, ended)
+
+    def _places(self, messages: list[Any]) -> tuple[dict[Partition, int], list[tuple[Partition, int]]]:
+        """Return the next offset of each partition, and the runs of messages of one partition, in order."""
+        if not messages:
+            return {}, []
+        numbers = np.fromiter((message.partition() for message in messages), np.int64, len(messages))
+        if len(self._topics) > 1:
+            topics = self._topics
+            numbers += np.fromiter((topics[message.topic()] for message in messages), np.int64, len(messages)) << 32
+        ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]
+        offsets, runs, begin = {}, [], 0
+        for end in ends:
+            last = messages[end - 1]
+            partition = last.topic(), last.partition()
+            offsets[partition] = last.offset() + 1
+            runs.append((partition, end - begin))
+            begin = end
+        return offsets, runs
+
+    def _before_stop(self, messages: list[Any]) -> list[Any]:
+        stops = self._source.stops or {}
+        return [each for each in messages if each.offset() < stops[each.topic(), each.partition()]]
+
+    def _decode(self, messages: list[Any], values: list[Any]) -> tuple[pa.RecordBatch, Any, pa.RecordBatch | None]:
+        if not messages:
+            return self._no_rows, None, None
+        decoded = self._source.decoder.decode(values)
+        if decoded.bad and not self._has_bad_output:
+            number, reason = decoded.bad[0]
+            message = messages[number]
+            raise SourceError(
+                f"{message.topic()}[{message.partition()}]: the message at offset {message.offset()} cannot be decoded"
+                f": {reason}. Give a schema= that fits, or read such messages with side_output({BAD!r})"
+            )
+        rows = self._source.columns.add(decoded.rows, messages, decoded.counts, self._source.schema)
+        return rows, decoded.counts, as_bad(messages, decoded.bad) if decoded.bad else None
+
+    def _event(self, event: Any) -> dict[Partition, int]:
+        """Return the position that an event tells. Raises SourceError for an event that is an error."""
+        library, error = kafka_library(), event.error()
+        partition = event.topic(), event.partition()
+        if error.code() == library.KafkaError._PARTITION_EOF:
+            return {partition: max(event.offset(), self._offsets.get(partition, 0))}
+        where = f"{partition[0]}[{partition[1]}]"
+        if error.code() == library.KafkaError._AUTO_OFFSET_RESET:
+            raise SourceError(
+                f"{where}: the topic no longer has the message at offset {self._offsets.get(partition)}, where reading "
+                f"should continue ({error.str()}): it was deleted before the job read it. Raise retention.ms of the "
+                "topic, or start without resume, from start='earliest'"
+            )
+        raise SourceError(f"{where}: {in_words(error)}")
+
+    def _end_partitions(self, consumer: Any) -> list[Partition]:
+        """Stop to read the partitions that are read to their stop, and return them."""
+        stops = self._source.stops
+        ended = [] if stops is None else [each for each, at in self._offsets.items() if at >= stops[each]]
+        if ended:
+            library = kafka_library()
+            for partition in ended:
+                del self._offsets[partition]
+            consumer.incremental_unassign([library.TopicPartition(*partition) for partition in ended])
+        return ended
+
+    def _discover(self, consumer: Any) -> Iterator[_Fetched]:
+        """Read new partitions from their first message on. Raises SourceError if a topic was deleted."""
+        library, new = kafka_library(), {}
+        try:
+            for topic, number in partitions_of(consumer, self._source.topics):
+                if (topic, number) not in self._known and is_mine((topic, number), self._context):
+                    partition = library.TopicPartition(topic, number)
+                    new[topic, number], _ = consumer.get_watermark_offsets(partition, timeout=ANSWER_TIMEOUT)
+        except library.KafkaException as error:
+            log.warning("%s: new partitions are looked for later: %s", self._context.operator, in_words(error))
+            return
+        if new and not self._source.bounded:
+            self._known |= new
+            self._offsets |= new
+            consumer.incremental_assign([library.TopicPartition(*each, at) for each, at in new.items()])
+            yield _Fetched(self._no_rows, offsets=new)
+
+
+def is_mine(partition: Partition, context: ReaderContext) -> bool:
+    """Return whether a reader has this partition."""
+    topic, number = partition
+    return (zlib.crc32(topic.encode()) + number) % context.parallelism == context.subtask
