@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,9 @@ from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.fetcher import Fetcher
 from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, in_words, kafka_library
 from headgate.connectors.kafka.kafka_offsets import Partition, partitions_of
-from headgate.connectors.kafka.message_columns import BAD, as_bad
+from headgate.connectors.kafka.message_columns import BAD, MessageColumns, as_bad
+from headgate.connectors.kafka.message_decoders import MessageDecoder
 from headgate.errors import SourceError
-
-if TYPE_CHECKING:
-    from headgate.connectors.kafka.kafka_source import KafkaSource
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +33,27 @@ _FIRST_WAIT: Final = 0.1
 _BATCH_TIME: Final = 0.005
 #: Milliseconds between two looks of librdkafka whether its queue has room again. Its default is a second.
 _QUEUE_LOOK: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What readers read, and how. The driver has resolved where partitions start and stop.
+
+    `consumer` makes a consumer. Its first argument is called with an error that no retry mends.
+    """
+
+    topics: Sequence[str]
+    starts: Mapping[Partition, int]
+    #: None: the topics are read without end.
+    stops: Mapping[Partition, int] | None
+    consumer: Callable[..., Any]
+    decoder: MessageDecoder
+    columns: MessageColumns
+    #: That of the batches: the decoder's, with the columns.
+    schema: pa.Schema
+    commits_offsets: bool
+    discovery_interval: float
+    fetch_bytes: int
 
 
 @dataclass(slots=True)
@@ -61,20 +80,20 @@ class KafkaReader(SourceReader):
     after it. So every subtask knows its partitions without asking the others, also of those that are found later.
     """
 
-    def __init__(self, source: KafkaSource, context: ReaderContext) -> None:
+    def __init__(self, reading: Reading, context: ReaderContext) -> None:
         self._context = context
         self._has_bad_output = BAD in context.sides
         positions = {(topic, number): offset for rows in context.positions or () for topic, number, offset in rows}
-        begin = source.starts if context.positions is None else {**source.starts, **positions}
+        begin = reading.starts if context.positions is None else {**reading.starts, **positions}
         self._offsets = {each: offset for each, offset in begin.items() if is_mine(each, context)}
-        self._group = source.group
+        self._commits_offsets = reading.commits_offsets
         self._numbers: dict[Partition, int] = {}
-        stops = source.stops
+        stops = reading.stops
         self._open = {each for each, at in self._offsets.items() if stops is None or at < stops.get(each, 0)}
-        self._is_bounded = source.bounded
+        self._is_bounded = stops is not None
         self._update()
         open_offsets = {each: self._offsets[each] for each in self._open}
-        fetching = _Fetching(source, context, open_offsets, dict(self._offsets))
+        fetching = _Fetching(reading, context, open_offsets, dict(self._offsets))
         self._fetching = fetching
         name = f"headgate-fetcher-{context.operator}[{context.subtask}]"
         self._fetcher = Fetcher(name, fetching.fetches, context.wake)
@@ -105,7 +124,7 @@ class KafkaReader(SourceReader):
 
     def to_commit(self) -> Any:
         """Return the same for the group's offsets, if there is a group."""
-        return self.position() if self._group is not None and self._offsets else None
+        return self.position() if self._commits_offsets and self._offsets else None
 
     def split_name(self) -> str:
         """Return the partitions that are open."""
@@ -127,26 +146,26 @@ class _Fetching:
     librdkafka's queue fills up to `fetch_bytes`, and it sends no more fetch requests.
     """
 
-    def __init__(self, source: KafkaSource, context: ReaderContext, offsets: dict[Partition, int],
+    def __init__(self, reading: Reading, context: ReaderContext, offsets: dict[Partition, int],
                  known: dict[Partition, int]) -> None:  # fmt: skip
         self.is_closing = threading.Event()
-        self._source = source
+        self._reading = reading
         self._context = context
         self._offsets = offsets
         self._known = known
         self._has_bad_output = BAD in context.sides
-        self._no_rows = pa.RecordBatch.from_pylist([], source.schema)
+        self._no_rows = pa.RecordBatch.from_pylist([], reading.schema)
         self._error: Any = None
         self._value_bytes = 100.0  # of the last batch, on average
-        self._topics = {topic: number for number, topic in enumerate(source.topics)}
+        self._topics = {topic: number for number, topic in enumerate(reading.topics)}
 
     def fetches(self) -> Iterator[_Fetched]:
         """Yield what the consumer brings until the reader is closed, or all partitions are read to their stop."""
         library = kafka_library()
-        if self._source.bounded and not self._offsets:
+        if self._reading.stops is not None and not self._offsets:
             return
-        kilobytes = max(1, self._source.fetch_bytes >> 10)
-        consumer = self._source.consumer(
+        kilobytes = max(1, self._reading.fetch_bytes >> 10)
+        consumer = self._reading.consumer(
             self._fail,
             queued_max_messages_kbytes=kilobytes,
             fetch_queue_backoff_ms=_QUEUE_LOOK,
@@ -154,11 +173,11 @@ class _Fetching:
         )
         try:
             self._assign(consumer, self._offsets)
-            discover_at = time.monotonic() + self._source.discovery_interval
-            while not self.is_closing.is_set() and (self._offsets or not self._source.bounded):
+            discover_at = time.monotonic() + self._reading.discovery_interval
+            while not self.is_closing.is_set() and (self._offsets or self._reading.stops is None):
                 if time.monotonic() >= discover_at:
                     yield from self._discover(consumer)
-                    discover_at = time.monotonic() + self._source.discovery_interval
+                    discover_at = time.monotonic() + self._reading.discovery_interval
                 messages = self._consume(consumer)
                 if self._error is not None:
                     raise SourceError(in_words(self._error))
@@ -189,7 +208,7 @@ class _Fetching:
         if events:
             messages = [message for message in messages if message.error() is None]
         offsets, runs = self._places(messages)
-        if self._source.stops is not None:
+        if self._reading.stops is not None:
             messages = self._before_stop(messages)
             _, runs = self._places(messages)
         values = [message.value() for message in messages]
@@ -226,13 +245,13 @@ class _Fetching:
         return offsets, runs
 
     def _before_stop(self, messages: list[Any]) -> list[Any]:
-        stops = self._source.stops or {}
+        stops = self._reading.stops or {}
         return [each for each in messages if each.offset() < stops[each.topic(), each.partition()]]
 
     def _decode(self, messages: list[Any], values: list[Any]) -> tuple[pa.RecordBatch, Any, pa.RecordBatch | None]:
         if not messages:
             return self._no_rows, None, None
-        decoded = self._source.decoder.decode(values)
+        decoded = self._reading.decoder.decode(values)
         if decoded.bad and not self._has_bad_output:
             number, reason = decoded.bad[0]
             message = messages[number]
@@ -240,7 +259,7 @@ class _Fetching:
                 f"{message.topic()}[{message.partition()}]: the message at offset {message.offset()} cannot be decoded"
                 f": {reason}. Give a schema= that fits, or read such messages with side_output({BAD!r})"
             )
-        rows = self._source.columns.add(decoded.rows, messages, decoded.counts, self._source.schema)
+        rows = self._reading.columns.add(decoded.rows, messages, decoded.counts, self._reading.schema)
         return rows, decoded.counts, as_bad(messages, decoded.bad) if decoded.bad else None
 
     def _event(self, event: Any) -> dict[Partition, int]:
@@ -260,7 +279,7 @@ class _Fetching:
 
     def _end_partitions(self, consumer: Any) -> list[Partition]:
         """Stop to read the partitions that are read to their stop, and return them."""
-        stops = self._source.stops
+        stops = self._reading.stops
         ended = [] if stops is None else [each for each, at in self._offsets.items() if at >= stops[each]]
         if ended:
             library = kafka_library()
@@ -273,14 +292,14 @@ class _Fetching:
         """Read new partitions from their first message on. Raises SourceError if a topic was deleted."""
         library, new = kafka_library(), {}
         try:
-            for topic, number in partitions_of(consumer, self._source.topics):
+            for topic, number in partitions_of(consumer, self._reading.topics):
                 if (topic, number) not in self._known and is_mine((topic, number), self._context):
                     partition = library.TopicPartition(topic, number)
                     new[topic, number], _ = consumer.get_watermark_offsets(partition, timeout=ANSWER_TIMEOUT)
         except library.KafkaException as error:
             log.warning("%s: new partitions are looked for later: %s", self._context.operator, in_words(error))
             return
-        if new and not self._source.bounded:
+        if new and self._reading.stops is None:
             self._known |= new
             self._offsets |= new
             consumer.incremental_assign([library.TopicPartition(*each, at) for each, at in new.items()])

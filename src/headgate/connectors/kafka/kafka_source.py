@@ -21,6 +21,7 @@ from headgate.connectors.kafka.kafka_offsets import (
     starts_of,
     stops_of,
 )
+from headgate.connectors.kafka.kafka_reader import KafkaReader, Reading
 from headgate.connectors.kafka.message_columns import BAD, BAD_MESSAGES, MessageColumns
 from headgate.connectors.kafka.message_decoders import MessageDecoder
 from headgate.errors import SourceError
@@ -132,9 +133,19 @@ class KafkaSource(Source):
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader of this subtask's partitions."""
-        from headgate.connectors.kafka.kafka_reader import KafkaReader
-
-        return KafkaReader(self, context)
+        reading = Reading(
+            topics=self.topics,
+            starts=self.starts,
+            stops=self.stops,
+            consumer=self.consumer,
+            decoder=self.decoder,
+            columns=self.columns,
+            schema=self.schema,
+            commits_offsets=self.group is not None,
+            discovery_interval=self.discovery_interval,
+            fetch_bytes=self.fetch_bytes,
+        )
+        return KafkaReader(reading, context)
 
     def commit(self, pending: Sequence[Any], checkpoint: int) -> None:
         """Store the offsets of the group, for tools that show how far behind it is. The job does not need them, so an
