@@ -174,3 +174,17 @@ def test_windows_of_windows(place: Place) -> None:
         """
     )
     assert_same(minutes, wanted)
+
+
+def test_a_join_with_itself(place: Place) -> None:
+    """By a nullable string of up to 700 characters, with event time that no select has."""
+    stream = stream_of(place(3))
+    others = stream.select("name", other="number", other_score="score")
+    joined = stream.select("name", "number").join(others, on="name", within=("-100 ms", "200 ms"), how="left").collect()
+    wanted = expected(
+        """
+        select l.name, l.number, r.number as other, r.score as other_score from events l left join events r
+        on l.name = r.name and r.ts between l.ts - interval 100 milliseconds and l.ts + interval 200 milliseconds
+        """
+    )
+    assert_same(joined, wanted)

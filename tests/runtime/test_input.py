@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
@@ -72,7 +73,7 @@ class Channel(ScriptedChannel):
 class Fed:
     """An input of several gates, fed by hand; every buffer must be given back."""
 
-    def __init__(self, *channels: int, message_size: int = 1 << 20) -> None:
+    def __init__(self, *channels: int, message_size: int = 1 << 20, ports: Sequence[int] | None = None) -> None:
         self.out = 0
         self.gates = []
         for count in channels:
@@ -81,7 +82,7 @@ class Fed:
             self.gates.append(gate)
         self.parts: list[Part] = []
         self.barriers = TaskBarriers("task", self.gates, [], self.parts.append)
-        self.input = TaskInput(self.gates, [CODEC] * len(channels), message_size, self.barriers)
+        self.input = TaskInput(self.gates, [CODEC] * len(channels), message_size, self.barriers, ports=ports)
 
     def feed(self, gate: int, channel: int, *elements: Element | Event, cut: int = 1 << 20) -> None:
         """Elements in buffers of `cut` bytes, in a few segments each; events in between."""
@@ -550,3 +551,30 @@ def test_a_channel_is_acknowledged_when_its_rows_have_been_worked_on() -> None:
     assert asked(fed) == [[], []]
     assert fed.next() is None
     assert asked(fed) == [[], ["acknowledge"]]
+
+
+def test_batches_of_two_ports_stay_apart_and_come_before_the_watermark() -> None:
+    fed = Fed(1, 2, ports=[0, 1])
+    fed.feed(0, 0, rows(1), rows(2), WatermarkElement(7))
+    fed.feed(1, 0, rows(3), WatermarkElement(5))
+    fed.feed(1, 1, rows(4, 5), WatermarkElement(9))
+    by_port: dict[int, list[int]] = {0: [], 1: []}
+    while isinstance(element := fed.next(), tuple):
+        by_port[fed.input.port] += element
+    assert {port: sorted(values) for port, values in by_port.items()} == {0: [1, 2], 1: [3, 4, 5]}
+    assert element == WatermarkElement(5), "the lowest of both ports, behind all rows"
+    assert fed.input.rows_in == 5
+
+
+def test_what_waits_behind_a_batch_of_another_port_is_held() -> None:
+    """A barrier that overtakes comes between the two batches: the second one is in flight."""
+    fed = Fed(1, 2, ports=[0, 1])
+    fed.feed(0, 0, rows(1))
+    fed.feed(1, 0, rows(2))
+    fed.feed(1, 1, rows(3, 4))
+    first = fed.next()
+    assert fed.barriers.held is not None
+    held = [b"".join(map(bytes, views)) for views in fed.barriers.held()]
+    wanted = [(1,), (2,), (3, 4)]
+    assert [bool(content) for content in held] == [values != first for values in wanted]
+    assert held[2] == b"".join(map(bytes, serialize(rows(3, 4), CODEC)))

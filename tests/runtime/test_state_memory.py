@@ -24,6 +24,8 @@ class Lists(hg.KeyedProcessFunction):
 STATEFUL = {
     "running": lambda stream: stream.key_by("n").aggregate(rows=hg.count(), final=True),
     "window": lambda stream: stream.key_by("n").window(hg.tumble("1 h")).aggregate(rows=hg.collect_list("n")),
+    "join": lambda stream: stream.join(stream, on="n", within=("-1 h", "1 h"), suffix="_2"),
+    "as of": lambda stream: stream.join_as_of(stream, on="n", suffix="_2"),
     "process": lambda stream: stream.key_by("n").process(Lists(), schema=stream.schema),
 }
 

@@ -57,8 +57,8 @@ class AsOfJoin(TwoInputOperator):
         return waiting + self._keys.nbytes + self._versions.nbytes + self._version.nbytes + self._version_times.nbytes
 
     def state_keys(self) -> int:
-        """Return the number of keys that have a version."""
-        return len(self._keys)
+        """Return the number of rows in the state: the versions, and the rows that wait."""
+        return len(self._keys) + sum(map(len, self._waiting))
 
     def process(self, batch: pa.RecordBatch) -> None:
         batch, times = self._timed(0, batch)

@@ -63,8 +63,8 @@ class TaskInput:
         self._valve = WatermarkValve(self._gates.channels)
         self._open = self._gates.channels
         self._elements: deque[tuple[int, Element]] = deque()
-        #: The batches that `next` returns next, by port.
-        self._batches: dict[int, list[pa.RecordBatch]] = {}
+        #: The batches that `next` returns next, by port, each with its channel.
+        self._batches: dict[int, list[tuple[int, pa.RecordBatch]]] = {}
         self._bytes = 0
         self._watermark: int | None = None
         self._status: bool | None = None
@@ -98,6 +98,9 @@ class TaskInput:
         their status again.
         """
         held: list[list[memoryview]] = [[] for _ in self._deserializers]
+        for batches in self._batches.values():  # those of another port than the last batch
+            for channel, batch in batches:
+                held[channel] += serialize(batch, self._codecs[channel])
         for channel, element in self._elements:
             if isinstance(element, pa.RecordBatch):
                 held[channel] += serialize(element, self._codecs[channel])
@@ -165,13 +168,13 @@ class TaskInput:
     def _join_batches(self) -> pa.RecordBatch:
         self.port = next(iter(self._batches))
         batches, self._bytes = self._batches.pop(self.port), 0
-        batch = batches[0] if len(batches) == 1 else concat_batches(batches)
+        batch = batches[0][1] if len(batches) == 1 else concat_batches([batch for _, batch in batches])
         self.rows_in += batch.num_rows
         return batch
 
     def _take(self, channel: int, element: Element) -> None:
         if isinstance(element, pa.RecordBatch):
-            self._batches.setdefault(self._ports[channel], []).append(element)
+            self._batches.setdefault(self._ports[channel], []).append((channel, element))
             self._bytes += self._codecs[channel].batch_bytes(element)
         elif isinstance(element, WatermarkElement):
             # A later watermark replaces an earlier one. The rows between the two were on time for both watermarks.
