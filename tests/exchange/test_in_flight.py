@@ -72,9 +72,9 @@ def test_rows_are_in_a_state_or_in_flight_once() -> None:
 
 BUGS = [
     PlantedBug("the checkpoint lacks an element that was received only in part", Input._held,
-               dropped(increment(2, of=2))),
+               dropped(increment(3, of=3))),
     PlantedBug("the checkpoint lacks rows that were received but not processed", Input._held,
-               dropped(increment(1, of=2))),
+               dropped(increment(2, of=3))),
     PlantedBug("the checkpoint lacks due messages", Due.overtake, dropped(returned().element(1).element(2))),
     PlantedBug("the checkpoint lacks pending rows", Writer.overtake, dropped(call("flush"))),
     PlantedBug("the checkpoint lacks the due messages that a barrier overtakes after its timeout", Due.prioritise,
