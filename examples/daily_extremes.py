@@ -36,6 +36,7 @@ with tempfile.TemporaryDirectory() as folder:
         mean=hg.mean("level"),
         spread=hg.stddev("level"),
         variance=hg.var("level"),
+        skies=hg.approx_count_distinct("sky"),
         high=hg.count(where="level > 1.5"),
         levels=hg.collect_list("level"),  # in no particular order
     )

@@ -52,7 +52,8 @@ SECTIONS = {
     "Keys": ["KeyedStream"],
     "Windows and event time": ["WindowedStream", "tumble", "hop", "session", "Watermark"],
     "Aggregates": [
-        "count", "sum", "mean", "stddev", "var", "min", "max", "first", "last", "count_distinct", "collect_list",
+        "count", "sum", "mean", "stddev", "var", "min", "max", "first", "last", "count_distinct",
+        "approx_count_distinct", "collect_list",
         "AggregateFunction",
     ],
     "Functions with state and timers": [

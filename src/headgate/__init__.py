@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from headgate.observe.channel_trace import ChannelTrace
     from headgate.observe.profile import Profile
     from headgate.operators.aggregates.aggregates import (
+        approx_count_distinct,
         collect_list,
         count,
         count_distinct,
@@ -93,7 +94,8 @@ _HOMES = {
     "headgate.observe.channel_trace": ("ChannelTrace",),
     "headgate.observe.profile": ("Profile",),
     "headgate.operators.aggregates.aggregates": (
-        "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min", "stddev", "sum", "var",
+        "approx_count_distinct", "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min",
+        "stddev", "sum", "var",
     ),
     "headgate.operators.aggregates.user_aggregate": ("AggregateFunction",),
     "headgate.operators.keyed.keyed_state": ("ListState", "MapState", "ValueState"),
@@ -122,9 +124,9 @@ __all__ = [
     "ProfileError", "ReaderContext", "SessionLost", "SideOutput", "Sink", "SinkError", "SinkWriter", "Source",
     "SourceError", "SourceReader", "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment",
     "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError", "ValueState", "Watermark",
-    "WindowedStream", "WriterContext", "__version__", "collect_list", "count", "count_distinct", "first", "hop",
-    "last", "max", "mean", "min", "restart", "session", "sinks", "sources", "stddev", "sum", "testing", "throttle",
-    "tumble", "var",
+    "WindowedStream", "WriterContext", "__version__", "approx_count_distinct", "collect_list", "count",
+    "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "session", "sinks", "sources",
+    "stddev", "sum", "testing", "throttle", "tumble", "var",
 ]  # fmt: skip
 
 

@@ -155,7 +155,7 @@ _INSTEAD: Final = {
     **dict.fromkeys(("ValueStateDescriptor", "ReducingState", "AggregatingState"), "hg.ValueState(pa.int64())"),
     "ListStateDescriptor": "hg.ListState(pa.int64())",
     "MapStateDescriptor": "hg.MapState(pa.string(), pa.int64())",
-    **dict.fromkeys(("countDistinct", "approx_count_distinct", "collect_set"), 'hg.count_distinct("column")'),
+    **dict.fromkeys(("countDistinct", "collect_set"), 'hg.count_distinct("column")'),
     **dict.fromkeys(("json", "jsonl"), "json_lines"),
     **dict.fromkeys(("folder", "directory", "watch"), 'files("in/", format="csv", watch=True)'),
     **dict.fromkeys(

@@ -41,8 +41,18 @@ SUMMED = (pa.int64(), pa.uint64(), pa.int8(), pa.float64(), pa.float32(), pa.dec
 
 def aggregates_of(kind: pa.DataType) -> tuple[tuple[str, Aggregate], ...]:
     found = [("rows", hg.count())]
-    for make in (hg.count, hg.first, hg.last, hg.collect_list, hg.count_distinct, hg.min, hg.max, *OF_NUMBERS):
-        nested = pa.types.is_list(kind) and make in (hg.count_distinct, hg.min, hg.max)
+    for make in (
+        hg.count,
+        hg.first,
+        hg.last,
+        hg.collect_list,
+        hg.count_distinct,
+        hg.approx_count_distinct,
+        hg.min,
+        hg.max,
+        *OF_NUMBERS,
+    ):
+        nested = pa.types.is_list(kind) and make in (hg.count_distinct, hg.approx_count_distinct, hg.min, hg.max)
         if not nested and (kind in SUMMED or make not in OF_NUMBERS):
             found.append((make.__name__, make("value")))
     return tuple(found)

@@ -59,7 +59,8 @@ VALUES = {
 SPECS = (
     ("rows", hg.count()),
     *((f"{make.__name__}_{name}", make(name))
-      for name in VALUES for make in (hg.count, hg.first, hg.last, hg.min, hg.max, hg.count_distinct, hg.collect_list)),
+      for name in VALUES for make in (hg.count, hg.first, hg.last, hg.min, hg.max, hg.count_distinct,
+                                     hg.approx_count_distinct, hg.collect_list)),
     *((f"{make.__name__}_{name}", make(name)) for name in "ifd" for make in (hg.sum, hg.mean, hg.stddev, hg.var)),
     *((f"some_{make.__name__}_{name}", make(name, where="s <> ''"))
       for name in VALUES for make in (hg.count, hg.last, hg.min, hg.count_distinct, hg.collect_list)),

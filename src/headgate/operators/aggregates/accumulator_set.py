@@ -67,6 +67,10 @@ def _of_values(kind: Kind, values: pa.DataType) -> Accumulator:
         return accumulators.TimedAccumulator(values, latest=kind == "last")
     if kind == "count_distinct":
         return accumulators.DistinctAccumulator(values)
+    if kind == "approx_count_distinct":
+        from headgate.operators.aggregates.hyper_log_log import ApproximateDistinctAccumulator
+
+        return ApproximateDistinctAccumulator()
     if kind == "collect_list":
         return accumulators.ListAccumulator(values)
     return accumulators.OrderedAccumulator(values, greatest=kind == "max")

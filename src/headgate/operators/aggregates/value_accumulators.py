@@ -186,7 +186,7 @@ class DistinctAccumulator(Accumulator):
         np.add.at(self._counts.values, self._pairs.left(known), 1)
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
-        owners = _owners(slots, others, len(other._counts)).take(other._pairs.left())
+        owners = owners_of(slots, others, len(other._counts)).take(other._pairs.left())
         owned = np.flatnonzero(owners >= 0)
         [values] = other._values.keys(other._pairs.right().take(owned))
         self.update(size, owners.take(owned), values, None)
@@ -210,7 +210,7 @@ class DistinctAccumulator(Accumulator):
         owners = self._pairs.left()
         if self._order is None:
             self._order = np.argsort(owners, kind="stable")
-        pairs, offsets = _of_owners(owners, self._order, slots)
+        pairs, offsets = of_owners(owners, self._order, slots)
         [values] = self._values.keys(self._pairs.right().take(pairs))
         return [pa.LargeListArray.from_arrays(as_arrow(offsets), values)]
 
@@ -245,7 +245,7 @@ class ListAccumulator(Accumulator):
         self._values.append(column)
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
-        owners = _owners(slots, others, other._size).take(other._owners.values)
+        owners = owners_of(slots, others, other._size).take(other._owners.values)
         owned = np.flatnonzero(owners >= 0)
         self.update(size, owners.take(owned), other._values.take(owned), None)
 
@@ -271,7 +271,7 @@ class ListAccumulator(Accumulator):
         """Return the values of these slots, slot by slot, and the offset at which the values of each slot begin."""
         if self._order is None:
             self._order = np.argsort(self._owners.values, kind="stable")
-        positions, offsets = _of_owners(self._owners.values, self._order, slots)
+        positions, offsets = of_owners(self._owners.values, self._order, slots)
         return self._values.take(positions), offsets
 
     def keep(self, slots: Int64s) -> None:
@@ -282,7 +282,7 @@ class ListAccumulator(Accumulator):
         self._size, self._order = len(slots), None
 
 
-def _owners(slots: Int64s, others: Int64s, size: int) -> Int64s:
+def owners_of(slots: Int64s, others: Int64s, size: int) -> Int64s:
     """Return the slot that absorbs each of the `size` slots of another accumulator. -1 means that no slot absorbs
     it."""
     owners = np.full(size, -1)
@@ -290,7 +290,7 @@ def _owners(slots: Int64s, others: Int64s, size: int) -> Int64s:
     return owners
 
 
-def _of_owners(owners: Int64s, order: Int64s, slots: Int64s) -> tuple[Int64s, Int64s]:
+def of_owners(owners: Int64s, order: Int64s, slots: Int64s) -> tuple[Int64s, Int64s]:
     """Return the positions that these slots own, slot by slot, and the offset at which the positions of each slot
     begin.
 
