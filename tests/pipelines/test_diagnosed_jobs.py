@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,6 +89,43 @@ def test_a_slow_function_in_the_chain_of_a_source() -> None:
     finally:
         job.cancel()
     assert finding.waits == ("ids",)
+
+
+def endless_items(waits: float) -> Callable[[int, int], Iterator[pa.RecordBatch]]:
+    def items(_subtask: int, _subtasks: int) -> Iterator[pa.RecordBatch]:
+        while True:
+            threading.Event().wait(waits)
+            yield pa.record_batch({"n": [1, 2, 3]})
+
+    return items
+
+
+def test_a_slow_iterator_of_a_bounded_source() -> None:
+    """Its thread makes the task wait. The task has no input then, but it is not idle: there are more rows."""
+    env = environment(True, parallelism=1)
+    source = hg.sources.iterable(endless_items(STALL), schema=NUMBERS, bounded=True)
+    rows = env.from_source(source).name("items").rebalance().map_batches(fast, schema=NUMBERS).name("ids")
+    rows.sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        finding = found(job, lambda each: each.operator == "items")
+    finally:
+        job.cancel()
+    assert finding.cause.name == "slow_source"
+    assert finding.waits == ("ids",)
+
+
+def test_an_endless_source_that_waits_for_rows_is_idle() -> None:
+    env = environment(True, parallelism=1)
+    source = hg.sources.iterable(endless_items(STALL), schema=NUMBERS, bounded=False)
+    env.from_source(source).rebalance().map_batches(fast, schema=NUMBERS).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        eventually(lambda: bool(job.backpressure()), 60)
+        findings = job.diagnose()
+    finally:
+        job.cancel()
+    assert findings == []
 
 
 def test_a_fixed_rate_that_is_in_the_way() -> None:

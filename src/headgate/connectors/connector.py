@@ -218,6 +218,14 @@ class SourceReader(ABC):
         which reads as fast as it can. Any thread may call this method."""
         return None
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a thread of the reader reads the next rows now. The wait for these rows counts as the source's work.
+
+        A reader without a thread returns False, and so does a reader that only waits until there are new rows.
+        """
+        return False
+
     def split_name(self) -> str:
         """Return the name of the split that the reader reads now, for messages. Any thread may call this method."""
         return f"split {self.split}"

@@ -129,6 +129,11 @@ class _FactoryReader(SourceReader):
         self.finished = True
         return None
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether the iterator is at work. An iterator without end may only wait until there are new rows."""
+        return self._source.bounded and self._fetcher is not None
+
     def position(self) -> Any:
         """Return how many batches the reader has taken from each iterator."""
         return {"of": self._iterators, "taken": list(self._taken.items())} if self._source.replayable else None

@@ -275,7 +275,8 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric(
             "busy_s",
             "seconds",
-            "Time in which the task worked: its operators, its input, its output and its snapshots.",
+            "Time in which the task worked: its operators, its input, its output and its snapshots. A wait for the "
+            "thread of a bounded source's iterator counts too.",
         ),
         Metric(
             "input_s",

@@ -99,7 +99,9 @@ class SourceHead:
 
     @property
     def waits_for(self) -> Wait:
-        return Wait.CHECKPOINT if self.is_held else Wait.INPUT
+        if self.is_held:
+            return Wait.CHECKPOINT
+        return Wait.READER if self._reader is not None and self._reader.is_reading else Wait.INPUT
 
     def step(self, now: float) -> float:
         if self.ends_now or self.is_held:

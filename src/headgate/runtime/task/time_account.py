@@ -16,6 +16,7 @@ class Wait(enum.IntEnum):
     CHECKPOINT = 3  # for the other barriers of a checkpoint, or because the job stops with a checkpoint
     CLOSED = 4  # for its consumers to process all of its output, after its input has ended
     THROTTLED = 5  # for its throttle, such as a fixed rate, before it takes the next batch
+    READER = 6  # for the thread of its source's reader, which reads the next rows
 
 
 #: The buckets of the task's own work. Each operator of its chain has a bucket too, see `TimeAccount.add_bucket`.

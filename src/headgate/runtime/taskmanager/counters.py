@@ -103,7 +103,7 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
         return {
             **place,
             "kind": "source",
-            "busy_s": seconds[instance.bucket],
+            "busy_s": seconds[instance.bucket] + seconds[Wait.READER],
             "rows_in": instance.rows,
             "rows_out": instance.rows,
             "batches_in": instance.batches,
@@ -155,7 +155,7 @@ def _task(built: BuiltTask, seconds: Sequence[float]) -> Counters:
         "checkpoint_wait_s": seconds[Wait.CHECKPOINT],
         "throttle_wait_s": seconds[Wait.THROTTLED],
         "closed_s": seconds[Wait.CLOSED],
-        "busy_s": sum(seconds[TASK:]),
+        "busy_s": sum(seconds[TASK:]) + seconds[Wait.READER],
         "input_s": seconds[TASK],
         "output_s": seconds[WRITE],
         "snapshot_s": seconds[SNAPSHOT],
