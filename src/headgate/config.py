@@ -34,7 +34,7 @@ from headgate.option_kinds import (
 from headgate.options import option, option_of
 from headgate.redaction import redacted
 from headgate.restart import RestartStrategy
-from headgate.throttle.mechanism import Mechanism
+from headgate.throttle.mechanism import JobOptions, Mechanism
 
 _LOOPBACK: Final = "127.0.0.1"
 
@@ -388,7 +388,15 @@ class Config:
             )
         self._check_needs()
         self._check_unbounded()
-        self._check_throttle()
+        if self.throttle is not None:
+            self.throttle.check(
+                JobOptions(
+                    has_credit=self.flow_control is FlowControl.CREDIT,
+                    has_checkpoints=self.checkpoint_dir is not None,
+                    is_batch=self.is_batch,
+                    flushes_each_batch=self.buffer_timeout == 0,
+                )
+            )
         self._check_batch()
         self._check_checkpoint_mode()
         self._check_web()
@@ -419,19 +427,6 @@ class Config:
                         f"{name}={getattr(self, name)} has no effect with flow_control='unbounded', where outputs may "
                         "fill all of network_memory: leave it out"
                     )
-
-    def _check_throttle(self) -> None:
-        if self.throttle is None or self.throttle.queue_policy() is None:
-            return
-        if self.checkpoint_dir is not None:
-            raise ConfigError(
-                f"throttle={self.throttle} drops rows, and a job with checkpoint_dir must not lose any: leave one out"
-            )
-        if self.is_batch:
-            raise ConfigError(
-                f"throttle={self.throttle} would drop rows of finished operators, which wait in files with "
-                "execution_mode='batch': leave one out"
-            )
 
     def _check_batch(self) -> None:
         reasons = {

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from headgate.exchange.blocking import BlockingSubpartition
-from headgate.exchange.pending import PendingBudget
+from headgate.exchange.due import DueOutput
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import PendingBudget, PendingCount
 from headgate.exchange.selectors import ChannelSelector
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.exchange.writer import RecordWriter
@@ -55,6 +58,7 @@ class Rig:
         watermark_interval: float = 0.2,
         limit: int = 1 << 30,
         schema: pa.Schema = SCHEMA,
+        gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> None:
         self.now = 100.0
         self.tick = 0.0  # how far the clock goes on each time it is read
@@ -78,7 +82,7 @@ class Rig:
         self.budget = PendingBudget(limit)
         self.hard_waits = 0
         codec = BatchCodec(schema)
-        self.writer = parts.writer(self.partition, selector, codec, self.budget, self._wait_hard)
+        self.writer = parts.writer(self.partition, selector, codec, self.budget, self._wait_hard, gated=gated)
         self._deserializers = [SpanningDeserializer(codec) for _ in range(channels)]
 
     def _clock(self) -> float:

@@ -49,12 +49,15 @@ from headgate.protocol.messages import (
     encode_buffer_response,
 )
 from headgate.protocol.sender import Sender, SubpartitionView
+from headgate.protocol.throttle_message import Throttle
 from headgate.records.elements import decode_element
 from headgate.records.events import decode_event
+from headgate.throttle.stage_signals import BackPressureStatus, JStormStop
 
 SEGMENT = 24
 NUMBER = st.integers(0, 2**32 - 1)
 SMALL = st.integers(0, 3)
+TASKS = st.lists(st.tuples(NUMBER, NUMBER), max_size=3).map(tuple)
 REQUESTS = st.one_of(
     st.builds(PartitionRequest, NUMBER, NUMBER, NUMBER, NUMBER, NUMBER),
     st.builds(CancelPartitionRequest, NUMBER),
@@ -63,6 +66,8 @@ REQUESTS = st.one_of(
     st.builds(ResumeConsumption, NUMBER),
     st.builds(AckAllUserRecordsProcessed, NUMBER),
     st.builds(NewBufferSize, st.integers(1, 2**32 - 1), NUMBER),
+    st.builds(Throttle, st.builds(BackPressureStatus, NUMBER, NUMBER, TASKS, TASKS)),
+    st.builds(Throttle, st.builds(JStormStop, NUMBER, NUMBER, st.tuples(NUMBER, NUMBER), st.booleans())),
 )
 #: A payload of several segments, no two of its bytes alike where they are near each other.
 RUN = st.builds(
@@ -323,6 +328,7 @@ def test_a_producer_survives_any_bytes(
     messages: list[ToProducer], damage: list[tuple[int, int]], noise: bytes, cut: int
 ) -> None:
     sender = Sender(open_view, lambda receiver: None)
+    sender.on_signal = lambda signal: None
     data = corrupt(b"".join(map(encode, messages)), damage) + noise
     try:
         for position in range(0, len(data), cut):

@@ -31,6 +31,8 @@ from headgate.protocol.messages import (
     encode,
 )
 from headgate.protocol.sender import Credit, PolledBuffer, Sender
+from headgate.protocol.throttle_message import StageSignal, Throttle
+from headgate.throttle.stage_signals import BackPressureStatus, JStormStop
 
 EVENT = b"event"
 BARRIER = b"barrier"
@@ -692,3 +694,21 @@ def test_all_credit_that_was_granted_is_counted() -> None:
     credit = producer.views[0].credit
     assert credit is not None
     assert (credit.granted, credit.available) == (6, 4)
+
+
+# ---- throttles
+
+
+STOP = Throttle(JStormStop(0, 1, (2, 3), stops=True))
+
+
+def test_a_signal_goes_to_the_throttle_of_the_job() -> None:
+    producer, signals = Producer(), list[StageSignal]()
+    producer.sender.on_signal = signals.append
+    producer.hear(STOP, Throttle(BackPressureStatus(1, 1, full=((2, 3),), free=())))
+    assert signals == [STOP.signal, BackPressureStatus(1, 1, full=((2, 3),), free=())]
+
+
+def test_a_job_without_a_throttle_accepts_no_signal() -> None:
+    with pytest.raises(ExchangeError, match=r"signal \(JStormStop\) to a job without its throttle"):
+        Producer().hear(STOP)

@@ -10,6 +10,7 @@ from headgate.errors import ExchangeError
 from headgate.records.elements import (
     MAX_TIME,
     MIN_TIME,
+    Anchor,
     LatencyMarker,
     Tag,
     WatermarkElement,
@@ -39,9 +40,17 @@ def test_a_latency_marker_comes_back_in_the_28_bytes_it_has_in_flink(time: int, 
     assert decode_element(tag, body) == LatencyMarker(time, source, subtask)
 
 
+@given(st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1))
+def test_an_anchor_comes_back(root: int, number: int) -> None:
+    tag, body = encode_element(Anchor(root, number))
+    assert (tag, len(body)) == (Tag.ANCHOR, 16)
+    assert decode_element(tag, body) == Anchor(root, number)
+
+
 @pytest.mark.parametrize(
     ("tag", "body"),
     [
+        (Tag.ANCHOR, bytes(15)),
         (Tag.WATERMARK, bytes(7)),
         (Tag.WATERMARK, bytes(9)),
         (Tag.WATERMARK_STATUS, b""),

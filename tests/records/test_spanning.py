@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import ExchangeError
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, MIN_TIME, Tag, WatermarkElement, WatermarkStatus
+from headgate.records.elements import MAX_TIME, MIN_TIME, Anchor, Tag, WatermarkElement, WatermarkStatus
 from headgate.records.spanning import (
     DeserializationResult,
     Element,
@@ -37,7 +37,10 @@ def batch_of(rows: list[tuple[int | None, str | None, str | None]], skipped: int
 
 BATCH = st.builds(batch_of, st.lists(ROW, max_size=8), st.integers(0, 3))
 ELEMENT = (
-    BATCH | st.builds(WatermarkElement, st.integers(MIN_TIME, MAX_TIME)) | st.builds(WatermarkStatus, st.booleans())
+    BATCH
+    | st.builds(WatermarkElement, st.integers(MIN_TIME, MAX_TIME))
+    | st.builds(WatermarkStatus, st.booleans())
+    | st.builds(Anchor, st.integers(0, (1 << 64) - 1), st.integers(0, (1 << 64) - 1))
 )
 
 

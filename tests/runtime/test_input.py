@@ -16,7 +16,7 @@ from headgate.exchange.gate import InputGate
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
 from headgate.records.arrow import BatchCodec
-from headgate.records.elements import MAX_TIME, LatencyMarker, WatermarkElement, WatermarkStatus
+from headgate.records.elements import MAX_TIME, Anchor, LatencyMarker, WatermarkElement, WatermarkStatus
 from headgate.records.events import (
     Alignment,
     Announcement,
@@ -578,3 +578,10 @@ def test_what_waits_behind_a_batch_of_another_port_is_held() -> None:
     wanted = [(1,), (2,), (3, 4)]
     assert [bool(content) for content in held] == [values != first for values in wanted]
     assert held[2] == b"".join(map(bytes, serialize(rows(3, 4), CODEC)))
+
+
+def test_an_id_that_only_a_throttle_sends_is_corruption() -> None:
+    fed = Fed(1)
+    fed.feed(0, 0, Anchor(1, 2), rows(1))
+    with pytest.raises(ExchangeError, match="channel 0 has an Anchor, which only a throttle sends"):
+        fed.all()

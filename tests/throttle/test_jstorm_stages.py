@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.throttle.jstorm_stages import JStormStages, JStormStop, JStormWorker
+from headgate.throttle.jstorm_stages import JStormStages, JStormWorker
 from headgate.throttle.mechanism import Scope, SendPolicy, Task
+from headgate.throttle.stage_signals import JStormStop
 
 A, B = (1, 0), (1, 1)
 HERE, ONE, OTHER = 0, 1, 2
 
 
 def worker(number: int = HERE, *tasks: Task, capacity: int = 256) -> JStormWorker:
-    return JStormStages(receive_buffer=capacity).worker(number, tasks)
+    return JStormStages(receive_buffer=capacity).stages(number, tasks)
 
 
 def stop(sender: int, task: Task = A) -> JStormStop:
@@ -73,17 +74,18 @@ def test_senders_of_other_subtasks_go_on() -> None:
     here, there = worker(HERE, A, B), worker(ONE)
     policy: SendPolicy = there
     there.on_signal(0.0, stop(ONE))
-    assert not there.may_send(A, cached=64 << 10)
-    assert policy.may_send(B)
+    assert not there.may_send(A)
+    assert policy.may_send(B, 0)
     there.on_signal(0.0, go(ONE))
-    assert there.may_send(A, cached=64 << 10)
+    assert there.may_send(A)
     assert here.may_send(B)
 
 
 def test_a_stopped_sender_still_takes_64_kb() -> None:
     there = worker(ONE)
     there.on_signal(0.0, stop(ONE))
-    assert [there.may_send(A, cached) for cached in (0, 65_535, 65_536)] == [True, True, False]
+    assert not there.may_send(A)
+    assert [there.may_hold(A, cached) for cached in (0, 65_535, 65_536)] == [True, True, False]
 
 
 def test_a_producer_of_the_same_taskmanager_waits_between_the_same_marks() -> None:
@@ -93,6 +95,7 @@ def test_a_producer_of_the_same_taskmanager_waits_between_the_same_marks() -> No
         here.added(0.0, A, 0, None)
         sent += 1
     assert sent == 9  # the message after 80 %
+    assert not here.may_hold(A, 1)
     taken = 0
     while not here.may_send(A):
         here.taken(0.0, A, 0)
@@ -105,8 +108,8 @@ def test_a_closed_connection_ends_what_its_taskmanager_stopped() -> None:
     there.on_signal(0.0, stop(ONE, A))
     there.on_signal(0.0, JStormStop(ONE, OTHER, B, stops=True))
     there.disconnected(HERE)
-    assert there.may_send(A, cached=1 << 20)
-    assert not there.may_send(B, cached=1 << 20)
+    assert there.may_send(A)
+    assert not there.may_send(B)
 
 
 def test_a_lost_release_stops_the_sender_until_the_connection_is_closed() -> None:
@@ -114,9 +117,9 @@ def test_a_lost_release_stops_the_sender_until_the_connection_is_closed() -> Non
     for signal in arrive(here, A, *[ONE] * 9):
         there.on_signal(0.0, signal)
     assert take(here, A, 9) == [go(ONE)]  # lost
-    assert not there.may_send(A, cached=1 << 20)
+    assert not there.may_send(A)
     there.disconnected(HERE)
-    assert there.may_send(A, cached=1 << 20)
+    assert there.may_send(A)
 
 
 def test_a_lost_stop_is_never_repeated() -> None:

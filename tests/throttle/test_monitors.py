@@ -13,9 +13,9 @@ from headgate.throttle.storm_zookeeper import StormZooKeeper
 
 A, B = (1, 0), (1, 1)
 MONITORS: dict[str, Callable[[], Monitor]] = {
-    "StormStatus": lambda: StormStatus(receive_buffer=100).worker(0, [A, B], 0.0),
+    "StormStatus": lambda: StormStatus(receive_buffer=100).stages(0, [A, B], 0.0),
     "StormZooKeeper": lambda: StormZooKeeper(receive_buffer=100).worker("job", "host", [A, B], 0.0),
-    "JStormStages": lambda: JStormStages(receive_buffer=100).worker(0, [A, B]),
+    "JStormStages": lambda: JStormStages(receive_buffer=100).stages(0, [A, B]),
 }
 
 

@@ -48,14 +48,14 @@ def test_an_update_sets_the_rate_up_to_the_largest(max_rate: int | None, update:
 
 @pytest.mark.parametrize(("initial", "max_rate", "rate"), [(50, None, 50), (50, 20, 20), (None, 20, 20), (50, 90, 50)])
 def test_the_first_rate(initial: int | None, max_rate: int | None, rate: int) -> None:
-    policy = SparkPid(batch_interval=1, initial_rate=initial, max_rate=max_rate).source_policy(now=0.0)
+    policy = SparkPid(batch_interval=1, initial_rate=initial, max_rate=max_rate).pid_source(now=0.0)
     assert policy.rows_per_s == rate
     policy.emitted(0.0, 100)
     assert policy.permit(0.0) == pytest.approx(100 / rate)
 
 
 def test_without_a_first_rate_a_source_reads_as_fast_as_it_can() -> None:
-    policy: SourcePolicy = SparkPid(batch_interval=1).source_policy(now=0.0)
+    policy: SourcePolicy = SparkPid(batch_interval=1).pid_source(now=0.0)
     for _ in range(1000):
         policy.emitted(0.0, 1_000_000)
     assert policy.permit(0.0) < 1e-6
@@ -107,9 +107,9 @@ def test_a_batch_without_the_subtask_counts_for_nothing() -> None:
 
 def test_a_restarted_job_has_forgotten_the_rate() -> None:
     pid = SparkPid(batch_interval=1, initial_rate=7)
-    before = pid.source_policy(now=0.0)
+    before = pid.pid_source(now=0.0)
     before.on_signal(1.0, RateUpdate((READER,), 500))
-    assert pid.source_policy(now=2.0).rows_per_s == 7
+    assert pid.pid_source(now=2.0).rows_per_s == 7
 
 
 # --- both, with a job that processes a fixed number of rows per second
@@ -120,7 +120,7 @@ def run(pid: SparkPid, offered: int, capacity: list[float], overhead: float = 0.
 
     Rows come in chunks of `offered / 100`, as soon as the policy permits, but no faster than `offered` per second.
     """
-    source, controller = pid.source_policy(now=0.0), pid.rate_controller(READER)
+    source, controller = pid.pid_source(now=0.0), pid.rate_controller(READER)
     schedule = BatchSchedule(1.0, 0.0)
     now, chunk, batches = 0.0, offered // 100, []
     updates: list[tuple[float, RateUpdate]] = []

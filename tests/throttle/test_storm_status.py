@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 from headgate.errors import ConfigError
 from headgate.throttle.mechanism import Scope, SendPolicy, Task
 from headgate.throttle.spilling_queue import SpillingQueue
-from headgate.throttle.storm_status import BackPressureStatus, StormStatus, StormWorker
+from headgate.throttle.stage_signals import BackPressureStatus
+from headgate.throttle.storm_status import StormStatus, StormWorker
 
 A, B = (1, 0), (1, 1)
 
 
 def worker(capacity: int, *tasks: Task, now: float = 0.0) -> StormWorker:
-    return StormStatus(receive_buffer=capacity).worker(7, tasks, now)
+    return StormStatus(receive_buffer=capacity).stages(7, tasks, now)
 
 
 def send(to: StormWorker, task: Task, count: int) -> list[BackPressureStatus]:
@@ -160,7 +161,8 @@ def test_the_overflow_is_looked_at_every_50_ms() -> None:
 def test_a_new_connection_gets_the_whole_status() -> None:
     here, there = worker(1, A, B), worker(1)
     send(here, B, 2)
-    there.on_signal(0.0, here.status())
+    (status,) = here.connected()
+    there.on_signal(0.0, status)
     assert (there.may_send(A), there.may_send(B)) == (True, False)
 
 

@@ -79,6 +79,10 @@ class DueOutput:
         """Return whether a channel has due items."""
         return bool(self._items[channel])
 
+    def is_gated(self) -> bool:
+        """Return whether a throttle's gate holds items back, and the task must wait for it."""
+        return False
+
     def clear(self) -> None:
         """Drop all items. The owner resets the count."""
         self.channels.clear()
@@ -90,9 +94,13 @@ class DueOutput:
 
         Raises AssertionError when `channels` does not match the queues.
         """
-        waiting = {channel for channel, items in enumerate(self._items) if items}
+        waiting = self._waiting()
         assert waiting == self.channels, f"items are due for channels {waiting}, but noted for {self.channels}"
         return sum(item.remaining for due in self._items for item in due if not isinstance(item, Event))
+
+    def _waiting(self) -> set[int]:
+        """Return the channels that must be in `channels`."""
+        return {channel for channel, items in enumerate(self._items) if items}
 
     def _write(self, channel: int, overdraft: bool = False) -> None:
         due = self._items[channel]

@@ -18,7 +18,7 @@ from headgate.exchange.debloater import debloated_message_size
 from headgate.exchange.due import DueOutput
 from headgate.exchange.flush import AdaptiveFlush
 from headgate.exchange.partition import ResultPartition
-from headgate.exchange.pending import HeldBatch, PendingBudget, PendingSlices
+from headgate.exchange.pending import HeldBatch, PendingBudget, PendingCount, PendingSlices
 from headgate.exchange.selectors import Broadcast, ChannelSelector
 from headgate.exchange.unpartitioned import UnpartitionedBatches, partition_threshold
 from headgate.records.arrow import BatchCodec
@@ -31,7 +31,8 @@ class RecordWriter:
     """The writer of one output edge of a subtask: the `Output` of an operator. Only the task thread may use it.
 
     Sizes are in bytes, times in seconds. `wait_within_record` is called when one input batch produces more output than
-    the budget allows. The function must wait until `drain` succeeds, or raise an error.
+    the budget allows. The function must wait until `drain` succeeds, or raise an error. `gated` makes the due output
+    of a job whose throttle holds messages back.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class RecordWriter:
         watermark_interval: float,
         clock: Callable[[], float],
         wait_within_record: Callable[[RecordWriter], None],
+        gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> None:
         self.partition = partition
         self._selector = selector
@@ -67,7 +69,7 @@ class RecordWriter:
         self._unpartitioned = UnpartitionedBatches(partition_threshold(channels) if selector.splits else 0)
         self._watermark_behind: int | None = None  # the watermark after the unpartitioned batches
         self._channels = range(channels)
-        self._due = DueOutput(partition, self._count)
+        self._due = gated(partition, self._count)
         self._flush_at: float | None = None
         self._watermark_at: float | None = None
         self.rows_out = 0
@@ -175,6 +177,11 @@ class RecordWriter:
     def is_available(self) -> bool:
         """Whether the task may take its next batch: nothing is due, and the pool has no overdraft."""
         return not self._due.channels and not self.partition.is_overdrawn
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a throttle holds messages back, so that the task must wait."""
+        return self._due.is_gated()
 
     def drain(self, *, overdraft: bool = False) -> bool:
         """Move due items into free segments, or into overdraft, and return whether all of them fitted.

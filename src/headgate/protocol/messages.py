@@ -1,8 +1,9 @@
 """The messages of a data link and their bytes.
 
 Frame: `length u32 | magic u32 | message id u8 | body`, big-endian; `length` counts the whole frame. Ids are those of
-Flink's NettyMessage. `receiver` is the number that the consumer chose for an input channel, unique on its connection.
-Data flow from the producer (P) to the consumer (C), requests and credit from C to P.
+Flink's NettyMessage; 11 is the signal of a throttle (`throttle_message.py`). `receiver` is the number that the consumer
+chose for an input channel, unique on its connection. Data flow from the producer (P) to the consumer (C), requests and
+credit from C to P.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Final, get_args
 
 from headgate.errors import ExchangeError
+from headgate.protocol.throttle_message import Throttle
 
 MAGIC: Final = 0xBADC0FFE
 FRAME: Final = struct.Struct(">IIB")
@@ -217,7 +219,7 @@ class BufferResponse:
 
 #: The messages that a consumer sends about one of its channels.
 OfChannel = AddCredit | ResumeConsumption | AckAllUserRecordsProcessed | NewBufferSize
-ToProducer = PartitionRequest | CancelPartitionRequest | CloseRequest | OfChannel
+ToProducer = PartitionRequest | CancelPartitionRequest | CloseRequest | Throttle | OfChannel
 ToConsumer = ErrorResponse | BacklogAnnouncement
 #: The messages that each end accepts, by id. Any other id is an error.
 TO_PRODUCER: Final = {message.id: message for message in get_args(ToProducer)}

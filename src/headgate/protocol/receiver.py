@@ -25,6 +25,7 @@ from headgate.protocol.messages import (
     PartitionRequest,
     encode,
 )
+from headgate.protocol.throttle_message import StageSignal, in_messages
 
 #: The most messages that may wait for the socket: four for each channel of the largest connection. More messages
 #: accumulate only when the producer does not read.
@@ -214,6 +215,10 @@ class Receiver:
                 f"the producer of channel {message.receiver} does not read: {len(self._outgoing)} messages wait for it"
             )
         self._outgoing.append(encode(message))
+
+    def signal(self, signal: StageSignal) -> None:
+        """Send a throttle's signal to the producers."""
+        self._outgoing += map(encode, in_messages(signal))
 
     def cancel(self, receiver: int) -> None:
         """Cancel a channel. If it was the last one, ask the producer to close the connection."""

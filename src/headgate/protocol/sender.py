@@ -35,6 +35,7 @@ from headgate.protocol.messages import (
     encode,
     encode_buffer_response,
 )
+from headgate.protocol.throttle_message import StageSignal, Throttle
 
 _MAX_CHANNELS: Final = 1 << 16
 #: The most answers that may wait for the socket. A correct consumer has at most one open request per channel. More
@@ -165,6 +166,8 @@ class Sender:
         self._control: deque[bytes] = deque()
         self.closed = False
         self.bytes_sent = 0
+        #: Called with a throttle's signal of the consumer. A job without such a throttle accepts none.
+        self.on_signal: Callable[[StageSignal], None] = _refuse
 
     def receive(self, data: bytes) -> None:
         """Handle bytes from the consumer. Raises ExchangeError for bytes that no consumer sends."""
@@ -196,6 +199,8 @@ class Sender:
                 self._cancel(receiver)
             case CloseRequest():
                 self.closed = True
+            case Throttle(signal):
+                self.on_signal(signal)
 
     def _open(self, request: PartitionRequest) -> None:
         if request.receiver in self._readers or len(self._readers) >= _MAX_CHANNELS:
@@ -325,6 +330,12 @@ class Sender:
         for reader in readers.values():
             reader.view.release()
             reader.credit.note_backlog(reader.view)
+
+
+def _refuse(signal: StageSignal) -> None:
+    raise ExchangeError(
+        f"the consumer sent a throttle's signal ({type(signal).__name__}) to a job without its throttle"
+    )
 
 
 def _run_length(polls: list[PolledBuffer]) -> int:

@@ -25,6 +25,7 @@ class Tag(enum.IntEnum):
     WATERMARK = 2
     LATENCY_MARKER = 3
     WATERMARK_STATUS = 4
+    ANCHOR = 16  # Flink has no such element
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +57,20 @@ class LatencyMarker:
     subtask: int
 
 
-SmallElement: TypeAlias = WatermarkElement | WatermarkStatus | LatencyMarker
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The id of the channel's next message, and the root of its tree (`MaxPending`). Both have 64 bits."""
+
+    root: int
+    id: int
+
+
+SmallElement: TypeAlias = WatermarkElement | WatermarkStatus | LatencyMarker | Anchor
 
 _TIME = struct.Struct(">q")
 #: Flink's operator ids have 128 bits; node ids fill the lower half.
 _MARKER = struct.Struct(">q8xqi")
+_ANCHOR = struct.Struct(">QQ")
 
 
 def encode_element(element: SmallElement) -> tuple[Tag, bytes]:
@@ -69,6 +79,8 @@ def encode_element(element: SmallElement) -> tuple[Tag, bytes]:
         return Tag.WATERMARK, _TIME.pack(element.time)
     if isinstance(element, LatencyMarker):
         return Tag.LATENCY_MARKER, _MARKER.pack(element.time, element.source, element.subtask)
+    if isinstance(element, Anchor):
+        return Tag.ANCHOR, _ANCHOR.pack(element.root, element.id)
     return Tag.WATERMARK_STATUS, b"\x01" if element.active else b"\x00"
 
 
@@ -80,4 +92,6 @@ def decode_element(tag: int, body: bytes) -> SmallElement:
         return LatencyMarker(*_MARKER.unpack(body))
     if tag == Tag.WATERMARK_STATUS and body in (b"\x00", b"\x01"):
         return WatermarkStatus(body == b"\x01")
+    if tag == Tag.ANCHOR and len(body) == _ANCHOR.size:
+        return Anchor(*_ANCHOR.unpack(body))
     raise ExchangeError(f"stream corrupted: element tag {tag} with {len(body)} bytes")

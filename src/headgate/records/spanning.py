@@ -35,6 +35,11 @@ def serialize(element: Element, codec: BatchCodec) -> list[memoryview]:
         checksum, message = codec.encode(element)
         header = _HEADER.pack(1 + CHECKSUM_BYTES + message.size, Tag.RECORDS) + checksum
         return [memoryview(header), memoryview(message).cast("B")]
+    return serialize_small(element)
+
+
+def serialize_small(element: SmallElement) -> list[memoryview]:
+    """Return the bytes of an element without rows, as one piece."""
     tag, body = encode_element(element)
     return [memoryview(_HEADER.pack(1 + len(body), tag) + body)]
 

@@ -207,6 +207,45 @@ class DeclineRequest:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestSleep:
+    """`JStormMaster`: a subtask is congested, and its last message took `flow_ms` whole milliseconds.
+
+    None: it is relieved, or it is a subtask of a source that has stopped sleeping.
+    """
+
+    task: tuple[int, int]
+    flow_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnounceBackPressure:
+    """`HeronSpout`: the TaskManager has a full connection (`starts`), or none any more."""
+
+    starts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTrees:
+    """`MaxPending`: messages that sources have sent, and messages that are processed.
+
+    `started` has the root, the XOR of the ids of the first messages, and the source (vertex, subtask). `done` has the
+    root, and the XOR of the message's id and of the ids of what came from it. See `headgate.throttle.acker`.
+    """
+
+    started: list[tuple[int, int, int, int]]
+    done: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportBatch:
+    """`SparkPid`: a subtask of a source has sent all rows of a batch, and the barrier that closes it."""
+
+    batch: int
+    task: tuple[int, int]
+    rows: int
+
+
 # --- the driver to a TaskManager
 
 
@@ -286,6 +325,50 @@ class TraceChannel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OrderSleep:
+    """`JStormMaster`: subtasks of sources must sleep longer, because a message took `flow_ms` whole milliseconds.
+
+    None: they may sleep less. A subtask of another operator then knows that no source above it sleeps.
+    """
+
+    tasks: list[tuple[int, int]]
+    flow_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayBackPressure:
+    """`HeronSpout`: another TaskManager has announced that it has a full connection, or none any more."""
+
+    taskmanager: int
+    starts: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndTrees:
+    """`MaxPending`: messages of sources that are processed with all that came from them, or have failed.
+
+    An entry has the source (vertex, subtask), the root, and whether the message has failed.
+    """
+
+    trees: list[tuple[int, int, int, bool]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseBatch:
+    """`SparkPid`: sources may send the rows of this batch, because the one before it is complete."""
+
+    batch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetRate:
+    """`SparkPid`: the new rate of subtasks of sources, in rows per second."""
+
+    tasks: list[tuple[int, int]]
+    rows_per_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
     """End the TaskManager, because the job has finished."""
 
@@ -297,6 +380,10 @@ class Cancel:
 
 #: The messages about the TaskManager itself, which `Attempt` handles.
 ToAttempt: TypeAlias = Registered | Ready | AllFinished | Failed | Stuck
+#: The messages to the throttle's part on the driver.
+ToThrottle: TypeAlias = RequestSleep | AnnounceBackPressure | ReportTrees | ReportBatch
+#: The orders of that part.
+ThrottleOrder: TypeAlias = OrderSleep | RelayBackPressure | EndTrees | ReleaseBatch | SetRate
 #: The messages about tasks, which `Attempt` passes on to `JobMaster`.
 ToJob: TypeAlias = (
     ReportMetrics
@@ -309,6 +396,7 @@ ToJob: TypeAlias = (
     | ReportProfile
     | ReportTrace
     | DeclineRequest
+    | ToThrottle
 )
 FromTaskManager: TypeAlias = ToAttempt | ToJob
 FromDriver: TypeAlias = (
@@ -320,6 +408,7 @@ FromDriver: TypeAlias = (
     | Drain
     | TakeProfile
     | TraceChannel
+    | ThrottleOrder
     | Close
     | Cancel
 )

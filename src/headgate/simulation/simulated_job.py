@@ -20,7 +20,9 @@ from headgate.plan.network_memory import check_network_memory
 from headgate.runtime.checkpointing.driver_connectors import DriverConnectors, Pending
 from headgate.runtime.master.job import JobResult
 from headgate.runtime.master.job_metrics import merge
+from headgate.runtime.master.throttle_master import throttle_master_of
 from headgate.simulation.costs import Costs, Line
+from headgate.simulation.simulated_driver import SimulatedDriver
 from headgate.simulation.simulated_taskmanager import SimulatedTaskManager
 from headgate.simulation.work import Work
 from headgate.simulation.working_nodes import working_graph
@@ -77,9 +79,21 @@ class SimulatedJob:
         check_network_memory(plan, config)
         self._error: HeadgateError | None = None
         self._taskmanagers = [
-            SimulatedTaskManager(name, index, plan, config, work, deliver=self._on_batch, fail=self._on_error)
+            SimulatedTaskManager(
+                name,
+                index,
+                plan,
+                config,
+                work,
+                deliver=self._on_batch,
+                fail=self._on_error,
+                report=lambda sender, message: self._driver.on_report(sender, message),
+            )
             for index in range(taskmanagers)
         ]
+
+        orders = [taskmanager.on_order for taskmanager in self._taskmanagers]
+        self._driver = SimulatedDriver(self.world, self._line, throttle_master_of(config.throttle, plan), orders)
 
     def _on_batch(self, node_id: int, batch: pa.RecordBatch, checkpoint: int) -> None:
         self._sinks[node_id].deliver(batch, checkpoint)
@@ -107,6 +121,7 @@ class SimulatedJob:
             taskmanager.build()
         for taskmanager in self._taskmanagers:
             taskmanager.connect(self._taskmanagers, self._line)
+        self._driver.start()
         for taskmanager in self._taskmanagers:
             taskmanager.begin()
 

@@ -12,12 +12,15 @@ from headgate.config import Config
 from headgate.errors import HeadgateError, TaskManagerLost
 from headgate.exchange.pending import PendingBudget
 from headgate.plan.execution import ExecutionPlan
+from headgate.runtime.control_messages import FromTaskManager, ReportCheckpointMetrics, TaskFinished, ThrottleOrder
 from headgate.runtime.task.exchange_parts import network_memory
 from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.taskmanager.counters import LinkBytes, snapshot
 from headgate.runtime.taskmanager.link_ends import LinkEnds
+from headgate.runtime.taskmanager.throttling.throttle_place import ThrottlePlace
+from headgate.runtime.taskmanager.throttling.throttling_of import throttling_of
 from headgate.simulation.costs import Line
 from headgate.simulation.task_driver import TaskDriver
 from headgate.simulation.virtual_network import VirtualNetwork
@@ -32,6 +35,8 @@ Deliver = Callable[[int, pa.RecordBatch, int], None]
 class SimulatedTaskManager:
     """TaskManager `index` of a plan. `fail` gets the error of each task that fails.
 
+    `report` gets the messages to the driver, each with the number of the TaskManager.
+
     Call `build`, then `connect`, then `begin`. `close` releases everything.
     """
 
@@ -45,12 +50,14 @@ class SimulatedTaskManager:
         *,
         deliver: Deliver,
         fail: Callable[[HeadgateError], None],
+        report: Callable[[int, FromTaskManager], None],
     ) -> None:
         world = work.world
         self._work = work
         self._index = index
         self._plan = plan
         self._fail = fail
+        self._report = report
         self._pool = network_memory(config)
         self._network = VirtualNetwork(work)
         self._links = LinkEnds(
@@ -67,6 +74,17 @@ class SimulatedTaskManager:
         self.running = 0
         #: When the last task of this TaskManager ended.
         self.ended_at = 0.0
+        self._throttling = throttling_of(
+            ThrottlePlace(
+                config=config,
+                index=index,
+                plan=plan,
+                clocks=world.clocks,
+                network=self._network,
+                links=self._links,
+                send=partial(report, index),
+            )
+        )
         services = TaskManagerServices(
             job=job,
             index=index,
@@ -79,13 +97,14 @@ class SimulatedTaskManager:
             deliver=lambda node, batch, checkpoint, _task: deliver(node, batch, checkpoint),
             opened=lambda: None,
             started_at=lambda: EPOCH,
-            report_part=lambda _part: None,
+            report_part=lambda part: report(index, ReportCheckpointMetrics(part=part)),
             attempt=0,
             checkpoint=0,
             restore=None,
             clocks=world.clocks,
             new_mailbox=self._new_driver,
             upload=None,
+            throttling=self._throttling,
         )
         self._builder = TaskBuilder(services, WorkingParts(config, self._pool, work))
 
@@ -110,6 +129,8 @@ class SimulatedTaskManager:
 
     def begin(self) -> None:
         """Let the tasks open their operators, and take their first batches."""
+        if self._throttling is not None:
+            self._throttling.start()
         for built in self.built:
             for channel in built.channels:
                 channel.start()
@@ -117,13 +138,22 @@ class SimulatedTaskManager:
             driver.start(built.task)
             built.task.begin()
 
+    def on_order(self, order: ThrottleOrder) -> None:
+        """Follow an order of the throttle's part on the driver."""
+        if self._throttling is not None:
+            self._throttling.on_order(order)
+
     def _task_done(self, task: Task, error: HeadgateError | None) -> None:
         self.running -= 1
         self.ended_at = self._work.world.clock()
+        if self._throttling is not None and not self.running:
+            self._throttling.close()
         if error is not None:
             self._fail(error)
             return
         built = next(built for built in self.built if built.task is task)
+        finished = TaskFinished(vertex=built.vertex.id, subtask=built.subtask, took_part=0, pending={}, final={})
+        self._report(self._index, finished)
         for each in built.gates:
             each.gate.release()  # this tells the producers that all data were consumed
 

@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pyarrow as pa
 
 from headgate.config import Config
+from headgate.exchange.due import DueOutput
 from headgate.exchange.partition import ResultPartition
-from headgate.exchange.pending import PendingBudget
+from headgate.exchange.pending import PendingBudget, PendingCount
 from headgate.exchange.selectors import ChannelSelector
 from headgate.exchange.writer import RecordWriter
 from headgate.memory.network_pool import NetworkBufferPool
@@ -62,10 +63,12 @@ class WorkingParts(ExchangeParts):
         codec: BatchCodec,
         budget: PendingBudget,
         wait_within_record: Callable[[RecordWriter], None],
+        *,
+        gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> RecordWriter:
         """Create the writer that fills a partition with rows."""
         working = _WorkingSelector(selector, self._work)
-        return super().writer(partition, working, codec, budget, wait_within_record)
+        return super().writer(partition, working, codec, budget, wait_within_record, gated=gated)
 
 
 class _WorkingSelector:

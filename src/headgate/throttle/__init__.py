@@ -11,11 +11,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate.throttle.fixed_rate import FixedRate
+    from headgate.throttle.heron_spout import HeronSpout
+    from headgate.throttle.jstorm_master import JStormMaster
+    from headgate.throttle.jstorm_stages import JStormStages
+    from headgate.throttle.max_pending import MaxPending
     from headgate.throttle.shed import Shed
+    from headgate.throttle.spark_pid import SparkPid
+    from headgate.throttle.storm_status import StormStatus
 
-_HOMES = {"FixedRate": "headgate.throttle.fixed_rate", "Shed": "headgate.throttle.shed"}
+_HOMES = {
+    "FixedRate": "headgate.throttle.fixed_rate",
+    "HeronSpout": "headgate.throttle.heron_spout",
+    "JStormMaster": "headgate.throttle.jstorm_master",
+    "JStormStages": "headgate.throttle.jstorm_stages",
+    "MaxPending": "headgate.throttle.max_pending",
+    "Shed": "headgate.throttle.shed",
+    "SparkPid": "headgate.throttle.spark_pid",
+    "StormStatus": "headgate.throttle.storm_status",
+}
 
-__all__ = ["FixedRate", "Shed"]
+__all__ = ["FixedRate", "HeronSpout", "JStormMaster", "JStormStages", "MaxPending", "Shed", "SparkPid", "StormStatus"]
 
 
 def __getattr__(name: str) -> object:

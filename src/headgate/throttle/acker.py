@@ -66,9 +66,12 @@ class AnchoredMessage:
         self._anchors = anchors
         self._random_id = random_id
         self._sent = dict.fromkeys(anchors, 0)
+        #: The number of messages that came from this one.
+        self.sent = 0
 
     def send(self) -> Anchors:
         """Return the ids of one message that comes from this one and goes to one destination."""
+        self.sent += 1
         made = {root: self._random_id() for root in self._anchors}
         for root, number in made.items():
             self._sent[root] ^= number

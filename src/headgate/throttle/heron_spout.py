@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from headgate.errors import ConfigError
 from headgate.quantities import size
-from headgate.throttle.mechanism import NEVER, Mechanism, Scope, ThrottleSignal
+from headgate.throttle.mechanism import NEVER, ComparedMechanism, Scope, ThrottleSignal
 
 #: A connection is full after more sends than this with too many unsent bytes, one after the other. Heron reads an
 #: option for it, but uses this constant.
@@ -37,13 +37,13 @@ class StopBackPressure(ThrottleSignal):
 
 
 @dataclass(frozen=True, slots=True)
-class HeronSpout(Mechanism):
+class HeronSpout(ComparedMechanism):
     """Heron: a connection with `high` unsent bytes stops all sources of the job, until it has `low` unsent bytes.
 
     Both are sizes. A connection leads to a subtask of the same TaskManager, or to another TaskManager. Operators
     between sources and the full connection do not stop. Raises ConfigError for impossible values.
 
-    >>> HeronSpout(high="10 mb", low="5 mb")
+    >>> hg.throttle.HeronSpout(high="10 mb", low="5 mb")
     HeronSpout(high='10 mb', low='5 mb')
     """
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.throttle.bisected_sleep import BisectedSleep
-from headgate.throttle.mechanism import Mechanism, Task
+from headgate.throttle.mechanism import ComparedMechanism, Task
 from headgate.throttle.throttle_coordinator import (
     SleepLonger,
     SleepShorter,
@@ -24,7 +24,7 @@ from headgate.throttle.validation import Duration, duration, fraction, rising_fr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JStormMaster(Mechanism):
+class JStormMaster(ComparedMechanism):
     """JStorm 2.1: the sources above a congested operator sleep after each message.
 
     Each subtask looks at its input queue of `receive_buffer` messages every `check_interval`. It is congested if
@@ -32,7 +32,7 @@ class JStormMaster(Mechanism):
     `low`; both are fractions of the queue. Sources slow down when `trigger_ratio` (a fraction) of an operator's
     subtasks are congested. Raises ConfigError for impossible values.
 
-    >>> JStormMaster(check_interval="1 s").samples
+    >>> hg.throttle.JStormMaster(check_interval="1 s").samples
     4
     """
 

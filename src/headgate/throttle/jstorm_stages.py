@@ -8,36 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
 
 from headgate.quantities import size
-from headgate.throttle.mechanism import NEVER, Mechanism, Scope, Task, ThrottleSignal
+from headgate.throttle.mechanism import NEVER, ComparedMechanism, Task
+from headgate.throttle.stage_signals import JStormStop
 from headgate.throttle.validation import rising_fractions, whole_number
 
 
-@dataclass(frozen=True, slots=True)
-class JStormStop(ThrottleSignal):
-    """A subtask of `taskmanager` stops or releases the messages that the TaskManager `sender` sends to it.
-
-    Nothing acknowledges or repeats it, and no time limit ends it.
-    """
-
-    scope: ClassVar[Scope] = Scope.ONE_SENDER
-    sender: int
-    taskmanager: int
-    task: Task
-    stops: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JStormStages(Mechanism):
+class JStormStages(ComparedMechanism):
     """JStorm 2.2 and later: an input queue over `high` stops its senders until it is below `low`.
 
     The marks are fractions of `receive_buffer` messages. A stopped sender still takes messages of `sender_cache`
     bytes for each pair of subtasks; then the sending subtask waits, and takes no new batch. Raises ConfigError for
     impossible values.
 
-    >>> JStormStages().receive_buffer
+    >>> hg.throttle.JStormStages().receive_buffer
     256
     """
 
@@ -51,8 +37,7 @@ class JStormStages(Mechanism):
         rising_fractions(low=self.low, high=self.high)
         whole_number("sender_cache", size(self.sender_cache), least=1)
 
-    def worker(self, taskmanager: int, tasks: Iterable[Task]) -> JStormWorker:
-        """Return the part of one TaskManager, which runs these subtasks."""
+    def stages(self, taskmanager: int, tasks: Iterable[Task], now: float = 0.0) -> JStormWorker:
         return JStormWorker(self, taskmanager, tasks)
 
 
@@ -97,6 +82,10 @@ class JStormWorker:
         queue.stopped.append(sender)
         return [JStormStop(sender, self._taskmanager, task, stops=True)]
 
+    def connected(self) -> list[JStormStop]:
+        """Return nothing: JStorm forgets who was stopped when a connection is new."""
+        return []
+
     def check(self, now: float) -> list[JStormStop]:
         """Do nothing: this mechanism looks at its queues only when they change."""
         return []
@@ -128,11 +117,10 @@ class JStormWorker:
         """Forget the signals of a TaskManager whose connection is closed."""
         self._stops = {task: sender for task, sender in self._stops.items() if sender != taskmanager}
 
-    def may_send(self, task: Task, cached: int = 0) -> bool:
-        """Return whether a subtask of this TaskManager may send to a subtask here or elsewhere.
-
-        `cached` is the number of bytes that wait here, from the one to the other.
-        """
+    def may_send(self, task: Task, transferring: int = 0) -> bool:
         if (queue := self._queues.get(task)) is not None:
             return not queue.is_full_here
-        return task not in self._stops or cached < self._cache
+        return task not in self._stops
+
+    def may_hold(self, task: Task, size: int) -> bool:
+        return task not in self._queues and size < self._cache

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from headgate.errors import ConfigError
 from headgate.throttle.acker import AnchoredMessage, Anchors, TreeEnded, TreeStarted
-from headgate.throttle.mechanism import NEVER, Mechanism, Task
+from headgate.throttle.mechanism import NEVER, ComparedMechanism, JobOptions, Task
 from headgate.throttle.rotating_map import RotatingMap
 from headgate.throttle.validation import Duration, duration, whole_number
 
@@ -21,7 +21,7 @@ M = TypeVar("M")
 
 
 @dataclass(frozen=True, slots=True)
-class MaxPending(Mechanism):
+class MaxPending(ComparedMechanism):
     """Storm before 1.0: each subtask of a source has at most `messages` messages that are not processed yet.
 
     None: no limit. A message counts until everything that came from it is processed, or until it has failed: by
@@ -29,7 +29,7 @@ class MaxPending(Mechanism):
     again, although parts of it may be processed: **rows are doubled**. Without `acking`, nothing is known of messages
     that are sent, so nothing counts. Raises ConfigError for impossible values.
 
-    >>> MaxPending(1000)
+    >>> hg.throttle.MaxPending(1000)
     MaxPending(messages=1000, timeout=30.0, acking=True)
     """
 
@@ -45,6 +45,19 @@ class MaxPending(Mechanism):
         if not isinstance(self.acking, bool):
             raise ConfigError(f"acking={self.acking!r} is impossible: it must be True or False")
 
+    def check(self, job: JobOptions) -> None:
+        super(MaxPending, self).check(job)
+        if self.acking and job.has_checkpoints:
+            raise ConfigError(
+                f"throttle={self} sends failed messages again, which doubles rows, and a job with checkpoint_dir must "
+                "not double any: leave one out"
+            )
+        if self.acking and not job.flushes_each_batch:
+            raise ConfigError(
+                f"throttle={self} needs buffer_timeout=0: otherwise a message has rows of several batches, and its id "
+                "belongs to only one of them"
+            )
+
     def pending_source(self, task: Task, now: float, random_id: Callable[[], int]) -> PendingSource[M]:
         """Return the policy of one subtask of a source. `random_id` returns a random number of 64 bits."""
         return PendingSource(self, task, now, random_id)
@@ -53,7 +66,8 @@ class MaxPending(Mechanism):
 class PendingSource(Generic[M]):
     """The source policy of MaxPending: it keeps the messages that are not processed yet, and those to send again.
 
-    The task calls `sent` for each message instead of `emitted`, and `rotate` at `next_rotation`.
+    The task calls `open_tree` and `close_tree`, or `sent`, for each message instead of `emitted`, and `rotate` at
+    `next_rotation`.
     """
 
     def __init__(self, mechanism: MaxPending, task: Task, now: float, random_id: Callable[[], int]) -> None:
@@ -78,21 +92,25 @@ class PendingSource(Generic[M]):
 
     def emitted(self, now: float, rows: int) -> None: ...
 
-    def sent(self, message: M, destinations: int) -> tuple[list[Anchors], TreeStarted | None]:
-        """Start the tree of a message. Return the ids for each of its destinations, and what the acker must know.
+    def open_tree(self) -> AnchoredMessage:
+        """Start the tree of a message. The caller asks it for the id of each message that it sends."""
+        return AnchoredMessage({self._random_id(): 0}, self._random_id)
 
-        A message without destinations is processed at once.
-        """
+    def close_tree(self, message: M, tree: AnchoredMessage) -> TreeStarted | None:
+        """Note that a message was sent. Return what the acker must know; a message that went nowhere is processed."""
+        if not tree.sent:
+            return None
+        (sent,) = tree.done()
+        self._pending.put(sent.root, message)
+        return TreeStarted(sent.root, sent.ids, self._task)
+
+    def sent(self, message: M, destinations: int) -> tuple[list[Anchors], TreeStarted | None]:
+        """Send a message. Return the ids for each of its destinations, and what the acker must know."""
         if not self._acking:
             return [{}] * destinations, None
-        root = self._random_id()
-        tree = AnchoredMessage({root: 0}, self._random_id)
+        tree = self.open_tree()
         anchors = [tree.send() for _ in range(destinations)]
-        if not anchors:
-            return [], None
-        self._pending.put(root, message)
-        (sent,) = tree.done()
-        return anchors, TreeStarted(root, sent.ids, self._task)
+        return anchors, self.close_tree(message, tree)
 
     def on_signal(self, now: float, signal: TreeEnded) -> None:
         """Note the end of a tree. A tree that is not known any more has failed by its timeout."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Final, Protocol, TypeAlias
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Protocol, TypeAlias
+
+from headgate.errors import ConfigError
 
 #: A subtask: the number of its vertex in the job, and its own number.
 Task: TypeAlias = tuple[int, int]
@@ -37,11 +39,18 @@ class SourcePolicy(Protocol):
 class SendPolicy(Protocol):
     """Decides to which subtasks the subtasks of one TaskManager may send.
 
-    A task asks for all of its destinations before it takes a new batch. If it may not send to one of them, it waits.
+    An output asks before each message with rows. If the message may not go, the output holds it back, and the messages
+    behind it to the same subtask. While it may not hold more back, its task takes no new batch.
     """
 
-    def may_send(self, task: Task) -> bool:
-        """Return whether this subtask may get another message now."""
+    def may_send(self, task: Task, transferring: int) -> bool:
+        """Return whether this subtask may get another message now.
+
+        `transferring` is the number of messages of this TaskManager that wait for a connection.
+        """
+
+    def may_hold(self, task: Task, size: int) -> bool:
+        """Return whether a task may take a new batch while it holds back `size` bytes for this subtask."""
 
 
 class Scope(enum.StrEnum):
@@ -90,6 +99,16 @@ class Monitor(Protocol):
         """Note that a subtask has taken a message from its input queue, which now has `queued` messages."""
 
 
+class StagePolicy(Monitor, SendPolicy, Protocol):
+    """The part of one TaskManager in a mechanism that stops senders stage by stage, with signals on the data links."""
+
+    def connected(self) -> Sequence[ThrottleSignal]:
+        """Return the signals for the TaskManagers that send here, now that they have connected."""
+
+    def on_signal(self, now: float, signal: Any) -> None:
+        """Follow a signal of another TaskManager."""
+
+
 class Overflow(enum.StrEnum):
     """What an input queue does with one message too many."""
 
@@ -107,12 +126,26 @@ class QueuePolicy:
     overflow: Overflow
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobOptions:
+    """What a mechanism must know of the options of its job."""
+
+    has_credit: bool = False
+    has_checkpoints: bool = False
+    is_batch: bool = False
+    #: Whether writers send the rows of each batch at once, so that a message has no rows of another batch.
+    flushes_each_batch: bool = True
+
+
 class Mechanism:
     """A back-pressure mechanism. It makes only the parts that it consists of."""
 
     __slots__ = ()
     #: Whether the limit on sources never changes, whatever the job can process.
     is_static: ClassVar[bool] = False
+
+    def check(self, job: JobOptions) -> None:
+        """Raise ConfigError if a job with these options cannot have this throttle."""
 
     def source_policy(self, now: float) -> SourcePolicy | None:
         """Return the policy of one subtask of a source, which starts now. None: sources are not asked."""
@@ -121,3 +154,32 @@ class Mechanism:
     def queue_policy(self) -> QueuePolicy | None:
         """Return the limit of each input queue. None: this mechanism sets no limit."""
         return None
+
+    def stages(self, taskmanager: int, tasks: Iterable[Task], now: float) -> StagePolicy | None:
+        """Return the part of one TaskManager, which runs these subtasks. None: senders are not stopped."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedMechanism(Mechanism):
+    """A mechanism of another system, for comparison: its own limits decide what waits, and where.
+
+    Use it with `flow_control="unbounded"`. The flow control `credit` bounds what may wait, and so hides what
+    the mechanism does. With `over_credit=True` you ask for both together.
+    """
+
+    over_credit: bool = field(default=False, repr=False)
+
+    def check(self, job: JobOptions) -> None:
+        if job.has_credit and not self.over_credit:
+            raise ConfigError(
+                f"throttle={self} with flow_control='credit' would show little, because credit bounds what may wait: "
+                f"use flow_control='unbounded', or ask for both: {type(self).__name__}(..., over_credit=True)"
+            )
+        if self.over_credit and not job.has_credit:
+            raise ConfigError(f"throttle={self} has over_credit=True, which needs flow_control='credit'")
+        if job.is_batch:
+            raise ConfigError(
+                f"throttle={self} has no effect with execution_mode='batch', where the output of each operator is in "
+                "files: leave one out"
+            )

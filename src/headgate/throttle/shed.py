@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headgate.errors import ConfigError
-from headgate.throttle.mechanism import Mechanism, Overflow, QueuePolicy
+from headgate.throttle.mechanism import JobOptions, Mechanism, Overflow, QueuePolicy
 from headgate.throttle.validation import whole_number
 
 
@@ -31,3 +31,14 @@ class Shed(Mechanism):
 
     def queue_policy(self) -> QueuePolicy:
         return QueuePolicy(self.messages, Overflow(self.drop))
+
+    def check(self, job: JobOptions) -> None:
+        if job.has_checkpoints:
+            raise ConfigError(
+                f"throttle={self} drops rows, and a job with checkpoint_dir must not lose any: leave one out"
+            )
+        if job.is_batch:
+            raise ConfigError(
+                f"throttle={self} would drop rows of finished operators, which wait in files with "
+                "execution_mode='batch': leave one out"
+            )

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 
 from headgate.errors import ConfigError
 from headgate.throttle.batch_schedule import CompletedBatch
-from headgate.throttle.mechanism import Mechanism, Scope, Task, ThrottleSignal
+from headgate.throttle.mechanism import ComparedMechanism, JobOptions, Scope, Task, ThrottleSignal
 from headgate.throttle.pid_rate_estimator import PidRateEstimator
 from headgate.throttle.token_bucket import TokenBucket
 from headgate.throttle.validation import Duration, duration, number_above_zero, number_of_at_least_zero
@@ -29,7 +29,7 @@ class RateUpdate(ThrottleSignal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SparkPid(Mechanism):
+class SparkPid(ComparedMechanism):
     """Spark Streaming: a batch each `batch_interval`; a PID controller sets the rate at which batches keep up.
 
     Rates are in rows per second, for each subtask of a source. Until the second batch is complete, a source reads at
@@ -37,7 +37,7 @@ class SparkPid(Mechanism):
     `spark.streaming.backpressure.pid.*`, and `min_rate` is the smallest rate of the controller. Spark forgets the rate
     when the job restarts, and so does this. Raises ConfigError for impossible values.
 
-    >>> SparkPid(batch_interval="1 s", initial_rate=1000).min_rate
+    >>> hg.throttle.SparkPid(batch_interval="1 s", initial_rate=1000).min_rate
     100.0
     """
 
@@ -58,7 +58,16 @@ class SparkPid(Mechanism):
         if duration("batch_interval", self.batch_interval) < 1e-3:
             raise ConfigError(f"batch_interval={self.batch_interval!r} is impossible: it must be at least 1 ms")
 
-    def source_policy(self, now: float) -> PidSource:
+    def check(self, job: JobOptions) -> None:
+        super(SparkPid, self).check(job)
+        if job.has_checkpoints:
+            raise ConfigError(
+                f"throttle={self} closes its batches with barriers of its own, so its job has no checkpoints: leave "
+                "checkpoint_dir out"
+            )
+
+    def pid_source(self, now: float) -> PidSource:
+        """Return the policy of one subtask of a source."""
         return PidSource(self.initial_rate, self.max_rate, now)
 
     def rate_controller(self, task: Task) -> RateController:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
-from headgate.throttle.mechanism import Mechanism, Scope, Task, ThrottleSignal
+from headgate.throttle.mechanism import ComparedMechanism, Task
 from headgate.throttle.spilling_queue import SpillingQueue
+from headgate.throttle.stage_signals import BackPressureStatus
 from headgate.throttle.validation import Duration, duration, whole_number
 
 #: Storm sends a status again when the overflow of a full task has grown by more messages than this.
@@ -20,28 +21,13 @@ _RESEND_GROWTH: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class BackPressureStatus(ThrottleSignal):
-    """Which subtasks of one TaskManager are full, and which are not. Together these are all of its subtasks.
-
-    The receiver applies every status that arrives, so an old status that arrives late counts too. Nothing
-    acknowledges a status, and nothing repeats a lost one.
-    """
-
-    scope: ClassVar[Scope] = Scope.SENDERS
-    taskmanager: int
-    number: int
-    full: tuple[Task, ...]
-    free: tuple[Task, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StormStatus(Mechanism):
+class StormStatus(ComparedMechanism):
     """Storm 2: an input queue of `receive_buffer` messages stops its senders when it is full, until it is empty again.
 
     Messages that were on the way go to an overflow without limit. Each TaskManager checks every `check_interval`
     whether an overflow is empty. A TaskManager that has `transfer_buffer` messages to send waits, too.
 
-    >>> StormStatus().receive_buffer
+    >>> hg.throttle.StormStatus().receive_buffer
     32768
     """
 
@@ -54,8 +40,7 @@ class StormStatus(Mechanism):
         whole_number("transfer_buffer", self.transfer_buffer, least=1)
         duration("check_interval", self.check_interval)
 
-    def worker(self, taskmanager: int, tasks: Iterable[Task], now: float) -> StormWorker:
-        """Return the part of one TaskManager, which runs these subtasks."""
+    def stages(self, taskmanager: int, tasks: Iterable[Task], now: float) -> StormWorker:
         return StormWorker(self, taskmanager, tasks, now)
 
 
@@ -101,6 +86,9 @@ class StormWorker:
             del self._full[task]
         return [self.status()] if emptied else []
 
+    def connected(self) -> list[BackPressureStatus]:
+        return [self.status()]
+
     def status(self) -> BackPressureStatus:
         """Return the signal that also goes to each TaskManager that connects."""
         self._number += 1
@@ -115,10 +103,9 @@ class StormWorker:
         self._full_elsewhere.difference_update(status.free)
 
     def may_send(self, task: Task, transferring: int = 0) -> bool:
-        """Return whether a subtask of this TaskManager may send to a subtask here or elsewhere.
-
-        `transferring` is the number of messages that wait here for a connection.
-        """
         if (queue := self._queues.get(task)) is not None:
             return queue.has_room
         return task not in self._full_elsewhere and transferring < self._transfer_buffer
+
+    def may_hold(self, task: Task, size: int) -> bool:
+        return False

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 
 from headgate.errors import ConfigError
 from headgate.throttle.level_flag import LevelFlag
-from headgate.throttle.mechanism import NEVER, Mechanism, Scope, Task, ThrottleSignal
+from headgate.throttle.mechanism import NEVER, ComparedMechanism, Scope, Task, ThrottleSignal
 from headgate.throttle.validation import Duration, duration, rising_fractions, whole_number
 
 #: The queue of a TaskManager's messages for other TaskManagers. It is watched like the input queue of a subtask.
@@ -42,7 +42,7 @@ ZnodeChange: TypeAlias = PutZnode | DeleteZnode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StormZooKeeper(Mechanism):
+class StormZooKeeper(ComparedMechanism):
     """Storm 1.0 to 1.2: a queue at its `high` mark stops all sources of the job, until it is at its `low` mark.
 
     The marks are fractions of `receive_buffer` messages. In version 1.0 a TaskManager has a node in ZooKeeper while

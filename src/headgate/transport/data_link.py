@@ -24,6 +24,7 @@ from headgate.protocol.messages import ErrorResponse, OfChannel, encode
 from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.receiver import ReceivingChannel
 from headgate.protocol.sender import OpenView, SubpartitionView, Wrap
+from headgate.protocol.throttle_message import StageSignal
 from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import Network
 from headgate.transport.sockets import unacknowledged, unread
@@ -180,6 +181,10 @@ class ProducerEnd:
         """Close the link and release all subpartitions, without reporting a loss."""
         self._close("")
 
+    def follow(self, on_signal: Callable[[StageSignal], None]) -> None:
+        """Call `on_signal`, on the network thread, with each throttle's signal of the peer."""
+        self._sender.on_signal = on_signal
+
     def wrap(self, view: SubpartitionView, wrapped: Wrap) -> bool:
         """Call `Sender.wrap`, on the network thread."""
         return self._sender.wrap(view, wrapped)
@@ -306,6 +311,11 @@ class ConsumerEnd:
         """Queue the cancellation of a channel. Any thread may call it."""
         self._cancelled.append(receiver)
         self._network.mark(self)
+
+    def signal(self, signal: StageSignal) -> None:
+        """Send a throttle's signal, or keep it until the connection is established. Call it on the network thread."""
+        self._receiver.signal(signal)
+        self._write()
 
     def established(self, sock: LinkSocket) -> None:
         """Start to use a connected socket. Runs on the network thread."""

@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import Enum
 from typing import Any, Protocol
 
@@ -414,9 +414,10 @@ class Attempt:
             self._decided = True
             self.error = error.at(job=self._name) if error is not None else None
 
-    def send(self, message: FromDriver) -> None:
+    def send(self, message: FromDriver, to: Collection[int] | None = None) -> None:
+        """Send a message to the TaskManagers with these numbers; None: to all."""
         for member in self.members:
-            if member.link is not None and not member.gone:
+            if member.link is not None and not member.gone and (to is None or member.index in to):
                 member.link.send(message)
 
     def _send_last_message(self, member: Member) -> None:

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Collection
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import assert_never
@@ -39,13 +39,13 @@ from headgate.plan.stages import Stages
 from headgate.protocol.handshake import Credentials
 from headgate.records.events import Alignment
 from headgate.runtime import printed_lines
-from headgate.runtime.background_worker import BackgroundWorker, raise_error
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
-from headgate.runtime.checkpointing.driver_connectors import THREAD_LEFT_RUNNING, DriverConnectors
+from headgate.runtime.checkpointing.driver_connectors import DriverConnectors
 from headgate.runtime.checkpointing.guarantee import Guarantee, guarantee_of
 from headgate.runtime.control_messages import (
     AcknowledgeCheckpoint,
+    AnnounceBackPressure,
     DeclineCheckpoint,
     DeclineRequest,
     Delivered,
@@ -53,10 +53,13 @@ from headgate.runtime.control_messages import (
     FromDriver,
     Part,
     Printed,
+    ReportBatch,
     ReportCheckpointMetrics,
     ReportMetrics,
     ReportProfile,
     ReportTrace,
+    ReportTrees,
+    RequestSleep,
     RunStage,
     TaskFinished,
     ToJob,
@@ -65,9 +68,11 @@ from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
 from headgate.runtime.master.channel_traces import ChannelTraces
+from headgate.runtime.master.job_end import SETTLE_POLL, JobEnd
 from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
 from headgate.runtime.master.job_state import JobState, ended_with
+from headgate.runtime.master.job_throttle import JobThrottle
 from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
@@ -78,12 +83,6 @@ from headgate.web.job_pages import pages
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a job waits for checkpoints that are being stored or committed, once its tasks have ended.
-_SETTLE_TIMEOUT = 1.5
-#: Seconds that the job then waits until sources and sinks have cleaned up.
-_CLEAN_TIMEOUT = 2.5
-#: Seconds between two checks whether a job that waits for storing, committing or cleaning was cancelled.
-_SETTLE_POLL = 0.02
 #: The most attempts in a row that may lose a TaskManager before all have registered. This limit is for a job that has
 #: never run and whose restart strategy has no limit. If a package or the connection to the driver is missing, every
 #: attempt fails in the same way.
@@ -146,6 +145,7 @@ class JobMaster:
         self.error: HeadgateError | None = None
         self.ended = threading.Event()
         self._attempt: Attempt
+        self._throttle = JobThrottle(None, plan, self._order)
         self._before: Metrics | None = None
         self.watched = WatchedJob(run, name, self.monitor, self)
         self.web_url: str | None = None
@@ -153,6 +153,7 @@ class JobMaster:
 
     def _begin_attempt(self) -> None:
         self._stages = Stages(self._plan, batch=self._config.is_batch)
+        self._throttle = JobThrottle(self._config.throttle, self._plan, self._order)
         self._attempt = Attempt(
             self,
             self._name,
@@ -267,6 +268,7 @@ class JobMaster:
         pages.serve()
         self._checkpoints.start(self._attempt.credentials.attempt)
         self._requests.begin(self._attempt)
+        self._throttle.start()
         return self.started_at
 
     def on_message(self, member: Member, message: ToJob, payload: bytes) -> None:
@@ -275,6 +277,7 @@ class JobMaster:
                 self.monitor.on_report(self._attempt, self.metrics)
             case ReportCheckpointMetrics():
                 self._probes.note(message.part)
+                self._throttle.on_message(member.index, message)
             case AcknowledgeCheckpoint():
                 part = self._probes.parts(message.checkpoint).get(message.task)
                 self._checkpoints.acknowledged(message, {**(part or {}), "async_s": message.async_s})
@@ -286,10 +289,13 @@ class JobMaster:
                     member.link.send(Delivered(size=message.size))
             case ReportProfile() | ReportTrace() | DeclineRequest():
                 self._requests.on_message(message)
+            case RequestSleep() | AnnounceBackPressure() | ReportTrees() | ReportBatch():
+                self._throttle.on_message(member.index, message)
             case Printed():
                 printed_lines.show(message)
             case TaskFinished():
                 self._checkpoints.task_finished(message)
+                self._throttle.on_message(member.index, message)
                 if vertices := self._stages.finished(message.vertex):
                     self._send(RunStage(vertices=vertices))
             case _:
@@ -313,13 +319,18 @@ class JobMaster:
         self._attempt.post(self._checkpoints.run_callbacks)
 
     def deadline(self) -> float | None:
-        return self._checkpoints.deadline
+        due = self._checkpoints.deadline, self._throttle.deadline
+        return min((at for at in due if at is not None), default=None)
 
     def on_time(self, now: float) -> None:
         self._checkpoints.on_time(now)
+        self._throttle.on_time(now)
 
     def _send(self, message: FromDriver) -> None:
         self._attempt.send(message)
+
+    def _order(self, message: FromDriver, to: Collection[int] | None) -> None:
+        self._attempt.send(message, to)
 
     # --- from the first attempt to the end, on the job's thread
 
@@ -443,28 +454,14 @@ class JobMaster:
             raise rollback.error
 
     def _settle(self) -> None:
-        while not self._checkpoints.settle(_SETTLE_POLL):
+        while not self._checkpoints.settle(SETTLE_POLL):
             if self._cancelled.is_set():
                 raise self._as_cancelled()
 
-    def _settle_at_the_end(self, settle: Callable[[float], bool], timeout: float, error: HeadgateError | None) -> bool:
-        """Wait until `settle` returns true. Returns whether it did.
-
-        A job that has failed or is cancelled waits no longer than `timeout` seconds.
-        """
-        give_up: float | None = None
-        while not settle(_SETTLE_POLL):
-            now = time.monotonic()
-            if give_up is None and (error is not None or self._cancelled.is_set()):
-                give_up = now + timeout
-            if give_up is not None and now >= give_up:
-                return False
-        return True
-
     def _end(self, error: HeadgateError | None) -> None:
         self.monitor.on_end(self.metrics)
-        self._settle_at_the_end(self._checkpoints.settle, _SETTLE_TIMEOUT, error)
-        problems = self._clean_up(error)
+        end = JobEnd(self._checkpoints, self._connectors, self._cancelled)
+        problems = end.settle_and_clean_up(self._run_id, error, is_stopped=self._is_stopped)
         if error is not None:
             problems += self.monitor.save_failure(error, self._run_id)
             error.message += "".join(f" ({problem})" for problem in problems)
@@ -473,24 +470,3 @@ class JobMaster:
                 log.warning("job %r: %s", self._name, problem)
         self.error = error
         self.state = ended_with(error)
-
-    def _clean_up(self, error: HeadgateError | None) -> list[str]:
-        """Let sources and sinks clean up. Returns messages about what could not be cleaned up.
-
-        The clean-up runs on a thread of its own: the storing thread may still hang, and the job's thread must react to
-        cancels.
-        """
-        problems: list[str] = []
-        cleaning = BackgroundWorker(f"headgate-cleaning-{self._run_id}", lambda: None)
-        cleaning.submit(lambda: problems.extend(self._leave(error)), raise_error)
-        is_clean = self._settle_at_the_end(cleaning.wait_until_idle, _CLEAN_TIMEOUT, error)
-        cleaning.close()
-        cleaning.run_callbacks()
-        if is_clean:
-            return problems
-        return [f"{self._connectors.current_cleanup} did not return when the job ended; {THREAD_LEFT_RUNNING}"]
-
-    def _leave(self, error: HeadgateError | None) -> list[str]:
-        if not isinstance(error, Superseded) and (error is not None or self._is_stopped):
-            return self._checkpoints.abort("" if error is None else error.message)
-        return self._connectors.release()

@@ -21,11 +21,12 @@ from headgate.exchange.channels import (
     LocalInputChannel,
     RemoteInputChannel,
 )
+from headgate.exchange.due import DueOutput
 from headgate.exchange.gate import InputGate
 from headgate.exchange.nameless_files import local_folder
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.partition_file import PartitionFile
-from headgate.exchange.pending import PendingBudget
+from headgate.exchange.pending import PendingBudget, PendingCount
 from headgate.exchange.plain_channel import PlainInputChannel, PlainLocalChannel
 from headgate.exchange.selectors import ChannelSelector
 from headgate.exchange.writer import RecordWriter
@@ -109,6 +110,8 @@ class ExchangeParts:
         codec: BatchCodec,
         budget: PendingBudget,
         wait_within_record: Callable[[RecordWriter], None],
+        *,
+        gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> RecordWriter:
         """Create the writer that fills a partition with rows."""
         config = self.config
@@ -122,6 +125,7 @@ class ExchangeParts:
             watermark_interval=config.watermark_interval,
             clock=self.clock,
             wait_within_record=wait_within_record,
+            gated=gated,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 
 from headgate.compat import concat_batches
+from headgate.errors import ExchangeError
 from headgate.exchange.gate import InputGate
 from headgate.exchange.union_gate import UnionGate
 from headgate.exchange.watermark_valve import WatermarkValve
@@ -182,9 +183,11 @@ class TaskInput:
             self._watermark = watermark if watermark is not None else self._watermark
         elif isinstance(element, LatencyMarker):
             self._markers.append(element)
-        else:
+        elif isinstance(element, WatermarkStatus):
             watermark, self._status = self._valve.on_status(channel, element.active)
             self._watermark = watermark if watermark is not None else self._watermark
+        else:
+            raise ExchangeError(f"channel {channel} has an {type(element).__name__}, which only a throttle sends")
 
     def _poll(self) -> bool:
         """Read the buffers of one channel, or an event, from the gates in turn. Returns whether there was one."""

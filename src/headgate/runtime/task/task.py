@@ -148,7 +148,7 @@ class Task:
         self._on_time(now)
         if not self._drain_writers():
             self._set_backpressured(True, now)
-            return self._pause(WAIT, Wait.OUTPUT_SOFT)
+            return self._pause(WAIT, self._output_wait)
         if self._is_backpressured:
             self._set_backpressured(False, now)
         until = self.head.step(now)
@@ -165,7 +165,7 @@ class Task:
         """Send the due output. When the consumers have processed all records, send the end of the partition."""
         self._on_time(now)
         if not self._drain_writers():
-            return self._pause(WAIT, Wait.OUTPUT_SOFT)
+            return self._pause(WAIT, self._output_wait)
         if not all(writer.partition.is_settled for writer in self.writers):
             return self._pause(WAIT, Wait.CLOSED)
         for timed in (*self._timed, *self._timers):  # a checkpoint may wait for a barrier that has left meanwhile
@@ -173,6 +173,11 @@ class Task:
         for writer in self.writers:
             writer.write_event(EndOfPartition())
         return END
+
+    @property
+    def _output_wait(self) -> Wait:
+        """The reason why the output is not available: it has no room, or a throttle holds messages back."""
+        return Wait.THROTTLED if any(writer.is_gated for writer in self.writers) else Wait.OUTPUT_SOFT
 
     def _set_backpressured(self, is_backpressured: bool, now: float) -> None:
         self._is_backpressured = is_backpressured

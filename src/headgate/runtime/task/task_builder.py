@@ -9,11 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.config import FlowControl
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
-from headgate.exchange.channels import InputChannel, RemoteInputChannel
-from headgate.exchange.gate import InputGate
+from headgate.exchange.channels import InputChannel
 from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.writer import RecordWriter
@@ -21,7 +19,6 @@ from headgate.operators.operator import Operator, OperatorContext
 from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.plan.node_keys import node_key
-from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import default_max_parallelism, key_group_range
 from headgate.runtime.latency_markers import MarkerTimer
 from headgate.runtime.task.barriers import TaskBarriers
@@ -32,35 +29,17 @@ from headgate.runtime.task.heads import Head, InputHead, SourceHead
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.operator_timers import operator_timers
 from headgate.runtime.task.restore import ended_groups, input_in_flight, snapshots
-from headgate.runtime.task.routing import key_groups, selector_of
+from headgate.runtime.task.routing import key_groups
 from headgate.runtime.task.sink_operator import SinkOperator
 from headgate.runtime.task.task import Task, TaskMail
 from headgate.runtime.task.task_channels import channels_of
+from headgate.runtime.task.task_exchanges import BuiltInput, BuiltOutput, TaskExchanges
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.task_state import TaskState
 from headgate.runtime.task.time_account import Wait, time_account
-from headgate.transport.data_link import ConsumerEnd
 
 #: Seconds between two checks whether the target of a sink has room.
 _TARGET_POLL = 0.01
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltOutput:
-    """The writer of one exchange, named `operator -> operator`, and the consumer subtask of each subpartition."""
-
-    name: str
-    writer: RecordWriter
-    consumers: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltInput:
-    """The channels of one exchange, named `operator -> operator`, and the producer subtask of each channel."""
-
-    name: str
-    channels: Sequence[InputChannel]
-    producers: Sequence[int]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,22 +148,19 @@ class _TaskAssembly:
         self._subtask = subtask
         self._mailbox = builder.mailbox(vertex, subtask)
         self._name = f"{vertex.name}[{subtask}]"
-        self._writers: list[RecordWriter] = []
-        self._written: list[JobEdge] = []
-        self._codecs: list[BatchCodec] = []
-        self._outputs: list[BuiltOutput] = []
-        self._inputs: list[BuiltInput] = []
+        self._exchanges = TaskExchanges(
+            services,
+            builder.parts,
+            builder.partitions,
+            builder.gates,
+            vertex=vertex,
+            subtask=subtask,
+            mailbox=self._mailbox,
+            wait_hard=self._wait_hard,
+        )
         self._entries: list[ToOperator] = []
         self._entered: list[Node] = []
         self._nodes: dict[int, Operator | SourceHead] = {}
-        self._gates: list[GateChannels] = []
-        self._gathering: Gathering | None = None
-        self._barriers = TaskBarriers(self._name, [], self._writers, services.report_part, services.clocks)
-        self._requests: list[Callable[[], None]] = []
-        throttle = services.config.throttle
-        self._queue_policy = None if throttle is None else throttle.queue_policy()
-        #: What the gates call when they have data; a queue replaces it.
-        self._input_arrived: Callable[[], None] = self._mailbox.wake
         self._task: Task | None = None
         self._times = time_account(services.clocks.monotonic, services.config.metrics)
 
@@ -197,19 +173,19 @@ class _TaskAssembly:
             source = self._nodes[head_node.id] = self._build_source_head(head_node)
             head = self._gated(source, head_node)
         else:
-            task_input = self._build_input()
+            task_input = self._exchanges.build_input()
             entry = self._build_entry(head_node)
             second = ToSecondInput(entry) if any(edge.port for edge in head_node.inputs) else None
-            head = InputHead(task_input, entry, second)
+            head = self._watched(InputHead(task_input, entry, second))
         state = self._build_state(source)
-        partitions = [writer.partition for writer in self._writers]
+        partitions = [writer.partition for writer in self._exchanges.writers]
         for partition in partitions:
             partition.watch_barriers(self._on_barrier_left)
         task = self._task = Task(
             self._name,
             head,
             operators=self._entries,
-            writers=self._writers,
+            writers=self._exchanges.writers,
             mailbox=self._mailbox,
             opened=self._services.opened,
             restore=lambda: self._restore(state, task_input),
@@ -217,10 +193,10 @@ class _TaskAssembly:
             clocks=self._services.clocks,
             times=self._times,
         )
-        task.add_timed(self._barriers)
+        task.add_timed(self._exchanges.barriers)
         task.add_timers(operator_timers(self._entries, self._services.clocks))
         debloating = self._build_debloating(task_input, task)
-        channels = [channel for gate in self._gates for channel in gate.channels]
+        channels = [channel for gate in self._exchanges.gates for channel in gate.channels]
         return BuiltTask(
             task=task,
             vertex=self._vertex,
@@ -228,16 +204,16 @@ class _TaskAssembly:
             nodes=self._nodes,
             source=source,
             input=task_input,
-            gates=self._gates,
+            gates=self._exchanges.gates,
             partitions=partitions,
             channels=channels,
-            gathering=self._gathering,
+            gathering=self._exchanges.gathering,
             debloating=debloating,
-            barriers=self._barriers,
+            barriers=self._exchanges.barriers,
             state=state,
-            outputs=self._outputs,
-            inputs=self._inputs,
-            requests=self._requests,
+            outputs=self._exchanges.outputs,
+            inputs=self._exchanges.inputs,
+            requests=self._exchanges.requests,
         )
 
     # --- its state
@@ -246,7 +222,7 @@ class _TaskAssembly:
         entries = [(node_key(node), entry) for node, entry in zip(self._entered, self._entries, strict=True)]
         upload = self._services.upload
         store = None if upload is None else partial(upload, self._name, self._vertex.id, self._subtask)
-        channels = partial(channels_of, self._services.plan, self._vertex, self._subtask, self._written)
+        channels = partial(channels_of, self._services.plan, self._vertex, self._subtask, self._exchanges.written)
         state = TaskState(
             self._subtask,
             self._vertex.parallelism,
@@ -258,15 +234,15 @@ class _TaskAssembly:
             times=self._times,
         )
         if store is not None:
-            self._barriers.capturer = state
+            self._exchanges.barriers.capturer = state
         return state
 
     def _on_barrier_left(self) -> None:
-        self._barriers.on_barrier_left()
+        self._exchanges.barriers.on_barrier_left()
         self._mailbox.wake()
 
     def _ended(self, state: TaskState) -> None:
-        self._barriers.end()
+        self._exchanges.barriers.end()
         state.end()
 
     def _restore(self, state: TaskState, task_input: TaskInput | None) -> None:
@@ -284,7 +260,7 @@ class _TaskAssembly:
                 self._services.plan,
                 vertex=self._vertex,
                 subtask=self._subtask,
-                codecs=self._codecs,
+                codecs=self._exchanges.codecs,
                 keyed=keyed,
             )
             task_input.restore(restored)
@@ -296,7 +272,7 @@ class _TaskAssembly:
     def _build_debloating(self, task_input: TaskInput | None, task: Task) -> Debloating | None:
         if task_input is None or not self._services.config.debloat:
             return None
-        gates = [each.gate for each in self._gates]
+        gates = [each.gate for each in self._exchanges.gates]
         debloating = Debloating(
             gates, self._services.config, lambda: self._times.seconds()[Wait.INPUT], task_input.set_message_size
         )
@@ -362,10 +338,22 @@ class _TaskAssembly:
         clock = self._services.clocks.monotonic
         policy = None if node.throttle is None else node.throttle.source_policy(clock())
         if policy is None:
-            return source
+            return self._throttled(source)
         from headgate.runtime.task.throttled_head import ThrottledSourceHead  # few jobs have a throttle
 
         return ThrottledSourceHead(source, policy, clock)
+
+    def _throttled(self, source: SourceHead) -> Head:
+        """Return the head of a source, behind the gate of the job's throttle if it has one."""
+        throttling, task = self._services.throttling, (self._vertex.id, self._subtask)
+        if throttling is None:
+            return source
+        return throttling.source(task, source, self._mailbox, self._exchanges.barriers.inject)
+
+    def _watched(self, head: Head) -> Head:
+        """Return the head of a task with producers, in the way that the job's throttle watches it."""
+        throttling = self._services.throttling
+        return head if throttling is None else throttling.reader((self._vertex.id, self._subtask), head)
 
     def _build_entry(self, node: Node) -> ToOperator:
         """Build the node's operator, and all operators that follow it in the chain.
@@ -414,82 +402,12 @@ class _TaskAssembly:
 
     def _build_consumers(self, node: Node, tag: str | None) -> list[Chained]:
         edges = self._services.plan.job.outputs(self._vertex, node, tag)
-        outputs: list[Chained] = [ToWriter(self._build_writer(edge, node), self._times) for edge in edges]
+        context = self._context(node)
+        outputs: list[Chained] = [
+            ToWriter(self._exchanges.build_writer(edge, node, context), self._times) for edge in edges
+        ]
         return outputs + [self._build_entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
-
-    # --- outputs and inputs
-
-    def _build_writer(self, edge: JobEdge, node: Node) -> RecordWriter:
-        partition = self._builder.partitions[edge.id, self._subtask]
-        writer = self._builder.parts.writer(
-            partition,
-            selector_of(edge, partition, self._context(node), self._services.config.max_parallelism),
-            BatchCodec(node.output_schema(edge.tag)),
-            self._services.budget,
-            self._wait_hard,
-        )
-        self._writers.append(writer)
-        self._written.append(edge)
-        plan = self._services.plan
-        self._outputs.append(BuiltOutput(plan.job.edge_name(edge), writer, plan.consumers(edge, self._subtask)))
-        return writer
 
     def _wait_hard(self, writer: RecordWriter) -> None:
         assert self._task is not None
         self._task.wait_within_record(writer)
-
-    def _build_input(self) -> TaskInput:
-        edges = self._services.plan.job.inputs(self._vertex)
-        for edge in edges:
-            self._gates.append(self._build_gate(edge))
-            source = self._services.plan.job.vertex(edge.source)
-            node = next(node for node in source.nodes if node.id == edge.source_node)
-            schema = node.output_schema(edge.tag)
-            self._codecs.append(BatchCodec(schema, paranoid=self._services.config.validates_batches))
-        self._gathering = Gathering(self._services.budget, self._services.config.spill_dir)
-        gates = [each.gate for each in self._gates]
-        self._barriers = TaskBarriers(
-            self._name, gates, self._writers, self._services.report_part, self._services.clocks
-        )
-        config = self._services.config
-        joins = config.flow_control is not FlowControl.UNBOUNDED  # the throttles on it count messages
-        parts = gates, self._codecs, config.message_size, self._barriers, self._gathering
-        ports = [edge.port for edge in edges]
-        if self._queue_policy is None:
-            return TaskInput(*parts, joins=joins, ports=ports)
-        from headgate.runtime.task.queued_input import QueuedInput  # few jobs have such a queue
-
-        queued = QueuedInput(*parts, joins=joins, ports=ports, policy=self._queue_policy, wake=self._mailbox.wake)
-        self._input_arrived = queued.arrived
-        return queued
-
-    def _build_gate(self, edge: JobEdge) -> GateChannels:
-        services, plan = self._services, self._services.plan
-        wanted = plan.channels(edge, self._subtask)
-        name = f"input of {self._name} from {plan.job.vertex(edge.source).name}"
-        remote = sum(plan.place(channel.producer) != services.index for channel in wanted)
-        wake = self._mailbox.wake if self._queue_policy is None else lambda: self._input_arrived()
-        gate = GateChannels(self._builder.parts, InputGate(wake), name, remote)
-        self._builder.gates.append(gate)
-        for channel in wanted:
-            place = plan.place(channel.producer)
-            if place == services.index:
-                gate.add_local(self._builder.partitions[edge.id, channel.producer].subpartitions[channel.subpartition])
-            else:
-                end = services.consumer_end(place, edge.id)
-                self._request(end, gate.add_remote((edge.id, channel.producer, channel.subpartition), end))
-        producers = [channel.producer for channel in wanted]
-        self._inputs.append(BuiltInput(plan.job.edge_name(edge), gate.channels, producers))
-        return gate
-
-    def _request(self, end: ConsumerEnd, channel: RemoteInputChannel) -> None:
-        if self._services.config.is_batch:
-            self._requests.append(partial(_request_now, end, channel))
-        else:
-            end.request(channel)
-
-
-def _request_now(end: ConsumerEnd, channel: RemoteInputChannel) -> None:
-    """Request the partition. Runs on the network thread, whether or not the connection is established."""
-    end.request(channel)
-    end.on_marked()

@@ -17,6 +17,7 @@ from headgate.runtime.task.mailbox import Mailbox
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import Task, TaskMail
 from headgate.runtime.task.task_state import Captured
+from headgate.runtime.task.throttling import Throttling
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.transport.data_link import ConsumerEnd
 
@@ -53,3 +54,5 @@ class TaskManagerServices:
     new_mailbox: Callable[[], TaskMail] = Mailbox
     #: Stores what a task (name, vertex, subtask) has captured. None in batch mode, which has no checkpoints.
     upload: Callable[[str, int, int, Captured], None] | None
+    #: The part of the job's throttle in this TaskManager, if it has one.
+    throttling: Throttling | None = None

@@ -11,7 +11,8 @@ from headgate.memory.network_pool import NetworkBufferPool
 from headgate.operators.operator import Operator
 from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.sink_operator import SinkOperator
-from headgate.runtime.task.task_builder import BuiltOutput, BuiltTask
+from headgate.runtime.task.task_builder import BuiltTask
+from headgate.runtime.task.task_exchanges import BuiltOutput
 from headgate.runtime.task.time_account import SNAPSHOT, TASK, WRITE, Wait
 
 Counters = dict[str, Any]

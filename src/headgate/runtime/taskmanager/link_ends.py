@@ -15,6 +15,7 @@ from headgate.protocol.backoff import Backoff
 from headgate.protocol.messages import PartitionRequest
 from headgate.protocol.receiver import ReceivingChannel
 from headgate.protocol.sender import SubpartitionView, Wrap
+from headgate.protocol.throttle_message import StageSignal
 from headgate.runtime.taskmanager.counters import LinkBytes
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
 from headgate.transport.link_socket import LinkSocket
@@ -49,6 +50,8 @@ class LinkEnds:
         self._sendfile_by_ended = 0
         self._consumer_ends: dict[tuple[int, int, int], ConsumerEnd] = {}
         self._channels_from: Counter[int] = Counter()
+        #: Called, on the network thread, with each throttle's signal of a TaskManager to which this one sends.
+        self.on_signal: Callable[[StageSignal], None] | None = None
 
     def consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
         """Return the link for an edge from `peer`.
@@ -96,8 +99,23 @@ class LinkEnds:
             flow_control=self._config.flow_control,
             clock=self._clock,
         )
+        if self.on_signal is not None:
+            end.follow(self.on_signal)
         self._producer_ends.append(end)
         end.start()
+
+    def signal(self, signal: StageSignal, peer: int | None = None) -> None:
+        """Send a throttle's signal to TaskManager `peer`; None: to all from which this one receives.
+
+        Signals to one TaskManager take one connection, which keeps their order. Any thread may call this.
+        """
+        self._network.post(lambda: self._signal(signal, peer))
+
+    def _signal(self, signal: StageSignal, peer: int | None) -> None:
+        ends = {end.peer: end for end in reversed(self._consumer_ends.values())}
+        for number, end in ends.items():
+            if peer is None or number == peer:
+                end.signal(signal)
 
     def _forget_ended(self) -> None:
         """Drop ended links, so that a peer that connects again and again does not make the list grow."""

@@ -24,7 +24,6 @@ from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.stages import Stages
-from headgate.records.events import CheckpointBarrier
 from headgate.runtime.control_messages import (
     AllFinished,
     Cancel,
@@ -32,14 +31,19 @@ from headgate.runtime.control_messages import (
     ContinueSources,
     Delivered,
     Drain,
+    EndTrees,
     Failed,
     FromDriver,
     InjectBarrier,
+    OrderSleep,
     Ready,
     Registered,
+    RelayBackPressure,
+    ReleaseBatch,
     ReportCheckpointMetrics,
     ReportMetrics,
     RunStage,
+    SetRate,
     StartTasks,
     Stuck,
     TakeProfile,
@@ -47,11 +51,14 @@ from headgate.runtime.control_messages import (
     TraceChannel,
 )
 from headgate.runtime.deployment import TaskManagerSpec, cut_off
+from headgate.runtime.task.clocks import SYSTEM
 from headgate.runtime.task.exchange_parts import network_memory
 from headgate.runtime.task.state_memory import StateMemory
 from headgate.runtime.task.task import Task
-from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder
+from headgate.runtime.task.task_builder import TaskBuilder
 from headgate.runtime.task.task_manager_services import TaskManagerServices
+from headgate.runtime.task.throttling import Throttling
+from headgate.runtime.taskmanager.built_tasks import BuiltTasks
 from headgate.runtime.taskmanager.channel_report import ChannelReport
 from headgate.runtime.taskmanager.channel_tracer import ChannelTracer
 from headgate.runtime.taskmanager.console import Console
@@ -62,6 +69,8 @@ from headgate.runtime.taskmanager.process_evidence import ProcessEvidence
 from headgate.runtime.taskmanager.profiler import Profiler
 from headgate.runtime.taskmanager.state_upload import StateUpload
 from headgate.runtime.taskmanager.task_threads import StuckTasks, TaskThreads
+from headgate.runtime.taskmanager.throttling.throttle_place import ThrottlePlace
+from headgate.runtime.taskmanager.throttling.throttling_of import throttling_of
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import reached_at
 
@@ -111,7 +120,9 @@ class TaskManager:
             self._upload = StateUpload(spec.credentials.attempt, self._driver.send)
         self._links: DataLinks | None = None
         self._builder: TaskBuilder | None = None
-        self._built: list[BuiltTask] = []
+        self._tasks = BuiltTasks()
+        self._built = self._tasks.all
+        self._throttling = Throttling()
         self._threads = TaskThreads(lambda task, error: self._events.put(lambda: self._task_done(task, error)))
         self._evidence = ProcessEvidence()
         self._channels = ChannelReport()
@@ -123,7 +134,6 @@ class TaskManager:
         self._return_by: float | None = None
         self._reported = False
         self._over = False
-        self._drains = False
         self._failed = False
         self._unsent_error: HeadgateError | None = None
 
@@ -181,6 +191,18 @@ class TaskManager:
         plan = self._spec.plan.load()
         check_folder(config.spill_dir)
         self._pool = network_memory(config)
+        throttling = throttling_of(
+            ThrottlePlace(
+                config=config,
+                index=self._index,
+                plan=plan,
+                clocks=SYSTEM,
+                network=self._network,
+                links=links,
+                send=self._driver.send,
+            )
+        )
+        self._throttling = throttling or self._throttling
         self._builder = TaskBuilder(
             TaskManagerServices(
                 job=self._spec.job,
@@ -199,10 +221,11 @@ class TaskManager:
                 checkpoint=self._spec.checkpoint,
                 restore=self._spec.restore,
                 upload=None if self._upload is None else self._upload.store,
+                throttling=throttling,
             )
         )
         self._running = len(list(plan.subtasks(self._index)))
-        self._built = self._builder.build(Stages(plan, batch=config.is_batch).first)
+        self._built += self._builder.build(Stages(plan, batch=config.is_batch).first)
         self._channels.add(self._built)
         links.serve()
         self._driver.send(Registered(host=self._host, port=links.port, pid=os.getpid()))
@@ -264,19 +287,19 @@ class TaskManager:
                 self._run_stage(message.vertices)
             case Delivered():
                 self._driver.delivered(message.size)
-                for built in self._built:
-                    built.task.wake()
+                self._tasks.wake()
             case InjectBarrier():
                 self._inject(message)
             case ContinueSources():
-                self._hold(False)
+                self._tasks.hold(False)
             case Drain():
-                self._drains = True
-                self._drain(self._built)
+                self._tasks.drain()
             case TakeProfile():
                 self._profiler.take(message, self._built)
             case TraceChannel():
                 self._tracer.trace(message, self._built, self._links)
+            case OrderSleep() | RelayBackPressure() | EndTrees() | ReleaseBatch() | SetRate():
+                self._throttling.on_order(message)
             case Close():
                 if self._pool is not None and not self._reported:  # a job that stops: its tasks have not ended
                     self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
@@ -287,40 +310,16 @@ class TaskManager:
                 assert_never(message)
 
     def _inject(self, message: InjectBarrier) -> None:
-        """Start a checkpoint at the tasks that the message names. A probe starts at all sources of this TaskManager."""
-        checkpoint, roots = message.checkpoint, message.roots
-        if message.stops:
-            self._hold(True)
-        barrier = CheckpointBarrier(
-            checkpoint, message.timestamp, message.alignment, message.timeout, is_probe=roots is None
-        )
         if message.folder is not None and self._upload is not None:
-            self._upload.announce(checkpoint, message.folder)
-        for built in self._built:
-            if built.input is None if roots is None else (built.vertex.id, built.subtask) in roots:
-                built.barriers.inject(barrier)
-                built.task.wake()
-
-    def _hold(self, is_held: bool) -> None:
-        """Hold all sources, because the job must stop, or let the sources read again."""
-        for built in self._built:
-            if built.source is not None:
-                built.source.is_held = is_held
-                built.task.wake()
-
-    @staticmethod
-    def _drain(built: Sequence[BuiltTask]) -> None:
-        """Let sources end at their current positions."""
-        for each in built:
-            if each.source is not None:
-                each.source.ends_now = True
-                each.task.wake()
+            self._upload.announce(message.checkpoint, message.folder)
+        self._tasks.inject(message)
 
     def _start_tasks(self, message: StartTasks) -> None:
         self._started_at = message.started_at
         assert self._links is not None  # it has registered
         self._links.dial(message.addresses)
-        self._begin(self._built)
+        self._throttling.start()
+        self._tasks.begin(self._built)
 
     def _run_stage(self, vertices: Sequence[int]) -> None:
         """Build and start the tasks of a stage whose input is complete.
@@ -335,16 +334,7 @@ class TaskManager:
         for built in stage:
             for request in built.requests:
                 self._network.post(request)
-        self._begin(stage)
-
-    def _begin(self, stage: Sequence[BuiltTask]) -> None:
-        if self._drains:
-            self._drain(stage)
-        for built in stage:
-            for channel in built.channels:
-                channel.start()
-        for built in stage:
-            built.task.begin()
+        self._tasks.begin(stage)
 
     def _task_opened(self) -> None:
         self._unopened -= 1
@@ -356,7 +346,7 @@ class TaskManager:
         if error is not None:
             self._fail(error)
             return
-        built = next(built for built in self._built if built.task is task)
+        built = self._tasks.of(task)
         for each in built.gates:
             each.gate.release()  # this tells the producers that all data were consumed
         if self._spec.config.is_batch:
@@ -376,7 +366,7 @@ class TaskManager:
         """Whether all tasks have ended without an error, and consumers have taken all output of the tasks."""
         if self._failed or self._running or not self._started_at:
             return False
-        return all(partition.is_consumed for built in self._built for partition in built.partitions)
+        return self._tasks.are_consumed
 
     @property
     def _awaits_consumers(self) -> bool:
@@ -452,6 +442,7 @@ class TaskManager:
         The order is: tasks, links, buffers, network thread, memory. Each of these uses the ones after it.
         """
         self._profiler.close()
+        self._throttling.close()
         stuck = self._end_tasks()
         if self._upload is not None:
             self._upload.close()
@@ -465,7 +456,7 @@ class TaskManager:
                 built.release()
         if self._builder is not None:
             self._builder.discard()
-        functions = [*stuck.values(), *self._stuck_readers()]
+        functions = [*stuck.values(), *self._tasks.stuck_readers()]
         if functions:
             self._driver.send(Stuck(operators=functions))
         if self._console is not None:
@@ -476,12 +467,6 @@ class TaskManager:
             self._close_memory(self._pool)
         if functions:
             raise StuckTasks(functions)
-
-    def _stuck_readers(self) -> list[str]:
-        """Return the sources whose task has ended while the user's iterator still runs, on a thread of its own."""
-        sources = [built.source for built in self._built if built.source is not None]
-        stuck = [source.context for source in sources if source.is_stuck]
-        return [f"{context.operator}[{context.subtask}]" for context in stuck]
 
     def _close_memory(self, pool: NetworkBufferPool) -> None:
         try:

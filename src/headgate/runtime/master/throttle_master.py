@@ -1,0 +1,227 @@
+"""The part of a job's throttle on the driver: it gets the reports of the TaskManagers, and gives orders to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeAlias
+
+from headgate.plan.execution import ExecutionPlan
+from headgate.plan.job_graph import JobGraph
+from headgate.runtime.control_messages import (
+    AnnounceBackPressure,
+    EndTrees,
+    OrderSleep,
+    RelayBackPressure,
+    ReleaseBatch,
+    ReportBatch,
+    ReportCheckpointMetrics,
+    ReportTrees,
+    RequestSleep,
+    SetRate,
+    TaskFinished,
+    ThrottleOrder,
+    ToThrottle,
+)
+from headgate.throttle.acker import Acker, MessageDone, TreeEnded, TreeStarted
+from headgate.throttle.batch_schedule import BatchSchedule
+from headgate.throttle.heron_spout import HeronSpout
+from headgate.throttle.jstorm_master import JStormMaster
+from headgate.throttle.max_pending import MaxPending
+from headgate.throttle.mechanism import Mechanism, Task
+from headgate.throttle.spark_pid import SparkPid
+from headgate.throttle.throttle_coordinator import (
+    SleepLonger,
+    StartRequest,
+    StopRequest,
+    ThrottleCoordinator,
+)
+from headgate.throttle.validation import duration
+
+#: The messages that the part on the driver gets.
+Heard: TypeAlias = ToThrottle | ReportCheckpointMetrics | TaskFinished
+#: An order, and the TaskManagers that get it; None: all.
+Order = tuple[ThrottleOrder, Sequence[int] | None]
+
+
+class ThrottleMaster(Protocol):
+    """The part of one attempt. The job's thread calls it. Times are in seconds of the monotonic clock."""
+
+    @property
+    def deadline(self) -> float:
+        """When `on_time` must be called; infinite for never."""
+
+    def start(self, now: float) -> None:
+        """Begin, because all tasks begin."""
+
+    def on_time(self, now: float) -> Sequence[Order]: ...
+
+    def on_message(self, now: float, sender: int, message: Heard) -> Sequence[Order]:
+        """Note a report of TaskManager `sender`, and return the orders that follow."""
+
+
+def throttle_master_of(mechanism: Mechanism | None, plan: ExecutionPlan) -> ThrottleMaster | None:
+    """Return the driver's part of a throttle. None: it has none."""
+    match mechanism:
+        case JStormMaster():
+            job = plan.job
+            inputs = {vertex.id: [edge.source for edge in job.inputs(vertex)] for vertex in job.vertices}
+            parallelism = {vertex.id: vertex.parallelism for vertex in job.vertices}
+            return SleepMaster(mechanism.coordinator(inputs, parallelism))
+        case HeronSpout():
+            return Relay(plan.taskmanagers)
+        case MaxPending():
+            return AckMaster(mechanism, plan.place)
+        case SparkPid():
+            return BatchMaster(mechanism, plan.job)
+        case _:
+            return None
+
+
+class _Master:
+    """What the parts on the driver have in common: most have nothing to do at certain times."""
+
+    deadline = math.inf
+
+    def start(self, now: float) -> None: ...
+
+    def on_time(self, now: float) -> Sequence[Order]:
+        return ()
+
+
+class Relay(_Master):
+    """Passes an announcement of one TaskManager on to all others. Heron's stream managers are connected directly."""
+
+    def __init__(self, taskmanagers: int) -> None:
+        self._taskmanagers = range(taskmanagers)
+
+    def on_message(self, now: float, sender: int, message: Heard) -> Sequence[Order]:
+        if not isinstance(message, AnnounceBackPressure):
+            return ()
+        others = [each for each in self._taskmanagers if each != sender]
+        return [(RelayBackPressure(taskmanager=sender, starts=message.starts), others)]
+
+
+class AckMaster(_Master):
+    """Has the acker of `MaxPending`, and tells each source which of its messages are processed.
+
+    `place` returns the TaskManager of a subtask.
+    """
+
+    def __init__(self, mechanism: MaxPending, place: Callable[[int], int]) -> None:
+        self._timeout = duration("timeout", mechanism.timeout)
+        self._place = place
+        self._acker = Acker()
+
+    def on_time(self, now: float) -> Sequence[Order]:
+        if now >= self.deadline:
+            self._acker.rotate()
+            self.deadline = now + self._timeout
+        return ()
+
+    def on_message(self, now: float, sender: int, message: Heard) -> Sequence[Order]:
+        if not isinstance(message, ReportTrees):
+            return ()
+        self.deadline = min(self.deadline, now + self._timeout)
+        signals: list[TreeStarted | MessageDone] = [
+            *(TreeStarted(root, ids, (vertex, subtask)) for root, ids, vertex, subtask in message.started),
+            *(MessageDone(root, ids) for root, ids in message.done),
+        ]
+        return self._tell(ended for signal in signals if (ended := self._acker.on_signal(signal)) is not None)
+
+    def _tell(self, ended: Iterable[TreeEnded]) -> list[Order]:
+        trees: dict[int, list[tuple[int, int, int, bool]]] = {}
+        for tree in ended:
+            ((vertex, subtask),) = tree.tasks
+            trees.setdefault(self._place(subtask), []).append((vertex, subtask, tree.root, tree.failed))
+        return [(EndTrees(trees=each), [taskmanager]) for taskmanager, each in trees.items()]
+
+
+class SleepMaster(_Master):
+    """Passes requests on to the coordinator of `JStormMaster`, and its orders to all TaskManagers."""
+
+    def __init__(self, coordinator: ThrottleCoordinator) -> None:
+        self._coordinator = coordinator
+
+    def on_message(self, now: float, sender: int, message: Heard) -> Sequence[Order]:
+        if not isinstance(message, RequestSleep):
+            return ()
+        task, flow_ms = message.task, message.flow_ms
+        request = StopRequest(task) if flow_ms is None else StartRequest(task, flow_ms)
+        return [
+            (
+                OrderSleep(tasks=list(order.tasks), flow_ms=order.flow_ms if isinstance(order, SleepLonger) else None),
+                None,
+            )
+            for order in self._coordinator.on_signal(now, request)
+        ]
+
+
+class BatchMaster(_Master):
+    """Releases the batches of `SparkPid` one by one, and sets the rates of sources by the times of the batches.
+
+    A batch is complete when the barrier that closes it has passed all tasks without outputs, and all sources have
+    reported their rows. A task that has ended is not waited for.
+    """
+
+    def __init__(self, mechanism: SparkPid, job: JobGraph) -> None:
+        self._interval = duration("batch_interval", mechanism.batch_interval)
+        senders = {edge.source for edge in job.edges}
+        #: The tasks without outputs, by name; and the subtasks of sources.
+        self._ends: dict[str, Task] = {}
+        self._sources: set[Task] = set()
+        for vertex in job.vertices:
+            tasks = {f"{vertex.name}[{number}]": (vertex.id, number) for number in range(vertex.parallelism)}
+            if vertex.id not in senders:
+                self._ends |= tasks
+            if vertex.head.source is not None:
+                self._sources.update(tasks.values())
+        self._controllers = {task: mechanism.rate_controller(task) for task in sorted(self._sources)}
+        self._schedule: BatchSchedule | None = None
+        self._batch = -1
+        self._ended: set[Task] = set()
+        #: The tasks that the barrier has not passed yet, and the rows of the batch.
+        self._open: set[Task] = set()
+        self._rows: dict[Task, int] = {}
+
+    @property
+    def deadline(self) -> float:  # type: ignore[override]
+        return math.inf if self._schedule is None else self._schedule.next_release
+
+    def start(self, now: float) -> None:
+        self._schedule = BatchSchedule(self._interval, now)
+
+    def on_time(self, now: float) -> Sequence[Order]:
+        if self._schedule is None or now < self.deadline:
+            return ()
+        self._batch = self._schedule.release(now)
+        self._open = set(self._ends.values()) - self._ended
+        self._rows = {}
+        return [(ReleaseBatch(batch=self._batch), None)]
+
+    def on_message(self, now: float, sender: int, message: Heard) -> Sequence[Order]:
+        match message:
+            case ReportBatch() if message.batch == self._batch:
+                self._rows[message.task] = message.rows
+            case ReportCheckpointMetrics() if message.part["checkpoint"] == self._batch + 1:
+                self._open.discard(self._ends.get(message.part["task"], (-1, 0)))
+            case TaskFinished():
+                self._ended.add((message.vertex, message.subtask))
+                self._open.discard((message.vertex, message.subtask))
+            case _:
+                return ()
+        return self._completed(now)
+
+    def _completed(self, now: float) -> list[Order]:
+        """Return the new rates if the batch that runs is complete."""
+        if self._schedule is None or self._schedule.next_release != math.inf:
+            return []
+        if self._open or self._sources - self._ended - self._rows.keys():
+            return []
+        batch = self._schedule.completed(now)
+        updates = [controller.completed(batch, self._rows) for controller in self._controllers.values()]
+        return [
+            (SetRate(tasks=list(update.tasks), rows_per_s=update.rows_per_s), None)
+            for update in updates
+            if update is not None
+        ]

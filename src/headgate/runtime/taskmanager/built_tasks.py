@@ -1,0 +1,78 @@
+"""The built tasks of one TaskManager, and the driver's orders to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headgate.records.events import CheckpointBarrier
+from headgate.runtime.control_messages import InjectBarrier
+from headgate.runtime.task.task import Task
+from headgate.runtime.task.task_builder import BuiltTask
+
+
+class BuiltTasks:
+    """The tasks that one TaskManager has built. `all` is the list of them, to which the TaskManager adds."""
+
+    def __init__(self) -> None:
+        self.all: list[BuiltTask] = []
+        self._drains = False
+
+    def of(self, task: Task) -> BuiltTask:
+        return next(built for built in self.all if built.task is task)
+
+    def begin(self, stage: Sequence[BuiltTask]) -> None:
+        """Let tasks take their first batches."""
+        if self._drains:
+            _drain(stage)
+        for built in stage:
+            for channel in built.channels:
+                channel.start()
+        for built in stage:
+            built.task.begin()
+
+    def wake(self) -> None:
+        for built in self.all:
+            built.task.wake()
+
+    def inject(self, message: InjectBarrier) -> None:
+        """Start a checkpoint at the tasks that the message names. A probe starts at all sources of this TaskManager."""
+        roots = message.roots
+        if message.stops:
+            self.hold(True)
+        barrier = CheckpointBarrier(
+            message.checkpoint, message.timestamp, message.alignment, message.timeout, is_probe=roots is None
+        )
+        for built in self.all:
+            if built.input is None if roots is None else (built.vertex.id, built.subtask) in roots:
+                built.barriers.inject(barrier)
+                built.task.wake()
+
+    def hold(self, is_held: bool) -> None:
+        """Hold all sources, because the job must stop, or let the sources read again."""
+        for built in self.all:
+            if built.source is not None:
+                built.source.is_held = is_held
+                built.task.wake()
+
+    def drain(self) -> None:
+        """Let sources end at their current positions, also those of later stages."""
+        self._drains = True
+        _drain(self.all)
+
+    @property
+    def are_consumed(self) -> bool:
+        """Whether consumers have taken all output of the tasks."""
+        return all(partition.is_consumed for built in self.all for partition in built.partitions)
+
+    def stuck_readers(self) -> list[str]:
+        """Return the sources whose task has ended while the user's iterator still runs, on a thread of its own."""
+        sources = [built.source for built in self.all if built.source is not None]
+        stuck = [source.context for source in sources if source.is_stuck]
+        return [f"{context.operator}[{context.subtask}]" for context in stuck]
+
+
+def _drain(tasks: Sequence[BuiltTask]) -> None:
+    for built in tasks:
+        if built.source is not None:
+            built.source.ends_now = True
+            built.task.wake()

@@ -1,0 +1,1 @@
+"""The throttles of a TaskManager: each connects the policy of a mechanism to tasks, links and clocks."""

@@ -1,0 +1,156 @@
+"""AckThrottling: a source waits while too many of its messages are not processed yet (Storm before 1.0)."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+import pyarrow as pa
+
+from headgate.exchange.anchored_output import AnchoredOutput
+from headgate.records.elements import Anchor
+from headgate.records.events import CheckpointBarrier
+from headgate.runtime.control_messages import EndTrees, FromTaskManager, ReportTrees
+from headgate.runtime.task.anchored_input import AnchoredInput
+from headgate.runtime.task.heads import Head, SourceHead
+from headgate.runtime.task.input import TaskInput
+from headgate.runtime.task.task import TaskMail
+from headgate.runtime.task.throttling import Gated, Throttling
+from headgate.runtime.task.time_account import Wait
+from headgate.runtime.taskmanager.throttling.replaying_head import ReplayingHead
+from headgate.throttle.acker import AnchoredMessage, TreeEnded, TreeStarted
+from headgate.throttle.max_pending import MaxPending, PendingSource
+from headgate.throttle.mechanism import Task
+from headgate.transport.network_thread import Network
+
+#: Reports to the acker wait for others for this time, in seconds.
+_GATHER: Final = 1e-3
+
+
+class AckThrottling(Throttling):
+    """Has the ids of messages in one TaskManager, and reports to the acker, which is on the driver.
+
+    `send` sends a message to the driver. The lock protects what waits to be reported. Each task's own thread uses the
+    rest.
+    """
+
+    def __init__(
+        self,
+        mechanism: MaxPending,
+        *,
+        clock: Callable[[], float],
+        network: Network,
+        send: Callable[[FromTaskManager], None],
+    ) -> None:
+        self._mechanism = mechanism
+        self._clock = clock
+        self._network = network
+        self._send = send
+        self._works: dict[Task, WorkedMessage] = {}
+        self._sources: dict[Task, tuple[ReplayingHead, TaskMail]] = {}
+        self._lock = threading.Lock()
+        self._started: list[tuple[int, int, int, int]] = []
+        self._done: list[tuple[int, int]] = []
+
+    def _work(self, task: Task) -> WorkedMessage:
+        return self._works.setdefault(task, WorkedMessage())
+
+    def output(self, task: Task, consumers: Sequence[Task], mail: TaskMail) -> Gated:
+        return partial(AnchoredOutput, anchor=self._work(task).send)
+
+    def input(self, task: Task, senders: Sequence[int | None], mail: TaskMail) -> Callable[..., TaskInput]:
+        return partial(AnchoredInput, begin=self._work(task).begin)
+
+    def reader(self, task: Task, head: Head) -> Head:
+        return _AckingHead(head, self._work(task), self._report_done)
+
+    def source(self, task: Task, head: SourceHead, mail: TaskMail, inject: Callable[[CheckpointBarrier], None]) -> Head:
+        policy: PendingSource[pa.RecordBatch] = self._mechanism.pending_source(task, self._clock(), _random_id)
+        replaying = ReplayingHead(head, policy, self._work(task), self._report_started)
+        self._sources[task] = replaying, mail
+        return replaying
+
+    # --- reports
+
+    def _report_started(self, started: TreeStarted) -> None:
+        self._report(self._started, (started.root, started.ids, *started.source))
+
+    def _report_done(self, root: int, ids: int) -> None:
+        self._report(self._done, (root, ids))
+
+    def _report(self, waiting: list, entry: tuple[int, ...]) -> None:  # type: ignore[type-arg]
+        with self._lock:
+            is_first = not self._started and not self._done
+            waiting.append(entry)
+        if is_first:
+            self._network.call_later(_GATHER, self._flush)
+
+    def _flush(self) -> None:
+        with self._lock:
+            self._send(ReportTrees(started=self._started.copy(), done=self._done.copy()))
+            self._started.clear()
+            self._done.clear()
+
+    def on_order(self, order: object) -> None:
+        if not isinstance(order, EndTrees):
+            return
+        for vertex, subtask, root, failed in order.trees:
+            task = vertex, subtask
+            if task in self._sources:
+                head, mail = self._sources[task]
+                mail.put(partial(head.on_ended, TreeEnded((task,), root, failed)))
+
+
+class WorkedMessage:
+    """The message that a task works on, with the ids of what comes from it."""
+
+    def __init__(self) -> None:
+        self.message: AnchoredMessage | None = None
+
+    def begin(self, anchor: Anchor | None) -> None:
+        """WorkedMessage on a message. None: on something without an id."""
+        self.message = None if anchor is None else AnchoredMessage({anchor.root: anchor.id}, _random_id)
+
+    def send(self) -> Anchor | None:
+        """Return the id of one message that comes from this one."""
+        if self.message is None:
+            return None
+        ((root, number),) = self.message.send().items()
+        return Anchor(root, number)
+
+
+class _AckingHead:
+    """A `Head` that reports each message when its task has processed it."""
+
+    def __init__(self, head: Head, work: WorkedMessage, done: Callable[[int, int], None]) -> None:
+        self._head = head
+        self._work = work
+        self._done = done
+
+    @property
+    def waits_for(self) -> Wait:
+        return self._head.waits_for
+
+    def step(self, now: float) -> float:
+        until = self._head.step(now)
+        message, self._work.message = self._work.message, None
+        if message is not None:
+            for signal in message.done():
+                self._done(signal.root, signal.ids)
+        return until
+
+    def end(self) -> None:
+        self._head.end()
+
+    def on_backpressure(self, begins: bool, now: float) -> None:
+        self._head.on_backpressure(begins, now)
+
+    def close(self) -> None:
+        self._head.close()
+
+
+def _random_id() -> int:
+    return random.getrandbits(64)

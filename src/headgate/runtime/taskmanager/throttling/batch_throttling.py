@@ -1,0 +1,163 @@
+"""BatchThrottling: rows wait for the batch to which they belong, and the times of batches set the rate (SparkPid)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from headgate.errors import NetworkMemoryFull
+from headgate.records.events import Alignment, CheckpointBarrier
+from headgate.runtime.control_messages import FromTaskManager, ReleaseBatch, ReportBatch, SetRate
+from headgate.runtime.task.clocks import Clocks
+from headgate.runtime.task.heads import END, MORE, WAIT, Head, SourceHead
+from headgate.runtime.task.task import TaskMail
+from headgate.runtime.task.throttling import Throttling
+from headgate.runtime.task.time_account import Wait
+from headgate.runtime.taskmanager.throttling.source_output import EachCall
+from headgate.throttle.mechanism import Task
+from headgate.throttle.spark_pid import PidSource, RateUpdate, SparkPid
+from headgate.throttle.validation import duration
+
+_US: Final = 1_000_000
+
+
+class BatchThrottling(Throttling):
+    """Has the batches of the sources of one TaskManager. `send` sends a message to the driver.
+
+    `guard` is the most bytes of rows that a source may store.
+    """
+
+    def __init__(
+        self, mechanism: SparkPid, *, clocks: Clocks, send: Callable[[FromTaskManager], None], guard: int
+    ) -> None:
+        self._mechanism = mechanism
+        self._interval = duration("batch_interval", mechanism.batch_interval)
+        self._clocks = clocks
+        self._send = send
+        self._guard = guard
+        self._started_at = 0.0
+        self._sources: dict[Task, tuple[BatchedHead, TaskMail]] = {}
+
+    def source(self, task: Task, head: SourceHead, mail: TaskMail, inject: Callable[[CheckpointBarrier], None]) -> Head:
+        policy = self._mechanism.pid_source(self._clocks.monotonic())
+        batched = BatchedHead(head, policy, self._present_batch, partial(self._close_batch, task, inject), self._guard)
+        self._sources[task] = batched, mail
+        return batched
+
+    def _present_batch(self) -> int:
+        return int((self._clocks.monotonic() - self._started_at) / self._interval)
+
+    def _close_batch(self, task: Task, inject: Callable[[CheckpointBarrier], None], batch: int, rows: int) -> None:
+        """Close a batch, of which a source has sent all rows: its barrier follows them."""
+        timestamp = round(self._clocks.wall() * _US)
+        inject(CheckpointBarrier(batch + 1, timestamp, Alignment.ALIGNED, 0, is_probe=True))
+        self._send(ReportBatch(batch=batch, task=task, rows=rows))
+
+    def start(self) -> None:
+        self._started_at = self._clocks.monotonic()
+
+    def on_order(self, order: object) -> None:
+        if isinstance(order, ReleaseBatch):
+            for head, mail in self._sources.values():
+                mail.put(partial(head.release, order.batch))
+        elif isinstance(order, SetRate):
+            for vertex, subtask in order.tasks:
+                self._set_rate((vertex, subtask), order.rows_per_s)
+
+    def _set_rate(self, task: Task, rows_per_s: int) -> None:
+        if task in self._sources:
+            head, mail = self._sources[task]
+            mail.put(lambda: head.policy.on_signal(self._clocks.monotonic(), RateUpdate((task,), rows_per_s)))
+
+
+class BatchedHead:
+    """A `Head` around the head of a source: it stores what the source sends, batch by batch, until it may go on.
+
+    The source reads at the rate of `policy`. `present_batch` returns the batch of the rows that are read now. `close`
+    is called with a batch and its rows when all of them were sent. `guard` is the most bytes of rows that may wait.
+    """
+
+    def __init__(
+        self,
+        source: SourceHead,
+        policy: PidSource,
+        present_batch: Callable[[], int],
+        close: Callable[[int, int], None],
+        guard: int,
+    ) -> None:
+        self._source = source
+        self.policy = policy
+        self._present_batch = present_batch
+        self._close_batch = close
+        self._guard = guard
+        source.output = EachCall(source.output, self._store)
+        #: What waits, in order: its batch, its rows and bytes, and the call that sends it.
+        self._stored: deque[tuple[int, int, int, Callable[[], None]]] = deque()
+        self._stored_bytes = 0
+        self._released: deque[int] = deque()
+        self._rows_sent = 0
+        self._wait = Wait.INPUT
+        self._has_ended = False
+
+    @property
+    def waits_for(self) -> Wait:
+        return self._wait
+
+    def _store(self, send: Callable[[], None], rows: int, size: int) -> None:
+        self._stored_bytes += size
+        if self._stored_bytes > self._guard:
+            raise NetworkMemoryFull(
+                f"out of memory: a source has stored {self._stored_bytes} bytes of rows for later batches, and "
+                f"network_memory has {self._guard} bytes. The rate has not followed the times of the batches"
+            )
+        self._stored.append((self._present_batch(), rows, size, send))
+
+    def release(self, batch: int) -> None:
+        """Let the rows of a batch go. Runs on the task's thread."""
+        self._released.append(batch)
+
+    def step(self, now: float) -> float:
+        if self._released:
+            self._send_next(self._released[0])
+            return MORE
+        if self._has_ended:
+            if not self._stored:
+                return END
+            self._wait = Wait.THROTTLED
+            return WAIT
+        at = now if self._source.is_held or self._source.ends_now else self.policy.permit(now)
+        if at > now:
+            self._wait = Wait.THROTTLED
+            return at
+        rows = self._source.rows
+        until = self._source.step(now)
+        if self._source.rows > rows:
+            self.policy.emitted(now, self._source.rows - rows)
+        self._wait = self._source.waits_for
+        self._has_ended = until == END
+        return MORE if self._has_ended else until
+
+    def _send_next(self, batch: int) -> None:
+        """Send the next batch of rows that belongs to a released batch, or close the batch after its last rows."""
+        if self._stored and self._stored[0][0] <= batch:
+            _, rows, size, send = self._stored.popleft()
+            self._stored_bytes -= size
+            self._rows_sent += rows
+            send()
+            return
+        self._released.popleft()
+        self._close_batch(batch, self._rows_sent)
+        self._rows_sent = 0
+
+    def end(self) -> None:
+        self._source.end()
+        while self._stored:
+            self._stored.popleft()[3]()
+
+    def on_backpressure(self, begins: bool, now: float) -> None:
+        self._source.on_backpressure(begins, now)
+
+    def close(self) -> None:
+        self._source.close()

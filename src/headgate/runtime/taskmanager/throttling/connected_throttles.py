@@ -1,0 +1,69 @@
+"""Connects a mechanism to one TaskManager."""
+
+from __future__ import annotations
+
+from headgate.runtime.task.throttling import Throttling
+from headgate.runtime.taskmanager.throttling.throttle_place import ThrottlePlace
+from headgate.throttle.heron_spout import HeronSpout
+from headgate.throttle.jstorm_master import JStormMaster
+from headgate.throttle.max_pending import MaxPending
+from headgate.throttle.mechanism import Mechanism, StagePolicy
+from headgate.throttle.spark_pid import SparkPid
+
+
+def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
+    """Return what connects the mechanism. None: the TaskManager needs nothing. Import only what it needs."""
+    if (queue := mechanism.queue_policy()) is not None:
+        from headgate.runtime.taskmanager.throttling.shedding import Shedding
+
+        return Shedding(queue)
+    guard, clock = place.config.network_memory, place.clocks.monotonic
+    if isinstance(mechanism, HeronSpout):
+        from headgate.runtime.taskmanager.throttling.heron_throttling import HeronThrottling
+
+        return HeronThrottling(mechanism.worker(place.index), clock=clock, send=place.send, guard=guard)
+    if isinstance(mechanism, JStormMaster):
+        from headgate.runtime.taskmanager.throttling.sleep_throttling import SleepThrottling
+
+        edges = place.plan.job.edges
+        return SleepThrottling(
+            mechanism,
+            destinations=lambda vertex: sum(edge.source == vertex for edge in edges),
+            clock=clock,
+            network=place.network,
+            send=place.send,
+            guard=guard,
+        )
+    if isinstance(mechanism, MaxPending):
+        return _acks(mechanism, place)
+    if isinstance(mechanism, SparkPid):
+        from headgate.runtime.taskmanager.throttling.batch_throttling import BatchThrottling
+
+        return BatchThrottling(mechanism, clocks=place.clocks, send=place.send, guard=guard)
+    tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]
+    stages = mechanism.stages(place.index, tasks, place.clocks.monotonic())
+    return None if stages is None else _stages(stages, place)
+
+
+def _acks(mechanism: MaxPending, place: ThrottlePlace) -> Throttling | None:
+    if not mechanism.acking:
+        return None  # nothing is known of messages that are sent, so nothing counts
+    from headgate.runtime.taskmanager.throttling.ack_throttling import AckThrottling
+
+    return AckThrottling(mechanism, clock=place.clocks.monotonic, network=place.network, send=place.send)
+
+
+def _stages(policy: StagePolicy, place: ThrottlePlace) -> Throttling:
+    from headgate.runtime.taskmanager.throttling.stage_throttling import StageThrottling
+
+    throttling = StageThrottling(
+        policy,
+        index=place.index,
+        place=place.plan.place,
+        clock=place.clocks.monotonic,
+        network=place.network,
+        send=place.links.signal,
+        guard=place.config.network_memory,
+    )
+    place.links.on_signal = throttling.on_signal
+    return throttling

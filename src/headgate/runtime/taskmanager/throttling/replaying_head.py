@@ -1,0 +1,101 @@
+"""The head of a source that sends failed messages again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import pyarrow as pa
+
+from headgate.runtime.task.heads import END, MORE, SourceHead
+from headgate.runtime.task.time_account import Wait
+from headgate.runtime.taskmanager.throttling.source_output import EachBatch
+from headgate.throttle.acker import AnchoredMessage, TreeEnded, TreeStarted
+from headgate.throttle.max_pending import PendingSource
+
+
+class CurrentMessage(Protocol):
+    """Holds the message whose parts the task sends."""
+
+    message: AnchoredMessage | None
+
+
+class ReplayingHead:
+    """A `Head` around the head of a source: each batch is a message, which counts until it is processed.
+
+    The head reads only while its policy permits. It sends failed messages before it reads on. It ends when all
+    messages are processed. `started` is told of each message that was sent.
+    """
+
+    def __init__(
+        self,
+        source: SourceHead,
+        policy: PendingSource[pa.RecordBatch],
+        current: CurrentMessage,
+        started: Callable[[TreeStarted], None],
+    ) -> None:
+        self._source = source
+        self._policy = policy
+        self._current = current
+        self._started = started
+        self._output = source.output
+        source.output = EachBatch(source.output, self._emit)
+        self._is_throttled = False
+        self._is_backpressured = False
+        self._has_ended = False
+        #: How many messages were sent again.
+        self.replayed = 0
+
+    @property
+    def waits_for(self) -> Wait:
+        return Wait.THROTTLED if self._is_throttled else self._source.waits_for
+
+    def step(self, now: float) -> float:
+        policy = self._policy
+        if now >= policy.next_rotation:
+            policy.rotate(now)
+        if policy.failed:
+            self.replayed += 1
+            self._emit(policy.failed.popleft())
+            return MORE
+        may_read = self._source.is_held or policy.permit(now) <= now
+        if may_read and not self._has_ended:
+            until = self._source.step(now)
+            self._has_ended = until == END
+            if not self._has_ended:
+                self._throttle(False, now)
+                return min(until, policy.next_rotation)
+        if self._has_ended and not policy.pending:
+            self._throttle(False, now)
+            return END
+        self._throttle(True, now)
+        return policy.next_rotation
+
+    def _emit(self, batch: pa.RecordBatch) -> None:
+        tree = self._current.message = self._policy.open_tree()
+        self._output.emit(batch)
+        self._current.message = None
+        started = self._policy.close_tree(batch, tree)
+        if started is not None:
+            self._started(started)
+
+    def on_ended(self, ended: TreeEnded) -> None:
+        """Note that a message is processed, or has failed. Runs on the task's thread."""
+        self._policy.on_signal(0.0, ended)
+
+    def _throttle(self, is_throttled: bool, now: float) -> None:
+        self._is_throttled = is_throttled
+        self._hold_idle_clock(now)
+
+    def _hold_idle_clock(self, now: float) -> None:
+        self._source.on_backpressure(self._is_throttled or self._is_backpressured, now)
+
+    def end(self) -> None:
+        self._source.end()
+
+    def on_backpressure(self, begins: bool, now: float) -> None:
+        self._is_backpressured = begins
+        self._hold_idle_clock(now)
+
+    def close(self) -> None:
+        self._source.close()

@@ -1,0 +1,179 @@
+"""SleepThrottling: congested subtasks ask the driver, and sources sleep after each message (JStorm 2.1)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from headgate.records.events import CheckpointBarrier
+from headgate.runtime.control_messages import FromTaskManager, OrderSleep, RequestSleep
+from headgate.runtime.task.heads import Head, SourceHead
+from headgate.runtime.task.input import TaskInput
+from headgate.runtime.task.task import TaskMail
+from headgate.runtime.task.throttled_head import ThrottledSourceHead
+from headgate.runtime.task.throttling import Throttling
+from headgate.runtime.task.time_account import Wait
+from headgate.runtime.task.watched_input import WatchedInput
+from headgate.throttle.jstorm_master import JStormMaster, LoadSampler, SleepingSource
+from headgate.throttle.mechanism import Task
+from headgate.throttle.throttle_coordinator import SleepLonger, SleepShorter, StartRequest
+from headgate.transport.network_thread import Network
+
+
+class SleepThrottling(Throttling):
+    """Has the samplers and the sleeping sources of one TaskManager. `send` sends a message to the driver.
+
+    `destinations` is the number of exchanges to which the subtasks of a vertex send. `guard` is the most bytes that may
+    wait in one input queue. The lock protects samplers and sources.
+    """
+
+    def __init__(
+        self,
+        mechanism: JStormMaster,
+        *,
+        destinations: Callable[[int], int],
+        clock: Callable[[], float],
+        network: Network,
+        send: Callable[[FromTaskManager], None],
+        guard: int,
+    ) -> None:
+        self._mechanism = mechanism
+        self._destinations = destinations
+        self._clock = clock
+        self._network = network
+        self._send = send
+        self._guard = guard
+        self._lock = threading.Lock()
+        self._queues: dict[Task, _Queue] = {}
+        self._sources: dict[Task, tuple[SleepingSource, Callable[[], None]]] = {}
+        self._is_over = False
+
+    # --- what tasks get
+
+    def input(self, task: Task, senders: Sequence[int | None], mail: TaskMail) -> Callable[..., TaskInput]:
+        queue = self._queues[task] = _Queue()
+        return partial(WatchedInput, watch=queue, guard=self._guard, wake=mail.wake)
+
+    def reader(self, task: Task, head: Head) -> Head:
+        return _TimedHead(head, self._queues[task], self._clock)
+
+    def source(self, task: Task, head: SourceHead, mail: TaskMail, inject: Callable[[CheckpointBarrier], None]) -> Head:
+        policy = self._mechanism.sleeping_source(task, self._clock(), self._destinations(task[0]))
+        self._sources[task] = policy, mail.wake
+        return ThrottledSourceHead(head, _LockedPolicy(policy, self._lock), self._clock)
+
+    # --- the samples
+
+    def start(self) -> None:
+        for task in self._queues:
+            self._plan(self._mechanism.sampler(task, self._clock()), task)
+
+    def _plan(self, sampler: LoadSampler, task: Task) -> None:
+        self._queues[task].sampler = sampler
+        self._network.call_later(max(0.0, sampler.next_check - self._clock()), lambda: self._sample(sampler, task))
+
+    def _sample(self, sampler: LoadSampler, task: Task) -> None:
+        queue = self._queues[task]
+        with self._lock:
+            if self._is_over:
+                return
+            request = sampler.check(self._clock(), queue.messages, queue.worked * 1000)
+            if request is not None:
+                flow_ms = request.flow_ms if isinstance(request, StartRequest) else None
+                self._send(RequestSleep(task=task, flow_ms=flow_ms))
+        self._plan(sampler, task)
+
+    # --- the orders
+
+    def on_order(self, order: object) -> None:
+        if not isinstance(order, OrderSleep):
+            return
+        tasks = tuple((vertex, subtask) for vertex, subtask in order.tasks)
+        signal = SleepShorter(tasks) if order.flow_ms is None else SleepLonger(tasks, order.flow_ms)
+        for task in tasks:
+            if task in self._sources:
+                self._order_source(task, signal)
+            elif task in self._queues and isinstance(signal, SleepShorter):
+                self._release(task, signal)
+
+    def _order_source(self, task: Task, signal: SleepLonger | SleepShorter) -> None:
+        policy, wake = self._sources[task]
+        with self._lock:
+            if policy.on_signal(self._clock(), signal) is not None:
+                self._send(RequestSleep(task=task, flow_ms=None))
+        wake()
+
+    def _release(self, task: Task, signal: SleepShorter) -> None:
+        sampler = self._queues[task].sampler
+        with self._lock:
+            if sampler is not None:
+                sampler.on_signal(self._clock(), signal)
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_over = True
+
+
+class _Queue:
+    """The watch of one input queue, and what the sampler must know of its subtask."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.taken_messages = 0
+        #: How long the subtask worked on its last message, in seconds.
+        self.worked = 0.0
+        self.sampler: LoadSampler | None = None
+
+    def added(self, channel: int, messages: int, size: int) -> None:
+        self.messages = messages
+
+    def taken(self, messages: int, size: int) -> None:
+        self.messages = messages
+        self.taken_messages += 1
+
+
+class _TimedHead:
+    """A `Head` that measures how long its subtask works on each message."""
+
+    def __init__(self, head: Head, queue: _Queue, clock: Callable[[], float]) -> None:
+        self._head = head
+        self._queue = queue
+        self._clock = clock
+
+    @property
+    def waits_for(self) -> Wait:
+        return self._head.waits_for
+
+    def step(self, now: float) -> float:
+        taken = self._queue.taken_messages
+        began = self._clock()
+        until = self._head.step(now)
+        if self._queue.taken_messages > taken:
+            self._queue.worked = self._clock() - began
+        return until
+
+    def end(self) -> None:
+        self._head.end()
+
+    def on_backpressure(self, begins: bool, now: float) -> None:
+        self._head.on_backpressure(begins, now)
+
+    def close(self) -> None:
+        self._head.close()
+
+
+class _LockedPolicy:
+    """The policy of one source, which orders may change on another thread."""
+
+    def __init__(self, policy: SleepingSource, lock: threading.Lock) -> None:
+        self._policy = policy
+        self._lock = lock
+
+    def permit(self, now: float) -> float:
+        with self._lock:
+            return self._policy.permit(now)
+
+    def emitted(self, now: float, rows: int) -> None:
+        with self._lock:
+            self._policy.emitted(now, rows)

@@ -1,0 +1,245 @@
+"""StageThrottling: full input queues stop their senders, by signals on the data links (Storm 2, JStorm 2.2)."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from headgate.exchange.blocking import Subpartition
+from headgate.exchange.gated_output import GatedOutput
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import PendingCount
+from headgate.protocol.throttle_message import StageSignal
+from headgate.runtime.task.input import TaskInput
+from headgate.runtime.task.task import TaskMail
+from headgate.runtime.task.throttling import Gated, Throttling
+from headgate.runtime.task.watched_input import WatchedInput
+from headgate.throttle.mechanism import StagePolicy, Task
+from headgate.throttle.stage_signals import BackPressureStatus, JStormStop
+from headgate.transport.network_thread import Network
+
+#: An output that waits for connections looks again after this many seconds, as Storm's does.
+_LOOK_AGAIN: Final = 1e-3
+
+
+class StageThrottling(Throttling):
+    """Asks and tells the policy of one TaskManager, on any thread.
+
+    The lock protects the policy and all fields below it. It is taken after the lock of an input queue.
+    `place` returns the TaskManager of a subtask by its number. `send` sends a signal to the TaskManager with a number,
+    or to all from which this one receives. `guard` is the most bytes that may wait in one input queue.
+    """
+
+    def __init__(
+        self,
+        policy: StagePolicy,
+        *,
+        index: int,
+        place: Callable[[int], int],
+        clock: Callable[[], float],
+        network: Network,
+        send: Callable[[StageSignal, int | None], None],
+        guard: int,
+    ) -> None:
+        self._index = index
+        self._place = place
+        self._clock = clock
+        self._network = network
+        self._send = send
+        self._guard = guard
+        self._lock = threading.Lock()
+        self._policy = policy
+        #: The gates that hold messages back, by the subtask for which they do.
+        self._closed: dict[Task, dict[_Gate, None]] = {}
+        #: The subtasks at which `_look` looks soon.
+        self._looks: set[Task] = set()
+        #: The gates to other TaskManagers, and the messages behind them that wait for a connection: at most so many.
+        self._remote: list[_Gate] = []
+        self._waiting = 0
+        self._is_over = False
+
+    # --- what tasks get
+
+    def output(self, task: Task, consumers: Sequence[Task], mail: TaskMail) -> Gated:
+        return partial(self._output, consumers, mail)
+
+    def _output(
+        self, consumers: Sequence[Task], mail: TaskMail, partition: ResultPartition, count: PendingCount
+    ) -> GatedOutput:
+        gates = []
+        for task, subpartition in zip(consumers, partition.subpartitions, strict=True):
+            is_remote = self._place(task[1]) != self._index
+            gates.append(_Gate(self, task, subpartition if is_remote else None))
+        self._remote += [gate for gate in gates if gate.is_remote]
+        return GatedOutput(partition, count, gates, mail.put)
+
+    def input(self, task: Task, senders: Sequence[int | None], mail: TaskMail) -> Callable[..., TaskInput]:
+        return partial(WatchedInput, watch=_Watch(self, task, senders), guard=self._guard, wake=mail.wake)
+
+    # --- the input queues
+
+    def added(self, task: Task, messages: int, sender: int | None) -> None:
+        """Note a message in the input queue of a subtask. `sender` is the TaskManager of its producer."""
+        with self._lock:
+            self._send_all(self._policy.added(self._clock(), task, messages, sender))
+
+    def taken(self, task: Task, messages: int) -> None:
+        """Note that a subtask has taken a message. Producers of this TaskManager may then have room again."""
+        with self._lock:
+            self._send_all(self._policy.taken(self._clock(), task, messages))
+            opened = self._opened(task)
+        _open(opened)
+
+    # --- the outputs
+
+    def may_send(self, gate: _Gate) -> bool:
+        """Return whether the next message of a gate may go. If not, the gate is opened when it may."""
+        with self._lock:
+            if self._policy.may_send(gate.task, self._transferring(gate)):
+                return True
+            self._closed.setdefault(gate.task, {})[gate] = None
+            self._plan_look(gate.task)
+            return False
+
+    def may_hold(self, task: Task, size: int) -> bool:
+        with self._lock:
+            return self._policy.may_hold(task, size)
+
+    def sent(self, gate: _Gate) -> None:
+        """Note that one more message of a gate waits for its connection."""
+        with self._lock:
+            self._waiting += 1
+            gate.wait()
+
+    def _transferring(self, gate: _Gate) -> int:
+        """Return how many messages wait for a connection. Below the limit, the number may be too large by a few."""
+        if not gate.is_remote:
+            return 0
+        self._waiting -= gate.left()
+        if not self._policy.may_send(gate.task, self._waiting):
+            self._waiting -= sum(each.left() for each in self._remote)
+        return self._waiting
+
+    def _opened(self, task: Task) -> Iterable[_Gate]:
+        """Return the gates for a subtask that may open now. They are closed no more. The caller holds the lock."""
+        gates = self._closed.get(task)
+        if not gates:
+            return ()
+        if not self._policy.may_send(task, self._transferring(next(iter(gates)))):
+            self._plan_look(task)
+            return ()
+        return self._closed.pop(task)
+
+    def _plan_look(self, task: Task) -> None:
+        """Look again soon at a subtask whose senders wait only for connections. The caller holds the lock."""
+        if task not in self._looks and self._policy.may_send(task, 0) and self._place(task[1]) != self._index:
+            self._looks.add(task)
+            self._network.call_later(_LOOK_AGAIN, lambda: self._look(task))
+
+    def _look(self, task: Task) -> None:
+        with self._lock:
+            self._looks.discard(task)
+            opened = () if self._is_over else self._opened(task)
+        _open(opened)
+
+    # --- signals
+
+    def start(self) -> None:
+        with self._lock:
+            self._send_all(self._policy.connected())
+        self._plan_check()
+
+    def on_signal(self, signal: StageSignal) -> None:
+        """Follow the signal of a TaskManager to which this one sends. Runs on the network thread."""
+        with self._lock:
+            self._policy.on_signal(self._clock(), signal)
+            opened = [gate for task in list(self._closed) for gate in self._opened(task)]
+        _open(opened)
+
+    def _send_all(self, signals: Sequence[Any]) -> None:
+        """Send signals. The caller holds the lock, which keeps their order."""
+        for signal in signals:
+            assert isinstance(signal, BackPressureStatus | JStormStop)
+            self._send(signal, signal.sender if isinstance(signal, JStormStop) else None)
+
+    def _plan_check(self) -> None:
+        with self._lock:
+            at = math.inf if self._is_over else self._policy.next_check
+        if at != math.inf:
+            self._network.call_later(max(0.0, at - self._clock()), self._check)
+
+    def _check(self) -> None:
+        with self._lock:
+            if not self._is_over:
+                self._send_all(self._policy.check(self._clock()))
+        self._plan_check()
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_over = True
+
+
+class _Watch:
+    """The watch of one input queue."""
+
+    def __init__(self, stages: StageThrottling, task: Task, senders: Sequence[int | None]) -> None:
+        self._stages = stages
+        self._task = task
+        self._senders = senders
+
+    def added(self, channel: int, messages: int, size: int) -> None:
+        self._stages.added(self._task, messages, self._senders[channel])
+
+    def taken(self, messages: int, size: int) -> None:
+        self._stages.taken(self._task, messages)
+
+
+class _Gate:
+    """The gate of one channel to a subtask. A channel to another TaskManager has its `subpartition`."""
+
+    def __init__(self, stages: StageThrottling, task: Task, subpartition: Subpartition | None) -> None:
+        self._stages = stages
+        self.task = task
+        self._subpartition = subpartition
+        self._written = 0
+        #: Where the messages end that wait for a connection, in bytes since the start.
+        self._ends: deque[int] = deque()
+        self.opened: Callable[[], None] = lambda: None
+
+    @property
+    def is_remote(self) -> bool:
+        return self._subpartition is not None
+
+    def may_send(self) -> bool:
+        return self._stages.may_send(self)
+
+    def may_hold(self, size: int) -> bool:
+        return self._stages.may_hold(self.task, size)
+
+    def sent(self, size: int) -> None:
+        self._written += size
+        if self._subpartition is not None:
+            self._stages.sent(self)
+
+    def wait(self) -> None:
+        """Note that the message that was written last waits for its connection."""
+        self._ends.append(self._written)
+
+    def left(self) -> int:
+        """Return how many messages have left for the connection since the last call."""
+        assert self._subpartition is not None
+        before = len(self._ends)
+        if self._subpartition.is_released:
+            self._ends.clear()
+        while self._ends and self._ends[0] <= self._subpartition.bytes_sent:
+            self._ends.popleft()
+        return before - len(self._ends)
+
+
+def _open(gates: Iterable[_Gate]) -> None:
+    for gate in gates:
+        gate.opened()

@@ -1,0 +1,167 @@
+"""Whole jobs with the back-pressure of other systems: a stalled sink stops its source, and every row arrives."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.lab.flows import Flow, Flows, by_target
+from headgate.lab.probe import Probe, Stall
+from headgate.throttle.mechanism import Mechanism
+from tests.runtime.jobs import NUMBERS, counted, environment, eventually, keyed, numbers, wait_until_running
+
+T = hg.throttle
+#: Each batch of a source is one message.
+EACH: dict[str, Any] = {"flow_control": "unbounded", "buffer_timeout": 0}
+MECHANISMS: dict[str, Mechanism] = {
+    "StormStatus": T.StormStatus(receive_buffer=20),
+    "JStormStages": T.JStormStages(receive_buffer=20, sender_cache=4096),
+    "JStormMaster": T.JStormMaster(receive_buffer=20, check_interval=0.01, samples=2),
+    "HeronSpout": T.HeronSpout(high=16384, low=8192),
+    "MaxPending": T.MaxPending(20),
+}
+ROWS, BATCH = 64_000, 64
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("taskmanagers", [1, 2])
+def test_a_stalled_sink_stops_its_source_until_it_goes_on(name: str, taskmanagers: int) -> None:
+    """The sink takes 20 ms for a batch, and holds the third until its source has waited for half a second."""
+    env = environment(taskmanagers=taskmanagers, parallelism=2, throttle=MECHANISMS[name], **EACH)
+    goes_on, batches = threading.Event(), itertools.count(1)
+
+    def write(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
+        if next(batches) <= 2 * env.parallelism:
+            threading.Event().wait(0.02)
+        else:
+            assert goes_on.wait(60)
+
+    source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH, rate=ROWS)
+    env.from_source(source).name("numbers").rebalance().sink_to(hg.sinks.for_each_batch(write))
+    job = env.execute_async()
+    waited = eventually(lambda: job.status() == "FAILED" or _throttled(job) > 0.5)
+    read = job.metrics()["rows_in"]
+    goes_on.set()
+    result = job.wait(60)
+    assert waited
+    assert read < ROWS / 2
+    assert result.rows_in == result.rows_out == ROWS
+
+
+def _throttled(job: hg.JobHandle) -> float:
+    tasks = job.metrics()["tasks"]
+    return float(max((task["throttle_wait_s"] for name, task in tasks.items() if "numbers" in name), default=0.0))
+
+
+#: Long enough that a busy machine does not fill the queues of a stream that goes on.
+APART: dict[str, Mechanism] = {
+    "StormStatus": T.StormStatus(receive_buffer=300),
+    "JStormStages": T.JStormStages(receive_buffer=300),
+    "MaxPending": T.MaxPending(100),
+}
+
+
+@pytest.mark.parametrize("name", APART)
+def test_an_independent_stream_of_the_same_connection_goes_on(name: str) -> None:
+    """A.1 sends to B.3 and A.2 to B.4, over one connection. B.4 stalls until the end."""
+    probe = Probe({3: Stall(after=0.2, seconds=1.0)})
+    env = environment(True, parallelism=4, throttle=APART[name], **EACH)
+    flows = Flows({0: Flow((1,), 10_000), 2: Flow((3,), 10_000)}, 1.0)
+    env.from_source(flows).partition_by(by_target).sink_to(probe)
+    result = env.execute()
+    assert result.rows_in == result.rows_out == 20_000
+    tasks = result.metrics["tasks"]
+    assert tasks["flows[2]"]["throttle_wait_s"] > 0.3
+    assert tasks["flows[0]"]["throttle_wait_s"] < tasks["flows[2]"]["throttle_wait_s"] / 2
+
+
+def test_checkpoints_and_a_cancel_do_not_wait_for_a_throttle(tmp_path: Path) -> None:
+    env = environment(throttle=MECHANISMS["StormStatus"], checkpoint_dir=tmp_path, checkpoint_interval=0.05, **EACH)
+
+    def slowly(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
+        threading.Event().wait(0.005)
+
+    counted(env, 10 * ROWS).name("numbers").rebalance().sink_to(hg.sinks.for_each_batch(slowly))
+    job = env.execute_async()
+    eventually(lambda: _throttled(job) > 0.3)
+    done = len(job.checkpoints())
+    eventually(lambda: len(job.checkpoints()) > done)
+    wait_until_running(job)
+    job.cancel()
+    with pytest.raises(hg.JobCancelled):
+        job.wait(30)
+
+
+def test_a_mechanism_over_credit_must_be_asked_for() -> None:
+    with pytest.raises(hg.ConfigError, match=r"credit bounds what may wait: use .* StormStatus\(..., over_credit=True"):
+        hg.Config(throttle=T.StormStatus())
+    assert hg.Config(throttle=T.StormStatus(over_credit=True)).throttle is not None
+    with pytest.raises(hg.ConfigError, match="over_credit=True, which needs flow_control='credit'"):
+        hg.Config(throttle=T.StormStatus(over_credit=True), flow_control="tcp")
+    with pytest.raises(hg.ConfigError, match="execution_mode='batch'"):
+        hg.Config(throttle=T.HeronSpout(), flow_control="unbounded", execution_mode="batch")
+    env = hg.StreamEnvironment()
+    with pytest.raises(hg.PlanError, match=r"limits no source: give it as hg.Config\(throttle=...\)"):
+        env.from_source(hg.sources.iterable([[{"n": 1}]]), throttle=T.StormStatus())
+
+
+def test_a_source_that_may_send_messages_again_has_no_checkpoints_and_its_messages_are_whole(tmp_path: Path) -> None:
+    with pytest.raises(hg.ConfigError, match="a job with checkpoint_dir must not double any"):
+        hg.Config(throttle=T.MaxPending(10), checkpoint_dir=tmp_path, **EACH)
+    with pytest.raises(hg.ConfigError, match="needs buffer_timeout=0"):
+        hg.Config(throttle=T.MaxPending(10), flow_control="unbounded")
+    assert hg.Config(throttle=T.MaxPending(acking=False), checkpoint_dir=tmp_path, **EACH).throttle is not None
+
+
+def test_a_message_counts_until_all_that_came_from_it_is_processed() -> None:
+    """Each batch goes through two exchanges, and to two subtasks: at most three are under way."""
+    env = environment(True, throttle=T.MaxPending(3), **EACH)
+
+    def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([pa.concat_arrays([batch["n"], batch["n"]])], names=["n"])
+
+    stream = counted(env, 6400).name("numbers").rebalance().map_batches(twice, schema=NUMBERS)
+    result_rows = stream.partition_by(lambda batch, n: batch["n"].to_numpy() % n).collect()
+    assert sorted(result_rows["n"].to_pylist()) == sorted([*range(6400), *range(6400)])
+
+
+def test_batches_go_one_by_one_and_their_times_set_the_rate() -> None:
+    """The sink takes at most 64 rows in 2 ms. The source could read them all at once."""
+    env = environment(True, throttle=T.SparkPid(batch_interval=0.1, initial_rate=10_000), **EACH)
+
+    def slowly(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
+        threading.Event().wait(0.002)
+
+    counted(env, 6400).name("numbers").rebalance().sink_to(hg.sinks.for_each_batch(slowly))
+    result = env.execute()
+    assert result.rows_in == result.rows_out == 6400
+    assert any(task["throttle_wait_s"] > 0.1 for name, task in result.metrics["tasks"].items() if "numbers" in name)
+
+
+def test_event_time_and_windows_go_through_batches() -> None:
+    """Watermarks keep their place between the rows, and the end of the source comes last."""
+    env = environment(throttle=T.SparkPid(batch_interval=0.02, initial_rate=100_000), **EACH)
+    assert keyed(counted(env, 5000)).collect().num_rows == 5000
+
+
+def test_batches_leave_no_room_for_checkpoints(tmp_path: Path) -> None:
+    with pytest.raises(hg.ConfigError, match="closes its batches with barriers of its own"):
+        hg.Config(throttle=T.SparkPid(batch_interval=1), checkpoint_dir=tmp_path, flow_control="unbounded")
+
+
+def test_over_credit_a_mechanism_stops_sources_as_well() -> None:
+    env = environment(taskmanagers=1, throttle=T.StormStatus(receive_buffer=2, over_credit=True), buffer_timeout=0)
+
+    def slowly(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
+        threading.Event().wait(0.002)
+
+    counted(env, 6400).name("numbers").rebalance().sink_to(hg.sinks.for_each_batch(slowly))
+    result = env.execute()
+    assert result.rows_out == 6400
+    assert any(task["throttle_wait_s"] > 0 for name, task in result.metrics["tasks"].items() if "numbers" in name)

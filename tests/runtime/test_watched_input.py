@@ -1,0 +1,68 @@
+"""A watched input queue: what its watch is told, and the guard."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.errors import NetworkMemoryFull
+from headgate.exchange.gate import InputGate
+from headgate.records.elements import WatermarkElement
+from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.watched_input import WatchedInput
+from tests.runtime.test_input import CODEC, Channel, Fed, rows
+
+
+class Watch:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[object, ...]] = []
+
+    def added(self, channel: int, messages: int, size: int) -> None:
+        self.told.append(("added", channel, messages, size))
+
+    def taken(self, messages: int, size: int) -> None:
+        self.told.append(("taken", messages, size))
+
+
+class Watched(Fed):
+    """A `Fed` with a watched queue. The thread that feeds it fills the queue."""
+
+    def __init__(self, channels: int = 1, guard: int = 1 << 20) -> None:
+        super().__init__(channels)
+        gate = InputGate(lambda: self.input.arrived())
+        gate.channels = [Channel(index) for index in range(channels)]
+        self.gates = [gate]
+        self.barriers = TaskBarriers("task", self.gates, [], self.parts.append)
+        self.watch = Watch()
+        self.input: WatchedInput = WatchedInput(
+            self.gates, [CODEC], 1 << 20, self.barriers, watch=self.watch, guard=guard, wake=lambda: None
+        )
+
+
+def test_the_watch_is_told_of_each_message_when_it_comes_and_when_the_task_takes_it() -> None:
+    fed = Watched(2)
+    fed.feed(0, 0, rows(1, 2))
+    fed.feed(0, 1, WatermarkElement(7), rows(3))
+    size = CODEC.batch_bytes(rows(3))
+    assert fed.watch.told == [("added", 0, 1, 2 * size), ("added", 1, 2, size)]
+    fed.watch.told.clear()
+    assert fed.next() == (1, 2), "messages are not joined"
+    assert fed.watch.told == [("taken", 1, 2 * size)]
+    assert fed.all() == [(3,)]
+    assert fed.watch.told == [("taken", 1, 2 * size), ("taken", 0, size)]
+
+
+def test_nothing_is_dropped() -> None:
+    fed = Watched()
+    fed.feed(0, 0, *[rows(number) for number in range(5000)])
+    assert fed.all() == [(number,) for number in range(5000)]
+    assert fed.input.rows_dropped == 0
+
+
+def test_more_bytes_than_the_guard_allows_end_the_job() -> None:
+    size = CODEC.batch_bytes(rows(1))
+    fed = Watched(guard=3 * size)
+    fed.feed(0, 0, *[rows(number) for number in range(4)])
+    with pytest.raises(NetworkMemoryFull, match=f"out of memory: 4 messages of {4 * size} bytes wait in an input"):
+        fed.all()

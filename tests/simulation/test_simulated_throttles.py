@@ -1,0 +1,177 @@
+"""Each throttle in virtual time: one of two independent streams stalls. Who is stopped, and what is lost?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import headgate as hg
+from headgate.lab.flows import Flow, Flows, by_target
+from headgate.lab.probe import Probe, Seen, Stall
+from headgate.simulation.costs import Costs
+from headgate.simulation.simulated_environment import SimulatedEnvironment
+from headgate.simulation.simulated_job import Watch
+from headgate.throttle.mechanism import Mechanism
+
+#: Rows per second of each stream, and seconds: the stream to B.4 stalls at `AT` for `STALL`.
+RATE, AT, STALL, END = 100_000, 0.3, 0.5, 1.2
+#: Rows of a batch, which is one message.
+BATCH = RATE // 1000
+
+T = hg.throttle
+MECHANISMS: dict[str, Mechanism] = {
+    "StormStatus": T.StormStatus(receive_buffer=40),
+    "JStormStages": T.JStormStages(receive_buffer=40, sender_cache="16 kb"),
+    "JStormMaster": T.JStormMaster(receive_buffer=40, check_interval=0.02),
+    "HeronSpout": T.HeronSpout(high="512 kb", low="256 kb"),
+    "MaxPending": T.MaxPending(40),
+}
+#: Those that stop only the source of the full subtask.
+APART = {"StormStatus", "JStormStages", "MaxPending"}
+
+
+@dataclass(kw_only=True)
+class Outcome:
+    """What one run showed."""
+
+    rows_in: int
+    rows_out: int
+    sibling: Seen
+    stalled: Seen
+    #: By time: the seconds for which the source of the stalled stream has waited for its throttle.
+    waits: dict[float, float]
+    #: By time: the rows that all sources have read.
+    read: dict[float, int]
+    sha256: str
+
+
+def stalled(name: str, mechanism: Mechanism | None = None) -> Outcome:
+    probe = Probe({3: Stall(after=AT, seconds=STALL)})
+    waits, read = dict[float, float](), dict[float, int]()
+
+    def look(now: float, metrics: dict[str, Any]) -> None:
+        waits[round(now, 2)] = metrics["tasks"]["flows[2]"]["throttle_wait_s"]
+        read[round(now, 2)] = metrics["rows_in"]
+
+    environment = SimulatedEnvironment(
+        parallelism=4,
+        taskmanagers=2,
+        config=hg.Config(flow_control="unbounded", buffer_timeout=0, throttle=mechanism or MECHANISMS[name]),
+        costs=Costs(rows={"flows": 1e-7, "probe": 1e-7}),
+        watch=Watch(interval=0.05, look=look),
+    )
+    flows = Flows({0: Flow((1,), RATE), 2: Flow((3,), RATE)}, END)
+    environment.from_source(flows).partition_by(by_target).sink_to(probe)
+    result = environment.execute("stalled")
+    return Outcome(
+        rows_in=result.rows_in,
+        rows_out=result.rows_out,
+        sibling=probe.seen[1],
+        stalled=probe.seen[3],
+        waits=waits,
+        read=read,
+        sha256=result.sha256,
+    )
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_a_stalled_subtask_stops_its_source_and_nothing_is_lost(name: str) -> None:
+    outcome = stalled(name)
+    assert outcome.rows_in == outcome.rows_out == 2 * RATE * END
+    assert outcome.stalled.stalled is not None
+    waits = outcome.waits
+    assert waits[0.25] == 0, "nothing is throttled while nothing stalls"
+    assert waits[0.75] - waits[0.5] == pytest.approx(0.25, abs=0.01), "the source stands while its sink stalls"
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_only_some_leave_the_sibling_its_rate(name: str) -> None:
+    sibling = stalled(name).sibling
+    kept = sibling.rate(AT + 0.2, AT + STALL) / sibling.rate(0.0, AT)
+    assert kept == pytest.approx(1.0, abs=0.02) if name in APART else kept == 0
+
+
+@pytest.mark.parametrize("name", sorted(APART))
+def test_what_waits_has_the_limit_of_the_queue_and_what_was_on_the_way(name: str) -> None:
+    held = stalled(name).read[0.75] - RATE * (0.75 + AT)
+    assert 30 * BATCH <= held <= 60 * BATCH
+
+
+def test_messages_that_wait_for_too_long_are_sent_again_and_rows_are_doubled() -> None:
+    outcome = stalled("MaxPending", T.MaxPending(40, timeout=0.1))
+    doubled = outcome.rows_out - outcome.rows_in
+    rounds = STALL / 0.1
+    assert 40 * BATCH <= doubled <= (rounds + 1) * 40 * BATCH
+    patient = stalled("MaxPending", T.MaxPending(40, timeout=STALL))
+    assert patient.rows_out == patient.rows_in, "no message is older than the timeout"
+
+
+def test_without_acking_nothing_counts() -> None:
+    outcome = stalled("MaxPending", T.MaxPending(40, acking=False))
+    assert set(outcome.waits.values()) == {0.0}
+    assert outcome.read[0.75] == 2 * RATE * 0.75
+
+
+# ---- batches
+
+
+#: Rows per second that the slow sink takes.
+CAPACITY = 40_000
+INTERVAL = 0.1
+
+
+def with_slow_sink(throttle: Mechanism, seconds: float = 4.0) -> tuple[dict[float, int], int, int]:
+    """Offer twice as many rows as the sink takes. Return the rows read by time, the rows read, and those written."""
+    read: dict[float, int] = {}
+    environment = SimulatedEnvironment(
+        parallelism=2,
+        taskmanagers=2,
+        config=hg.Config(flow_control="unbounded", buffer_timeout=0, throttle=throttle),
+        costs=Costs(rows={"flows": 1e-7, "probe": 1 / CAPACITY}),
+        watch=Watch(interval=0.1, look=lambda now, metrics: read.__setitem__(round(now, 1), metrics["rows_in"])),
+    )
+    flows = Flows({0: Flow((1,), 2 * CAPACITY)}, seconds)
+    environment.from_source(flows).partition_by(by_target).sink_to(Probe())
+    result = environment.execute("slow sink")
+    return read, result.rows_in, result.rows_out
+
+
+def test_the_times_of_batches_bring_the_source_to_the_rate_of_the_sink() -> None:
+    read, rows_in, rows_out = with_slow_sink(T.SparkPid(batch_interval=INTERVAL, initial_rate=CAPACITY / 2))
+    assert rows_in == rows_out
+    assert read[0.9] / 0.9 < CAPACITY, "it begins with the first rate"
+    assert (read[3.9] - read[1.9]) / 2.0 == pytest.approx(CAPACITY, rel=0.1)
+
+
+def test_without_a_first_rate_the_source_reads_all_until_a_batch_tells_its_time() -> None:
+    read, rows_in, rows_out = with_slow_sink(T.SparkPid(batch_interval=INTERVAL))
+    assert rows_in == rows_out
+    assert read[0.1] == pytest.approx(2 * CAPACITY * 0.1, rel=0.05)
+
+
+def test_a_largest_rate_is_kept() -> None:
+    read, rows_in, rows_out = with_slow_sink(T.SparkPid(batch_interval=INTERVAL, max_rate=CAPACITY / 4))
+    assert rows_in == rows_out
+    assert (read[3.9] - read[1.9]) / 2.0 == pytest.approx(CAPACITY / 4, rel=0.05)
+
+
+_HASH = "from tests.simulation.test_simulated_throttles import stalled; print(stalled({name!r}).sha256)"
+
+
+@pytest.mark.parametrize("name", ["StormStatus", "JStormMaster", "MaxPending"])
+def test_the_same_seed_has_the_same_events_in_every_process(name: str) -> None:
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", _HASH.format(name=name)],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(hashes) == 1
