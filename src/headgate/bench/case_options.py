@@ -13,3 +13,5 @@ class Options:
     quick: bool
     #: A function that shows the user a line about the progress.
     say: Callable[[str], None]
+    #: The mechanisms that an experiment of the lab compares, by name. Without names it compares its own choice.
+    mechanisms: tuple[str, ...] = ()

@@ -27,11 +27,25 @@ _US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a flow: its rows are due at `rate` rows/s for `seconds`."""
+
+    seconds: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
 class Flow:
-    """Rows for the subtasks `to` of the next operator, in turn, at `rate` rows/s. None means full speed."""
+    """Rows for the subtasks `to` of the next operator, in turn, at `rate` rows/s. None means full speed.
+
+    `phases` have rates of their own, one after the other; then comes `rate`. A paced batch has `batch_rows` rows. None:
+    the rows of a millisecond.
+    """
 
     to: tuple[int, ...]
     rate: float | None = None
+    phases: tuple[Phase, ...] = ()
+    batch_rows: int | None = None
 
 
 class Flows(Source):
@@ -75,9 +89,13 @@ class _FlowReader(SourceReader):
         self._start = context.started_at
         self._end = context.started_at + seconds
         self._row = 0
-        self._rows = None if flow.rate is None else int(flow.rate * seconds)
+        #: The seconds and the rows at which each phase begins, and the end.
+        self._knots = _knots(flow, seconds)
+        self._rows = None if flow.rate is None else int(self._knots[1][-1])
         #: A paced batch spans a millisecond, like the batches of `generate`.
         self._step = BATCH_ROWS if flow.rate is None else min(BATCH_ROWS, max(1, int(flow.rate / 1000)))
+        if flow.batch_rows is not None:
+            self._step = flow.batch_rows
         self._source: Any = pa.array(np.full(BATCH_ROWS, context.subtask))
         self._to: Any = pa.array(np.resize(np.array(flow.to), BATCH_ROWS))
         body = pa.py_buffer(np.arange(BATCH_ROWS * PAYLOAD).astype(np.uint8))
@@ -94,7 +112,7 @@ class _FlowReader(SourceReader):
             self.finished = not n
             return None
         first, self._row = self._row, self._row + n
-        due = round(self._start * _US) + (np.arange(first, first + n) * (_US / self._rate)).astype(np.int64)
+        due = round(self._start * _US) + self._due_us(np.arange(first, first + n))
         return self._batch(due)
 
     def position(self) -> None:
@@ -105,11 +123,33 @@ class _FlowReader(SourceReader):
         return self._due(min(self._row + self._step, self._rows) - 1)
 
     def _due(self, row: int) -> float:
-        assert self._rate is not None
-        return self._start + row / self._rate
+        if len(self._knots[1]) == 2:
+            assert self._rate is not None
+            return self._start + row / self._rate
+        return self._start + float(self._seconds(np.array([row]))[0])
+
+    def _due_us(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        if len(self._knots[1]) == 2:
+            assert self._rate is not None
+            return (rows * (_US / self._rate)).astype(np.int64)
+        return (self._seconds(rows) * _US).astype(np.int64)
+
+    def _seconds(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return when rows are due, in seconds since the start."""
+        seconds, at = self._knots
+        return np.interp(rows, at, seconds)
 
     def _batch(self, due: npt.NDArray[np.int64]) -> pa.RecordBatch:
         n = len(due)
         return pa.RecordBatch.from_arrays(
             [pa.array(due), *(column.slice(0, n) for column in (self._source, self._to, self._payload))], schema=SCHEMA
         )
+
+
+def _knots(flow: Flow, seconds: float) -> tuple[list[float], list[float]]:
+    times, rows = [0.0], [0.0]
+    rest = seconds - sum(phase.seconds for phase in flow.phases)
+    for phase in (*flow.phases, Phase(max(0.0, rest), flow.rate or 0.0)):
+        times.append(times[-1] + phase.seconds)
+        rows.append(rows[-1] + phase.seconds * phase.rate)
+    return times, rows

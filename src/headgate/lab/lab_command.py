@@ -5,14 +5,17 @@ Exit with code 1 when an experiment misses its target, or when a part of it coul
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from headgate.bench.command import chosen, options, outcome, parser, table
 from headgate.bench.report import run_description
 from headgate.json_option import write_json
+from headgate.lab.contestants import CONTESTANTS
 from headgate.lab.experiment import Experiment
 from headgate.lab.page import page
 from headgate.lab.plots import draw
@@ -22,6 +25,8 @@ from headgate.terminal import PlainConsole
 EXPERIMENTS = {
     "cost": "headgate.lab.cost",
     "isolation": "headgate.lab.isolation",
+    "burst": "headgate.lab.burst",
+    "slow-sink": "headgate.lab.slow_sink",
     "barrier": "headgate.lab.barrier",
     "checkpoint": "headgate.lab.checkpoint_delay",
     "reach": "headgate.lab.reach",
@@ -31,11 +36,17 @@ EXPERIMENTS = {
 #: Experiments that can be simulated, in the same form.
 SIMULATED = {
     "isolation": "headgate.lab.simulated_isolation",
+    "burst": "headgate.lab.simulated_burst",
+    "slow-sink": "headgate.lab.simulated_slow_sink",
     "reach": "headgate.lab.simulated_reach",
 }
+#: Experiments that compare mechanisms.
+COMPARED = ("isolation", "burst", "slow-sink")
 ABOUT = {
     "cost": "what credit costs compared with plain TCP, on one channel",
     "isolation": "whether a stalled consumer holds back others of its connection; on Spark too",
+    "burst": "what mechanisms do when the load is above what the sink takes for a time",
+    "slow-sink": "what mechanisms lose and double while a sink is slow",
     "barrier": "how long barriers take to a slow consumer, and to one whose connection has a stalled consumer too",
     "checkpoint": "how long checkpoints take under back-pressure, aligned and unaligned",
     "reach": "how soon a stalled sink stops its source, and how many bytes are in flight then",
@@ -57,11 +68,14 @@ def main(argv: Sequence[str]) -> int:
     argument_parser.add_argument("--out", metavar="DIR", type=Path, default=_FOLDER, help=folder_help)
     simulate_help = f"run in virtual time, without processes and sockets; only {', '.join(SIMULATED)}"
     argument_parser.add_argument("--simulate", action="store_true", help=simulate_help)
+    mechanisms_help = f"mechanisms to compare in {', '.join(COMPARED)}, with commas: {','.join(CONTESTANTS)}"
+    argument_parser.add_argument("--mechanisms", metavar="NAMES", default="", help=mechanisms_help)
     arguments = argument_parser.parse_args(argv)
     experiments = SIMULATED if arguments.simulate else EXPERIMENTS
     names = chosen(argument_parser, "experiment", arguments.names, experiments)
+    mechanisms = _mechanisms(argument_parser, arguments.mechanisms, names)
     console = PlainConsole(stderr=arguments.json == "-")
-    case_options = options(console, arguments.quick)
+    case_options = replace(options(console, arguments.quick), mechanisms=mechanisms)
     run = run_description(shlex.join(["headgate", "lab", *argv]))
     folder: Path = arguments.out
     try:
@@ -86,3 +100,13 @@ def main(argv: Sequence[str]) -> int:
     case_options.say(f"results: {folder / 'index.html'}")
     write_json(arguments.json, {"run": run, "experiments": [result.to_json() for result in results]})
     return 0 if all(result.passed for result in results) else 1
+
+
+def _mechanisms(parser: argparse.ArgumentParser, given: str, experiments: Sequence[str]) -> tuple[str, ...]:
+    """Return the given mechanisms. An unknown one, or an experiment that compares none, ends the program."""
+    mechanisms = tuple(given.split(",")) if given else ()
+    if unknown := [name for name in mechanisms if name not in CONTESTANTS]:
+        parser.error(f"argument --mechanisms: unknown {unknown[0]!r}; mechanisms: {', '.join(CONTESTANTS)}")
+    if mechanisms and (others := [name for name in experiments if name not in COMPARED]):
+        parser.error(f"argument --mechanisms has no effect on {others[0]}; name {' or '.join(COMPARED)}")
+    return mechanisms

@@ -37,6 +37,19 @@ class Stall:
 
 
 @dataclass(frozen=True, slots=True)
+class Slow:
+    """A subtask that reads `rate` rows/s. From `after` seconds on it reads `slow_rate` rows/s, for `seconds`."""
+
+    rate: float
+    after: float = 0.0
+    seconds: float = 0.0
+    slow_rate: float = 0.0
+
+    def rate_at(self, at: float) -> float:
+        return self.slow_rate if self.after <= at < self.after + self.seconds else self.rate
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """The longest time in which a source at full speed made no row, in seconds since `Seen.start`."""
 
@@ -83,18 +96,27 @@ class Seen:
 class Probe(Sink):
     """A sink for rows of `flows.SCHEMA`. After the job, `seen` holds the record of each subtask that got rows.
 
-    `stalls` gives the stall of a subtask, and `drains` gives how many bytes/s a subtask reads, both by subtask.
+    `stalls` gives the stall of a subtask, `drains` gives how many bytes/s a subtask reads, and `slows` gives how many
+    rows/s, all by subtask.
     """
 
-    def __init__(self, stalls: Mapping[int, Stall] | None = None, drains: Mapping[int, float] | None = None) -> None:
+    def __init__(
+        self,
+        stalls: Mapping[int, Stall] | None = None,
+        drains: Mapping[int, float] | None = None,
+        slows: Mapping[int, Slow] | None = None,
+    ) -> None:
         self._stalls = dict(stalls or {})
         self._drains = dict(drains or {})
+        self._slows = dict(slows or {})
         self.seen: dict[int, Seen] = {}
 
     def writer(self, context: WriterContext) -> SinkWriter:
         """Return the writer that records a subtask's rows and stalls or slows it."""
         subtask = context.subtask
-        return _ProbeWriter(context, self._stalls.get(subtask), self._drains.get(subtask))
+        writer = _ProbeWriter(context, self._stalls.get(subtask), self._drains.get(subtask))
+        writer.slow = self._slows.get(subtask)
+        return writer
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
         self.seen = {record["subtask"]: _seen(record) for record in pending if record is not None}
@@ -144,6 +166,8 @@ class _ProbeWriter(SinkWriter):
         self._clock = context.clock
         self._stall = stall
         self._drain = drain
+        self.slow: Slow | None = None
+        self._free_at = 0.0
         self._start: int | None = None
         self._arrived = _CountTable(1)
         self._late = _CountTable(BUCKETS)
@@ -164,6 +188,15 @@ class _ProbeWriter(SinkWriter):
             self._stalled = ((now - self._start) / _US, self._clock() - self._start / _US)
         if self._drain is not None:
             self._context.sleep(batch.nbytes / self._drain)
+        if self.slow is not None:
+            self._work(len(due), self.slow)
+
+    def _work(self, rows: int, slow: Slow) -> None:
+        """Take as long as the rows need. What a sleep was too long is made up for in the next one."""
+        assert self._start is not None
+        now = self._clock()
+        self._free_at = max(self._free_at, now - 0.01) + rows / slow.rate_at(now - self._start / _US)
+        self._context.sleep(max(0.0, self._free_at - now))
 
     def _count_latencies(self, now: int, due: Counts) -> None:
         assert self._start is not None

@@ -1,0 +1,123 @@
+"""`burst`: the load rises from 50 % to 150 % of what the sink takes, and falls to 50 % again.
+
+One source sends to one sink over one connection, in batches of 100 rows. The load is open loop: latency counts from the
+time at which a row was due, also if its source was held back. Sizes and times of a mechanism are its documented
+defaults, divided by one factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.bench.case_options import Options
+from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
+from headgate.lab.experiment import Experiment
+from headgate.lab.flows import Flow, Flows, Phase
+from headgate.lab.observed import Run, observe
+from headgate.lab.places import A2, B4, Place, processes
+from headgate.lab.probe import Probe, Slow
+from headgate.lab.slow_sink import in_flight
+from headgate.lab.verdicts import Finding, Measured, figures, misses
+
+#: Rows per second that the sink takes, and the loads as shares of it.
+CAPACITY: Final = 20_000.0
+CALM: Final = 0.5
+BURST: Final = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class BurstTimes:
+    """By which factor all sizes and times are divided, and the seconds of each phase."""
+
+    factor: float
+    before: float
+    burst: float
+    after: float
+    rounds: int
+
+    @property
+    def over(self) -> float:
+        return self.before + self.burst
+
+    @property
+    def end(self) -> float:
+        return self.over + self.after
+
+
+FULL: Final = BurstTimes(factor=8, before=4.0, burst=12.0, after=16.0, rounds=3)
+QUICK: Final = BurstTimes(factor=80, before=1.0, burst=1.5, after=2.0, rounds=1)
+
+
+def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
+    """Run each mechanism in turn, round by round."""
+    times = QUICK if options.quick else FULL
+    names = options.mechanisms or tuple(CONTESTANTS)
+    runs: dict[str, list[Run]] = {name: [] for name in names}
+    for number in range(times.rounds):
+        for name in names:
+            options.say(f"burst: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
+            runs[name].append(one_round(place_of(number), CONTESTANTS[name], times))
+    return report(runs, times)
+
+
+def one_round(place: Place, contestant: Contestant, times: BurstTimes) -> Run:
+    phases = Phase(times.before, CALM * CAPACITY), Phase(times.burst, BURST * CAPACITY)
+    flow = Flow((B4,), CALM * CAPACITY, phases, BATCH)
+    probe = Probe(slows={B4: Slow(CAPACITY)})
+    return observe(place, contestant.options(times.factor), Flows({A2: flow}, times.end), probe)
+
+
+def report(runs: dict[str, list[Run]], times: BurstTimes) -> Experiment:
+    """Return what the mechanisms did. Only loss and doubled rows were expected either way."""
+    findings: list[Finding] = []
+    measured: Measured = {}
+    for name, rounds in runs.items():
+        findings += [
+            Finding(name, "rows are lost", any(each.lost for each in rounds), CONTESTANTS[name].expected.loses),
+            Finding(name, "rows are doubled", any(each.doubled for each in rounds), False),
+            Finding(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+        ]
+        stopped = [each.stopped_at(times.before) for each in rounds]
+        measured[name] = {
+            **{
+                f"p{percent:g} of the rows due in the burst": (
+                    "ms",
+                    [_latency(each, percent, times) for each in rounds],
+                )
+                for percent in (50, 99, 100)
+            },
+            "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.end)) for each in rounds]),
+            "until the source waits": ("s", [None if at is None else at - times.before for at in stopped]),
+            "from the burst's end until it waits no more": ("s", [_released(each, times) for each in rounds]),
+            "rows lost": ("rows", [float(each.lost) for each in rounds]),
+        }
+    missed = misses(findings)
+    return Experiment(
+        case="burst",
+        target=f"each mechanism loses and doubles what was expected when the load is {BURST:.0%} of what the sink takes"
+        + "".join(f"; missed: {miss}" for miss in missed),
+        met=not missed,
+        figures=tuple(figures(measured, findings)),
+        settings={
+            "rows/s that the sink takes": CAPACITY,
+            "rows of a batch": BATCH,
+            "sizes and times divided by": times.factor,
+            "seconds of the burst": times.burst,
+        },
+        plots=(
+            in_flight(
+                runs, "rows in flight, last round", (times.before, "the burst begins"), (times.over, "the burst ends")
+            ),
+        ),
+    )
+
+
+def _latency(run: Run, percent: float, times: BurstTimes) -> float | None:
+    return run.seen[B4].latency(percent, times.before, times.over) if B4 in run.seen else None
+
+
+def _released(run: Run, times: BurstTimes) -> float | None:
+    at = run.released_at(times.over)
+    return None if at is None else at - times.over

@@ -1,0 +1,94 @@
+"""The mechanisms that the lab compares: their options, and what each one is expected to do.
+
+The expectations were written down before the runs. A miss fails the experiment. The sources are the papers, the code
+and the issues of each system; `docs/concepts/mechanisms.md` says more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import headgate as hg
+
+#: The rows of a batch. A batch is one message: a tuple of Storm and JStorm in these runs.
+BATCH: Final = 100
+#: Bytes of network memory, and the most bytes in one input queue, before division: 4 times what Storm's queue of 32,768
+#: messages holds.
+GUARD: Final = 2 << 30
+#: The least bytes of it, with which a job of the lab can run.
+_LEAST_GUARD: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a mechanism does in the experiments. None: not expected either way, only measured."""
+
+    #: Whether an independent stream of the same connection keeps its rate while the other stream stalls.
+    keeps_sibling: bool | None
+    #: Whether rows are lost, and whether rows are written twice, while a sink stalls or is slow for long.
+    loses: bool = False
+    doubles: bool = False
+    #: Whether it stops a source whose sink is slow, so that what waits has a limit.
+    stops: bool | None = True
+
+
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """A mechanism of the lab. `options` returns the options of `hg.Config`, with all sizes divided by a factor."""
+
+    options: Callable[[float], Mapping[str, Any]]
+    expected: Expected
+
+
+def _counts(throttle: Callable[[float], Any]) -> Callable[[float], Mapping[str, Any]]:
+    """Return the options of a mechanism that counts messages, with queues that can grow."""
+
+    def options(factor: float) -> Mapping[str, Any]:
+        guard = max(_LEAST_GUARD, round(GUARD / factor))
+        return {
+            "flow_control": "unbounded",
+            "buffer_timeout": 0,
+            "network_memory": guard,
+            "throttle": throttle(factor),
+        }
+
+    return options
+
+
+def _of(number: int, factor: float) -> int:
+    return max(1, round(number / factor))
+
+
+T = hg.throttle
+CONTESTANTS: Final[dict[str, Contestant]] = {
+    "credit": Contestant(lambda factor: {}, Expected(keeps_sibling=True)),
+    "tcp": Contestant(lambda factor: {"flow_control": "tcp"}, Expected(keeps_sibling=False)),
+    "max-pending": Contestant(
+        _counts(lambda factor: T.MaxPending(_of(1000, factor), timeout=30 / factor)),
+        Expected(keeps_sibling=True, doubles=True),
+    ),
+    "storm-status": Contestant(
+        _counts(lambda factor: T.StormStatus(_of(32768, factor), 0.05 / factor, _of(1000, factor))),
+        Expected(keeps_sibling=True),
+    ),
+    "jstorm-stages": Contestant(
+        _counts(lambda factor: T.JStormStages(receive_buffer=_of(256, factor))), Expected(keeps_sibling=True)
+    ),
+    "jstorm-master": Contestant(
+        _counts(lambda factor: T.JStormMaster(receive_buffer=_of(1024, factor), check_interval=0.5 / factor)),
+        Expected(keeps_sibling=False),
+    ),
+    "heron": Contestant(
+        _counts(lambda factor: T.HeronSpout(_of(100 << 20, factor), _of(50 << 20, factor))),
+        Expected(keeps_sibling=False),
+    ),
+    "spark-pid": Contestant(
+        _counts(lambda factor: T.SparkPid(batch_interval=2 / factor, min_rate=100 * factor)),
+        Expected(keeps_sibling=None, stops=None),
+    ),
+    "shed": Contestant(
+        _counts(lambda factor: T.Shed(_of(1000, factor))), Expected(keeps_sibling=True, loses=True, stops=False)
+    ),
+}

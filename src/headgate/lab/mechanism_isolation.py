@@ -1,0 +1,130 @@
+"""`isolation --mechanisms`: two independent streams share one connection, and one stalls. Who keeps its rate?
+
+The streams are those of `isolation.py`. Both are paced at a fixed rate, in batches of 100 rows. All sizes and times of
+a mechanism are its documented defaults, divided by one factor, and so is the time of the stall. The stall is long
+enough to fill the longest queue of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from headgate.bench.case_options import Options
+from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
+from headgate.lab.experiment import Experiment, Plot, Series
+from headgate.lab.flows import Flow, Flows
+from headgate.lab.observed import Run, observe
+from headgate.lab.places import A1, A2, B3, B4, Place, processes
+from headgate.lab.probe import Probe, Stall
+from headgate.lab.verdicts import Finding, Measured, figures, misses
+
+#: What the sibling must keep of its rate, and under which share it does not keep it.
+KEEPS: Final = 0.95
+#: Rows per second of each stream.
+RATE: Final = 20_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """By which factor all sizes and times are divided, and the seconds of a round after the division."""
+
+    factor: float
+    before: float
+    stall: float
+    rounds: int
+
+    @property
+    def counts_from(self) -> float:
+        """The sibling's rate counts in the last third of the stall, when all queues are full."""
+        return self.before + 2 * self.stall / 3
+
+    @property
+    def end(self) -> float:
+        return self.before + self.stall
+
+
+#: The longest queue, of Storm 2, has 32,768 messages: 164 s at this rate.
+FULL: Final = Times(factor=8, before=4.0, stall=36.0, rounds=3)
+QUICK: Final = Times(factor=80, before=1.0, stall=3.6, rounds=1)
+
+
+def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
+    """Run each mechanism in turn, round by round."""
+    times = QUICK if options.quick else FULL
+    runs: dict[str, list[Run]] = {name: [] for name in options.mechanisms}
+    for number in range(times.rounds):
+        for name in options.mechanisms:
+            options.say(f"isolation: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
+            runs[name].append(one_round(place_of(number), CONTESTANTS[name], times))
+    return report(runs, times)
+
+
+def one_round(place: Place, contestant: Contestant, times: Times) -> Run:
+    flows = Flows({A1: _flow(B3), A2: _flow(B4)}, times.end)
+    return observe(place, contestant.options(times.factor), flows, Probe({B4: Stall(times.before, times.stall)}))
+
+
+def _flow(to: int) -> Flow:
+    return Flow((to,), RATE, batch_rows=BATCH)
+
+
+def kept(run: Run, times: Times) -> float:
+    """Return the share of its rate that the sibling keeps. A job that ended for want of memory kept nothing."""
+    if B3 not in run.seen:
+        return 0.0
+    seen = run.seen[B3]
+    return seen.rate(times.counts_from, times.end - 0.1) / RATE
+
+
+def report(runs: dict[str, list[Run]], times: Times) -> Experiment:
+    """Return what the mechanisms did, and whether that was expected."""
+    findings: list[Finding] = []
+    measured: Measured = {}
+    curves: list[Series] = []
+    for name, rounds in runs.items():
+        expected = CONTESTANTS[name].expected
+        shares = [kept(each, times) for each in rounds]
+        stopped = [each.stopped_at(times.before) for each in rounds]
+        findings += [
+            Finding(name, "the sibling keeps its rate", median(shares) >= KEEPS, expected.keeps_sibling),
+            Finding(
+                name, "the source of the stalled stream stops", all(at is not None for at in stopped), expected.stops
+            ),
+            Finding(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
+            Finding(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
+        ]
+        measured[name] = {
+            "share of its rate that the sibling keeps": ("", shares),
+            "until the source stops": ("s", [None if at is None else at - times.before for at in stopped]),
+            "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.end)) for each in rounds]),
+            "rows lost": ("rows", [float(each.lost) for each in rounds]),
+            "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
+        }
+        if B3 in rounds[-1].seen:
+            curves.append(rounds[-1].seen[B3].curve(name, times.end))
+    missed = misses(findings)
+    return Experiment(
+        case="isolation",
+        target="each mechanism does what was expected of it while an independent stream of the same connection stalls"
+        + ("".join(f"; missed: {miss}" for miss in missed)),
+        met=not missed,
+        figures=tuple(figures(measured, findings)),
+        settings={
+            "rows/s of each stream": RATE,
+            "rows of a batch": BATCH,
+            "sizes and times divided by": times.factor,
+            "seconds stalled": times.stall,
+        },
+        plots=(
+            Plot(
+                title="the sibling, last round",
+                x="time, s",
+                y="rows/s",
+                series=tuple(curves),
+                marks=((times.before, "B.4 stalls"),),
+            ),
+        ),
+    )

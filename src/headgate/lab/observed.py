@@ -1,0 +1,110 @@
+"""One run of a mechanism in the lab: what its job showed while it ran, and at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import headgate as hg
+from headgate.errors import NetworkMemoryFull
+from headgate.lab.flows import Flows, by_target
+from headgate.lab.places import A2, Place
+from headgate.lab.probe import Probe, Seen
+from headgate.simulation.simulated_environment import SimulatedEnvironment
+from headgate.simulation.simulated_job import Watch
+
+#: Seconds between two looks at a job.
+_LOOK: Final = 0.05
+#: The share of a look in which a source must have waited to count as stopped.
+_STOPS: Final = 0.5
+
+
+@dataclass(slots=True)
+class Look:
+    """The counters of a job at one time, in seconds since its first row."""
+
+    at: float
+    rows_in: int
+    rows_out: int
+    #: For how long the source of the slow stream has waited: for its throttle, or for room in its output.
+    waited: float
+
+
+@dataclass(slots=True)
+class Run:
+    """What one run showed. `seen` has the records of the sink's subtasks; it is empty if the job failed."""
+
+    looks: list[Look] = field(default_factory=list)
+    seen: Mapping[int, Seen] = field(default_factory=dict)
+    rows_in: int = 0
+    rows_out: int = 0
+    rows_dropped: int = 0
+    #: The text of the error if memory was full. That is a result, not a failure of the experiment.
+    out_of_memory: str = ""
+
+    def most_in_flight(self, begin: float, end: float) -> int:
+        """Return the most rows that were read, but neither written nor dropped, between two times."""
+        return max((look.rows_in - look.rows_out for look in self.looks if begin <= look.at <= end), default=0)
+
+    def stopped_at(self, begin: float) -> float | None:
+        """Return when the source first waited for most of the time, from `begin` on. None: it never did."""
+        for before, look in zip(self.looks, self.looks[1:], strict=False):
+            if look.at > begin and look.waited - before.waited > _STOPS * (look.at - before.at):
+                return max(begin, before.at)
+        return None
+
+    def released_at(self, begin: float) -> float | None:
+        """Return when the source no longer waited for most of the time, from `begin` on, and never again did."""
+        last = begin
+        for before, look in zip(self.looks, self.looks[1:], strict=False):
+            if look.at > begin and look.waited - before.waited > _STOPS * (look.at - before.at):
+                last = look.at
+        return None if self.looks and last >= self.looks[-1].at else last
+
+    @property
+    def doubled(self) -> int:
+        return max(0, self.rows_out - self.rows_in)
+
+    @property
+    def lost(self) -> int:
+        return max(0, self.rows_in - self.rows_out)
+
+
+def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe, source: int = A2) -> Run:
+    """Run flows into a probe, and look at the job again and again. `source` is the subtask whose waits are noted."""
+    environment = place(dict(options))
+    run = Run()
+    began: list[float] = []
+
+    def look(now: float, metrics: Mapping[str, Any]) -> None:
+        if metrics["rows_in"] and not began:
+            began.append(now)
+        if began:
+            task = metrics["tasks"].get(f"flows[{source}]", {})
+            waited = task.get("throttle_wait_s", 0.0) + task.get("soft_backpressured_s", 0.0)
+            dropped = sum(each.get("rows_dropped", 0) for each in metrics["tasks"].values())
+            run.looks.append(Look(now - began[0], metrics["rows_in"], metrics["rows_out"] + dropped, waited))
+
+    environment.from_source(flows).name("flows").partition_by(by_target).sink_to(probe)
+    try:
+        result = _execute(environment, look)
+    except NetworkMemoryFull as error:
+        run.out_of_memory = error.message
+        return run
+    run.seen = probe.seen
+    run.rows_in, run.rows_out = result.rows_in, result.rows_out
+    run.rows_dropped = sum(each.get("rows_dropped", 0) for each in result.metrics["tasks"].values())
+    return run
+
+
+def _execute(environment: hg.StreamEnvironment, look: Callable[[float, Mapping[str, Any]], None]) -> hg.JobResult:
+    if isinstance(environment, SimulatedEnvironment):
+        environment.watch = Watch(interval=_LOOK, look=look)
+        return environment.execute("mechanism")
+    job = environment.execute_async("mechanism")
+    while job.status() in ("CREATED", "RUNNING"):
+        look(time.monotonic(), job.metrics())
+        time.sleep(_LOOK)
+    return job.wait()

@@ -1,0 +1,13 @@
+"""`headgate lab slow-sink --simulate`: the same load and mechanisms in virtual time. Each round has its own seed."""
+
+from __future__ import annotations
+
+from headgate.bench.case_options import Options
+from headgate.lab import slow_sink
+from headgate.lab.experiment import Experiment
+from headgate.lab.simulated_place import simulation
+
+
+def run(options: Options) -> Experiment:
+    """Simulate every mechanism in turn, round by round."""
+    return slow_sink.run(options, simulation)

@@ -1,0 +1,100 @@
+"""`slow-sink`: a sink takes a tenth of its load for a time. Does memory stay bounded? What is lost, what is doubled?
+
+One source sends to one sink over one connection, in batches of 100 rows. Sizes and times of a mechanism are its
+documented defaults, divided by one factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from headgate.bench.case_options import Options
+from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
+from headgate.lab.experiment import Experiment, Plot, Series
+from headgate.lab.flows import Flow, Flows
+from headgate.lab.mechanism_isolation import FULL, QUICK, RATE, Times
+from headgate.lab.observed import Run, observe
+from headgate.lab.places import A2, B4, Place, processes
+from headgate.lab.probe import Probe, Slow
+from headgate.lab.verdicts import Finding, Measured, figures, misses
+
+#: What the sink takes, as shares of the load: before and after, and while it is slow.
+CAPACITY: Final = 2.0
+SLOW: Final = 0.1
+
+
+def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
+    """Run each mechanism in turn, round by round."""
+    times = QUICK if options.quick else FULL
+    names = options.mechanisms or tuple(CONTESTANTS)
+    runs: dict[str, list[Run]] = {name: [] for name in names}
+    for number in range(times.rounds):
+        for name in names:
+            options.say(f"slow-sink: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
+            runs[name].append(one_round(place_of(number), CONTESTANTS[name], times))
+    return report(runs, times)
+
+
+def one_round(place: Place, contestant: Contestant, times: Times) -> Run:
+    slow = Slow(CAPACITY * RATE, times.before, times.stall, SLOW * RATE)
+    flows = Flows({A2: Flow((B4,), RATE, batch_rows=BATCH)}, times.end)
+    return observe(place, contestant.options(times.factor), flows, Probe(slows={B4: slow}))
+
+
+def report(runs: dict[str, list[Run]], times: Times) -> Experiment:
+    """Return what the mechanisms did, and whether that was expected."""
+    findings: list[Finding] = []
+    measured: Measured = {}
+    for name, rounds in runs.items():
+        expected = CONTESTANTS[name].expected
+        stopped = [each.stopped_at(times.before) for each in rounds]
+        findings += [
+            Finding(name, "the source stops", all(at is not None for at in stopped), expected.stops),
+            Finding(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
+            Finding(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
+            Finding(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+        ]
+        measured[name] = {
+            "until the source knows": ("s", [None if at is None else at - times.before for at in stopped]),
+            "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.end)) for each in rounds]),
+            "rows lost": ("rows", [float(each.lost) for each in rounds]),
+            "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
+            "until the source reads freely again": ("s", [_released(each, times.end) for each in rounds]),
+        }
+    missed = misses(findings)
+    return Experiment(
+        case="slow-sink",
+        target=f"each mechanism does what was expected of it while a sink takes {SLOW:.0%} of its load"
+        + "".join(f"; missed: {miss}" for miss in missed),
+        met=not missed,
+        figures=tuple(figures(measured, findings)),
+        settings={
+            "rows/s": RATE,
+            "rows of a batch": BATCH,
+            "sizes and times divided by": times.factor,
+            "seconds slow": times.stall,
+        },
+        plots=(in_flight(runs, "rows in flight, last round", (times.before, "the sink is slow")),),
+    )
+
+
+def _released(run: Run, end: float) -> float | None:
+    at = run.released_at(end)
+    return None if at is None else at - end
+
+
+def in_flight(runs: dict[str, list[Run]], title: str, *marks: tuple[float, str]) -> Plot:
+    """Return the plot of the rows in flight over time, in the last round of each mechanism."""
+    return Plot(
+        title=title,
+        x="time, s",
+        y="rows",
+        series=tuple(_curve(name, rounds) for name, rounds in runs.items()),
+        marks=marks,
+    )
+
+
+def _curve(name: str, rounds: Sequence[Run]) -> Series:
+    looks = rounds[-1].looks
+    return Series(name, tuple(look.at for look in looks), tuple(float(look.rows_in - look.rows_out) for look in looks))

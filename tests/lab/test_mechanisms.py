@@ -1,0 +1,91 @@
+"""The experiments that compare mechanisms: small runs, in virtual time and on the real runtime, and their verdicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.bench.case_options import Options
+from headgate.lab import burst, mechanism_isolation, slow_sink
+from headgate.lab.contestants import CONTESTANTS
+from headgate.lab.lab_command import main
+from headgate.lab.mechanism_isolation import Times
+from headgate.lab.observed import Look, Run
+from headgate.lab.places import processes
+from headgate.lab.simulated_place import simulation
+from headgate.lab.verdicts import Finding, misses
+
+SHORT = Times(factor=400, before=0.3, stall=1.2, rounds=1)
+
+
+def quiet(*mechanisms: str) -> Options:
+    return Options(True, lambda text: None, mechanisms)
+
+
+@pytest.mark.parametrize("name", CONTESTANTS)
+def test_in_virtual_time_each_mechanism_does_what_was_expected(name: str) -> None:
+    runs = {name: [mechanism_isolation.one_round(simulation(0), CONTESTANTS[name], SHORT)]}
+    result = mechanism_isolation.report(runs, SHORT)
+    assert result.met, result.target
+
+
+def test_on_the_real_runtime_storm_status_leaves_the_sibling_its_rows() -> None:
+    """The verdict depends on how steady the machine is. This does not: who was stopped, and that no row is lost."""
+    run = mechanism_isolation.one_round(processes, CONTESTANTS["storm-status"], SHORT)
+    assert run.rows_in == run.rows_out == 2 * mechanism_isolation.RATE * SHORT.end
+    assert run.stopped_at(SHORT.before) is not None
+    assert run.out_of_memory == ""
+
+
+@pytest.mark.parametrize("experiment", ["slow-sink", "burst"])
+def test_the_other_experiments_in_virtual_time(experiment: str) -> None:
+    module = {"slow-sink": slow_sink, "burst": burst}[experiment]
+    result = module.run(quiet("storm-status", "shed"), simulation)
+    assert result.case == experiment
+    assert result.met, result.target
+    names = {figure.name for figure in result.figures}
+    assert {"storm-status: rows lost", "shed: rows lost"} <= names
+    assert len(result.plots[0].series) == 2
+
+
+def test_the_command_compares_the_named_mechanisms(tmp_path: Path) -> None:
+    assert main(["isolation", "--simulate", "--quick", "--mechanisms", "jstorm-stages", "--out", str(tmp_path)]) == 0
+    assert "jstorm-stages: the sibling keeps its rate" in (tmp_path / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["isolation", "--mechanisms", "magic"], "unknown 'magic'; mechanisms: credit, tcp"),
+        (["reach", "--mechanisms", "credit"], "has no effect on reach; name isolation or burst"),
+    ],
+)
+def test_a_comparison_that_is_none_is_wrong_usage(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert says in capsys.readouterr().err
+
+
+# ---- verdicts
+
+
+def test_what_differs_from_an_expectation_is_a_miss_and_what_was_only_measured_is_not() -> None:
+    findings = [
+        Finding("a", "rows are lost", True, True),
+        Finding("b", "rows are lost", True, False),
+        Finding("c", "rows are lost", True, None),
+    ]
+    assert misses(findings) == ["b: rows are lost: yes, against the expectation"]
+    assert [each.figure.unit for each in findings] == ["expected 1", "expected 0", "measured"]
+
+
+def test_a_source_has_stopped_when_it_waits_for_most_of_the_time() -> None:
+    waits = [0.0, 0.0, 0.02, 0.06, 0.11, 0.16, 0.16, 0.16]
+    run = Run([Look(0.05 * number, 10 * number, 5 * number, waited) for number, waited in enumerate(waits)])
+    assert run.stopped_at(0.0) == pytest.approx(0.1)
+    assert run.stopped_at(0.25) is None
+    assert run.released_at(0.1) == pytest.approx(0.25)
+    assert run.most_in_flight(0.0, 0.2) == 20
