@@ -33,8 +33,7 @@ _GATHER: Final = 1e-3
 class AckThrottling(Throttling):
     """Has the ids of messages in one TaskManager, and reports to the acker, which is on the driver.
 
-    `send` sends a message to the driver. The lock protects what waits to be reported. Each task's own thread uses the
-    rest.
+    `send` sends a message to the driver.
     """
 
     def __init__(
@@ -51,9 +50,6 @@ class AckThrottling(Throttling):
         self._send = send
         self._works: dict[Task, WorkedMessage] = {}
         self._sources: dict[Task, tuple[ReplayingHead, TaskMail]] = {}
-        self._lock = threading.Lock()
-        self._started: list[tuple[int, int, int, int]] = []
-        self._done: list[tuple[int, int]] = []
 
     def _work(self, task: Task) -> WorkedMessage:
         return self._works.setdefault(task, WorkedMessage())
@@ -65,34 +61,13 @@ class AckThrottling(Throttling):
         return partial(AnchoredInput, begin=self._work(task).begin)
 
     def reader(self, task: Task, head: Head) -> Head:
-        return _AckingHead(head, self._work(task), self._report_done)
+        return _AckingHead(head, self._work(task), _Reports(self._network, self._send))
 
     def source(self, task: Task, head: SourceHead, mail: TaskMail, inject: Callable[[CheckpointBarrier], None]) -> Head:
         policy: PendingSource[pa.RecordBatch] = self._mechanism.pending_source(task, self._clock(), _random_id)
-        replaying = ReplayingHead(head, policy, self._work(task), self._report_started)
+        replaying = ReplayingHead(head, policy, self._work(task), _Reports(self._network, self._send).started)
         self._sources[task] = replaying, mail
         return replaying
-
-    # --- reports
-
-    def _report_started(self, started: TreeStarted) -> None:
-        self._report(self._started, (started.root, started.ids, *started.source))
-
-    def _report_done(self, root: int, ids: int) -> None:
-        self._report(self._done, (root, ids))
-
-    def _report(self, waiting: list, entry: tuple[int, ...]) -> None:  # type: ignore[type-arg]
-        with self._lock:
-            is_first = not self._started and not self._done
-            waiting.append(entry)
-        if is_first:
-            self._network.call_later(_GATHER, self._flush)
-
-    def _flush(self) -> None:
-        with self._lock:
-            self._send(ReportTrees(started=self._started.copy(), done=self._done.copy()))
-            self._started.clear()
-            self._done.clear()
 
     def on_order(self, order: object) -> None:
         if not isinstance(order, EndTrees):
@@ -122,13 +97,47 @@ class WorkedMessage:
         return Anchor(root, number)
 
 
+class _Reports:
+    """The reports of one task to the acker. Those of a short time go together.
+
+    The lock protects what waits: the task's thread adds to it, and the network thread sends it.
+    """
+
+    def __init__(self, network: Network, send: Callable[[FromTaskManager], None]) -> None:
+        self._network = network
+        self._send = send
+        self._lock = threading.Lock()
+        self._started: list[tuple[int, int, int, int]] = []
+        self._done: list[tuple[int, int]] = []
+
+    def started(self, tree: TreeStarted) -> None:
+        with self._lock:
+            self._plan_flush()
+            self._started.append((tree.root, tree.ids, *tree.source))
+
+    def done(self, root: int, ids: int) -> None:
+        with self._lock:
+            self._plan_flush()
+            self._done.append((root, ids))
+
+    def _plan_flush(self) -> None:
+        if not self._started and not self._done:
+            self._network.call_later(_GATHER, self._flush)
+
+    def _flush(self) -> None:
+        with self._lock:
+            started, self._started = self._started, []
+            done, self._done = self._done, []
+        self._send(ReportTrees(started=started, done=done))
+
+
 class _AckingHead:
     """A `Head` that reports each message when its task has processed it."""
 
-    def __init__(self, head: Head, work: WorkedMessage, done: Callable[[int, int], None]) -> None:
+    def __init__(self, head: Head, work: WorkedMessage, reports: _Reports) -> None:
         self._head = head
         self._work = work
-        self._done = done
+        self._reports = reports
 
     @property
     def waits_for(self) -> Wait:
@@ -139,7 +148,7 @@ class _AckingHead:
         message, self._work.message = self._work.message, None
         if message is not None:
             for signal in message.done():
-                self._done(signal.root, signal.ids)
+                self._reports.done(signal.root, signal.ids)
         return until
 
     def end(self) -> None:
