@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 from headgate.bench.case_options import Options
-from headgate.lab import burst, mechanism_isolation, slow_sink
+from headgate.lab import burst, mechanism_isolation, slowed_sink
 from headgate.lab.contestants import CONTESTANTS
 from headgate.lab.lab_command import main
-from headgate.lab.mechanism_isolation import Times
-from headgate.lab.observed import Look, Run
+from headgate.lab.mechanism_isolation import StallTimes
+from headgate.lab.observed import Look, MechanismRun
 from headgate.lab.places import processes
 from headgate.lab.simulated_place import simulation
-from headgate.lab.verdicts import Finding, misses
+from headgate.lab.verdicts import Verdict, misses
 
-SHORT = Times(factor=400, before=0.3, stall=1.2, rounds=1)
+SHORT = StallTimes(factor=400, before=0.3, stall=1.2, rounds=1)
 
 
 def quiet(*mechanisms: str) -> Options:
@@ -40,7 +40,7 @@ def test_on_the_real_runtime_storm_status_leaves_the_sibling_its_rows() -> None:
 
 @pytest.mark.parametrize("experiment", ["slow-sink", "burst"])
 def test_the_other_experiments_in_virtual_time(experiment: str) -> None:
-    module = {"slow-sink": slow_sink, "burst": burst}[experiment]
+    module = {"slow-sink": slowed_sink, "burst": burst}[experiment]
     result = module.run(quiet("storm-status", "shed"), simulation)
     assert result.case == experiment
     assert result.met, result.target
@@ -74,9 +74,9 @@ def test_a_comparison_that_is_none_is_wrong_usage(
 
 def test_what_differs_from_an_expectation_is_a_miss_and_what_was_only_measured_is_not() -> None:
     findings = [
-        Finding("a", "rows are lost", True, True),
-        Finding("b", "rows are lost", True, False),
-        Finding("c", "rows are lost", True, None),
+        Verdict("a", "rows are lost", True, True),
+        Verdict("b", "rows are lost", True, False),
+        Verdict("c", "rows are lost", True, None),
     ]
     assert misses(findings) == ["b: rows are lost: yes, against the expectation"]
     assert [each.figure.unit for each in findings] == ["expected 1", "expected 0", "measured"]
@@ -84,7 +84,9 @@ def test_what_differs_from_an_expectation_is_a_miss_and_what_was_only_measured_i
 
 def test_a_source_has_stopped_when_it_waits_for_most_of_the_time() -> None:
     waits = [0.0, 0.0, 0.02, 0.06, 0.11, 0.16, 0.16, 0.16]
-    run = Run([Look(0.05 * number, 10 * number, 5 * number, waited) for number, waited in enumerate(waits)])
+    run = MechanismRun(
+        looks=[Look(0.05 * number, 10 * number, 5 * number, waited) for number, waited in enumerate(waits)]
+    )
     assert run.stopped_at(0.0) == pytest.approx(0.1)
     assert run.stopped_at(0.25) is None
     assert run.released_at(0.1) == pytest.approx(0.25)

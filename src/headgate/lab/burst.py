@@ -14,12 +14,12 @@ from typing import Final
 from headgate.bench.case_options import Options
 from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment
-from headgate.lab.flows import Flow, Flows, Phase
-from headgate.lab.observed import Run, observe
+from headgate.lab.flows import Flow, Flows, LoadPhase
+from headgate.lab.observed import MechanismRun, observe
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
-from headgate.lab.slow_sink import in_flight
-from headgate.lab.verdicts import Finding, Measured, figures, misses
+from headgate.lab.slowed_sink import in_flight
+from headgate.lab.verdicts import Measured, Verdict, figures, misses
 
 #: Rows per second that the sink takes, and the loads as shares of it.
 CAPACITY: Final = 20_000.0
@@ -54,7 +54,7 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
     """Run each mechanism in turn, round by round."""
     times = QUICK if options.quick else FULL
     names = options.mechanisms or tuple(CONTESTANTS)
-    runs: dict[str, list[Run]] = {name: [] for name in names}
+    runs: dict[str, list[MechanismRun]] = {name: [] for name in names}
     for number in range(times.rounds):
         for name in names:
             options.say(f"burst: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
@@ -62,22 +62,22 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
     return report(runs, times)
 
 
-def one_round(place: Place, contestant: Contestant, times: BurstTimes) -> Run:
-    phases = Phase(times.before, CALM * CAPACITY), Phase(times.burst, BURST * CAPACITY)
+def one_round(place: Place, contestant: Contestant, times: BurstTimes) -> MechanismRun:
+    phases = LoadPhase(times.before, CALM * CAPACITY), LoadPhase(times.burst, BURST * CAPACITY)
     flow = Flow((B4,), CALM * CAPACITY, phases, BATCH)
     probe = Probe(slows={B4: Slow(CAPACITY)})
     return observe(place, contestant.options(times.factor), Flows({A2: flow}, times.end), probe)
 
 
-def report(runs: dict[str, list[Run]], times: BurstTimes) -> Experiment:
+def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment:
     """Return what the mechanisms did. Only loss and doubled rows were expected either way."""
-    findings: list[Finding] = []
+    findings: list[Verdict] = []
     measured: Measured = {}
     for name, rounds in runs.items():
         findings += [
-            Finding(name, "rows are lost", any(each.lost for each in rounds), CONTESTANTS[name].expected.loses),
-            Finding(name, "rows are doubled", any(each.doubled for each in rounds), False),
-            Finding(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            Verdict(name, "rows are lost", any(each.lost for each in rounds), CONTESTANTS[name].expected.loses),
+            Verdict(name, "rows are doubled", any(each.doubled for each in rounds), False),
+            Verdict(name, "memory is full", any(each.out_of_memory for each in rounds), False),
         ]
         stopped = [each.stopped_at(times.before) for each in rounds]
         measured[name] = {
@@ -114,10 +114,10 @@ def report(runs: dict[str, list[Run]], times: BurstTimes) -> Experiment:
     )
 
 
-def _latency(run: Run, percent: float, times: BurstTimes) -> float | None:
+def _latency(run: MechanismRun, percent: float, times: BurstTimes) -> float | None:
     return run.seen[B4].latency(percent, times.before, times.over) if B4 in run.seen else None
 
 
-def _released(run: Run, times: BurstTimes) -> float | None:
+def _released(run: MechanismRun, times: BurstTimes) -> float | None:
     at = run.released_at(times.over)
     return None if at is None else at - times.over

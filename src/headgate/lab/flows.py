@@ -27,7 +27,7 @@ _US = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class LoadPhase:
     """A part of a flow: its rows are due at `rate` rows/s for `seconds`."""
 
     seconds: float
@@ -44,7 +44,7 @@ class Flow:
 
     to: tuple[int, ...]
     rate: float | None = None
-    phases: tuple[Phase, ...] = ()
+    phases: tuple[LoadPhase, ...] = ()
     batch_rows: int | None = None
 
 
@@ -149,7 +149,7 @@ class _FlowReader(SourceReader):
 def _knots(flow: Flow, seconds: float) -> tuple[list[float], list[float]]:
     times, rows = [0.0], [0.0]
     rest = seconds - sum(phase.seconds for phase in flow.phases)
-    for phase in (*flow.phases, Phase(max(0.0, rest), flow.rate or 0.0)):
+    for phase in (*flow.phases, LoadPhase(max(0.0, rest), flow.rate or 0.0)):
         times.append(times[-1] + phase.seconds)
         rows.append(rows[-1] + phase.seconds * phase.rate)
     return times, rows

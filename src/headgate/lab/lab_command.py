@@ -26,7 +26,7 @@ EXPERIMENTS = {
     "cost": "headgate.lab.cost",
     "isolation": "headgate.lab.isolation",
     "burst": "headgate.lab.burst",
-    "slow-sink": "headgate.lab.slow_sink",
+    "slow-sink": "headgate.lab.slowed_sink",
     "barrier": "headgate.lab.barrier",
     "checkpoint": "headgate.lab.checkpoint_delay",
     "reach": "headgate.lab.reach",
@@ -37,7 +37,7 @@ EXPERIMENTS = {
 SIMULATED = {
     "isolation": "headgate.lab.simulated_isolation",
     "burst": "headgate.lab.simulated_burst",
-    "slow-sink": "headgate.lab.simulated_slow_sink",
+    "slow-sink": "headgate.lab.simulated_slowed_sink",
     "reach": "headgate.lab.simulated_reach",
 }
 #: Experiments that compare mechanisms.

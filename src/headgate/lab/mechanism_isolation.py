@@ -16,10 +16,10 @@ from headgate.bench.case_options import Options
 from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
-from headgate.lab.observed import Run, observe
+from headgate.lab.observed import MechanismRun, observe
 from headgate.lab.places import A1, A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Stall
-from headgate.lab.verdicts import Finding, Measured, figures, misses
+from headgate.lab.verdicts import Measured, Verdict, figures, misses
 
 #: What the sibling must keep of its rate, and under which share it does not keep it.
 KEEPS: Final = 0.95
@@ -28,7 +28,7 @@ RATE: Final = 20_000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class StallTimes:
     """By which factor all sizes and times are divided, and the seconds of a round after the division."""
 
     factor: float
@@ -47,14 +47,14 @@ class Times:
 
 
 #: The longest queue, of Storm 2, has 32,768 messages: 164 s at this rate.
-FULL: Final = Times(factor=8, before=4.0, stall=36.0, rounds=3)
-QUICK: Final = Times(factor=80, before=1.0, stall=3.6, rounds=1)
+FULL: Final = StallTimes(factor=8, before=4.0, stall=36.0, rounds=3)
+QUICK: Final = StallTimes(factor=80, before=1.0, stall=3.6, rounds=1)
 
 
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
     """Run each mechanism in turn, round by round."""
     times = QUICK if options.quick else FULL
-    runs: dict[str, list[Run]] = {name: [] for name in options.mechanisms}
+    runs: dict[str, list[MechanismRun]] = {name: [] for name in options.mechanisms}
     for number in range(times.rounds):
         for name in options.mechanisms:
             options.say(f"isolation: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
@@ -62,7 +62,7 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
     return report(runs, times)
 
 
-def one_round(place: Place, contestant: Contestant, times: Times) -> Run:
+def one_round(place: Place, contestant: Contestant, times: StallTimes) -> MechanismRun:
     flows = Flows({A1: _flow(B3), A2: _flow(B4)}, times.end)
     return observe(place, contestant.options(times.factor), flows, Probe({B4: Stall(times.before, times.stall)}))
 
@@ -71,7 +71,7 @@ def _flow(to: int) -> Flow:
     return Flow((to,), RATE, batch_rows=BATCH)
 
 
-def kept(run: Run, times: Times) -> float:
+def kept(run: MechanismRun, times: StallTimes) -> float:
     """Return the share of its rate that the sibling keeps. A job that ended for want of memory kept nothing."""
     if B3 not in run.seen:
         return 0.0
@@ -79,9 +79,9 @@ def kept(run: Run, times: Times) -> float:
     return seen.rate(times.counts_from, times.end - 0.1) / RATE
 
 
-def report(runs: dict[str, list[Run]], times: Times) -> Experiment:
+def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment:
     """Return what the mechanisms did, and whether that was expected."""
-    findings: list[Finding] = []
+    findings: list[Verdict] = []
     measured: Measured = {}
     curves: list[Series] = []
     for name, rounds in runs.items():
@@ -89,12 +89,12 @@ def report(runs: dict[str, list[Run]], times: Times) -> Experiment:
         shares = [kept(each, times) for each in rounds]
         stopped = [each.stopped_at(times.before) for each in rounds]
         findings += [
-            Finding(name, "the sibling keeps its rate", median(shares) >= KEEPS, expected.keeps_sibling),
-            Finding(
+            Verdict(name, "the sibling keeps its rate", median(shares) >= KEEPS, expected.keeps_sibling),
+            Verdict(
                 name, "the source of the stalled stream stops", all(at is not None for at in stopped), expected.stops
             ),
-            Finding(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
-            Finding(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
+            Verdict(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
+            Verdict(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
         ]
         measured[name] = {
             "share of its rate that the sibling keeps": ("", shares),

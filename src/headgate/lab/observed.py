@@ -32,8 +32,8 @@ class Look:
     waited: float
 
 
-@dataclass(slots=True)
-class Run:
+@dataclass(slots=True, kw_only=True)
+class MechanismRun:
     """What one run showed. `seen` has the records of the sink's subtasks; it is empty if the job failed."""
 
     looks: list[Look] = field(default_factory=list)
@@ -72,10 +72,10 @@ class Run:
         return max(0, self.rows_in - self.rows_out)
 
 
-def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe, source: int = A2) -> Run:
+def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe, source: int = A2) -> MechanismRun:
     """Run flows into a probe, and look at the job again and again. `source` is the subtask whose waits are noted."""
     environment = place(dict(options))
-    run = Run()
+    run = MechanismRun()
     began: list[float] = []
 
     def look(now: float, metrics: Mapping[str, Any]) -> None:

@@ -10,8 +10,8 @@ from headgate.bench.report import Figure
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that a mechanism did in all rounds, and whether it was expected to. None: it was only measured."""
+class Verdict:
+    """Whether a mechanism did one thing, and whether it was expected to. None: it was only measured."""
 
     mechanism: str
     what: str
@@ -29,7 +29,7 @@ class Finding:
         return Figure(f"{self.mechanism}: {self.what}", expected, (float(self.did),))
 
 
-def misses(findings: Sequence[Finding]) -> list[str]:
+def misses(findings: Sequence[Verdict]) -> list[str]:
     """Return what was not as expected, as text."""
     return [
         f"{each.mechanism}: {each.what}: {'yes' if each.did else 'no'}, against the expectation"
@@ -42,7 +42,7 @@ def misses(findings: Sequence[Finding]) -> list[str]:
 Measured: TypeAlias = dict[str, dict[str, tuple[str, Sequence[float | None]]]]
 
 
-def figures(measured: Measured, findings: Sequence[Finding]) -> Iterator[Figure]:
+def figures(measured: Measured, findings: Sequence[Verdict]) -> Iterator[Figure]:
     """Yield the figures by mechanism: what was measured, by name with its unit, and then the findings.
 
     A round without a value is left out.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from headgate.bench.case_options import Options
-from headgate.lab import slow_sink
+from headgate.lab import slowed_sink
 from headgate.lab.experiment import Experiment
 from headgate.lab.simulated_place import simulation
 
 
 def run(options: Options) -> Experiment:
     """Simulate every mechanism in turn, round by round."""
-    return slow_sink.run(options, simulation)
+    return slowed_sink.run(options, simulation)

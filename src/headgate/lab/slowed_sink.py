@@ -13,11 +13,11 @@ from headgate.bench.case_options import Options
 from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
-from headgate.lab.mechanism_isolation import FULL, QUICK, RATE, Times
-from headgate.lab.observed import Run, observe
+from headgate.lab.mechanism_isolation import FULL, QUICK, RATE, StallTimes
+from headgate.lab.observed import MechanismRun, observe
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
-from headgate.lab.verdicts import Finding, Measured, figures, misses
+from headgate.lab.verdicts import Measured, Verdict, figures, misses
 
 #: What the sink takes, as shares of the load: before and after, and while it is slow.
 CAPACITY: Final = 2.0
@@ -28,7 +28,7 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
     """Run each mechanism in turn, round by round."""
     times = QUICK if options.quick else FULL
     names = options.mechanisms or tuple(CONTESTANTS)
-    runs: dict[str, list[Run]] = {name: [] for name in names}
+    runs: dict[str, list[MechanismRun]] = {name: [] for name in names}
     for number in range(times.rounds):
         for name in names:
             options.say(f"slow-sink: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
@@ -36,24 +36,24 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
     return report(runs, times)
 
 
-def one_round(place: Place, contestant: Contestant, times: Times) -> Run:
+def one_round(place: Place, contestant: Contestant, times: StallTimes) -> MechanismRun:
     slow = Slow(CAPACITY * RATE, times.before, times.stall, SLOW * RATE)
     flows = Flows({A2: Flow((B4,), RATE, batch_rows=BATCH)}, times.end)
     return observe(place, contestant.options(times.factor), flows, Probe(slows={B4: slow}))
 
 
-def report(runs: dict[str, list[Run]], times: Times) -> Experiment:
+def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment:
     """Return what the mechanisms did, and whether that was expected."""
-    findings: list[Finding] = []
+    findings: list[Verdict] = []
     measured: Measured = {}
     for name, rounds in runs.items():
         expected = CONTESTANTS[name].expected
         stopped = [each.stopped_at(times.before) for each in rounds]
         findings += [
-            Finding(name, "the source stops", all(at is not None for at in stopped), expected.stops),
-            Finding(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
-            Finding(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
-            Finding(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            Verdict(name, "the source stops", all(at is not None for at in stopped), expected.stops),
+            Verdict(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
+            Verdict(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
+            Verdict(name, "memory is full", any(each.out_of_memory for each in rounds), False),
         ]
         measured[name] = {
             "until the source knows": ("s", [None if at is None else at - times.before for at in stopped]),
@@ -79,12 +79,12 @@ def report(runs: dict[str, list[Run]], times: Times) -> Experiment:
     )
 
 
-def _released(run: Run, end: float) -> float | None:
+def _released(run: MechanismRun, end: float) -> float | None:
     at = run.released_at(end)
     return None if at is None else at - end
 
 
-def in_flight(runs: dict[str, list[Run]], title: str, *marks: tuple[float, str]) -> Plot:
+def in_flight(runs: dict[str, list[MechanismRun]], title: str, *marks: tuple[float, str]) -> Plot:
     """Return the plot of the rows in flight over time, in the last round of each mechanism."""
     return Plot(
         title=title,
@@ -95,6 +95,6 @@ def in_flight(runs: dict[str, list[Run]], title: str, *marks: tuple[float, str])
     )
 
 
-def _curve(name: str, rounds: Sequence[Run]) -> Series:
+def _curve(name: str, rounds: Sequence[MechanismRun]) -> Series:
     looks = rounds[-1].looks
     return Series(name, tuple(look.at for look in looks), tuple(float(look.rows_in - look.rows_out) for look in looks))
