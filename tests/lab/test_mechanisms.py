@@ -14,7 +14,7 @@ from headgate.lab.mechanism_isolation import StallTimes
 from headgate.lab.observed import Look, MechanismRun
 from headgate.lab.places import processes
 from headgate.lab.simulated_place import simulation
-from headgate.lab.verdicts import Verdict, misses
+from headgate.lab.verdicts import Observation, misses
 
 SHORT = StallTimes(factor=400, before=0.3, stall=1.2, rounds=1)
 
@@ -74,9 +74,9 @@ def test_a_comparison_that_is_none_is_wrong_usage(
 
 def test_what_differs_from_an_expectation_is_a_miss_and_what_was_only_measured_is_not() -> None:
     findings = [
-        Verdict("a", "rows are lost", True, True),
-        Verdict("b", "rows are lost", True, False),
-        Verdict("c", "rows are lost", True, None),
+        Observation("a", "rows are lost", True, True),
+        Observation("b", "rows are lost", True, False),
+        Observation("c", "rows are lost", True, None),
     ]
     assert misses(findings) == ["b: rows are lost: yes, against the expectation"]
     assert [each.figure.unit for each in findings] == ["expected 1", "expected 0", "measured"]

@@ -19,7 +19,7 @@ from headgate.lab.observed import MechanismRun, observe
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 from headgate.lab.slowed_sink import in_flight
-from headgate.lab.verdicts import Measured, Verdict, figures, misses
+from headgate.lab.verdicts import Measured, Observation, figures, misses
 
 #: Rows per second that the sink takes, and the loads as shares of it.
 CAPACITY: Final = 20_000.0
@@ -71,13 +71,13 @@ def one_round(place: Place, contestant: Contestant, times: BurstTimes) -> Mechan
 
 def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment:
     """Return what the mechanisms did. Only loss and doubled rows were expected either way."""
-    findings: list[Verdict] = []
+    findings: list[Observation] = []
     measured: Measured = {}
     for name, rounds in runs.items():
         findings += [
-            Verdict(name, "rows are lost", any(each.lost for each in rounds), CONTESTANTS[name].expected.loses),
-            Verdict(name, "rows are doubled", any(each.doubled for each in rounds), False),
-            Verdict(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            Observation(name, "rows are lost", any(each.lost for each in rounds), CONTESTANTS[name].expected.loses),
+            Observation(name, "rows are doubled", any(each.doubled for each in rounds), False),
+            Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False),
         ]
         stopped = [each.stopped_at(times.before) for each in rounds]
         measured[name] = {

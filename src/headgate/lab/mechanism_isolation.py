@@ -19,7 +19,7 @@ from headgate.lab.flows import Flow, Flows
 from headgate.lab.observed import MechanismRun, observe
 from headgate.lab.places import A1, A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Stall
-from headgate.lab.verdicts import Measured, Verdict, figures, misses
+from headgate.lab.verdicts import Measured, Observation, figures, misses
 
 #: What the sibling must keep of its rate, and under which share it does not keep it.
 KEEPS: Final = 0.95
@@ -81,7 +81,7 @@ def kept(run: MechanismRun, times: StallTimes) -> float:
 
 def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment:
     """Return what the mechanisms did, and whether that was expected."""
-    findings: list[Verdict] = []
+    findings: list[Observation] = []
     measured: Measured = {}
     curves: list[Series] = []
     for name, rounds in runs.items():
@@ -89,12 +89,12 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
         shares = [kept(each, times) for each in rounds]
         stopped = [each.stopped_at(times.before) for each in rounds]
         findings += [
-            Verdict(name, "the sibling keeps its rate", median(shares) >= KEEPS, expected.keeps_sibling),
-            Verdict(
+            Observation(name, "the sibling keeps its rate", median(shares) >= KEEPS, expected.keeps_sibling),
+            Observation(
                 name, "the source of the stalled stream stops", all(at is not None for at in stopped), expected.stops
             ),
-            Verdict(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
-            Verdict(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
+            Observation(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
+            Observation(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
         ]
         measured[name] = {
             "share of its rate that the sibling keeps": ("", shares),

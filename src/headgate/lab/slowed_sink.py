@@ -17,7 +17,7 @@ from headgate.lab.mechanism_isolation import FULL, QUICK, RATE, StallTimes
 from headgate.lab.observed import MechanismRun, observe
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
-from headgate.lab.verdicts import Measured, Verdict, figures, misses
+from headgate.lab.verdicts import Measured, Observation, figures, misses
 
 #: What the sink takes, as shares of the load: before and after, and while it is slow.
 CAPACITY: Final = 2.0
@@ -44,16 +44,16 @@ def one_round(place: Place, contestant: Contestant, times: StallTimes) -> Mechan
 
 def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment:
     """Return what the mechanisms did, and whether that was expected."""
-    findings: list[Verdict] = []
+    findings: list[Observation] = []
     measured: Measured = {}
     for name, rounds in runs.items():
         expected = CONTESTANTS[name].expected
         stopped = [each.stopped_at(times.before) for each in rounds]
         findings += [
-            Verdict(name, "the source stops", all(at is not None for at in stopped), expected.stops),
-            Verdict(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
-            Verdict(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
-            Verdict(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            Observation(name, "the source stops", all(at is not None for at in stopped), expected.stops),
+            Observation(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
+            Observation(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
+            Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False),
         ]
         measured[name] = {
             "until the source knows": ("s", [None if at is None else at - times.before for at in stopped]),

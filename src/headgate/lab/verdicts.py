@@ -10,7 +10,7 @@ from headgate.bench.report import Figure
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Observation:
     """Whether a mechanism did one thing, and whether it was expected to. None: it was only measured."""
 
     mechanism: str
@@ -29,7 +29,7 @@ class Verdict:
         return Figure(f"{self.mechanism}: {self.what}", expected, (float(self.did),))
 
 
-def misses(findings: Sequence[Verdict]) -> list[str]:
+def misses(findings: Sequence[Observation]) -> list[str]:
     """Return what was not as expected, as text."""
     return [
         f"{each.mechanism}: {each.what}: {'yes' if each.did else 'no'}, against the expectation"
@@ -42,7 +42,7 @@ def misses(findings: Sequence[Verdict]) -> list[str]:
 Measured: TypeAlias = dict[str, dict[str, tuple[str, Sequence[float | None]]]]
 
 
-def figures(measured: Measured, findings: Sequence[Verdict]) -> Iterator[Figure]:
+def figures(measured: Measured, findings: Sequence[Observation]) -> Iterator[Figure]:
     """Yield the figures by mechanism: what was measured, by name with its unit, and then the findings.
 
     A round without a value is left out.
