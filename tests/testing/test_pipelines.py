@@ -173,6 +173,40 @@ def test_state_expires_by_the_clock_of_the_test() -> None:
         assert harness.take() == []
 
 
+def joined(**options: Any) -> Any:
+    def pipeline(env: hg.StreamEnvironment) -> hg.DataStream:
+        left = read(env, "left").union(read(env, "more")).select("k", "n")
+        return left.join(read(env, "right").select("k", m="n"), on="k", **options)
+
+    return pipeline
+
+
+def test_rows_of_a_join_leave_by_the_clock_of_the_test() -> None:
+    with PipelineHarness(joined(ttl="1 s")) as harness:
+        harness.push(row("a", 1), source="left")
+        harness.advance_clock(at("1 s"))
+        harness.push(row("a", 2), source="right")
+        assert harness.take() == [{"k": "a", "n": 1, "m": 2}]
+        harness.advance_clock(at("1001 ms"))
+        harness.push(row("a", 3), source="right")
+        assert harness.take() == []
+        harness.push(row("a", 4), source="more")
+        testing.assert_same_rows(harness.take(), [{"k": "a", "n": 4, "m": 2}, {"k": "a", "n": 4, "m": 3}])
+
+
+def test_a_join_waits_for_the_watermarks_of_all_sources_and_restarts() -> None:
+    with PipelineHarness(joined(within=("0 s", "10 s"), how="left")) as harness:
+        harness.push(row("a", 1, 5), source="left")
+        harness.push(row("b", 2, 5), source="more")
+        harness.restart(parallelism=2)
+        harness.push(row("b", 3, 14), source="right")
+        assert harness.take() == [{"k": "b", "n": 2, "m": 3}]
+        for source in ("left", "more", "right"):
+            assert harness.take() == []
+            harness.advance_watermark(at("16 s"), source=source)
+        assert harness.take() == [{"k": "a", "n": 1, "m": None}]
+
+
 # --- repeatable runs
 
 

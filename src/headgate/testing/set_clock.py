@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from headgate.errors import ConfigError
+from headgate.operators.joins.join import Join
 from headgate.operators.keyed.keyed_process import KeyedProcess
-from headgate.operators.operator import OperatorFactory
+from headgate.operators.operator import Operator, OperatorFactory
 from headgate.testing.moments import in_microseconds, shown_moment
 
 
@@ -34,25 +36,36 @@ class SetClock:
         self.now = now
 
 
-class _OnTaskClock(KeyedProcess):
-    """A keyed process whose task runs on the machine's clock, while its timers run on the test's clock.
+def _if_due(due: int | None, clock: Callable[[], float]) -> int | None:
+    """Return 0 if work is due now by the test's clock, otherwise None.
 
-    The task cannot wait for a time of the test's clock. So `next_time` returns 0 if a timer is due now by the test's
-    clock, otherwise None.
+    A task runs on the machine's clock. It cannot wait for a time of the test's clock.
     """
+    return 0 if due is not None and due <= int(clock() * 1e6) else None
+
+
+class _OnTaskClock(KeyedProcess):
+    """A keyed process whose task runs on the machine's clock, while its timers run on the test's clock."""
 
     def next_time(self) -> int | None:
-        due = super().next_time()
-        return 0 if due is not None and due <= int(self._clock() * 1e6) else None
+        return _if_due(super().next_time(), self._clock)
+
+
+class _JoinOnTaskClock(Join):
+    """A join whose task runs on the machine's clock, while rows leave by the test's clock."""
+
+    def next_time(self) -> int | None:
+        return _if_due(super().next_time(), self._clock)
 
 
 def on_clock(factory: OperatorFactory, clock: SetClock, *, in_task: bool) -> OperatorFactory:
-    """Return a factory whose operator reads `clock`. Return the factory itself if it does not make a keyed process.
+    """Return a factory whose operator reads `clock`. Return the factory itself for operators that read no clock.
 
     With `in_task`, a task drives the operator and polls it on the machine's clock. Otherwise the test drives the
     operator.
     """
-    if not isinstance(factory, partial) or factory.func is not KeyedProcess:
+    in_tasks: dict[Any, type[Operator]] = {KeyedProcess: _OnTaskClock, Join: _JoinOnTaskClock}
+    if not isinstance(factory, partial) or factory.func not in in_tasks:
         return factory
     keywords: dict[str, Any] = {**factory.keywords, "clock": clock}
-    return partial(_OnTaskClock if in_task else KeyedProcess, *factory.args, **keywords)
+    return partial(in_tasks[factory.func] if in_task else factory.func, *factory.args, **keywords)

@@ -53,6 +53,7 @@ class Run:
         """Return a run of at least one row. The arguments are fields of the run; `spans` has the begins and the
         ends."""
         begins, ends = spans
+        sample = np.sort(ends[:: len(ends) // _SAMPLE + 1])
         is_point = ends is begins
         arrays = (codes, begins, at, matched) if is_point else (codes, begins, ends, at, matched)
         return cls(
@@ -65,7 +66,7 @@ class Run:
             longest=0 if is_point else max(int((ends - begins).max()), 0),
             first_end=int(ends.min()),
             last_end=int(ends.max()),
-            middle_end=int(np.median(ends[:: len(ends) // _SAMPLE + 1])),
+            middle_end=int(sample[len(sample) // 2]),
             nbytes=sum(array.nbytes for array in arrays) + int(rows.nbytes),
         )  # fmt: skip
 
