@@ -91,3 +91,15 @@ def test_both_times_of_a_repeated_hour_are_accepted() -> None:
     assert converted(moments, pa.timestamp("us", BERLIN)).cast(pa.int64()).to_pylist() == [
         int(moment.timestamp() * 1e6) for moment in moments
     ]
+
+
+@pytest.mark.parametrize("unit", ["s", "ms"])
+def test_of_many_moments_the_one_that_would_be_cut_is_refused(unit: str) -> None:
+    moments = [NOON.replace(tzinfo=UTC), NOON.replace(tzinfo=UTC, microsecond=1)]
+    with pytest.raises(ValueError, match="it would become datetime"):
+        converted(moments, pa.timestamp(unit, "UTC"))
+
+
+def test_of_many_floats_the_one_that_would_become_infinite_is_refused() -> None:
+    with pytest.raises(ValueError, match="it would become inf"):
+        converted([0.5, math.inf, 1e300], pa.float32())

@@ -8,7 +8,7 @@ from headgate.connectors.arguments import TEXT, check
 from headgate.connectors.collect_sink import DeliveringWriter, check_limit
 from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 from headgate.errors import printable
-from headgate.operators.conversion import python_rows
+from headgate.operators.python_values import python_rows
 
 
 class PrinterSink(Sink):

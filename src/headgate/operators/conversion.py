@@ -13,13 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.errors import DataError
-
 #: The exceptions that `converted` and `cast` raise.
 CONVERSION_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)
-
-#: The exceptions that Arrow raises for a value that Python cannot represent.
-_NOT_IN_PYTHON = (pa.ArrowException, OverflowError, ValueError, KeyError)
 
 #: Types for which Arrow raises an error instead of changing a value. Fractions are the exception: `converted` refuses
 #: them.
@@ -43,12 +38,33 @@ def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
         for kind in set(map(type, values)):
             if issubclass(kind, float | Decimal | np.floating):
                 raise TypeError(f"{kind.__name__} is not converted to {data_type}")
+    at_once = _converted_at_once(values, data_type)
+    if at_once is not None:
+        return at_once
     array = pa.array(values, data_type)
     if not any(is_such(data_type) for is_such in _STRICT):
         for given, stored in zip(values, array.to_pylist(), strict=True):
             if not is_kept(given, stored):
                 raise ValueError(f"it would become {shown(stored)}")
     return array
+
+
+def _converted_at_once(values: list[Any], data_type: pa.DataType) -> pa.Array | None:
+    """Return the values of a type that may lose a part of them, if a look at whole columns shows that nothing is lost.
+
+    Otherwise return None: the values are then compared one by one.
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if pa.types.is_timestamp(data_type) and kinds == {datetime}:
+        exact = pa.array(values, pa.timestamp("us", data_type.tz))  # a datetime has microseconds
+        array = exact if data_type.unit == "us" else exact.cast(data_type, safe=False)
+        return array if data_type.unit == "us" or array.cast(exact.type).equals(exact) else None
+    if pa.types.is_date(data_type) and kinds == {date}:
+        return pa.array(values, data_type)
+    if pa.types.is_float32(data_type) and kinds == {float}:
+        array = pa.array(values, data_type)
+        return array if pc.is_inf(array).equals(pc.is_inf(pa.array(values, pa.float64()))) else None
+    return None
 
 
 def cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
@@ -79,34 +95,6 @@ def _may_lose(given: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_decimal(wanted):
         return bool(pa.types.is_floating(given))
     return bool(pa.types.is_date(wanted) and pa.types.is_timestamp(given))
-
-
-def python_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return the rows of a batch, each as a dict of Python values.
-
-    Raises DataError for a value that Python cannot represent: a time after the year 9999, or a time in a zone that this
-    machine does not know. The error names the column.
-    """
-    try:
-        rows: list[dict[str, Any]] = batch.to_pylist()
-        return rows
-    except _NOT_IN_PYTHON:
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            python_values(column, name)
-        raise
-
-
-def python_values(column: pa.Array, name: str) -> list[Any]:
-    """Return the values of one column as Python values. Raises DataError as `python_rows` does, with `name` for the
-    column."""
-    try:
-        values: list[Any] = column.to_pylist()
-        return values
-    except _NOT_IN_PYTHON as error:
-        raise DataError(
-            f"column {name!r} of type {column.type} has a value that Python does not have ({type(error).__name__}: "
-            f"{error}); filter such rows with a SQL string, or work on batches, which keep the value"
-        ) from None
 
 
 def shown(value: object) -> str:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import os
 import traceback
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Never, Protocol
+from typing import Any, Never, Protocol, Self
 
 import pyarrow as pa
 
@@ -186,6 +186,16 @@ def call_user(function: Callable[..., Any], *arguments: Any) -> Any:
         return function(*arguments)
 
 
+def call_user_for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+    """Call a user's function for each item, and return the results. Raises UserFunctionError as `call_user` does."""
+    results: list[Any] = []
+    with UserCode(function) as code:
+        for item in items:
+            results.append(function(item))
+            code.end_child()
+    return results
+
+
 class UserCode:
     """A context manager around a user's function. It turns an exception into a UserFunctionError, except Headgate's own
     errors."""
@@ -195,12 +205,17 @@ class UserCode:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         self._process = os.getpid()
+        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def end_child(self) -> None:
+        """End this process if the function has forked and this is the child. Call it after each of several calls."""
         if os.getpid() != self._process:
             _end_child(self._function)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.end_child()
         # A BaseException also becomes a UserFunctionError: a sys.exit() in the function, or asyncio's CancelledError.
         # Two kinds stay as they are: a KeyboardInterrupt, and a HeadgateError. A JobCancelled that the function raises
         # belongs to another job, so it becomes a UserFunctionError too.

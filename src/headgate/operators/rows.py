@@ -15,8 +15,16 @@ import pyarrow.compute as pc
 
 from headgate.compat import filter_batch
 from headgate.errors import DataError, PlanError, UserFunctionError
-from headgate.operators.conversion import python_rows, shown
-from headgate.operators.operator import Operator, UserCode, call_user, check_function, function_name
+from headgate.operators.conversion import shown
+from headgate.operators.operator import (
+    Operator,
+    UserCode,
+    call_user,
+    call_user_for_each,
+    check_function,
+    function_name,
+)
+from headgate.operators.python_values import python_rows
 from headgate.operators.rows_checks import (
     BATCHES,
     ONE_ROW,
@@ -161,7 +169,7 @@ class FilterRows(Filter):
     def _mask(self, batch: pa.RecordBatch) -> pa.BooleanArray:
         function = self._predicate
         assert callable(function)
-        return row_mask(function, [call_user(function, row) for row in python_rows(visible(batch))])
+        return row_mask(function, call_user_for_each(function, python_rows(visible(batch))))
 
 
 class Project(Operator):
@@ -217,13 +225,14 @@ class MapRows(FunctionOperator):
 
     def process(self, batch: pa.RecordBatch) -> None:
         with hinting(ROWS, "'dict' object"):
-            rows = [call_user(self._function, row) for row in python_rows(visible(batch))]
+            rows = call_user_for_each(self._function, python_rows(visible(batch)))
         self._emit_rows(rows)
 
     def _emit_rows(self, rows: list[object]) -> None:
         """Emit rows as batches: one for the main output, and one for each side output."""
         aside: dict[str, list[object]] = {}
-        for part in rows:
+        has_sides = any(issubclass(kind, SideOutput) for kind in set(map(type, rows)))
+        for part in rows if has_sides else ():
             if isinstance(part, SideOutput):
                 side_schema(self._function, part, self._sides)
                 aside.setdefault(part.tag, []).append(part.rows)
@@ -246,19 +255,22 @@ class FlatMapRows(MapRows):
 
     def _expanded(self, batch: pa.RecordBatch) -> Iterator[list[object]]:
         """Return the function's rows, in lists of about ROWS_PER_BATCH."""
-        rows: list[object] = []
-        with hinting(ROWS, "'dict' object"):  # once, not for each row
-            for row in python_rows(visible(batch)):
-                rows.extend(self._expand(row))
-                if len(rows) >= ROWS_PER_BATCH:
-                    yield rows
-                    rows = []
-            yield rows
+        rest = iter(python_rows(visible(batch)))
+        with hinting(ROWS, "'dict' object"):
+            while rows := self._expand(rest):
+                yield rows
 
-    def _expand(self, row: Row) -> list[object]:
-        with UserCode(self._function):  # a generator's code runs in list()
-            result: object = self._function(row)
-            if isinstance(result, Iterable) and not isinstance(result, dict | str):
-                return list(result)
-        must = "must return an iterable of dicts (a list, or yield them)"
-        raise UserFunctionError(f"{function_name(self._function)} {must}, and returned {shown(result)}")
+    def _expand(self, rest: Iterator[Row]) -> list[object]:
+        """Return what the function makes of the next rows: about ROWS_PER_BATCH rows, fewer or none at the end."""
+        rows: list[object] = []
+        with UserCode(self._function) as code:
+            for row in rest:
+                result: object = self._function(row)
+                if not isinstance(result, Iterable) or isinstance(result, dict | str):
+                    must = "must return an iterable of dicts (a list, or yield them)"
+                    raise UserFunctionError(f"{function_name(self._function)} {must}, and returned {shown(result)}")
+                rows.extend(result)  # the code of a generator runs here
+                code.end_child()
+                if len(rows) >= ROWS_PER_BATCH:
+                    break
+        return rows

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -113,8 +114,22 @@ def batch_of_rows(function: Function, rows: Sequence[object], schema: pa.Schema)
     """Check the rows that a function on rows returned, and return them as one batch of the declared schema."""
     name = function_name(function)
     names = set(schema.names)
-    checked = [_checked_row(name, row, names) for row in rows]
-    return _declared(name, [_column(name, field, [row[field.name] for row in checked]) for field in schema], schema)
+    columns = _values(rows, schema.names)
+    if columns is None:
+        checked = [_checked_row(name, row, names) for row in rows]
+        columns = [[row[column] for row in checked] for column in schema.names]
+    pairs = zip(schema, columns, strict=True)
+    return _declared(name, [_column(name, field, values) for field, values in pairs], schema)
+
+
+def _values(rows: Sequence[Any], names: list[str]) -> list[list[object]] | None:
+    """Return the values of each column, or None if not all rows are dicts with exactly these columns."""
+    if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(names)}:
+        return None
+    try:
+        return [list(map(itemgetter(column), rows)) for column in names]
+    except KeyError:
+        return None
 
 
 def _checked_row(name: str, row: object, names: set[str]) -> Row:

@@ -13,13 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import CheckpointError, DataError, PlanError
-from headgate.operators.conversion import python_rows, python_values
 from headgate.operators.event_times import event_times
 from headgate.operators.keyed.collector import Collector
 from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
 from headgate.operators.keyed.state_base import Current, State, declared_states
 from headgate.operators.keyed.timers import Timer, TimerQueue
 from headgate.operators.operator import MIN_TIME, Operator, OperatorContext, UserCode
+from headgate.operators.python_values import python_rows, python_values
 from headgate.operators.rows import visible
 from headgate.records.canonical import Int64s, as_arrow
 from headgate.records.hashing import key_group_range
