@@ -1,4 +1,4 @@
-"""`hg.sources`: the sources of `connectors.built_in_sources`, and `dataframe`, which needs Spark."""
+"""`hg.sources`: the sources of `connectors.built_in_sources`, `kafka`, and `dataframe`, which needs Spark."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from headgate.connectors.built_in_sources import (
     text,
 )
 from headgate.connectors.connector import Source
-from headgate.connectors.kafka.kafka_functions import source as kafka
 from headgate.other_names import missing
+
+if TYPE_CHECKING:
+    from headgate.connectors.kafka.kafka_functions import source as kafka
 
 __all__ = [
     "csv", "dataframe", "files", "generate", "iterable", "json_lines", "kafka", "parquet", "poll", "socket_lines",
@@ -53,4 +55,8 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # type checkers must report unknown names themselves
 
     def __getattr__(name: str) -> object:
+        if name == "kafka":  # only jobs with Kafka load its modules
+            from headgate.connectors.kafka.kafka_functions import source
+
+            return source
         raise missing("headgate.sources", name)
