@@ -8,7 +8,7 @@ import pytest
 
 from headgate.bench.case_options import Options
 from headgate.lab import burst, mechanism_isolation, slowed_sink
-from headgate.lab.contestants import CONTESTANTS
+from headgate.lab.contestants import CONTESTANTS, WITHOUT_SERVER
 from headgate.lab.lab_command import main
 from headgate.lab.mechanism_isolation import StallTimes
 from headgate.lab.observed import Look, MechanismRun
@@ -23,7 +23,7 @@ def quiet(*mechanisms: str) -> Options:
     return Options(True, lambda text: None, mechanisms)
 
 
-@pytest.mark.parametrize("name", CONTESTANTS)
+@pytest.mark.parametrize("name", WITHOUT_SERVER)
 def test_in_virtual_time_each_mechanism_does_what_was_expected(name: str) -> None:
     runs = {name: [mechanism_isolation.one_round(simulation(0), CONTESTANTS[name], SHORT)]}
     result = mechanism_isolation.report(runs, SHORT)
@@ -58,6 +58,7 @@ def test_the_command_compares_the_named_mechanisms(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["isolation", "--mechanisms", "magic"], "unknown 'magic'; mechanisms: credit, tcp"),
+        (["isolation", "--simulate", "--mechanisms", "storm-zk"], "storm-zk needs a server and cannot be simulated"),
         (["reach", "--mechanisms", "credit"], "has no effect on reach; name isolation or burst"),
     ],
 )

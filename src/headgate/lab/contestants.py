@@ -6,11 +6,15 @@ and the issues of each system; `docs/concepts/mechanisms.md` says more.
 
 from __future__ import annotations
 
+import atexit
+import functools
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
 import headgate as hg
+from headgate.lab.zookeeper_server import zookeeper_server
 
 #: The rows of a batch. A batch is one message: a tuple of Storm and JStorm in these runs.
 BATCH: Final = 100
@@ -61,6 +65,14 @@ def _of(number: int, factor: float) -> int:
     return max(1, round(number / factor))
 
 
+@functools.cache
+def _server() -> str:
+    """Return the address of a ZooKeeper that runs until the program ends."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(zookeeper_server())
+
+
 T = hg.throttle
 CONTESTANTS: Final[dict[str, Contestant]] = {
     "credit": Contestant(lambda factor: {}, Expected(keeps_sibling=True)),
@@ -68,6 +80,10 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
     "max-pending": Contestant(
         _counts(lambda factor: T.MaxPending(_of(1000, factor), timeout=30 / factor)),
         Expected(keeps_sibling=True, doubles=True),
+    ),
+    "storm-zk": Contestant(
+        _counts(lambda factor: T.StormZooKeeper(_server(), receive_buffer=_of(1024, factor), poll=30 / factor)),
+        Expected(keeps_sibling=False),
     ),
     "storm-status": Contestant(
         _counts(lambda factor: T.StormStatus(_of(32768, factor), 0.05 / factor, _of(1000, factor))),
@@ -92,3 +108,5 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
         _counts(lambda factor: T.Shed(_of(1000, factor))), Expected(keeps_sibling=True, loses=True, stops=False)
     ),
 }
+#: Those that can be simulated: the others need a server.
+WITHOUT_SERVER: Final = tuple(name for name in CONTESTANTS if name != "storm-zk")

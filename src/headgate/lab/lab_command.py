@@ -15,7 +15,7 @@ from pathlib import Path
 from headgate.bench.command import chosen, options, outcome, parser, table
 from headgate.bench.report import run_description
 from headgate.json_option import write_json
-from headgate.lab.contestants import CONTESTANTS
+from headgate.lab.contestants import CONTESTANTS, WITHOUT_SERVER
 from headgate.lab.experiment import Experiment
 from headgate.lab.page import page
 from headgate.lab.plots import draw
@@ -74,6 +74,8 @@ def main(argv: Sequence[str]) -> int:
     experiments = SIMULATED if arguments.simulate else EXPERIMENTS
     names = chosen(argument_parser, "experiment", arguments.names, experiments)
     mechanisms = _mechanisms(argument_parser, arguments.mechanisms, names)
+    if arguments.simulate and (real := [name for name in mechanisms if name not in WITHOUT_SERVER]):
+        argument_parser.error(f"argument --mechanisms: {real[0]} needs a server and cannot be simulated")
     console = PlainConsole(stderr=arguments.json == "-")
     case_options = replace(options(console, arguments.quick), mechanisms=mechanisms)
     run = run_description(shlex.join(["headgate", "lab", *argv]))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from headgate.bench.case_options import Options
 from headgate.lab import burst
+from headgate.lab.contestants import WITHOUT_SERVER
 from headgate.lab.experiment import Experiment
 from headgate.lab.simulated_place import simulation
 
 
 def run(options: Options) -> Experiment:
     """Simulate every mechanism in turn, round by round."""
-    return burst.run(options, simulation)
+    chosen = replace(options, mechanisms=options.mechanisms or WITHOUT_SERVER)
+    return burst.run(chosen, simulation)

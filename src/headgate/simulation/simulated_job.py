@@ -27,6 +27,7 @@ from headgate.simulation.simulated_taskmanager import SimulatedTaskManager
 from headgate.simulation.work import Work
 from headgate.simulation.working_nodes import working_graph
 from headgate.simulation.world import World
+from headgate.throttle.storm_zookeeper import StormZooKeeper
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,8 @@ class SimulatedJob:
     ) -> None:
         if config.is_batch or config.checkpoint_dir is not None:
             raise ConfigError("a simulated job has neither checkpoints nor batch mode: leave these options out")
+        if isinstance(config.throttle, StormZooKeeper):
+            raise ConfigError("a simulated job has no ZooKeeper: use another throttle")
         costs = costs or Costs()
         self._name = name
         self._seed = seed

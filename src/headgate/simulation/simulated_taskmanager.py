@@ -76,6 +76,7 @@ class SimulatedTaskManager:
         self.ended_at = 0.0
         self._throttling = throttling_of(
             ThrottlePlace(
+                job=job,
                 config=config,
                 index=index,
                 plan=plan,

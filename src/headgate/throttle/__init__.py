@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from headgate.throttle.shed import Shed
     from headgate.throttle.spark_pid import SparkPid
     from headgate.throttle.storm_status import StormStatus
+    from headgate.throttle.storm_zookeeper import StormZooKeeper
 
 _HOMES = {
     "FixedRate": "headgate.throttle.fixed_rate",
@@ -28,9 +29,20 @@ _HOMES = {
     "Shed": "headgate.throttle.shed",
     "SparkPid": "headgate.throttle.spark_pid",
     "StormStatus": "headgate.throttle.storm_status",
+    "StormZooKeeper": "headgate.throttle.storm_zookeeper",
 }
 
-__all__ = ["FixedRate", "HeronSpout", "JStormMaster", "JStormStages", "MaxPending", "Shed", "SparkPid", "StormStatus"]
+__all__ = [
+    "FixedRate",
+    "HeronSpout",
+    "JStormMaster",
+    "JStormStages",
+    "MaxPending",
+    "Shed",
+    "SparkPid",
+    "StormStatus",
+    "StormZooKeeper",
+]
 
 
 def __getattr__(name: str) -> object:

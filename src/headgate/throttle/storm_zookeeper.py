@@ -7,7 +7,7 @@ STORM-2873 (1.2): classes `DisruptorQueue` and `WorkerBackpressureThread`, and t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from headgate.errors import ConfigError
@@ -45,15 +45,17 @@ ZnodeChange: TypeAlias = PutZnode | DeleteZnode
 class StormZooKeeper(ComparedMechanism):
     """Storm 1.0 to 1.2: a queue at its `high` mark stops all sources of the job, until it is at its `low` mark.
 
+    `hosts` is the address of ZooKeeper, `host:port` with commas. It needs `pip install 'headgate[zookeeper]'`.
     The marks are fractions of `receive_buffer` messages. In version 1.0 a TaskManager has a node in ZooKeeper while
     one of its queues is over the marks. In version 1.2 the node stays: it holds the time of the last congestion,
     which the TaskManager writes every `znode_update` at most, and which counts for `znode_timeout`. Sources watch the
     list of nodes, and read it every `poll` as well. Raises ConfigError for impossible values.
 
-    >>> StormZooKeeper(version="1.2").znode_timeout
+    >>> hg.throttle.StormZooKeeper(version="1.2").znode_timeout
     30.0
     """
 
+    hosts: str = field(default="127.0.0.1:2181", kw_only=False)
     version: Literal["1.0", "1.2"] = "1.0"
     receive_buffer: int = 1024
     high: float = 0.9
@@ -64,6 +66,10 @@ class StormZooKeeper(ComparedMechanism):
     root: str = "/storm"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.hosts, str) or not self.hosts:
+            raise ConfigError(
+                f"hosts={self.hosts!r} is impossible: it must be the address of ZooKeeper, like host:2181"
+            )
         if self.version not in {"1.0", "1.2"}:
             raise ConfigError(f'version={self.version!r} is unknown: it must be "1.0" or "1.2"')
         whole_number("receive_buffer", self.receive_buffer, least=1)

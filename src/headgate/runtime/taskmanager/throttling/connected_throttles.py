@@ -9,6 +9,7 @@ from headgate.throttle.jstorm_master import JStormMaster
 from headgate.throttle.max_pending import MaxPending
 from headgate.throttle.mechanism import Mechanism, StagePolicy
 from headgate.throttle.spark_pid import SparkPid
+from headgate.throttle.storm_zookeeper import StormZooKeeper
 
 
 def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
@@ -40,6 +41,8 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
         from headgate.runtime.taskmanager.throttling.batch_throttling import BatchThrottling
 
         return BatchThrottling(mechanism, clocks=place.clocks, send=place.send, guard=guard)
+    if isinstance(mechanism, StormZooKeeper):
+        return _zookeeper(mechanism, place)
     tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]
     stages = mechanism.stages(place.index, tasks, place.clocks.monotonic())
     return None if stages is None else _stages(stages, place)
@@ -51,6 +54,15 @@ def _acks(mechanism: MaxPending, place: ThrottlePlace) -> Throttling | None:
     from headgate.runtime.taskmanager.throttling.ack_throttling import AckThrottling
 
     return AckThrottling(mechanism, clock=place.clocks.monotonic, network=place.network, send=place.send)
+
+
+def _zookeeper(mechanism: StormZooKeeper, place: ThrottlePlace) -> Throttling:
+    from headgate.runtime.taskmanager.throttling.zookeeper_throttling import ZooKeeperThrottling
+
+    tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]
+    job = place.job.replace("/", "_")
+    worker = mechanism.worker(job, f"taskmanager-{place.index}", tasks, place.clocks.wall())
+    return ZooKeeperThrottling(mechanism, worker, job=job, guard=place.config.network_memory)
 
 
 def _stages(policy: StagePolicy, place: ThrottlePlace) -> Throttling:

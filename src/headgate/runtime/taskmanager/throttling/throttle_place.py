@@ -17,6 +17,8 @@ from headgate.transport.network_thread import Network
 class ThrottlePlace:
     """TaskManager `index`: what a throttle uses of it. `send` sends a message to the driver."""
 
+    #: The name of the job and the number of its attempt.
+    job: str
     config: Config
     index: int
     plan: ExecutionPlan

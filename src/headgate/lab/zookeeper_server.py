@@ -1,0 +1,68 @@
+"""A ZooKeeper server for the lab and the tests: the class that is among PySpark's own jars, in a process of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from headgate.errors import ConfigError
+
+_MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
+#: What the server needs of PySpark's jars.
+_JARS: Final = ("zookeeper-*", "slf4j-api-*", "netty-*", "metrics-core-*", "snappy-java-*", "jul-to-slf4j-*")
+_STARTS: Final = 30.0
+
+
+@contextmanager
+def zookeeper_server(port: int | None = None) -> Iterator[str]:
+    """Run a server on loopback, and yield its address. Raises ConfigError without PySpark or Java."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ConfigError("a ZooKeeper server needs PySpark's jars: pip install pyspark")
+    folder = Path(spec.origin).parent / "jars"
+    jars = ":".join(str(path) for pattern in _JARS for path in sorted(folder.glob(f"{pattern}.jar")))
+    port = port or _free_port()
+    with tempfile.TemporaryDirectory() as data:
+        settings = Path(data) / "zoo.cfg"
+        settings.write_text(
+            f"dataDir={data}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=500\n"
+            "admin.enableServer=false\n"
+        )
+        process = _start(["java", "-Xmx128m", "-cp", jars, _MAIN, str(settings)])
+        try:
+            _await(process, port)
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _start(command: list[str]) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except OSError as error:
+        raise ConfigError(f"a ZooKeeper server needs Java: {error}") from error
+
+
+def _await(process: subprocess.Popen[bytes], port: int) -> None:
+    deadline = time.monotonic() + _STARTS
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise ConfigError(f"the ZooKeeper server did not start within {_STARTS:g} s: exit code {process.poll()}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,193 @@
+"""ZooKeeperThrottling: full queues become nodes in ZooKeeper, and all sources stop while there are any (Storm 1)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+from headgate.errors import ConfigError
+from headgate.records.events import CheckpointBarrier
+from headgate.runtime.task.heads import Head, SourceHead
+from headgate.runtime.task.input import TaskInput
+from headgate.runtime.task.task import TaskMail
+from headgate.runtime.task.throttled_head import ThrottledSourceHead
+from headgate.runtime.task.throttling import Throttling
+from headgate.runtime.task.watched_input import WatchedInput
+from headgate.throttle.mechanism import Task
+from headgate.throttle.storm_zookeeper import PutZnode, StormZooKeeper, StormZooKeeperWorker, ZnodeChange
+
+#: Seconds in which ZooKeeper must answer at first, and for each change.
+_ANSWER: Final = 10.0
+#: Storm's `storm.zookeeper.session.timeout`, in seconds.
+_SESSION: Final = 20.0
+
+
+class ZooKeeperThrottling(Throttling):
+    """Asks and tells the policy of one TaskManager. The lock protects the policy.
+
+    A thread does what Storm's back-pressure thread does: it looks at the queues when one has crossed a mark, at least
+    every 100 ms, and writes to ZooKeeper. The queue of a TaskManager's messages for others is not watched: here it is
+    empty, because inputs always read. `guard` is the most bytes that may wait in one input queue.
+    """
+
+    def __init__(self, mechanism: StormZooKeeper, worker: StormZooKeeperWorker, *, job: str, guard: int) -> None:
+        self._mechanism = mechanism
+        self._folder = mechanism.folder(job)
+        self._guard = guard
+        self._lock = threading.Lock()
+        self._worker = worker
+        self._wakes: list[Callable[[], None]] = []
+        self._due = threading.Event()
+        self._is_over = threading.Event()
+        self._client: Any = None
+        self._thread = threading.Thread(target=self._run, name=f"headgate-zookeeper-{job}", daemon=True)
+
+    # --- what tasks get
+
+    def input(self, task: Task, senders: Sequence[int | None], mail: TaskMail) -> Callable[..., TaskInput]:
+        return partial(WatchedInput, watch=_Queue(self, task), guard=self._guard, wake=mail.wake)
+
+    def source(self, task: Task, head: SourceHead, mail: TaskMail, inject: Callable[[CheckpointBarrier], None]) -> Head:
+        self._wakes.append(mail.wake)
+        return ThrottledSourceHead(head, self, time.monotonic)
+
+    def added(self, task: Task, messages: int) -> None:
+        with self._lock:
+            now = time.time()
+            self._worker.added(now, task, messages, None)
+            is_due = self._worker.next_check <= now
+        if is_due:
+            self._due.set()
+
+    def taken(self, task: Task, messages: int) -> None:
+        with self._lock:
+            now = time.time()
+            self._worker.taken(now, task, messages)
+            is_due = self._worker.next_check <= now
+        if is_due:
+            self._due.set()
+
+    # --- the policy of all sources here
+
+    def permit(self, now: float) -> float:
+        with self._lock:
+            return self._worker.permit(now)
+
+    def emitted(self, now: float, rows: int) -> None: ...
+
+    # --- ZooKeeper
+
+    def start(self) -> None:
+        """Connect to ZooKeeper. Raises ConfigError if it does not answer, or if its client is not installed."""
+        try:
+            from kazoo.client import KazooClient
+        except ImportError:
+            raise ConfigError("StormZooKeeper needs kazoo: pip install 'headgate[zookeeper]'") from None
+        self._client = KazooClient(self._mechanism.hosts, timeout=_SESSION)
+        try:
+            self._client.start(timeout=_ANSWER)
+            self._client.ensure_path(self._folder)
+        except Exception as error:
+            self._client.stop()
+            raise ConfigError(f"ZooKeeper does not answer at hosts={self._mechanism.hosts!r}: {error}") from error
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            now = time.time()
+            with self._lock:
+                changes = self._worker.check(now) if self._worker.next_check <= now else ()
+                polls = self._worker.next_poll <= now
+            for change in changes:
+                self._write(now, change)
+            if polls:
+                self._list()
+            with self._lock:
+                wait = min(self._worker.next_check, self._worker.next_poll) - time.time()
+            self._due.wait(max(0.0, wait))
+            self._due.clear()
+
+    def _write(self, now: float, change: ZnodeChange) -> None:
+        """Make a change. A change that fails is made again by a later check."""
+        try:
+            if isinstance(change, PutZnode):
+                self._put(change)
+            else:
+                self._client.delete(change.path)
+        except self._errors:
+            return
+        with self._lock:
+            self._worker.written(now, change)
+
+    def _put(self, change: PutZnode) -> None:
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            self._client.set(change.path, change.data)
+        except NoNodeError:
+            self._client.create(change.path, change.data, ephemeral=True, makepath=True)
+
+    def _list(self) -> None:
+        """Read all nodes of the job, and watch the list again. Without ZooKeeper, what was known last stays."""
+        try:
+            names = self._client.get_children(self._folder, watch=lambda _event: self._look_soon())
+            nodes = {name: self._data(name) for name in names}
+        except self._errors:
+            with self._lock:
+                self._worker.next_poll = time.time() + 1.0
+            return
+        with self._lock:
+            before = self._worker.throttled
+            self._worker.on_children(time.time(), {name: data for name, data in nodes.items() if data is not None})
+            has_changed = self._worker.throttled != before
+        if has_changed:
+            for wake in self._wakes:
+                wake()
+
+    def _data(self, name: str) -> bytes | None:
+        from kazoo.exceptions import NoNodeError
+
+        try:
+            data: bytes = self._client.get(f"{self._folder}/{name}")[0]
+        except NoNodeError:
+            return None  # it was deleted meanwhile
+        return data or bytes(8)
+
+    def _look_soon(self) -> None:
+        with self._lock:
+            self._worker.next_poll = 0.0
+        self._due.set()
+
+    @property
+    def _errors(self) -> tuple[type[Exception], ...]:
+        from kazoo.exceptions import KazooException
+        from kazoo.handlers.threading import KazooTimeoutError
+
+        return KazooException, KazooTimeoutError
+
+    def close(self) -> None:
+        """Close the session, which removes the ephemeral nodes."""
+        self._is_over.set()
+        self._due.set()
+        if self._client is not None:
+            self._client.stop()
+            self._client.close()
+        if self._thread.is_alive():
+            self._thread.join(_ANSWER)
+
+
+class _Queue:
+    """The watch of one input queue."""
+
+    def __init__(self, throttling: ZooKeeperThrottling, task: Task) -> None:
+        self._throttling = throttling
+        self._task = task
+
+    def added(self, channel: int, messages: int, size: int) -> None:
+        self._throttling.added(self._task, messages)
+
+    def taken(self, messages: int, size: int) -> None:
+        self._throttling.taken(self._task, messages)
