@@ -90,7 +90,7 @@ def test_in_version_1_2_the_node_stays_with_the_time_of_the_congestion(hosts: st
 def test_a_stale_node_of_somebody_else_stops_the_sources_for_ever(hosts: str, client: Any) -> None:
     """STORM-1949: no task is congested, but a node is left over. Only its removal by hand helps."""
     env = environment(throttle=hg.throttle.StormZooKeeper(hosts), **EACH)
-    source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH)
+    source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH, rate=ROWS)
     env.from_source(source).name("numbers").rebalance().sink_to(hg.sinks.null())
     client.create("/storm/backpressure/stale-0/left-over", makepath=True)
     job = env.execute_async("stale")
