@@ -103,10 +103,10 @@ class Broker:
         """Kill the broker."""
         self._end(signal.SIGKILL)
 
-    def send(self, number: signal.Signals) -> None:
-        """Send a signal, for example to pause the process."""
+    @property
+    def pid(self) -> int:
         assert self._process is not None
-        self._process.send_signal(number)
+        return self._process.pid
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -180,6 +180,7 @@ class Broker:
                 "group.id": "test",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,
                 "isolation.level": isolation,
             }
         )
@@ -188,7 +189,8 @@ class Broker:
         deadline = time.monotonic() + _PATIENCE
         while open_partitions:
             assert time.monotonic() < deadline
-            for message in consumer.consume(1000, 0.2):
+            first = consumer.poll(0.2)
+            for message in [first, *consumer.consume(1000, 0)] if first is not None else []:
                 if message.error() is None:
                     found.append(message)
                 elif message.error().code() == KafkaError._PARTITION_EOF:

@@ -168,7 +168,6 @@ _INSTEAD: Final = {
     **dict.fromkeys(("console", "stdout"), "printer()"),
 }
 
-_OWN_CLIENT: Final = "; a connector to Kafka is not there yet"
 _ROWS: Final = "return or yield rows from the function that is called, or hg.SideOutput(tag, rows)"
 _STATE: Final = "hg.ValueState(pa.int64()) as an attribute of the function's class; ctx.subtask says where it runs"
 _CONTEXT: Final = {
@@ -231,7 +230,7 @@ _INSTEAD_AT: Final = {
     "Aggregate": dict.fromkeys(("alias", "as_", "name"), 'aggregate(total=hg.sum("value")): the name stands before ='),
     "headgate.sources": dict.fromkeys(("kinesis", "pulsar"), "poll(fn, schema=...) with a client of your own"),
     "headgate.sinks": {
-        "kafka": "for_each_batch(fn) with a client of your own" + _OWN_CLIENT,
+        "pulsar": "for_each_batch(fn) with a client of your own",
         **dict.fromkeys(("json", "jsonl", "json_lines", "text"), 'csv("out/") or parquet("out/")'),
         **dict.fromkeys(("files", "folder", "directory"), 'parquet("out/") or csv("out/")'),
         **dict.fromkeys(("list", "memory", "pandas", "table"), "collect()"),

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.connectors.built_in_sinks import collect, csv, for_each_batch, null, parquet, printer, two_phase
 from headgate.connectors.connector import Sink
+from headgate.connectors.kafka.kafka_functions import sink as kafka
 from headgate.operators.operator import check_function
 from headgate.other_names import missing
 
-__all__ = ["collect", "csv", "for_each_batch", "foreach_dataframe", "null", "parquet", "printer", "two_phase"]
+__all__ = [
+    "collect", "csv", "for_each_batch", "foreach_dataframe", "kafka", "null", "parquet", "printer", "two_phase",
+]  # fmt: skip
 
 
 def foreach_dataframe(fn: Callable[[Any, int], object] | Callable[[Any, int, str], object]) -> Sink:

@@ -102,7 +102,7 @@ class KafkaClient:
                 told.add(error.name())
                 log.warning("Kafka: %s", error.str())
 
-        settings = {name.replace("_", "."): value for name, value in own.items()}
+        settings = {name if name == "on_delivery" else name.replace("_", "."): value for name, value in own.items()}
         defaults = {"log_level": _LOG_LEVEL, "client.id": "headgate", "bootstrap.servers": self.servers}
         try:
             return getattr(library, kind)({**defaults, **settings, **self.options, "error_cb": on_error}, logger=log)

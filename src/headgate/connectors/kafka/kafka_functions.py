@@ -7,13 +7,16 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from headgate.connectors.arguments import FLAG, TEXT_OR_NONE, check, check_texts
-from headgate.connectors.connector import Source
+from headgate.connectors.arguments import FLAG, TEXT, TEXT_OR_NONE, check, check_texts
+from headgate.connectors.connector import Sink, Source
 from headgate.connectors.kafka.kafka_client import KafkaClient
 from headgate.connectors.kafka.kafka_offsets import Start, Stop
+from headgate.connectors.kafka.kafka_sink import RESERVED as SINK_RESERVED
+from headgate.connectors.kafka.kafka_sink import KafkaSink
 from headgate.connectors.kafka.kafka_source import RESERVED, KafkaSource
 from headgate.connectors.kafka.message_columns import MessageColumns
 from headgate.connectors.kafka.message_decoders import decoder
+from headgate.connectors.kafka.message_encoders import Messages
 from headgate.errors import ConfigError
 from headgate.quantities import seconds, size
 
@@ -88,3 +91,44 @@ def source(
         discovery_interval=interval,
         fetch_bytes=most,
     )
+
+
+def sink(
+    servers: str,
+    topic: str,
+    *,
+    format: Literal["json", "arrow", "raw"] = "json",
+    key: str | None = None,
+    headers: str | None = None,
+    timestamp: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Sink:
+    """Write rows as messages of a Kafka topic, each at least once. See docs/how-to/kafka.md.
+
+    In `format` "json", each row becomes a JSON object. In "raw", the column `value` is the message's value. In
+    "arrow", the rows of a batch become an Arrow IPC stream of at most about 500 kB. `key`, `headers` and `timestamp`
+    name columns. Messages with the same key go to the same partition, the one that Kafka's own producer chooses. A
+    key is text, binary or a whole number, as text. `headers` is a list of structs of `name` and `value`, as the source
+    has it. Without `timestamp`, a message has the time at which it was produced. JSON leaves out the columns of
+    `headers` and `timestamp`.
+
+    Messages are visible at once. At each checkpoint, the sink waits until the brokers have all messages before it. So
+    no row is lost. After a failure, the rows after the last checkpoint are written again. The producer is idempotent:
+    lost connections alone repeat nothing. If the brokers are slower than the job, at most 32 MiB of a subtask wait,
+    then the job waits. `options` are those of librdkafka, for example `{"compression.type": "zstd"}`.
+
+    Raises ConfigError for impossible arguments, and without the package confluent-kafka. When the job starts, raises
+    PlanError for columns that cannot be written, and SinkError if no broker answers or the topic does not exist. While
+    it runs, raises SinkError for a message that is too large, and if a message is not delivered in time
+    (`message.timeout.ms`, 5 minutes by default).
+
+    >>> env = hg.StreamEnvironment()
+    >>> rows = env.from_source(hg.sources.iterable([{"city": "Rome", "km": 7}]))
+    >>> sink = rows.sink_to(hg.sinks.kafka("localhost:9092", "trips", key="city"))
+    """
+    check(TEXT, topic=topic)
+    check(TEXT_OR_NONE, key=key, headers=headers, timestamp=timestamp)
+    if not topic:
+        raise ConfigError("kafka: topic='' must be a name")
+    client = KafkaClient.checked("kafka", servers, options, SINK_RESERVED)
+    return KafkaSink(client, topic, Messages(format, key, headers, timestamp))

@@ -1,0 +1,155 @@
+"""Encoders: from a batch to the values, keys, headers and timestamps of messages."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.connectors.json_text import check_json_types, json_texts
+from headgate.connectors.schemas import shown
+from headgate.errors import ConfigError, PlanError
+
+#: About the most bytes of a message in the format "arrow". A broker takes at most 1 MiB by default.
+_ARROW_BYTES: Final = 500_000
+_VALUE: Final = "value"
+
+
+class MessageEncoder(ABC):
+    """An encoder of one format."""
+
+    @abstractmethod
+    def check(self, schema: pa.Schema) -> None:
+        """Raise PlanError for rows that the format cannot hold."""
+
+    @abstractmethod
+    def values(self, batch: pa.RecordBatch) -> Sequence[Any]:
+        """Return the values of the messages of a batch."""
+
+
+class JsonEncoder(MessageEncoder):
+    """Makes a JSON object of each row."""
+
+    def check(self, schema: pa.Schema) -> None:
+        check_json_types(schema)
+
+    def values(self, batch: pa.RecordBatch) -> Sequence[Any]:
+        texts: list[str] = json_texts(batch).to_pylist()
+        return texts
+
+
+class RawEncoder(MessageEncoder):
+    """Takes the column `value`. A null is a message without a value: a tombstone in a compacted topic."""
+
+    def check(self, schema: pa.Schema) -> None:
+        if schema.names != [_VALUE] or not _is_bytes(schema.field(_VALUE).type):
+            raise PlanError(
+                f"kafka: format='raw' takes a column {_VALUE!r} of text or binary, and those of key=, headers= and "
+                f"timestamp=; besides these, the rows have ({shown(schema)})"
+            )
+
+    def values(self, batch: pa.RecordBatch) -> Sequence[Any]:
+        values: list[Any] = batch.column(0).to_pylist()
+        return values
+
+
+class ArrowEncoder(MessageEncoder):
+    """Makes an Arrow IPC stream of the rows of a batch, or several streams if it is large."""
+
+    def check(self, schema: pa.Schema) -> None: ...
+
+    def values(self, batch: pa.RecordBatch) -> Sequence[Any]:
+        rows = max(1, int(batch.num_rows * _ARROW_BYTES / max(1, batch.nbytes)))
+        return [_stream(batch.slice(begin, rows)) for begin in range(0, batch.num_rows, rows)]
+
+
+class Messages:
+    """What the messages of a batch have, from columns of the batch that the user names.
+
+    The key's column stays in the value. The columns of headers and timestamp do so in no format: they are what Kafka
+    has for them.
+    """
+
+    def __init__(self, format_: str, key: str | None, headers: str | None, timestamp: str | None) -> None:
+        encoders: dict[str, type[MessageEncoder]] = {"json": JsonEncoder, "raw": RawEncoder, "arrow": ArrowEncoder}
+        if format_ not in encoders:
+            raise ConfigError(f"kafka: format={format_!r} is not one of {', '.join(map(repr, encoders))}")
+        if format_ == "arrow" and (key or headers or timestamp):
+            raise ConfigError(
+                "kafka: a message of format='arrow' has many rows, so it has no key=, headers=, timestamp="
+            )
+        self._encoder = encoders[format_]()
+        self._key, self._headers, self._timestamp = key, headers, timestamp
+        self._left_out = {headers, timestamp} | ({key} if format_ == "raw" else set())
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise PlanError for rows that cannot become messages."""
+        for name, argument, fits in (
+            (self._key, "key", _is_key),
+            (self._headers, "headers", _is_headers),
+            (self._timestamp, "timestamp", pa.types.is_timestamp),
+        ):
+            if name is None:
+                continue
+            if name not in schema.names:
+                raise PlanError(f"kafka: {argument}={name!r} is no column; the rows have ({shown(schema)})")
+            type_ = schema.field(name).type
+            if not fits(type_):
+                raise PlanError(f"kafka: {argument}={name!r} is {type_}; {_NEEDED[argument]}")
+        self._encoder.check(pa.schema([field for field in schema if field.name not in self._left_out]))
+
+    def of(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        """Yield the arguments of `produce` for each message."""
+        kept = [name for name in batch.schema.names if name not in self._left_out]
+        values = self._encoder.values(batch.select(kept))
+        columns = {"value": values}
+        if self._key is not None:
+            columns["key"] = _as_bytes(batch.column(self._key)).to_pylist()
+        if self._timestamp is not None:
+            times = batch.column(self._timestamp).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
+            columns["timestamp"] = times.fill_null(0).to_pylist()  # 0: the time at which the message is produced
+        if self._headers is not None:
+            columns["headers"] = [
+                [(each["name"], each["value"]) for each in headers or ()]
+                for headers in batch.column(self._headers).to_pylist()
+            ]
+        names = tuple(columns)
+        for row in zip(*columns.values(), strict=True):
+            yield dict(zip(names, row, strict=True))
+
+
+_NEEDED: Final = {
+    "key": "it must be text, binary or a whole number",
+    "headers": "it must be a list of structs of name (text) and value (binary)",
+    "timestamp": "it must be a timestamp",
+}
+
+
+def _as_bytes(column: pa.Array) -> pa.Array:
+    """Return keys as Kafka gets them: texts and whole numbers as UTF-8."""
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        return column
+    return pc.cast(column, pa.string())
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(kind(type_) for kind in kinds)
+
+
+def _is_key(type_: pa.DataType) -> bool:
+    return _is_bytes(type_) or bool(pa.types.is_integer(type_))
+
+
+def _is_headers(type_: pa.DataType) -> bool:
+    return bool(type_.equals(pa.list_(pa.struct({"name": pa.string(), "value": pa.binary()}))))
+
+
+def _stream(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
