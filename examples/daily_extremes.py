@@ -37,6 +37,7 @@ with tempfile.TemporaryDirectory() as folder:
         spread=hg.stddev("level"),
         variance=hg.var("level"),
         skies=hg.approx_count_distinct("sky"),
+        median=hg.quantile("level", 0.5),  # needs pip install 'headgate[sketches]'
         high=hg.count(where="level > 1.5"),
         levels=hg.collect_list("level"),  # in no particular order
     )

@@ -53,7 +53,7 @@ SECTIONS = {
     "Windows and event time": ["WindowedStream", "tumble", "hop", "session", "Watermark"],
     "Aggregates": [
         "count", "sum", "mean", "stddev", "var", "min", "max", "first", "last", "count_distinct",
-        "approx_count_distinct", "collect_list",
+        "approx_count_distinct", "quantile", "collect_list",
         "AggregateFunction",
     ],
     "Functions with state and timers": [

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         max,
         mean,
         min,
+        quantile,
         stddev,
         sum,
         var,
@@ -95,7 +96,7 @@ _HOMES = {
     "headgate.observe.profile": ("Profile",),
     "headgate.operators.aggregates.aggregates": (
         "approx_count_distinct", "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min",
-        "stddev", "sum", "var",
+        "quantile", "stddev", "sum", "var",
     ),
     "headgate.operators.aggregates.user_aggregate": ("AggregateFunction",),
     "headgate.operators.keyed.keyed_state": ("ListState", "MapState", "ValueState"),
@@ -125,8 +126,8 @@ __all__ = [
     "SourceError", "SourceReader", "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment",
     "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError", "ValueState", "Watermark",
     "WindowedStream", "WriterContext", "__version__", "approx_count_distinct", "collect_list", "count",
-    "count_distinct", "first", "hop", "last", "max", "mean", "min", "restart", "session", "sinks", "sources",
-    "stddev", "sum", "testing", "throttle", "tumble", "var",
+    "count_distinct", "first", "hop", "last", "max", "mean", "min", "quantile", "restart", "session", "sinks",
+    "sources", "stddev", "sum", "testing", "throttle", "tumble", "var",
 ]  # fmt: skip
 
 

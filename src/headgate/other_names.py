@@ -147,6 +147,7 @@ _INSTEAD: Final = {
     **dict.fromkeys(
         ("udaf", "UDAF", "Aggregator", "pandas_udf"), "hg.AggregateFunction, the base class of aggregates of your own"
     ),
+    **dict.fromkeys(("median", "percentile", "percentile_approx", "approx_percentile"), 'hg.quantile("column", 0.5)'),
     **dict.fromkeys(("std", "stddev_samp"), 'hg.stddev("column")'),
     **dict.fromkeys(("variance", "var_samp"), 'hg.var("column")'),
     **dict.fromkeys(("count_if", "countIf"), 'hg.count(where="a > 1"); every aggregate has where='),

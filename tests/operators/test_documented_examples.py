@@ -57,6 +57,7 @@ def results(build: Any, sales: list[Any]) -> list[dict[str, Any]]:
         (hg.last, {"closing": 2.0}),
         (hg.count_distinct, {"customers": 2}),
         (hg.approx_count_distinct, {"customers": 2}),
+        (hg.quantile, {"usual": 2.0, "high": 4.0}),
         (hg.collect_list, {"customers": ["x", "y", "x"]}),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
