@@ -44,7 +44,7 @@ QUERIES: dict[str, tuple[Query, str]] = {
         "select * from events order by ts limit 1",
     ),
     "latest": (
-        lambda stream: stream.deduplicate("name", keep="last").key_by("name").max_by("ts", final=True),
+        lambda stream: stream.deduplicate("name", keep="last").changes().key_by("name").max_by("ts", final=True),
         "select * from events qualify row_number() over (partition by name order by ts desc) = 1",
     ),
     "pairs": (
