@@ -59,11 +59,11 @@ if TYPE_CHECKING:
         max,
         mean,
         min,
-        quantile,
         stddev,
         sum,
         var,
     )
+    from headgate.operators.aggregates.quantile_sketches import quantile
     from headgate.operators.aggregates.user_aggregate import AggregateFunction
     from headgate.operators.keyed.keyed_state import ListState, MapState, ValueState
     from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
@@ -96,8 +96,9 @@ _HOMES = {
     "headgate.observe.profile": ("Profile",),
     "headgate.operators.aggregates.aggregates": (
         "approx_count_distinct", "collect_list", "count", "count_distinct", "first", "last", "max", "mean", "min",
-        "quantile", "stddev", "sum", "var",
+        "stddev", "sum", "var",
     ),
+    "headgate.operators.aggregates.quantile_sketches": ("quantile",),
     "headgate.operators.aggregates.user_aggregate": ("AggregateFunction",),
     "headgate.operators.keyed.keyed_state": ("ListState", "MapState", "ValueState"),
     "headgate.operators.keyed.process_function": ("KeyedProcessFunction", "ProcessContext"),

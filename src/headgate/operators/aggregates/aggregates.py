@@ -271,23 +271,6 @@ def approx_count_distinct(column: str, *, where: Where = None) -> Aggregate:
     return Aggregate("approx_count_distinct", column, where)
 
 
-def quantile(column: str, share: float, *, where: Where = None) -> Aggregate:
-    """Estimate the value that the share `share` of the non-null values does not exceed: 0.5 gives the median.
-
-    The result is one of the values, as a float64. Its rank is wrong by less than 1.33 % of the number of values, in 99
-    of 100 cases. Up to 100 values it is exact. NaN is ignored. The sketches are those of Apache DataSketches (KLL):
-    `pip install 'headgate[sketches]'`. Python calls this library once for each group of a batch. Raises PlanError
-    without the library.
-
-    ```python
-    stream.key_by("shop").aggregate(usual=hg.quantile("price", 0.5), high=hg.quantile("price", 0.99))
-    ```
-    """
-    from headgate.operators.aggregates.quantile_sketches import Quantile, checked_share
-
-    return Quantile("quantile", column, where, share=checked_share(share))
-
-
 def collect_list(column: str, *, where: Where = None) -> Aggregate:
     """Collect all non-null values into a list, in no particular order. The list is empty if there are no such values.
 

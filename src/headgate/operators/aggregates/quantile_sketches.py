@@ -1,4 +1,4 @@
-"""`Quantile` and its accumulator: a KLL sketch of the library `datasketches` for each slot."""
+"""`hg.quantile` and its accumulator: a KLL sketch of the library `datasketches` for each slot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headgate.errors import PlanError
 from headgate.operators.aggregates.accumulators import Accumulator
-from headgate.operators.aggregates.aggregates import Aggregate
+from headgate.operators.aggregates.aggregates import Aggregate, Where
 from headgate.records.canonical import Int64s, decoded, from_raw_values, raw_values, value_type
 from headgate.state.growable import Growable
 
@@ -20,6 +20,23 @@ from headgate.state.growable import Growable
 _K: Final = 200
 #: About the bytes of a sketch without its values, and of a value in it.
 _EMPTY_BYTES, _VALUE_BYTES = 400, 8
+
+
+def quantile(column: str, share: float, *, where: Where = None) -> Aggregate:
+    """Estimate the value that the share `share` of the non-null values does not exceed: 0.5 gives the median.
+
+    The result is one of the values, as a float64. Its rank is wrong by less than 1.33 % of the number of values, in 99
+    of 100 cases. Up to 100 values it is exact. NaN is ignored. The sketches are those of Apache DataSketches (KLL):
+    `pip install 'headgate[sketches]'`. Python calls this library once for each group of a batch. Raises PlanError
+    without the library.
+
+    ```python
+    stream.key_by("shop").aggregate(usual=hg.quantile("price", 0.5), high=hg.quantile("price", 0.99))
+    ```
+    """
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+        raise PlanError(f"quantile: {share!r} must be a number from 0 to 1, for example 0.5 for the median")
+    return Quantile("quantile", column, where, share=float(share))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +171,3 @@ def _deserialized(kind: Any, data: bytes) -> Any:
         return kind.deserialize(data)
     except Exception as error:
         raise ValueError(f"a sketch of a quantile cannot be read: {error}") from None
-
-
-def checked_share(share: float) -> float:
-    """Return the share of a quantile. Raises PlanError if it is not from 0 to 1."""
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
-        raise PlanError(f"quantile: {share!r} must be a number from 0 to 1, for example 0.5 for the median")
-    return float(share)
