@@ -23,13 +23,12 @@ from headgate.api.planned_rows import PlannedRows
 from headgate.errors import PlanError
 from headgate.operators.aggregates.aggregates import Aggregate, decimal_sums, key_fields
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
-from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
-from headgate.operators.keyed.process_function import KeyedProcessFunction
 from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
 from headgate.plan.graph import EventTime, Partitioning, Side
 
 if TYPE_CHECKING:
     from headgate.operators.aggregates.top_rows import TopRows  # few jobs need it
+    from headgate.operators.keyed.process_function import KeyedProcessFunction
 
 Aggregates = tuple[tuple[str, Aggregate], ...]
 
@@ -154,6 +153,8 @@ class RowsByKey:
         self, function: KeyedProcessFunction, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema] | None
     ) -> PlannedRows:
         """Add a function with state, and return its output. The function may make append-only rows from changes."""
+        from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
+
         rows, time = self.rows.changes(), self.rows.event_time
         output, schemas = check_schema("process", schema), check_sides("process", side_outputs)
         operator = partial(

@@ -28,14 +28,14 @@ from headgate.api.stream_sink import LastOperator, StreamSink
 from headgate.connectors.connector import Sink
 from headgate.errors import ConfigError, PlanError
 from headgate.operators.aggregates.aggregates import Aggregate
-from headgate.operators.keyed.process_function import KeyedProcessFunction
-from headgate.operators.lookup import Lookup, lookup_schema
-from headgate.operators.lookup_source import lookup_source
 from headgate.operators.rows import FlatMapRows, MapBatches, MapRows, select_expressions, with_columns_expressions
 from headgate.operators.side_output import SideOutput
 from headgate.operators.windows.window_kinds import Sessions, Windows
 from headgate.other_names import OtherNames
 from headgate.quantities import microseconds
+
+if TYPE_CHECKING:
+    from headgate.operators.keyed.process_function import KeyedProcessFunction
 
 _NO_KEY = "{0} needs a key: write key_by('column') directly before {0}, or key_by() for one global key"
 
@@ -196,6 +196,9 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
         >>> trips.lookup(countries, on="city").collect()["country"].to_pylist()
         ['Italy', None, 'Italy']
         """
+        from headgate.operators.lookup import Lookup, lookup_schema  # few jobs need it
+        from headgate.operators.lookup_source import lookup_source
+
         on = check_columns("lookup", as_columns("lookup: on", on), self.schema)
         columns = None if columns is None else as_columns("lookup: columns", columns)
         if suffix is not None and not isinstance(suffix, str):
