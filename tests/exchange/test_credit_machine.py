@@ -60,7 +60,7 @@ BUGS = [
     PlantedBug("a lost connection does not release its subpartitions", Sender.release, dropped(call("release"))),
     PlantedBug("the total of granted credit is not counted", SenderCredit.add, dropped(increment(2, of=2))),
     PlantedBug("the time that new data wait for credit is not measured", Sender.data_available,
-               dropped(call("note_backlog"))),
+               dropped(call("note_new_data"))),
     PlantedBug("new credit does not end the measured wait for credit", SenderCredit.note_backlog,
                dropped(call("note", 2, of=2))),
     # Credit at the consumer.

@@ -76,6 +76,11 @@ class SenderCredit:
         elif self._waiting.is_waiting:
             self._waiting.note(False)
 
+    def note_new_data(self, view: HasBacklog) -> None:
+        """Start the measured wait for credit if the credit is 0. More data do not end a wait."""
+        if not self.available and not self._waiting.is_waiting:
+            self.note_backlog(view)
+
     @property
     def waited_s(self) -> float:
         """The seconds in which data waited for credit."""
@@ -214,7 +219,8 @@ class BufferManager:
         with self._lock:
             before, is_released = self.unannounced, self._released
             surplus = others if is_released else self._take_back(own, others)
-            self._note_buffers()
+            if self._without.is_waiting:  # more free buffers can only end the wait
+                self._note_buffers()
             first = not before and self.unannounced > 0
         if is_released and own:
             exclusive.give_back(own)

@@ -116,6 +116,9 @@ class Credit(Protocol):
     def note_backlog(self, view: HasBacklog) -> None:
         """Start or end the measured wait for credit. Call it when the data or the credit may have changed."""
 
+    def note_new_data(self, view: HasBacklog) -> None:
+        """Start the measured wait for credit, if there is none. Call it when data have been added."""
+
     @property
     def is_whole(self) -> bool:
         """Whether the consumer seems to have consumed all buffers sent: its exclusive buffers are free again."""
@@ -256,7 +259,7 @@ class Sender:
         reader = self._readers.get(receiver)
         if reader is not None:
             self._enqueue(reader)
-            reader.credit.note_backlog(reader.view)
+            reader.credit.note_new_data(reader.view)
 
     def _enqueue(self, reader: _Reader) -> None:
         if not reader.queued and reader.view.is_available(reader.credit.available > 0):

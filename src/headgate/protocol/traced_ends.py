@@ -106,6 +106,9 @@ class TracedCredit:
     def note_backlog(self, view: HasBacklog) -> None:
         self.traced.note_backlog(view)
 
+    def note_new_data(self, view: HasBacklog) -> None:
+        self.traced.note_new_data(view)
+
     @property
     def is_whole(self) -> bool:
         return self.traced.is_whole
