@@ -150,6 +150,16 @@ def test_a_task_that_sleeps_beside_busy_tasks_does_not_wait_for_the_interpreter_
     assert causes["'late'"] == "slow_sink"
 
 
+def test_a_taskmanager_whose_report_is_late_leaves_the_others_their_numbers() -> None:
+    """Two snapshots may have the same report of it. Its tasks are then unknown, and those of the next one are not."""
+    topology = line("numbers", "sums", "out")
+    made = snapshots(topology, {**both(0, WAITS), **both(1, WORKS), **both(2, IDLES)})
+    late = made[0].reports[0]
+    made = [replace(each, reports=(late, each.reports[0])) for each in made]
+    (finding,) = diagnose(topology, made)
+    assert finding.place == "'sums'"
+
+
 @pytest.mark.parametrize(
     "unknown", ["run_delay_s", "collection_s", "machine_cpu_s", "lock_wait_s", "io_pressure_s", "cpu_s"]
 )

@@ -265,4 +265,4 @@ def _worst(window: Window, root: SlowTasks, name: str) -> float | None:
 def _processes_cpu(window: Window, root: SlowTasks) -> float:
     """Return the processors that the job's processes use on the machines of the root's tasks."""
     hosts = {window.processes[task.taskmanager].host for task in root.tasks}
-    return sum(process.rate("cpu_s") or 0.0 for process in window.processes if process.host in hosts)
+    return sum(process.rate("cpu_s") or 0.0 for process in window.processes.values() if process.host in hosts)

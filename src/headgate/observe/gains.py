@@ -72,7 +72,7 @@ def _queued(window: Window, vertex: int) -> float:
 def free_processors(window: Window) -> float | None:
     """Return how many processors of the job's machines are idle, or None if a machine does not provide this."""
     hosts: dict[str, float] = {}
-    for process in window.processes:
+    for process in window.processes.values():
         busy, cores = process.rate("machine_cpu_s"), process.value("cores")
         if busy is None or cores is None:
             return None

@@ -129,7 +129,8 @@ class Window:
     begin: float
     end: float
     tasks: tuple[TaskWindow, ...]
-    processes: tuple[ProcessWindow, ...]
+    #: The processes by the number of their TaskManager. One without a new report in the window is not among them.
+    processes: Mapping[int, ProcessWindow]
     channels: ReportedChannels = field(default_factory=lambda: ReportedChannels(()))
     links: tuple[LinkWindow, ...] = ()
     #: The exchanges by name.
@@ -187,7 +188,7 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
     if before.attempt != after.attempt or not before.at < after.at or len(before.reports) != len(after.reports):
         raise ValueError("a window needs two moments of one attempt, the earlier one first")
     tasks: list[TaskWindow] = []
-    processes: list[ProcessWindow] = []
+    processes: dict[int, ProcessWindow] = {}
     reports: list[tuple[Counters, Counters]] = []
     links: list[LinkWindow] = []
     for number, (old, new) in enumerate(zip(before.reports, after.reports, strict=True)):
@@ -196,7 +197,7 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
             continue
         tasks += _tasks(topology, number, old, new, seconds)
         rates = _changes(old["machine"], new["machine"], seconds)
-        processes.append(ProcessWindow(new["host"], new["machine"], rates, _memory_usage(new)))
+        processes[number] = ProcessWindow(new["host"], new["machine"], rates, _memory_usage(new))
         reports.append((old, new))
         links += link_windows(number, old, new)
     tasks.sort(key=lambda task: (task.vertex, task.subtask))
@@ -209,7 +210,7 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
         begin=before.at,
         end=after.at,
         tasks=tuple(tasks),
-        processes=tuple(processes),
+        processes=processes,
         channels=ReportedChannels(reports),
         links=tuple(links),
         edges=edge_windows(reports),
