@@ -43,8 +43,8 @@ class JobResult(OtherNames):
 
     `rows_in` counts the rows that sources have read, and `rows_out` the rows that sinks have taken. A row that goes to
     two sinks counts twice in `rows_out`. Each row that a running aggregate emits counts. Rows of a side output count if
-    they go to a sink. `late_rows` counts the rows that windows dropped. `duration_s` is the time from the start of the
-    tasks to the commit of the sinks, including all `restarts`.
+    they go to a sink. `late_rows` counts the late rows that windows and joins dropped. `duration_s` is the time from
+    the start of the tasks to the commit of the sinks, including all `restarts`.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Warns the user that windows drop late rows: when the first row is dropped, and at the end, with the total."""
+"""Warns the user that windows or joins drop late rows: when the first row is dropped, and at the end, with the total."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ class LateRowWarnings:
             late, reported = operators[name]["late_rows"], self._reported.get(name, 0)
             if late > reported and (ended or not reported):
                 self._reported[name] = late
-                log.warning(
-                    "%s: %d rows%s came late and were dropped (%s); raise one of the two, or keep such rows with "
-                    "late_output(tag)", name, late, "" if ended else " so far", self._bounds[name],
-                )  # fmt: skip
+                so_far, bound = "" if ended else " so far", self._bounds[name]
+                log.warning("%s: %d rows%s came late and were dropped (%s); %s", name, late, so_far, bound, _way(bound))
+
+
+def _way(bound: str) -> str:
+    """Return how to lose no rows. Only windows have an allowed lateness and an output for late rows."""
+    if "allowed_lateness" in bound:
+        return "raise one of the two, or keep such rows with late_output(tag)"
+    return "raise it"

@@ -30,7 +30,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric(
             "late_rows",
             "rows",
-            "Rows that windows dropped because they came too late for all their windows. Rows that go to a "
+            "Rows that windows and joins dropped because they came too late. Rows that go to a "
             "`late_output` with a consumer do not count. When a job drops rows, the driver's log names the bounds that "
             "apply.",
         ),
