@@ -1,4 +1,4 @@
-"""Warns the user that windows or joins drop late rows: when the first row is dropped, and at the end, with the total."""
+"""Warns the user that windows or joins drop late rows: at the first row, and at the end, with the total."""
 
 from __future__ import annotations
 
