@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from headgate.config import Config
-from headgate.lab import barrier, buffer_timeout, cost, isolation, reach, sizing
+from headgate.lab import barrier, buffer_timeout, burst, cost, isolation, reach, sizing, slowed_sink
 from headgate.lab import checkpoint_delay as checkpoint
 from headgate.lab.experiment import Experiment
 from headgate.lab.lab_command import ABOUT, EXPERIMENTS, main
+from headgate.lab.observed import Look, MechanismRun
 from tests.lab.test_buffer_timeout import outcomes
 from tests.lab.test_isolation import rounds_of_b3
 
@@ -27,6 +28,20 @@ def _cost(met: bool) -> Experiment:
 def _isolation(met: bool) -> Experiment:
     rounds = {("processes", "credit"): rounds_of_b3(1.0 if met else 0.5, 1.0)}
     return isolation.report(rounds, rounds_of_b3(1.0, 1.0), {}, isolation.QUICK, ())
+
+
+def _run(met: bool) -> MechanismRun:
+    """A run in which the source waits all the time. If it is not met, a row is lost."""
+    looks = [Look(at=0.0, rows_in=0, rows_out=0, waited=0.0), Look(at=60.0, rows_in=100, rows_out=100, waited=60.0)]
+    return MechanismRun(looks=looks, rows_in=100, rows_out=100 if met else 99)
+
+
+def _burst(met: bool) -> Experiment:
+    return burst.report({"credit": [_run(met)]}, burst.QUICK)
+
+
+def _slow_sink(met: bool) -> Experiment:
+    return slowed_sink.report({"credit": [_run(met)]}, slowed_sink.QUICK)
 
 
 def _barrier(met: bool) -> Experiment:
@@ -62,6 +77,8 @@ def _buffer_timeout(met: bool) -> Experiment:
 REPORTS: dict[str, Callable[[bool], Experiment]] = {
     "cost": _cost,
     "isolation": _isolation,
+    "burst": _burst,
+    "slow-sink": _slow_sink,
     "barrier": _barrier,
     "checkpoint": _checkpoint,
     "reach": _reach,

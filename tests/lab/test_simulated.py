@@ -45,4 +45,4 @@ def test_a_run_has_the_figures_and_the_verdict(monkeypatch: pytest.MonkeyPatch) 
 def test_only_some_experiments_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         lab_command.main(["cost", "--simulate", "--out", str(tmp_path)])
-    assert "unknown experiment 'cost'; experiments: isolation, reach" in capsys.readouterr().err
+    assert "unknown experiment 'cost'; experiments: isolation, burst, slow-sink, reach" in capsys.readouterr().err

@@ -162,6 +162,7 @@ class Due(Operator):
 
 class Writer:
     is_available = True
+    is_gated = False
     deadline = None
 
     def drain(self) -> None: ...

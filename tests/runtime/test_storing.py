@@ -15,7 +15,7 @@ from headgate.connectors.connector import Sink
 from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.errors import StorageError
 from headgate.runtime.checkpointing import resume, resumption
-from headgate.runtime.master import jobmaster
+from headgate.runtime.master import job_end
 from headgate.runtime.task import restore
 from headgate.state import checkpoint_files
 from headgate.state.checkpoint_metadata import CheckpointMetadata
@@ -45,8 +45,8 @@ class Door:
 @pytest.fixture
 def door(monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     """The end of a job does not wait for long."""
-    monkeypatch.setattr(jobmaster, "_SETTLE_TIMEOUT", 0.1)
-    monkeypatch.setattr(jobmaster, "_CLEAN_TIMEOUT", 0.1)
+    monkeypatch.setattr(job_end, "_SETTLE_TIMEOUT", 0.1)
+    monkeypatch.setattr(job_end, "_CLEAN_TIMEOUT", 0.1)
     door = Door()
     yield door
     door.opened.set()

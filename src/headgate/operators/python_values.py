@@ -67,7 +67,7 @@ def _datetimes(column: pa.TimestampArray) -> list[Any]:
     naive = column.cast(pa.timestamp("us"))
     bounds = pc.min_max(naive.view(pa.int64())).as_py()
     if bounds["min"] < _FIRST or bounds["max"] > _LAST:
-        raise ValueError("a time before the year 1 or after the year 9999")
+        raise OverflowError("a time before the year 1 or after the year 9999")
     moments = naive.to_numpy(zero_copy_only=False).tolist()
     if zone is None:
         return moments  # type: ignore[no-any-return]
