@@ -10,7 +10,17 @@ from pathlib import Path
 import pytest
 
 from headgate.config import Config
-from headgate.lab import barrier, buffer_timeout, burst, cost, isolation, reach, sizing, slowed_sink
+from headgate.lab import (
+    barrier,
+    buffer_timeout,
+    burst,
+    cost,
+    isolation,
+    mechanism_isolation,
+    reach,
+    sizing,
+    slowed_sink,
+)
 from headgate.lab import checkpoint_delay as checkpoint
 from headgate.lab.experiment import Experiment
 from headgate.lab.lab_command import ABOUT, EXPERIMENTS, main
@@ -41,7 +51,7 @@ def _burst(met: bool) -> Experiment:
 
 
 def _slow_sink(met: bool) -> Experiment:
-    return slowed_sink.report({"credit": [_run(met)]}, slowed_sink.QUICK)
+    return slowed_sink.report({"credit": [_run(met)]}, mechanism_isolation.QUICK)
 
 
 def _barrier(met: bool) -> Experiment:
