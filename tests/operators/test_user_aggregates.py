@@ -169,3 +169,19 @@ def test_mistakes_are_found_at_the_call() -> None:
             keyed.aggregate(x=Mean()(*columns))
     with pytest.raises(hg.PlanError, match=r"x=.* is not an aggregate"):
         keyed.aggregate(x=Mean())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int8(), pa.string()), pa.string_view(), pa.list_view(pa.int64())])
+def test_a_type_that_states_cannot_have_is_refused_when_the_aggregate_is_made(kind: pa.DataType) -> None:
+    """It failed while the job ran, with an error of Arrow."""
+
+    class OfState(hg.AggregateFunction):
+        state, type = pa.schema({"x": kind}), pa.int64()
+
+        def create(self, count: int) -> Any: ...
+        def accumulate(self, values: Any, groups: Any, count: int) -> Any: ...
+        def merge(self, states: Any, others: Any) -> Any: ...
+        def result(self, states: Any) -> Any: ...
+
+    with pytest.raises(hg.PlanError, match="OfState: states and results cannot have the type"):
+        OfState()("km")

@@ -104,7 +104,8 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
     ) -> DataStream:
         """Apply a Python function to each row. This is convenient, but far slower than `map_batches`.
 
-        `fn` gets a row as a dict, and returns a row with `schema`, or `hg.SideOutput(tag, row)`.
+        `fn` gets a row as a dict, and returns a row with `schema`, or `hg.SideOutput(tag, row)`. It must not change
+        a dict that it has returned: return `row`, or a new dict.
 
         >>> trips.map(lambda row: {"m": row["km"] * 1000}, schema=pa.schema({"m": pa.int64()})).collect().to_pylist()
         [{'m': 7000}, {'m': 3000}, {'m': 5000}]
@@ -120,7 +121,8 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
     ) -> DataStream:
         """Apply a Python function to each row; it returns any number of rows. This is far slower than `map_batches`.
 
-        `fn` gets a row as a dict, and returns an iterable of rows with `schema` and of `hg.SideOutput(tag, row)`.
+        `fn` gets a row as a dict, and returns an iterable of rows with `schema` and of `hg.SideOutput(tag, row)`. It
+        must not change a dict that it has returned: make a new one for each row.
 
         >>> trips.flat_map(lambda row: [row] * (row["km"] // 3), schema=trips.schema).collect()["km"].to_pylist()
         [7, 7, 3, 5]

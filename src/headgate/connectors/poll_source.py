@@ -13,6 +13,7 @@ from headgate.connectors.arguments import check_texts
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
 from headgate.connectors.iterable_source import Item, to_batch
+from headgate.connectors.json_values import check_json
 from headgate.errors import ConfigError, UserFunctionError
 from headgate.operators.operator import call_user, check_function
 from headgate.quantities import seconds
@@ -143,7 +144,7 @@ class _PollReader(SourceReader):
             )
         rows, after = answer
         try:
-            shapes.plain(after, "the position")
+            check_json(after, "the position")
         except ValueError as error:
-            raise UserFunctionError(f"poll: split {split!r}: {error}; it must be JSON values") from None
+            raise UserFunctionError(f"poll: split {split!r}: {error}") from None
         return _Polled(number, to_batch(rows, self._source.schema, f"poll: the rows of split {split!r}"), after)

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.connectors.for_each_batch_sink import BatchInfo
+from headgate.connectors.json_values import check_json
 from headgate.errors import UserFunctionError
 from headgate.operators.operator import call_user, check_function
-from headgate.state import shapes
 
 #: Writes rows where nobody sees them. Returns JSON values that name what was written.
 WriteFunction: TypeAlias = Callable[[pa.Table, BatchInfo], Any]
@@ -92,7 +92,7 @@ class _TwoPhaseWriter(SinkWriter):
         self._held, self._bytes = [], 0
         value = call_user(self._write_rows, table, self._info)
         try:
-            shapes.plain(value, "what write() returned")
+            check_json(value, "what write() returned")
         except ValueError as error:
-            raise UserFunctionError(f"two_phase: {error}; it must be JSON values") from None
+            raise UserFunctionError(f"two_phase: {error}") from None
         self._written.append(value)

@@ -16,6 +16,7 @@ from headgate.errors import PlanError, UserFunctionError
 from headgate.operators.aggregates.accumulators import Accumulator
 from headgate.operators.aggregates.aggregates import Aggregate, Reader, Where
 from headgate.operators.operator import call_user, function_name
+from headgate.records.arrow import plain_schema
 from headgate.records.canonical import Int64s, as_arrow, decoded
 from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
@@ -93,6 +94,11 @@ class AggregateFunction(ABC):
                 raise PlanError(f"{name}: the class must set {attribute} to a pyarrow.{kind.__name__}")
         if not len(self.state):
             raise PlanError(f"{name}: state must have a column at least")
+        for kept in (*self.state.types, self.type):
+            plain = plain_schema(pa.schema([("", kept)])).types[0]
+            if plain != kept or "view" in str(kept):
+                use = f"; use {plain}" if plain != kept else ""
+                raise PlanError(f"{name}: states and results cannot have the type {kept}{use}")
         return UserAggregate("user", columns[0], where, function=self, columns=columns)
 
 

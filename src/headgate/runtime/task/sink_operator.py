@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from headgate.connectors.connector import Sink, SinkWriter, WriterContext
+from headgate.errors import SinkError
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.runtime.task.clocks import SYSTEM, Clocks
 
@@ -76,11 +78,21 @@ class SinkOperator(Operator):
         """
         assert self._writer is not None
         self._checkpoint = checkpoint + 1
-        return self._writer.flush(checkpoint)
+        return self._checked(self._writer.flush(checkpoint), "flush")
 
     def end_input(self) -> None:
         assert self._writer is not None
-        self.pending = self._writer.finish()
+        self.pending = self._checked(self._writer.finish(), "finish")
+
+    def _checked(self, pending: Any, method: str) -> Any:
+        """Return what a writer returned for `Sink.commit`. Raises SinkError if a checkpoint cannot store it."""
+        try:
+            json.dumps(pending)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise SinkError(
+                f"{type(self._writer).__name__}.{method}() returned a value that is not JSON: {error}"
+            ) from None
+        return pending
 
     def close(self) -> None:
         if self._writer is not None:

@@ -1,0 +1,29 @@
+"""Checks that a value of a user's connector survives a checkpoint, which stores it as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from headgate.state import shapes
+
+
+def check_json(value: Any, what: str) -> None:
+    """Raise ValueError if `value` cannot be stored as JSON, or comes back as another value.
+
+    The error calls the value `what`.
+
+    >>> check_json({"offset": 7, "parts": [1, 2]}, "the position")
+    >>> check_json({7: 1}, "the position")
+    Traceback (most recent call last):
+        ...
+    ValueError: the position would come back from a checkpoint as {'7': 1}; use lists, and texts as keys
+    """
+    shapes.plain(value, what)
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} cannot be stored in a checkpoint: {error}") from None
+    back = json.loads(text)
+    if back != value:
+        raise ValueError(f"{what} would come back from a checkpoint as {back!r:.200}; use lists, and texts as keys")
