@@ -66,5 +66,5 @@ def test_what_a_writer_of_ones_own_returns_fails_the_job_with_its_name() -> None
     """The thread that sends it to the driver failed instead, and the checkpoint never ended."""
     env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(SetSink())
-    with pytest.raises(hg.SinkError, match=r"SetWriter.finish\(\) returned a value that is not JSON"):
+    with pytest.raises(hg.SinkError, match=r"SetWriter.finish\(\) returned cannot be stored in a checkpoint"):
         env.execute()

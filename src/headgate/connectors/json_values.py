@@ -8,6 +8,15 @@ from typing import Any
 from headgate.state import shapes
 
 
+def as_json(value: Any, what: str) -> str:
+    """Return `value` as JSON. Raises ValueError, which calls the value `what`, if it cannot be stored as JSON."""
+    shapes.plain(value, what)
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} cannot be stored in a checkpoint: {error}") from None
+
+
 def check_json(value: Any, what: str) -> None:
     """Raise ValueError if `value` cannot be stored as JSON, or comes back as another value.
 
@@ -19,11 +28,6 @@ def check_json(value: Any, what: str) -> None:
         ...
     ValueError: the position would come back from a checkpoint as {'7': 1}; use lists, and texts as keys
     """
-    shapes.plain(value, what)
-    try:
-        text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{what} cannot be stored in a checkpoint: {error}") from None
-    back = json.loads(text)
+    back = json.loads(as_json(value, what))
     if back != value:
         raise ValueError(f"{what} would come back from a checkpoint as {back!r:.200}; use lists, and texts as keys")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.bench.case_options import Options
+from headgate.lab.contest import contest
 from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment
 from headgate.lab.flows import Flow, Flows, LoadPhase
@@ -53,13 +54,7 @@ QUICK: Final = BurstTimes(factor=80, before=1.0, burst=1.5, after=2.0, rounds=1)
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
     """Run each mechanism in turn, round by round."""
     times = QUICK if options.quick else FULL
-    names = options.mechanisms or tuple(CONTESTANTS)
-    runs: dict[str, list[MechanismRun]] = {name: [] for name in names}
-    for number in range(times.rounds):
-        for name in names:
-            options.say(f"burst: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
-            runs[name].append(one_round(place_of(number), CONTESTANTS[name], times))
-    return report(runs, times)
+    return report(contest("burst", options, times, place_of=place_of, one_round=one_round), times)
 
 
 def one_round(place: Place, contestant: Contestant, times: BurstTimes) -> MechanismRun:

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Final
 
 from headgate.bench.case_options import Options
+from headgate.lab.contest import contest
 from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
@@ -54,12 +55,7 @@ QUICK: Final = StallTimes(factor=80, before=1.0, stall=3.6, rounds=1)
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
     """Run each mechanism in turn, round by round."""
     times = QUICK if options.quick else FULL
-    runs: dict[str, list[MechanismRun]] = {name: [] for name in options.mechanisms}
-    for number in range(times.rounds):
-        for name in options.mechanisms:
-            options.say(f"isolation: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
-            runs[name].append(one_round(place_of(number), CONTESTANTS[name], times))
-    return report(runs, times)
+    return report(contest("isolation", options, times, place_of=place_of, one_round=one_round), times)
 
 
 def one_round(place: Place, contestant: Contestant, times: StallTimes) -> MechanismRun:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.bench.case_options import Options
+from headgate.lab.contest import contest
 from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
@@ -27,13 +28,7 @@ SLOW: Final = 0.1
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
     """Run each mechanism in turn, round by round."""
     times = QUICK if options.quick else FULL
-    names = options.mechanisms or tuple(CONTESTANTS)
-    runs: dict[str, list[MechanismRun]] = {name: [] for name in names}
-    for number in range(times.rounds):
-        for name in names:
-            options.say(f"slow-sink: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
-            runs[name].append(one_round(place_of(number), CONTESTANTS[name], times))
-    return report(runs, times)
+    return report(contest("slow-sink", options, times, place_of=place_of, one_round=one_round), times)
 
 
 def one_round(place: Place, contestant: Contestant, times: StallTimes) -> MechanismRun:

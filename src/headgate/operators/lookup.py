@@ -17,9 +17,13 @@ from headgate.operators.lookup_source import TableSource, lookup_source
 from headgate.operators.operator import Operator, OperatorContext, call_user
 from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.operators.sql.sql_types import kind_of
+from headgate.operators.suffixed_names import suffixed_names
 from headgate.records.arrow import describe_difference, plain_type
 from headgate.records.canonical import Bools, Int64s, as_arrow, check_keyable, null_mask, value_type
 from headgate.state.keys import KeyTable
+
+#: The advice on names that the stream and the table have.
+_CLASH = "the stream and the table both have {names}; give suffix= for the table's, or leave them out with columns="
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ def _checked(
     wanted = table.names if columns is None else tuple(columns)
     _check_columns("columns", wanted, table, str(source))
     added = tuple(name for name in wanted if name not in keys)
-    names = _result_names(added, suffix, stream.names)
+    names = suffixed_names("lookup", added, suffix, stream.names, _CLASH)
     fields = [pa.field(name, plain_type(table.field(column).type)) for name, column in zip(names, added, strict=True)]
     return _Join(keys, added, pa.schema([*stream, *fields]))
 
@@ -178,21 +182,6 @@ def _comparable(left: pa.DataType, right: pa.DataType) -> bool:
     if kinds in ({"float"}, {"string"}):
         return True
     return bool(left.equals(right))
-
-
-def _result_names(added: Sequence[str], suffix: str | None, taken: Sequence[str]) -> list[str]:
-    """Return the names of the table's columns in the result, with the suffix where the stream has the same name."""
-    clashing = [name for name in added if name in taken]
-    if clashing and not suffix:
-        raise PlanError(
-            f"lookup: the stream and the table both have {', '.join(map(repr, clashing))}; "
-            "give suffix= for the table's, or leave them out with columns="
-        )
-    names = [f"{name}{suffix}" if name in clashing else name for name in added]
-    for index, name in enumerate(names):
-        if name in taken or name in names[:index]:
-            raise PlanError(f"lookup: with suffix={suffix!r} there are two columns {name!r}; give another suffix=")
-    return names
 
 
 def _loaded(source: TableSource) -> pa.Table:

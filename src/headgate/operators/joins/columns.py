@@ -11,10 +11,15 @@ import pyarrow as pa
 from headgate.errors import PlanError
 from headgate.operators.event_times import as_timestamps, unit_of
 from headgate.operators.sql.expressions import HIDDEN_COLUMN
+from headgate.operators.suffixed_names import suffixed_names
 from headgate.quantities import duration_text
 from headgate.records.canonical import Int64s, as_arrow, check_keyable
 
 WINDOW_COLUMNS = ("window_start", "window_end")
+#: The advice on names that both streams have.
+_CLASH = (
+    "both streams have {names}; give suffix= for the columns of the other stream, or drop or rename them with select"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ def joined_columns(
         check_key(call, mine, left.field(mine).type, its, right.field(its).type)
     matching, right_keys = dict(keys), {its for _, its in keys}
     added = [name for name in right.names if name not in right_keys and name != HIDDEN_COLUMN]
-    names = result_names(call, added, suffix, [name for name in left.names if name != HIDDEN_COLUMN])
+    names = suffixed_names(call, added, suffix, [name for name in left.names if name != HIDDEN_COLUMN], _CLASH)
     fields: list[pa.Field] = []
     sources: list[tuple[int | None, int | None]] = []
     for index, field in enumerate(left):
@@ -109,21 +114,6 @@ def check_key(call: str, left: str, left_type: pa.DataType, right: str, right_ty
             f"{call}: key column {left!r} is {left_type}, and {right!r} of the other stream is {right_type}; make the "
             "types equal before the join"
         )
-
-
-def result_names(call: str, added: Sequence[str], suffix: str | None, taken: Sequence[str]) -> list[str]:
-    """Return the names of the right columns in the result, with the suffix where the left rows have the same name."""
-    clashing = [name for name in added if name in taken]
-    if clashing and not suffix:
-        raise PlanError(
-            f"{call}: both streams have {', '.join(map(repr, clashing))}; give suffix= for the columns of the other "
-            "stream, or drop or rename them with select"
-        )
-    names = [f"{name}{suffix}" if name in clashing else name for name in added]
-    for index, name in enumerate(names):
-        if name in taken or name in names[:index]:
-            raise PlanError(f"{call}: with suffix={suffix!r} there are two columns {name!r}; give another suffix=")
-    return names
 
 
 def _window_fields(call: str, size: int, kind: pa.DataType, taken: Sequence[str]) -> list[pa.Field]:

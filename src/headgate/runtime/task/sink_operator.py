@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from headgate.connectors.connector import Sink, SinkWriter, WriterContext
+from headgate.connectors.json_values import as_json
 from headgate.errors import SinkError
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.runtime.task.clocks import SYSTEM, Clocks
@@ -87,11 +87,9 @@ class SinkOperator(Operator):
     def _checked(self, pending: Any, method: str) -> Any:
         """Return what a writer returned for `Sink.commit`. Raises SinkError if a checkpoint cannot store it."""
         try:
-            json.dumps(pending)
-        except (TypeError, ValueError, RecursionError) as error:
-            raise SinkError(
-                f"{type(self._writer).__name__}.{method}() returned a value that is not JSON: {error}"
-            ) from None
+            as_json(pending, f"what {type(self._writer).__name__}.{method}() returned")
+        except ValueError as error:
+            raise SinkError(str(error)) from None
         return pending
 
     def close(self) -> None:

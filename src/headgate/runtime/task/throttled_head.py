@@ -1,4 +1,4 @@
-"""The source gate: a source's head that asks a throttle before each read."""
+"""The source gate: a source's head that asks a throttle before each read, and the base of all such heads."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from headgate.runtime.task.time_account import Wait
 from headgate.throttle.mechanism import SourcePolicy
 
 
-class ThrottledSourceHead:
-    """A `Head` around the head of a source. It reads a batch only when its policy permits, and reports the rows.
+class GatedSourceHead:
+    """A `Head` around the head of a source. A subclass adds `step`, and calls `_throttle` in it.
 
-    A batch passes whole, also if it has more rows than the policy allows: the next one then waits longer. While the
-    source waits, its task is *throttled*: it is not idle, and its idle clock stands. Barriers, timers and
-    a cancel do not wait. `clock` is the monotonic clock.
+    While the source waits for its throttle, its task is *throttled*: it is not idle, and its idle clock stands.
     """
 
-    def __init__(self, source: SourceHead, policy: SourcePolicy, clock: Callable[[], float]) -> None:
+    def __init__(self, source: SourceHead) -> None:
         self._source = source
-        self._policy = policy
-        self._clock = clock
         self._is_throttled = False
         self._is_backpressured = False
 
@@ -28,18 +24,10 @@ class ThrottledSourceHead:
     def waits_for(self) -> Wait:
         return Wait.THROTTLED if self._is_throttled else self._source.waits_for
 
-    def step(self, now: float) -> float:
-        source = self._source
-        at = now if source.is_held or source.ends_now else self._policy.permit(now)
-        self._is_throttled = at > now
+    def _throttle(self, is_throttled: bool, now: float) -> None:
+        """Record whether the source waits for its throttle."""
+        self._is_throttled = is_throttled
         self._hold_idle_clock(now)
-        if at > now:
-            return at
-        rows = source.rows
-        until = source.step(now)
-        if source.rows > rows:
-            self._policy.emitted(self._clock(), source.rows - rows)
-        return until
 
     def end(self) -> None:
         self._source.end()
@@ -53,3 +41,28 @@ class ThrottledSourceHead:
 
     def close(self) -> None:
         self._source.close()
+
+
+class ThrottledSourceHead(GatedSourceHead):
+    """A `Head` around the head of a source. It reads a batch only when its policy permits, and reports the rows.
+
+    A batch passes whole, also if it has more rows than the policy allows: the next one then waits longer. Barriers,
+    timers and a cancel do not wait. `clock` is the monotonic clock.
+    """
+
+    def __init__(self, source: SourceHead, policy: SourcePolicy, clock: Callable[[], float]) -> None:
+        super().__init__(source)
+        self._policy = policy
+        self._clock = clock
+
+    def step(self, now: float) -> float:
+        source = self._source
+        at = now if source.is_held or source.ends_now else self._policy.permit(now)
+        self._throttle(at > now, now)
+        if at > now:
+            return at
+        rows = source.rows
+        until = source.step(now)
+        if source.rows > rows:
+            self._policy.emitted(self._clock(), source.rows - rows)
+        return until

@@ -19,8 +19,8 @@ from headgate.runtime.task.heads import Head, SourceHead
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.task import TaskMail
 from headgate.runtime.task.throttling import Gated, Throttling
-from headgate.runtime.task.time_account import Wait
 from headgate.runtime.taskmanager.throttling.replaying_head import ReplayingHead
+from headgate.runtime.taskmanager.throttling.wrapped_head import WrappedHead
 from headgate.throttle.acker import AnchoredMessage, TreeEnded, TreeStarted
 from headgate.throttle.max_pending import MaxPending, PendingSource
 from headgate.throttle.mechanism import Task
@@ -131,17 +131,13 @@ class _Reports:
         self._send(ReportTrees(started=started, done=done))
 
 
-class _AckingHead:
+class _AckingHead(WrappedHead):
     """A `Head` that reports each message when its task has processed it."""
 
     def __init__(self, head: Head, work: WorkedMessage, reports: _Reports) -> None:
-        self._head = head
+        super().__init__(head)
         self._work = work
         self._reports = reports
-
-    @property
-    def waits_for(self) -> Wait:
-        return self._head.waits_for
 
     def step(self, now: float) -> float:
         until = self._head.step(now)
@@ -150,15 +146,6 @@ class _AckingHead:
             for signal in message.done():
                 self._reports.done(signal.root, signal.ids)
         return until
-
-    def end(self) -> None:
-        self._head.end()
-
-    def on_backpressure(self, begins: bool, now: float) -> None:
-        self._head.on_backpressure(begins, now)
-
-    def close(self) -> None:
-        self._head.close()
 
 
 def _random_id() -> int:

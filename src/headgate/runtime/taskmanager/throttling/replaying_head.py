@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from headgate.runtime.task.heads import END, MORE, SourceHead
-from headgate.runtime.task.time_account import Wait
+from headgate.runtime.task.throttled_head import GatedSourceHead
 from headgate.runtime.taskmanager.throttling.source_output import EachBatch
 from headgate.throttle.acker import AnchoredMessage, TreeEnded, TreeStarted
 from headgate.throttle.max_pending import PendingSource
@@ -20,7 +20,7 @@ class CurrentMessage(Protocol):
     message: AnchoredMessage | None
 
 
-class ReplayingHead:
+class ReplayingHead(GatedSourceHead):
     """A `Head` around the head of a source: each batch is a message, which counts until it is processed.
 
     The head reads only while its policy permits. It sends failed messages before it reads on. It ends when all
@@ -34,21 +34,15 @@ class ReplayingHead:
         current: CurrentMessage,
         started: Callable[[TreeStarted], None],
     ) -> None:
-        self._source = source
+        super().__init__(source)
         self._policy = policy
         self._current = current
         self._started = started
         self._output = source.output
         source.output = EachBatch(source.output, self._emit)
-        self._is_throttled = False
-        self._is_backpressured = False
         self._has_ended = False
         #: How many messages were sent again.
         self.replayed = 0
-
-    @property
-    def waits_for(self) -> Wait:
-        return Wait.THROTTLED if self._is_throttled else self._source.waits_for
 
     def step(self, now: float) -> float:
         policy = self._policy
@@ -82,20 +76,3 @@ class ReplayingHead:
     def on_ended(self, ended: TreeEnded) -> None:
         """Note that a message is processed, or has failed. Runs on the task's thread."""
         self._policy.on_signal(0.0, ended)
-
-    def _throttle(self, is_throttled: bool, now: float) -> None:
-        self._is_throttled = is_throttled
-        self._hold_idle_clock(now)
-
-    def _hold_idle_clock(self, now: float) -> None:
-        self._source.on_backpressure(self._is_throttled or self._is_backpressured, now)
-
-    def end(self) -> None:
-        self._source.end()
-
-    def on_backpressure(self, begins: bool, now: float) -> None:
-        self._is_backpressured = begins
-        self._hold_idle_clock(now)
-
-    def close(self) -> None:
-        self._source.close()

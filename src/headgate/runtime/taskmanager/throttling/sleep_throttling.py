@@ -13,8 +13,8 @@ from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.task import TaskMail
 from headgate.runtime.task.throttled_head import ThrottledSourceHead
 from headgate.runtime.task.throttling import Throttling
-from headgate.runtime.task.time_account import Wait
 from headgate.runtime.task.watched_input import WatchedInput
+from headgate.runtime.taskmanager.throttling.wrapped_head import WrappedHead
 from headgate.throttle.jstorm_master import JStormMaster, LoadSampler, SleepingSource
 from headgate.throttle.mechanism import Task
 from headgate.throttle.throttle_coordinator import SleepLonger, SleepShorter, StartRequest
@@ -133,17 +133,13 @@ class _Queue:
         self.taken_messages += 1
 
 
-class _TimedHead:
+class _TimedHead(WrappedHead):
     """A `Head` that measures how long its subtask works on each message."""
 
     def __init__(self, head: Head, queue: _Queue, clock: Callable[[], float]) -> None:
-        self._head = head
+        super().__init__(head)
         self._queue = queue
         self._clock = clock
-
-    @property
-    def waits_for(self) -> Wait:
-        return self._head.waits_for
 
     def step(self, now: float) -> float:
         taken = self._queue.taken_messages
@@ -152,15 +148,6 @@ class _TimedHead:
         if self._queue.taken_messages > taken:
             self._queue.worked = self._clock() - began
         return until
-
-    def end(self) -> None:
-        self._head.end()
-
-    def on_backpressure(self, begins: bool, now: float) -> None:
-        self._head.on_backpressure(begins, now)
-
-    def close(self) -> None:
-        self._head.close()
 
 
 class _LockedPolicy:
