@@ -26,8 +26,9 @@ class Watermark:
 
     After `idle_timeout` without rows, a source subtask no longer holds back the watermarks of others. By default, a
     subtask without rows always holds them back. A bounded source ignores `idle_timeout`. A null in the column fails the
-    job. With `on_null_time="late"`, a row with a null counts as late. Durations are seconds, strings such as "1 h" and
-    "200 ms", or `timedelta`. Raises PlanError for impossible values.
+    job. With `on_null_time="late"`, a row with a null counts as late; `deduplicate` by time, and running `first` and
+    `last`, raise DataError for it. Durations are seconds, strings such as "1 h" and "200 ms", or `timedelta`. Raises
+    PlanError for impossible values.
 
     >>> watermark = hg.Watermark("at", out_of_orderness="5 s")
     >>> rows = pa.record_batch({"at": pa.array([30, 90], pa.timestamp("s", tz="UTC"))})
