@@ -13,7 +13,7 @@ from headgate.lab.lab_command import main
 from headgate.lab.mechanism_isolation import StallTimes
 from headgate.lab.observed import Look, MechanismRun
 from headgate.lab.places import processes
-from headgate.lab.simulated_place import simulation
+from headgate.lab.simulated.simulated_place import simulation
 from headgate.lab.verdicts import Observation, misses
 
 SHORT = StallTimes(factor=400, before=0.3, stall=1.2, rounds=1)

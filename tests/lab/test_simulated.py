@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from headgate.bench.case_options import Options
-from headgate.lab import isolation, lab_command, reach, simulated_isolation, simulated_reach
+from headgate.lab import isolation, lab_command, reach
 from headgate.lab.isolation import Times
-from headgate.lab.simulated_place import simulation
+from headgate.lab.simulated import simulated_isolation, simulated_reach
+from headgate.lab.simulated.simulated_place import simulation
 
 SHORT = Times(capacity=0.3, warm_up=0.2, before=0.3, settling=0.2, stalled=0.3)
 

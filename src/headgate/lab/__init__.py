@@ -1,1 +1,1 @@
-"""Experiments that test on the real runtime what the documents say about the exchange: `headgate lab`."""
+"""Experiments that test on the real runtime, or in virtual time, how exchanges behave: `headgate lab`."""

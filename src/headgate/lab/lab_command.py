@@ -35,10 +35,10 @@ EXPERIMENTS = {
 }
 #: Experiments that can be simulated, in the same form.
 SIMULATED = {
-    "isolation": "headgate.lab.simulated_isolation",
-    "burst": "headgate.lab.simulated_burst",
-    "slow-sink": "headgate.lab.simulated_slowed_sink",
-    "reach": "headgate.lab.simulated_reach",
+    "isolation": "headgate.lab.simulated.simulated_isolation",
+    "burst": "headgate.lab.simulated.simulated_burst",
+    "slow-sink": "headgate.lab.simulated.simulated_slowed_sink",
+    "reach": "headgate.lab.simulated.simulated_reach",
 }
 #: Experiments that compare mechanisms.
 COMPARED = ("isolation", "burst", "slow-sink")

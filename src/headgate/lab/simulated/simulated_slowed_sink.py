@@ -8,7 +8,7 @@ from headgate.bench.case_options import Options
 from headgate.lab import slowed_sink
 from headgate.lab.contestants import WITHOUT_SERVER
 from headgate.lab.experiment import Experiment
-from headgate.lab.simulated_place import simulation
+from headgate.lab.simulated.simulated_place import simulation
 
 
 def run(options: Options) -> Experiment:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headgate.bench.case_options import Options
 from headgate.lab import reach
 from headgate.lab.experiment import Experiment
-from headgate.lab.simulated_place import simulation
+from headgate.lab.simulated.simulated_place import simulation
 
 
 def run(options: Options) -> Experiment:

@@ -9,7 +9,7 @@ from headgate.bench.case_options import Options
 from headgate.lab import all_to_all, isolation, mechanism_isolation
 from headgate.lab.experiment import Experiment
 from headgate.lab.places import MODES
-from headgate.lab.simulated_place import simulation
+from headgate.lab.simulated.simulated_place import simulation
 
 
 def run(options: Options) -> Experiment:

@@ -1,0 +1,1 @@
+"""The experiments that `headgate lab --simulate` runs in virtual time."""
