@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
 from typing import Any
+from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from headgate.operators.keyed.keyed_state import ListState, MapState, ValueState
+from headgate.operators.keyed.plain_values import Unfit
 from headgate.operators.keyed.state_base import Current
 from headgate.operators.keyed.state_values import StoredValues
 
@@ -106,6 +113,140 @@ def test_nanoseconds_of_a_time_are_kept(at: Current) -> None:
     other = ValueState(pa.time64("ns")).bound("state", at)
     other.load(slots, columns, 0)
     assert other.columns([0])[1]["value"].equals(columns["value"])
+
+
+ZONES = [None, UTC, timezone(timedelta(hours=2)), ZoneInfo("UTC"), ZoneInfo("Europe/Berlin"), ZoneInfo("America/Lima")]
+#: Values around the limits of the types.
+LIMITS: list[Any] = [
+    *(
+        sign * (1 << bits) + add
+        for bits in (7, 8, 11, 15, 16, 24, 31, 32, 53, 63, 64)
+        for sign in (1, -1)
+        for add in (-1, 0, 1)
+    ),
+    *(np.int64(5), np.uint8(255), np.float64(1.5), np.float32(0.1), np.float16(7), np.bool_(True)),
+    *(True, 0.1, -0.0, 1e300, 65519.0, 65520.0, 3.4028235e38, 3.4028236e38, math.inf, 1e-46),
+    *("", "ü", "\ud800", b"", b"ab", b"abc", None, [1], object()),
+    *(
+        date(1, 1, 1),
+        date.max,
+        time(1, 2, 3),
+        time(1, 2, 3, 4000),
+        time(1, 2, 3, 4),
+        time(1, fold=1),
+        time(1, tzinfo=UTC),
+    ),
+    *(
+        timedelta.max,
+        timedelta.min,
+        timedelta(days=106_751_991),
+        timedelta(days=-3, milliseconds=5),
+        timedelta(seconds=1),
+    ),
+    *map(Decimal, ("0", "-0", "1.5", "-1.50", "1.55", "1E+2", "99999", "999.99", "NaN", "Infinity")),
+    *(datetime(2021, 10, 31, 2, 30, fold=fold, tzinfo=zone) for fold in (0, 1) for zone in ZONES),
+    *(datetime(2021, 3, 28, 2, 30, 1, 5_000, tzinfo=zone) for zone in ZONES),
+    *(day.replace(tzinfo=zone) for day in (datetime.min, datetime.max, datetime(2300, 1, 1)) for zone in ZONES),
+]
+PLAIN = [
+    *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+    *(pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(), pa.binary(), pa.binary(2)),
+    *(pa.date32(), pa.date64(), pa.decimal128(5, 1), pa.decimal128(5, -1), pa.decimal256(50, 2)),
+    *(pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")),
+    *(pa.duration("s"), pa.duration("ms"), pa.duration("us"), pa.duration("ns")),
+    *(
+        pa.timestamp(unit, zone)
+        for unit in ("s", "ms", "us", "ns")
+        for zone in (None, "UTC", "+02:00", "Europe/Berlin")
+    ),
+]
+
+
+def stored(check: Callable[[Any], Any], value: Any) -> Any:
+    """Return what `check` stores for the value, in a form that shows its class and zone, or that it is an error."""
+    try:
+        result = check(value)
+    except TypeError:
+        return "an error"
+    return repr(result), type(result), getattr(result, "fold", 0)
+
+
+@pytest.mark.parametrize("kind", PLAIN, ids=str)
+def test_a_value_is_stored_as_arrow_would_store_it(kind: pa.DataType) -> None:
+    values = StoredValues(kind, "value")
+    taken = 0
+    for value in LIMITS:
+        assert stored(values.check, value) == stored(values._converted, value), repr(value)
+        with suppress(Unfit):
+            taken += values._take(value) is not None
+    assert taken, "Arrow converted every value"
+
+
+@pytest.mark.parametrize("kind", PLAIN, ids=str)
+def test_a_stored_value_is_the_same_after_a_restore(kind: pa.DataType) -> None:
+    values = StoredValues(kind, "value")
+    for value in LIMITS:
+        with suppress(TypeError):
+            kept = values.check(value)
+            assert values.column([kept]).type == kind
+            assert repr(values.of_column(values.column([kept]))) == repr([kept])
+            assert values.read(kept) is not None
+            assert values.size(kept) > 0
+
+
+def test_a_map_may_change_while_it_is_read(at: Current) -> None:
+    state = MapState(pa.int64(), pa.int64()).bound("state", at)
+    state.put_all(dict.fromkeys(range(3), 0))
+    items, again = state.items(), state.keys()
+    assert next(items) == (0, 0)
+    for number, _ in state.items():
+        state.put(number + 10, 1)
+    state.remove(1)
+    assert list(items) == [(1, 0), (2, 0)]
+    assert list(again) == [0, 1, 2]
+    assert sorted(state.keys()) == [0, 2, 10, 11, 12]
+    at.slot = 1
+    assert list(state.values()) == []
+
+
+def test_reading_a_map_copies_nothing(at: Current) -> None:
+    state = MapState(pa.int64(), pa.int64()).bound("state", at)
+    state.put(1, 1)
+    cell = state._cells[0]
+    for _ in state.items():
+        pass
+    for _ in state.values():
+        break
+    state.put(2, 2)
+    assert state._cells[0] is cell
+
+
+def test_a_list_may_change_while_it_is_read(at: Current) -> None:
+    state = ListState(pa.int64(), ttl="10 us").bound("state", at)
+    state.add_all([1, 2])
+    for element in state:
+        state.add(element + 10)
+    assert state.get() == [1, 2, 11, 12]
+    elements = iter(state)
+    at.now = 5
+    state.add(3)
+    at.now = 10
+    assert len(state) == 1
+    assert list(elements) == [1, 2, 11, 12]
+    assert list(state) == [3]
+
+
+def test_an_append_after_a_snapshot_copies_no_list(at: Current) -> None:
+    state = ListState(pa.int64(), ttl="10 us").bound("state", at)
+    state.add_all([1, 2])
+    cell = state._cells[0]
+    snapshot = state.frozen()
+    state.add(3)
+    assert state._cells[0] is cell
+    at.now = 10
+    assert state.get() == []
+    assert snapshot.columns([0])[1]["values"].to_pylist() == [[1, 2]]
+    assert snapshot.columns([0])[1]["written"].to_pylist() == [[0, 0]]
 
 
 def test_many_entries_of_a_map_expire_at_once(at: Current) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from time import time as wall_clock
 from typing import Any, Literal
 
@@ -19,7 +18,7 @@ from headgate.operators.keyed.process_function import KeyedProcessFunction, Proc
 from headgate.operators.keyed.state_base import Current, State, declared_states
 from headgate.operators.keyed.timers import Timer, TimerQueue
 from headgate.operators.operator import MIN_TIME, Operator, OperatorContext, UserCode
-from headgate.operators.python_values import python_rows, python_values
+from headgate.operators.python_values import Row, python_rows, python_values
 from headgate.operators.rows import visible
 from headgate.records.canonical import Int64s, as_arrow
 from headgate.records.hashing import key_group_range
@@ -136,20 +135,31 @@ class KeyedProcess(Operator):
         self._settle()
 
     def _process_rows(self, batch: pa.RecordBatch, slots: Int64s) -> None:
-        function, user, at = self._function.process_element, self._user, self._at
         self._cache_keys(slots, batch)
-        for row, (slot, values) in enumerate(zip(slots.tolist(), python_rows(visible(batch)), strict=True)):
-            at.slot, user._begin, user._end = slot, row, row + 1
-            self._out.call(function, values, user)
+        rows = self._rows(python_rows(visible(batch)), slots.tolist())
+        self._out.call_for_each(self._function.process_element, rows, self._user)
+
+    def _rows(self, rows: list[Row], slots: list[int]) -> Iterator[Row]:
+        """Yield each row, with the context of this row."""
+        user, at = self._user, self._at
+        user._rows = 1
+        for user._begin, (at.slot, row) in enumerate(zip(slots, rows, strict=True)):
+            yield row
 
     def _process_keys(self, batch: pa.RecordBatch, slots: Int64s) -> None:
-        function, user, at = self._function.process, self._user, self._at
         batch, slots = _by_slot(batch, slots)
         self._cache_keys(slots, batch)
-        rows = visible(batch)
-        for begin, end in _runs(slots):
-            at.slot, user._begin, user._end = int(slots[begin]), begin, end
-            self._out.call(function, rows.slice(begin, end - begin), user)
+        self._out.call_for_each(self._function.process, self._parts(visible(batch), slots), self._user)
+
+    def _parts(self, rows: pa.RecordBatch, slots: Int64s) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of each key, with the context of this key."""
+        user, at, slice_of = self._user, self._at, rows.slice
+        begins = np.flatnonzero(np.diff(slots, prepend=-1))
+        counts = np.diff(begins, append=len(slots))
+        for user._begin, user._rows, at.slot in zip(
+            begins.tolist(), counts.tolist(), slots.take(begins).tolist(), strict=True
+        ):
+            yield slice_of(user._begin, user._rows)
 
     def process_watermark(self, time: int) -> None:
         self._look_at_clock()
@@ -326,9 +336,3 @@ def _by_slot(batch: pa.RecordBatch, slots: Int64s) -> tuple[pa.RecordBatch, Int6
         return batch, slots
     order = np.argsort(slots, kind="stable")
     return batch.take(as_arrow(order)), slots.take(order)
-
-
-def _runs(slots: Int64s) -> Iterator[tuple[int, int]]:
-    """Yield the first position, and the position after the last, of each run of equal slots."""
-    cuts = np.flatnonzero(slots[1:] != slots[:-1]) + 1
-    return pairwise([0, *cuts.tolist(), len(slots)])

@@ -6,9 +6,10 @@ state, subclass `State` and implement its abstract methods. `KeyedProcess` finds
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -51,7 +52,7 @@ class ValueState(State[Any, int]):
         stored = self._cells.get(slot)
         if stored is None or (self._ttl is not None and self._is_old(self._times[slot])):
             return default
-        return self._values.read(stored)
+        return stored if self._values.is_plain else self._values.read(stored)
 
     def update(self, value: Any) -> None:
         """Set the current key's value. None removes the value. Raises TypeError for a value that does not fit the
@@ -60,9 +61,12 @@ class ValueState(State[Any, int]):
         if value is None:
             self._remove(slot)
             return
-        stored = self._values.check(value)
+        stored, values = self._values.check(value), self._values
         before = self._cells.get(slot)
-        self.nbytes += self._values.size(stored) - (-_PER_KEY if before is None else self._values.size(before))
+        if before is None:
+            self.nbytes += values.size(stored) + _PER_KEY
+        elif values.fixed_size is None:
+            self.nbytes += values.size(stored) - values.size(before)
         self._cells[slot] = stored
         if self._ttl is not None:
             self._times[slot] = self._at.now
@@ -89,7 +93,7 @@ class ValueState(State[Any, int]):
     def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:
         cells = dict(zip(slots.tolist(), self._values.of_column(columns["value"]), strict=True))
         self._cells |= cells
-        self.nbytes += sum(map(self._values.size, cells.values())) + _PER_KEY * len(cells)
+        self.nbytes += self._values.total_size(cells.values()) + _PER_KEY * len(cells)
         if self._ttl is not None:
             for slot, written in zip(cells, _times(columns[WRITTEN], now), strict=True):
                 self._times[slot] = written
@@ -126,13 +130,29 @@ class ListState(State[list[Any], list[int]]):
         super().__init__(ttl, name)
         self._type = type
         self._values = StoredValues(type, self._what)
+        #: In a copy for a snapshot: how many elements of each list the snapshot has.
+        self._lengths: Mapping[int, int] = {}
 
     def get(self) -> list[Any]:
-        """Return a copy of the current key's list. Its elements are in the order in which the function added them."""
-        slot = self._at.slot
-        if self._ttl is not None and slot in self._times:
-            self._prune(slot, self._at.now)
-        return [self._values.read(stored) for stored in self._cells.get(slot, ())]
+        """Return a copy of the current key's list. Its elements are in the order in which the function added them.
+
+        To read the elements once, iterate over the state itself: that copies nothing.
+        """
+        cell = self._fresh()
+        return cell.copy() if self._values.is_plain else list(map(self._values.read, cell))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the elements that the current key's list has now, in the order in which they were added.
+
+        The function may change the list during the iteration.
+        """
+        cell = self._fresh()
+        elements = islice(cell, len(cell))
+        return elements if self._values.is_plain else map(self._values.read, elements)
+
+    def __len__(self) -> int:
+        """Return the number of elements in the current key's list."""
+        return len(self._fresh())
 
     def add(self, value: Any) -> None:
         """Append a value to the current key's list. Raises TypeError if the value does not fit the type."""
@@ -153,13 +173,19 @@ class ListState(State[list[Any], list[int]]):
         """Remove the current key's list."""
         self._remove(self._for_writing())
 
+    def _fresh(self) -> list[Any]:
+        """Remove the expired elements of the current key's list, and return the list."""
+        slot = self._at.slot
+        if self._ttl is not None and slot in self._times:
+            self._prune(slot, self._at.now)
+        return self._cells.get(slot, [])
+
     def _append(self, slot: int, stored: list[Any]) -> None:
         self._extend(slot, stored, [self._at.now] * len(stored) if self._ttl is not None else [])
 
     def _extend(self, slot: int, stored: list[Any], written: list[int]) -> None:
         if not stored:
             return
-        self._make_own(slot)
         cell = self._cells.get(slot)
         if cell is None:
             cell = self._cells[slot] = []
@@ -171,7 +197,7 @@ class ListState(State[list[Any], list[int]]):
             self._watch(slot, written[0])
 
     def _size(self, stored: list[Any]) -> int:
-        return sum(map(self._values.size, stored)) + len(stored) * _PER_ELEMENT
+        return self._values.total_size(stored) + len(stored) * _PER_ELEMENT
 
     def _remove(self, slot: int) -> None:
         cell = self._cells.pop(slot, None)
@@ -179,13 +205,21 @@ class ListState(State[list[Any], list[int]]):
             self.nbytes -= self._size(cell) + _PER_KEY
             self._times.pop(slot, None)
 
+    def frozen(self) -> Self:
+        """Return a copy for a snapshot. It shares the lists, which only grow, and reads only their present length."""
+        reader = super().frozen()
+        reader._lengths = dict(zip(self._cells, map(len, self._cells.values()), strict=True))
+        return reader
+
     def _bind(self) -> None:
         self._values = StoredValues(self._type, self._what)
 
     def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
-        cells = [self._cells[slot] for slot in slots]
+        lengths = self._lengths
+        cells = [self._cells[slot][: lengths.get(slot)] for slot in slots]
+        times = [self._times[slot][: lengths.get(slot)] for slot in slots] if self._times else []
         values = self._values.column(list(chain.from_iterable(cells)))
-        written = self._written([self._times[slot] for slot in slots] if self._times else [], len(values))
+        written = self._written(times, len(values))
         _, begins = flat_ranges(np.zeros(len(cells), np.int64), np.fromiter(map(len, cells), np.int64, len(cells)))
         columns = {"values": values, WRITTEN: written}
         return np.array(slots, np.int64), {
@@ -206,12 +240,10 @@ class ListState(State[list[Any], list[int]]):
         if old == len(times):
             self._remove(slot)
             return None
-        oldest = times[old]
-        if old:
+        if old:  # an iterator or a snapshot may still read the old list
             self.nbytes -= self._size(cell[:old])
-            self._make_own(slot)
-            del self._cells[slot][:old], self._times[slot][:old]
-        return oldest
+            self._cells[slot], self._times[slot] = cell[old:], times[old:]
+        return times[old]
 
 
 class MapState(State[dict[Any, Any], dict[Any, int]]):
@@ -238,6 +270,8 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
     ) -> None:
         super().__init__(ttl, name)
         self._key_type, self._type = key_type, type
+        #: The slots whose maps no snapshot shares. None, before the first snapshot, means all slots.
+        self._owned: set[int] | None = None
         self._bind()
 
     def get(self, key: Any, default: Any = None) -> Any:
@@ -265,16 +299,21 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         return self._keys.check(key) in self._fresh()
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over a copy of the map's entries. The function may change the map during the iteration."""
-        return iter([(self._keys.read(key), self._values.read(stored)) for key, stored in self._fresh().items()])
+        """Iterate over the map's present entries. The function may change the map during the iteration."""
+        keys, values = self._keys.read, self._values.read
+        if self._is_plain:
+            return self._reading(dict.items)
+        return self._reading(lambda cell: ((keys(key), values(stored)) for key, stored in cell.items()))
 
     def keys(self) -> Iterator[Any]:
-        """Iterate over a copy of the map's keys. The function may change the map during the iteration."""
-        return iter([self._keys.read(key) for key in self._fresh()])
+        """Iterate over the map's present keys. The function may change the map during the iteration."""
+        return self._reading(iter if self._is_plain else partial(map, self._keys.read))
 
     def values(self) -> Iterator[Any]:
-        """Iterate over a copy of the map's values. The function may change the map during the iteration."""
-        return iter([self._values.read(stored) for stored in self._fresh().values()])
+        """Iterate over the map's present values. The function may change the map during the iteration."""
+        if self._is_plain:
+            return self._reading(dict.values)
+        return self._reading(lambda cell: map(self._values.read, cell.values()))
 
     def is_empty(self) -> bool:
         """Return whether the map has no entries."""
@@ -298,16 +337,46 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         oldest."""
         return self._is_old(next(iter(self._times[slot].values())))
 
+    def _reading(self, iterate: Callable[[dict[Any, Any]], Iterable[Any]]) -> Iterator[Any]:
+        """Return an iterator of the current key's map. A change during the iteration copies the map first."""
+        slot, cell = self._at.slot, self._fresh()
+        if not cell:
+            return iter(())
+        self._readers[slot] = self._readers.get(slot, 0) + 1
+        return self._read(slot, cell, iterate)
+
+    def _read(
+        self, slot: int, cell: dict[Any, Any], iterate: Callable[[dict[Any, Any]], Iterable[Any]]
+    ) -> Iterator[Any]:
+        try:
+            yield from iterate(cell)
+        finally:
+            if self._cells.get(slot) is cell and (remaining := self._readers.pop(slot, 1) - 1):
+                self._readers[slot] = remaining
+
+    def _make_own(self, slot: int) -> None:
+        """Copy a key's map before a change, if the last snapshot or an iterator shares the map."""
+        is_shared = self._readers.pop(slot, 0) > 0
+        if self._owned is not None and slot not in self._owned:
+            self._owned.add(slot)
+            is_shared = True
+            if slot in self._times:
+                self._times[slot] = self._times[slot].copy()
+        if is_shared and slot in self._cells:
+            self._cells[slot] = self._cells[slot].copy()
+
     def _put(self, slot: int, key: Any, stored: Any, written: int) -> None:
-        self._make_own(slot)
+        if self._readers or self._owned is not None:
+            self._make_own(slot)
         cell = self._cells.get(slot)
         if cell is None:
             cell = self._cells[slot] = {}
             self.nbytes += _PER_KEY
         before = cell.get(key)
-        if before is not None:
-            self.nbytes -= self._size(key, before)
-        self.nbytes += self._size(key, stored)
+        if before is None:
+            self.nbytes += self._size(key, stored)
+        elif self._values.fixed_size is None:
+            self.nbytes += self._values.size(stored) - self._values.size(before)
         cell[key] = stored
         if self._ttl is not None:
             times = self._times.setdefault(slot, {})
@@ -335,6 +404,21 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
     def _bind(self) -> None:
         self._keys = StoredKeys(self._key_type, f"{self._what}, key")
         self._values = StoredValues(self._type, self._what)
+        self._is_plain = self._keys.is_plain and self._values.is_plain
+        #: How many iterators read the map of a slot.
+        self._readers: dict[int, int] = {}
+
+    def frozen(self) -> Self:
+        reader = super().frozen()
+        self._owned = set()
+        return reader
+
+    def renumber(self, numbers: Mapping[int, int]) -> None:
+        super().renumber(numbers)
+        if self._owned is not None:
+            self._owned = {numbers[slot] for slot in self._owned if slot in numbers}
+        if self._readers:  # they would look for their map at its old slot
+            self._owned, self._readers = set(), {}
 
     def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
         # With `ttl`, the entries are in the order in which they were written. A restore must keep this order.

@@ -117,7 +117,7 @@ class ProcessContext(OtherNames):
         """
         if self._event_timers is None:
             raise RuntimeError(f"ctx.timestamps needs event time, {_NO_EVENT_TIME}")
-        return self._times()[self._begin : self._end]
+        return self._times()[self._begin : self._begin + self._rows]
 
     @property
     def timestamp(self) -> int:
@@ -127,7 +127,7 @@ class ProcessContext(OtherNames):
         """
         if self._event_timers is None:
             raise RuntimeError(f"ctx.timestamp needs event time, {_NO_EVENT_TIME}")
-        if self._begin == self._end:
+        if not self._rows:
             raise RuntimeError("ctx.timestamp: there is no row now; on_timer gets the time of its timer as an argument")
         return int(self._times()[self._begin])
 
@@ -153,7 +153,7 @@ class ProcessContext(OtherNames):
     def _forget_batch(self) -> None:
         """Forget the event times of the last batch, because the function now processes no rows."""
         self._times = _no_times
-        self._begin = self._end = 0
+        self._begin = self._rows = 0
 
     def _events(self) -> TimerQueue:
         if self._event_timers is None:

@@ -61,8 +61,6 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
         self._times: dict[int, Times] = {}
         self._expiry: Expiry | None = None
         self._at = Current()
-        #: The slots whose cells no snapshot shares. None, before the first snapshot, means all slots.
-        self._owned: set[int] | None = None
         self.nbytes = 0
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -110,8 +108,6 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
         """Renumber the keys' slots: `numbers` gives the new slot of each old slot."""
         self._cells = {numbers[slot]: cell for slot, cell in self._cells.items()}
         self._times = {numbers[slot]: times for slot, times in self._times.items()}
-        if self._owned is not None:
-            self._owned = {numbers[slot] for slot in self._owned if slot in numbers}
         if self._expiry is not None:
             self._expiry.renumber(numbers)
 
@@ -119,7 +115,6 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
         """Return a copy for a snapshot. Later changes of this state do not change the copy."""
         reader = copy.copy(self)
         reader._cells, reader._times = self._cells.copy(), self._times.copy()
-        self._owned = set()
         return reader
 
     @abstractmethod
@@ -157,15 +152,6 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
                 f"{self._what} needs a current key, and there is none: use it in process, process_element and on_timer"
             )
         return slot
-
-    def _make_own(self, slot: int) -> None:
-        """Copy a key's cell before a change, if the last snapshot shares the cell."""
-        if self._owned is not None and slot not in self._owned:
-            self._owned.add(slot)
-            if slot in self._cells:
-                self._cells[slot] = copy.copy(self._cells[slot])
-            if slot in self._times:
-                self._times[slot] = copy.copy(self._times[slot])
 
     def _watch(self, slot: int, written: int) -> None:
         assert self._expiry is not None
