@@ -83,6 +83,7 @@ class ValueState(State[Any, int]):
             self._times.pop(slot, None)
 
     def _bind(self) -> None:
+        super()._bind()
         self._values = StoredValues(self._type, self._what)
 
     def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
@@ -212,6 +213,7 @@ class ListState(State[list[Any], list[int]]):
         return reader
 
     def _bind(self) -> None:
+        super()._bind()
         self._values = StoredValues(self._type, self._what)
 
     def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
@@ -402,11 +404,13 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         return self._keys.size(key) + self._values.size(stored) + _PER_KEY
 
     def _bind(self) -> None:
+        super()._bind()
         self._keys = StoredKeys(self._key_type, f"{self._what}, key")
         self._values = StoredValues(self._type, self._what)
         self._is_plain = self._keys.is_plain and self._values.is_plain
         #: How many iterators read the map of a slot.
         self._readers: dict[int, int] = {}
+        self._owned = None
 
     def frozen(self) -> Self:
         reader = super().frozen()

@@ -19,7 +19,17 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
-class KeyedProcessFunction(OtherNames):
+class KeyedFunction(OtherNames):
+    """The base class of users' functions with state for each key."""
+
+    def open(self, ctx: Any) -> None:
+        """Prepare the function."""
+
+    def close(self) -> None:
+        """Release what `open` allocated."""
+
+
+class KeyedProcessFunction(KeyedFunction):
     """The base class of functions with state and timers for each key: `stream.key_by(...).process(function,
     schema=...)`.
 

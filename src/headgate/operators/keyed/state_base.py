@@ -1,8 +1,7 @@
-"""`State`: the base class of value, list and map state.
+"""`KeyedState`: the base class of all states; and `State`: the base class of value, list and map state.
 
-A state holds a dict of cells. The dict's keys are slots: a slot is the number of a stream's key. With a `ttl`, the
-state also holds the processing time at which each value was written. The state never returns an expired value, and
-removes it soon.
+A `State` holds a dict of cells by slot. With a `ttl`, the state also holds the processing time at which each value was
+written. The state never returns an expired value, and removes it soon.
 """
 
 from __future__ import annotations
@@ -48,20 +47,15 @@ class Current:
         self.slot = _NO_KEY
 
 
-class State(OtherNames, ABC, Generic[Cell, Times]):
-    """The base class of all states. `Cell` is the content of one key; `Times` are the times at which its values were
-    written."""
+class KeyedState(OtherNames, ABC):
+    """The base class of everything that a function declares as state. A slot is the number of a stream's key."""
 
     _word: str
 
     def __init__(self, ttl: Duration | None, name: str | None) -> None:
         self.name = name or ""
         self._ttl = None if ttl is None else _positive(self._what, ttl)
-        self._cells: dict[int, Cell] = {}
-        self._times: dict[int, Times] = {}
-        self._expiry: Expiry | None = None
         self._at = Current()
-        self.nbytes = 0
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = self.name or name
@@ -70,14 +64,11 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
     def _what(self) -> str:
         return f"{self._word} state {self.name!r}" if self.name else f"a {self._word} state"
 
-    # --- for the operator
-
     def bound(self, name: str, at: Current) -> Self:
         """Return an empty copy of the state for one subtask. `name` is the name of the attribute."""
         state = copy.copy(self)
         state.name = self.name or name
-        state._cells, state._times, state._at = {}, {}, at
-        state._expiry = None if self._ttl is None else Expiry(self._ttl)
+        state._at = at
         state._bind()
         return state
 
@@ -85,6 +76,64 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
     def table(self) -> str:
         """The name of the state's table in a snapshot."""
         return self._what
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """The size of the state in bytes."""
+
+    @property
+    @abstractmethod
+    def slots(self) -> Int64s:
+        """The slots of the keys that have state."""
+
+    @abstractmethod
+    def renumber(self, numbers: Mapping[int, int]) -> None:
+        """Renumber the keys' slots: `numbers` gives the new slot of each old slot that has state, in order."""
+
+    @abstractmethod
+    def frozen(self) -> Self:
+        """Return a copy for a snapshot. Later changes of this state do not change the copy."""
+
+    @abstractmethod
+    def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
+        """Return the state of these slots for a snapshot: the slot of each row, and the columns. The last column is
+        WRITTEN.
+
+        Each of the slots has state.
+        """
+
+    @abstractmethod
+    def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:
+        """Restore columns that `columns` returned. A value without a time of writing gets the time `now`."""
+
+    def last_written(self, columns: Mapping[str, pa.Array]) -> int:
+        """Return the latest time of writing in columns that `columns` returned, or 0 if they have no such time."""
+        written = columns[WRITTEN]
+        return pc.max(written.flatten() if pa.types.is_large_list(written.type) else written).as_py() or 0
+
+    @abstractmethod
+    def _bind(self) -> None:
+        """Make the parts of an empty state. Its name is known when this method is called."""
+
+
+class State(KeyedState, Generic[Cell, Times]):
+    """The base class of states that a function reads and writes for one key at a time.
+
+    `Cell` is the content of one key; `Times` are the times at which its values were written.
+    """
+
+    nbytes: int = 0
+
+    def __init__(self, ttl: Duration | None, name: str | None) -> None:
+        super().__init__(ttl, name)
+        self._cells: dict[int, Cell] = {}
+        self._times: dict[int, Times] = {}
+        self._expiry: Expiry | None = None
+
+    def _bind(self) -> None:
+        self._cells, self._times, self.nbytes = {}, {}, 0
+        self._expiry = None if self._ttl is None else Expiry(self._ttl)
 
     @property
     def slots(self) -> Int64s:
@@ -118,30 +167,9 @@ class State(OtherNames, ABC, Generic[Cell, Times]):
         return reader
 
     @abstractmethod
-    def _bind(self) -> None:
-        """Make the parts that need the state's name. The name is known when this method is called."""
-
-    @abstractmethod
-    def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
-        """Return the cells of these slots for a snapshot: the slot of each row, and the columns. The last column is
-        WRITTEN.
-
-        Each of the slots has a cell.
-        """
-
-    @abstractmethod
-    def load(self, slots: Int64s, columns: Mapping[str, pa.Array], now: int) -> None:
-        """Restore columns that `columns` returned. A value without a time of writing gets the time `now`."""
-
-    @abstractmethod
     def _prune(self, slot: int, now: int) -> int | None:
         """Remove one key's expired values. Returns the time at which the oldest remaining value was written, or
         None."""
-
-    def last_written(self, columns: Mapping[str, pa.Array]) -> int:
-        """Return the latest time of writing in columns that `columns` returned, or 0 if they have no such time."""
-        written = columns[WRITTEN]
-        return pc.max(written.flatten() if pa.types.is_large_list(written.type) else written).as_py() or 0
 
     # --- for the subclasses
 
@@ -177,18 +205,25 @@ def _positive(what: str, ttl: Duration) -> int:
     return length
 
 
-def declared_states(function: object) -> dict[str, State[Any, Any]]:
-    """Return the states among a function's attributes, by attribute. Raises PlanError if two states have the same
-    name."""
-    states: dict[str, State[Any, Any]] = {}
+def declared_states(function: object, kind: type) -> dict[str, Any]:
+    """Return the states among a function's attributes, by attribute.
+
+    Raises PlanError if two states have the same name, or if a state is not of this kind.
+    """
+    states: dict[str, KeyedState] = {}
     for attributes in (*(vars(base) for base in reversed(type(function).__mro__)), vars(function)):
         for attribute, value in attributes.items():
             states.pop(attribute, None)
-            if isinstance(value, State):
+            if isinstance(value, KeyedState):
                 states[attribute] = value
     names: dict[str, str] = {}
     for attribute, state in states.items():
         name = state.name or attribute
         if names.setdefault(name, attribute) != attribute:
             raise PlanError(f"{type(function).__name__}: {names[name]} and {attribute} are both named {name!r}")
+        if not isinstance(state, kind):
+            raise PlanError(
+                f"{type(function).__name__}: {attribute} is a hg.{type(state).__name__}; a hg.KeyedProcessFunction has "
+                "hg.ValueState, hg.ListState and hg.MapState, and a hg.KeyedBatchFunction has hg.ColumnState"
+            )
     return states
