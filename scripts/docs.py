@@ -18,7 +18,7 @@ from unittest import mock
 import headgate as hg
 from headgate import cli, errors
 from headgate.config import Config
-from headgate.operators.keyed.state_base import State
+from headgate.operators.keyed.state_base import KeyedState, State
 from headgate.options import option_of
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.metric_table import METRICS, Metric
@@ -57,7 +57,8 @@ SECTIONS = {
         "AggregateFunction",
     ],
     "Functions with state and timers": [
-        "KeyedProcessFunction", "ProcessContext", "ValueState", "ListState", "MapState", "SideOutput",
+        "KeyedProcessFunction", "ProcessContext", "ValueState", "ListState", "MapState", "KeyedBatchFunction",
+        "BatchKeys", "BatchContext", "ColumnState", "SideOutput",
     ],
     "Sources": ["sources"],
     "Sinks": ["sinks", "BatchInfo"],
@@ -79,10 +80,11 @@ SECTIONS = {
 GIVEN = {
     "DataStream", "StreamSink", "KeyedStream", "WindowedStream", "ProcessContext", "JobHandle", "JobResult",
     "CheckpointRecord", "Profile", "ChannelTrace", "testing.PipelineResult", "ReaderContext", "WriterContext", "Claim",
+    "BatchKeys", "BatchContext",
     *SECTIONS["Errors"],
 }  # fmt: skip
 #: Methods of public classes that only Headgate calls.
-INTERNAL = {*vars(Deployment), *vars(State), *vars(Mechanism), "spec"}
+INTERNAL = {*vars(Deployment), *vars(KeyedState), *vars(State), *vars(Mechanism), "spec", "enter", "leave"}
 #: Names with a page of their own, and their lines in the quick reference.
 ELSEWHERE = {
     "Config": "[`hg.Config(...)`](options.md) | All options of a job.",

@@ -65,6 +65,9 @@ if TYPE_CHECKING:
     )
     from headgate.operators.aggregates.quantile_sketches import quantile
     from headgate.operators.aggregates.user_aggregate import AggregateFunction
+    from headgate.operators.keyed.batch_function import BatchContext, KeyedBatchFunction
+    from headgate.operators.keyed.batch_keys import BatchKeys
+    from headgate.operators.keyed.column_state import ColumnState
     from headgate.operators.keyed.keyed_state import ListState, MapState, ValueState
     from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
     from headgate.operators.side_output import SideOutput
@@ -100,6 +103,9 @@ _HOMES = {
     ),
     "headgate.operators.aggregates.quantile_sketches": ("quantile",),
     "headgate.operators.aggregates.user_aggregate": ("AggregateFunction",),
+    "headgate.operators.keyed.batch_function": ("BatchContext", "KeyedBatchFunction"),
+    "headgate.operators.keyed.batch_keys": ("BatchKeys",),
+    "headgate.operators.keyed.column_state": ("ColumnState",),
     "headgate.operators.keyed.keyed_state": ("ListState", "MapState", "ValueState"),
     "headgate.operators.keyed.process_function": ("KeyedProcessFunction", "ProcessContext"),
     "headgate.operators.side_output": ("SideOutput",),
@@ -119,16 +125,17 @@ _MODULES = {
 _NAMES = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "AggregateFunction", "BatchInfo", "ChannelTrace", "CheckpointError", "CheckpointRecord", "Claim", "Config",
-    "ConfigError", "DataError", "DataStream", "ExchangeError", "HeadgateError", "InsufficientBuffers", "JobCancelled",
-    "JobHandle", "JobResult", "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment",
-    "LostChangeWarning", "MapState", "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProcessContext", "Profile",
-    "ProfileError", "ReaderContext", "SessionLost", "SideOutput", "Sink", "SinkError", "SinkWriter", "Source",
-    "SourceError", "SourceReader", "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment",
-    "StreamSink", "Superseded", "TaskManagerLost", "TraceError", "UserFunctionError", "ValueState", "Watermark",
-    "WindowedStream", "WriterContext", "__version__", "approx_count_distinct", "collect_list", "count",
-    "count_distinct", "first", "hop", "last", "max", "mean", "min", "quantile", "restart", "session", "sinks",
-    "sources", "stddev", "sum", "testing", "throttle", "tumble", "var",
+    "AggregateFunction", "BatchContext", "BatchInfo", "BatchKeys", "ChannelTrace", "CheckpointError",
+    "CheckpointRecord", "Claim", "ColumnState", "Config", "ConfigError", "DataError", "DataStream", "ExchangeError",
+    "HeadgateError", "InsufficientBuffers", "JobCancelled", "JobHandle", "JobResult", "KeyedBatchFunction",
+    "KeyedProcessFunction", "KeyedStream", "ListState", "LocalDeployment", "LostChangeWarning", "MapState",
+    "NetworkMemoryFull", "NotEnoughSlots", "PlanError", "ProcessContext", "Profile", "ProfileError", "ReaderContext",
+    "SessionLost", "SideOutput", "Sink", "SinkError", "SinkWriter", "Source", "SourceError", "SourceReader",
+    "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded",
+    "TaskManagerLost", "TraceError", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "WriterContext",
+    "__version__", "approx_count_distinct", "collect_list", "count", "count_distinct", "first", "hop", "last", "max",
+    "mean", "min", "quantile", "restart", "session", "sinks", "sources", "stddev", "sum", "testing", "throttle",
+    "tumble", "var",
 ]  # fmt: skip
 
 

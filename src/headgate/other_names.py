@@ -198,6 +198,13 @@ _ON_THEIR_OWN: Final = {
     "KeyedProcessFunction": dict.fromkeys(
         ("get_runtime_context", "getRuntimeContext", "runtime_context", "get_state", "getState"), _STATE
     ),
+    "KeyedBatchFunction": dict.fromkeys(
+        ("get_runtime_context", "getRuntimeContext", "runtime_context", "get_state", "getState"),
+        _STATE.replace("Value", "Column"),
+    ),
+    "BatchContext": {"timestamp": "timestamps", "key": "keys.first, the first row of each key"},
+    "BatchKeys": {"slots": "of_row", "keys": "first, the first row of each key"},
+    "ColumnState": {**dict.fromkeys(("value", "get"), "values()"), **dict.fromkeys(("set", "put"), "update(values)")},
     "ValueState": {"get": "value()", **dict.fromkeys(("set", "put", "setState"), "update(value)")},
     "ListState": {
         **dict.fromkeys(("value", "values"), "get()"),

@@ -40,6 +40,7 @@ LAST_LINES = {
     "tasks_and_processes.py": "through sockets: True",
     "tested_pipeline.py": "2 tests passed",
     "union_of_streams.py": "5 rows read, 2 written",
+    "vectorised_state.py": "('a', 1.5), ('a', 3.75), ('b', 6.0), ('b', 4.5)]",
     "watched_folder.py": "[{'city': 'Rome', 'km': 7}, {'city': 'Oslo', 'km': 3}]",
     "ways_to_partition.py": "broadcast  every row to all                   [8, 8, 8, 8]",
     "word_count.py": "12:01  the    1",

@@ -120,7 +120,10 @@ class Twice(Process):
     ("function", "says"),
     [
         (Process, r"process: Process is a class; make one: process\(Process\(\), ...\)"),
-        (lambda batch: None, "is not a hg.KeyedProcessFunction; for a function without state use map_batches"),
+        (
+            lambda batch: None,
+            "is not a hg.KeyedProcessFunction or hg.KeyedBatchFunction; for a function without state use map_batches",
+        ),
         (hg.KeyedProcessFunction(), "must override either process or process_element"),
         (ByRow(), "ByRow must override either process or process_element, not both"),
         (Twice(), "Twice: value and other are both named 'value'"),

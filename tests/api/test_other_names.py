@@ -41,6 +41,8 @@ class Sessions(hg.KeyedProcessFunction):
 CONTEXT = object.__new__(hg.ProcessContext)
 HANDLE = object.__new__(hg.JobHandle)
 RESULT = hg.JobResult(name="job", rows_in=0, rows_out=0, late_rows=0, duration_s=0.0, restarts=0, metrics={})
+KEYS, BATCH_CONTEXT = hg.BatchKeys.of([1]), object.__new__(hg.BatchContext)
+COLUMN, BATCHES = hg.ColumnState(pa.int64()), hg.KeyedBatchFunction()
 VALUE, LIST, MAP = hg.ValueState(pa.int64()), hg.ListState(pa.int64()), hg.MapState(pa.string(), pa.int64())
 
 
@@ -52,6 +54,8 @@ VALUE, LIST, MAP = hg.ValueState(pa.int64()), hg.ListState(pa.int64()), hg.MapSt
         (CONTEXT, "current_watermark", "watermark"), (CONTEXT, "get_state", "hg.ValueState("),
         (Sessions(), "get_runtime_context", "hg.ValueState("), (Sessions(), "getRuntimeContext", "hg.ValueState("),
         (VALUE, "get", "value()"), (VALUE, "set", "update("), (LIST, "append", "add("), (LIST, "addAll", "add_all("),
+        (COLUMN, "value", "values()"), (COLUMN, "put", "update("), (KEYS, "slots", "of_row"),
+        (BATCH_CONTEXT, "timestamp", "timestamps"), (BATCHES, "get_runtime_context", "hg.ColumnState("),
         (LIST, "value", "get()"), (MAP, "putAll", "put_all("), (MAP, "isEmpty", "is_empty()"), (MAP, "value", "get("),
         (HANDLE, "awaitTermination", "wait()"), (HANDLE, "result", "wait()"), (HANDLE, "isActive", "status()"),
         (HANDLE, "stop_with_savepoint", "stop(savepoint="), (HANDLE, "trigger_savepoint", "savepoint("),
@@ -65,7 +69,7 @@ def test_a_foreign_name_on_a_function_a_state_or_a_job_leads_to_the_remedy(thing
     assert remedy in str(caught.value)
 
 
-@pytest.mark.parametrize("thing", [CONTEXT, Sessions(), VALUE, LIST, MAP, HANDLE, RESULT])
+@pytest.mark.parametrize("thing", [CONTEXT, Sessions(), VALUE, LIST, MAP, COLUMN, KEYS, BATCHES, HANDLE, RESULT])
 def test_names_of_streams_get_no_advice_elsewhere(thing):
     """An attribute of a user's function that is not set yet may have any name."""
     for name in ("keyBy", "groupBy", "sum", "nonsense"):
@@ -84,7 +88,7 @@ def test_no_name_of_the_table_exists_and_every_remedy_does(plans):
     stream = plans.stream()
     keyed = stream.key_by("carrier")
     things = [plans.env, stream, keyed, keyed.window(hg.tumble("1 s")), stream.sink_to(hg.sinks.null())]
-    others = [CONTEXT, Sessions(), VALUE, LIST, MAP, HANDLE, RESULT]
+    others = [CONTEXT, Sessions(), VALUE, LIST, MAP, COLUMN, KEYS, BATCHES, BATCH_CONTEXT, HANDLE, RESULT]
     calls = {"yield", "watermark"}.union(*map(dir, (*things, *others, hg, hg.sources, hg.sinks)))
     for name, remedy in _INSTEAD.items():
         assert not hasattr(stream, name), name

@@ -13,14 +13,17 @@ from pathlib import Path
 import pytest
 
 from headgate.bench.conversation import ChildFailed
-from headgate.bench.peers.flink import REQUIREMENTS, VERSION, install
+from headgate.bench.peers.bytewax import BYTEWAX
+from headgate.bench.peers.environment import PeerEnvironment, install
+from headgate.bench.peers.flink import FLINK
 
 
-def test_every_package_of_flink_is_pinned_by_hashes() -> None:
-    lines = [line for line in REQUIREMENTS.read_text().splitlines() if not line.startswith("#")]
+@pytest.mark.parametrize(("peer", "package"), [(FLINK, "apache-flink"), (BYTEWAX, "bytewax")], ids=["flink", "bytewax"])
+def test_every_package_of_a_peer_is_pinned_by_hashes(peer: PeerEnvironment, package: str) -> None:
+    lines = [line for line in peer.requirements.read_text().splitlines() if not line.startswith("#")]
     packages = re.findall(r"^([a-z0-9-]+)==(\S+)((?:\s*\\\n\s+--hash=sha256:[0-9a-f]{64})+)$", "\n".join(lines), re.M)
-    assert len(packages) == sum("==" in line for line in lines) > 10
-    assert ("apache-flink", VERSION) in [package[:2] for package in packages]
+    assert len(packages) == sum("==" in line for line in lines) > 2
+    assert (package, peer.version) in [found[:2] for found in packages]
 
 
 @pytest.fixture

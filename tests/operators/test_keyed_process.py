@@ -363,11 +363,11 @@ class NoClocks(KeyedProcess):
 class Young(KeyedProcess):
     """The planted bug "a restore starts the `ttl` of all values again"."""
 
-    def _load(self, name: str, table: pa.Table) -> None:
+    def _load_table(self, name: str, table: pa.Table) -> None:
         place = table.schema.get_field_index("written")
         if place >= 0 and table.schema.field(place).type == pa.int64():
             table = table.set_column(place, "written", pa.nulls(len(table), pa.int64()))
-        super()._load(name, table)
+        super()._load_table(name, table)
 
 
 class NoWatermark(KeyedProcess):

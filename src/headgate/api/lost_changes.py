@@ -27,10 +27,10 @@ from typing import Any, Final
 from headgate.api.changed_places import Walk
 from headgate.api.program_objects import Place, place_of, place_of_cell
 from headgate.errors import LostChangeWarning
-from headgate.operators.keyed.process_function import KeyedProcessFunction
+from headgate.operators.keyed.process_function import KeyedFunction
 from headgate.plan.graph import Node, StreamGraph
 
-#: The methods of a KeyedProcessFunction that a job calls.
+#: The methods of a function with state that a job calls.
 _HOOKS: Final = ("open", "process", "process_element", "on_timer", "close")
 
 
@@ -84,7 +84,7 @@ class _Search:
             function = function.func
         if isinstance(function, MethodType):
             self._at_method(function.__func__, place_of(function.__self__))
-        elif isinstance(function, KeyedProcessFunction):
+        elif isinstance(function, KeyedFunction):
             self._at_methods(function, *_HOOKS)
         elif isinstance(function, FunctionType):
             self._at_function(function, None)

@@ -28,7 +28,7 @@ from headgate.plan.graph import EventTime, Partitioning, Side
 
 if TYPE_CHECKING:
     from headgate.operators.aggregates.top_rows import TopRows  # few jobs need it
-    from headgate.operators.keyed.process_function import KeyedProcessFunction
+    from headgate.operators.keyed.process_function import KeyedFunction
 
 Aggregates = tuple[tuple[str, Aggregate], ...]
 
@@ -150,16 +150,15 @@ class RowsByKey:
         return rows.then("deduplicate", operator, rows.schema, time, upserts_by=upserts_by)
 
     def process(
-        self, function: KeyedProcessFunction, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema] | None
+        self, function: KeyedFunction, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema] | None
     ) -> PlannedRows:
         """Add a function with state, and return its output. The function may make append-only rows from changes."""
-        from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
-
         rows, time = self.rows.changes(), self.rows.event_time
         output, schemas = check_schema("process", schema), check_sides("process", side_outputs)
+        kind, checked = _operator_for(function)
         operator = partial(
-            KeyedProcess,
-            check_process_function(function),
+            kind,
+            checked,
             self.keys,
             input_schema=rows.schema,
             schema=output,
@@ -204,6 +203,19 @@ def _operator_of(windows: Windows | Sessions, *, is_ranked: bool) -> Any:
     from headgate.operators.windows.window import WindowAggregate
 
     return WindowAggregate
+
+
+def _operator_for(function: KeyedFunction) -> tuple[Any, KeyedFunction]:
+    """Return the class of the operator that runs a user's function with state, and the function after a check."""
+    from headgate.operators.keyed.batch_function import KeyedBatchFunction
+
+    if isinstance(function, KeyedBatchFunction):
+        from headgate.operators.keyed.keyed_batches import KeyedBatches, check_batch_function
+
+        return KeyedBatches, check_batch_function(function)
+    from headgate.operators.keyed.keyed_process import KeyedProcess, check_process_function
+
+    return KeyedProcess, check_process_function(function)
 
 
 def _sums(aggregates: Aggregates, schema: pa.Schema) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from headgate.other_names import OtherNames
 from headgate.quantities import microseconds
 
 if TYPE_CHECKING:
+    from headgate.operators.keyed.batch_function import KeyedBatchFunction
     from headgate.operators.keyed.process_function import KeyedProcessFunction
 
 _NO_KEY = "{0} needs a key: write key_by('column') directly before {0}, or key_by() for one global key"
@@ -260,7 +261,7 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
 
     def process(
         self,
-        function: KeyedProcessFunction,
+        function: KeyedProcessFunction | KeyedBatchFunction,
         *,
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
@@ -356,12 +357,14 @@ class KeyedStream(DataStream, RanksByKey[DataStream]):
 
     def process(
         self,
-        function: KeyedProcessFunction,
+        function: KeyedProcessFunction | KeyedBatchFunction,
         *,
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
     ) -> DataStream:
         """Call your `hg.KeyedProcessFunction`, which keeps state for each key and sets timers.
+
+        The function may also be a `hg.KeyedBatchFunction`, which is called for all keys of a batch at once.
 
         The rows that the function emits have `schema`. Rows in `hg.SideOutput(tag, rows)` have the schema that
         `side_outputs` has for this tag. The output has the key columns only if the function adds them.

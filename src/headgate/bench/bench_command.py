@@ -23,6 +23,7 @@ CASES = {
     "latency": "headgate.bench.latency",
     "latency-adaptive": "headgate.bench.latency_adaptive",
     "metrics": "headgate.bench.metrics_cost",
+    "rows": "headgate.bench.python_rows",
     "slow-sink": "headgate.bench.slow_sink",
 }
 ABOUT = {
@@ -34,6 +35,7 @@ ABOUT = {
     "latency": "from the time when the source should make a row to the keyed operator, at 10 % and 50 % of full speed",
     "latency-adaptive": 'latency at 50 % of full speed with buffer_timeout="adaptive"',
     "metrics": "what metrics cost: the processor time of keyed-sum, in turn with and without them",
+    "rows": "rows/s of Python functions on rows and with state, compared with Bytewax (installed on first use)",
     "slow-sink": "the memory of a job whose sinks are slow, for five minutes",
 }
 _DESCRIPTION = (

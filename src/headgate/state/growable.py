@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ class Growable(Generic[Scalar]):
 
     __slots__ = ("_data", "_fill", "_size")
 
-    def __init__(self, dtype: type[Scalar] | np.dtype[Scalar], fill: float = 0) -> None:
+    def __init__(self, dtype: type[Scalar] | np.dtype[Scalar], fill: Any = 0) -> None:
         self._fill = fill
         self._data: npt.NDArray[Scalar] = np.empty(0, dtype)
         self._size = 0

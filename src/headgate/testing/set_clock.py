@@ -8,6 +8,7 @@ from typing import Any
 
 from headgate.errors import ConfigError
 from headgate.operators.joins.join import Join
+from headgate.operators.keyed.keyed_batches import KeyedBatches
 from headgate.operators.keyed.keyed_process import KeyedProcess
 from headgate.operators.operator import Operator, OperatorFactory
 from headgate.testing.moments import in_microseconds, shown_moment
@@ -64,7 +65,11 @@ def on_clock(factory: OperatorFactory, clock: SetClock, *, in_task: bool) -> Ope
     With `in_task`, a task drives the operator and polls it on the machine's clock. Otherwise the test drives the
     operator.
     """
-    in_tasks: dict[Any, type[Operator]] = {KeyedProcess: _OnTaskClock, Join: _JoinOnTaskClock}
+    in_tasks: dict[Any, type[Operator]] = {
+        KeyedBatches: KeyedBatches,
+        KeyedProcess: _OnTaskClock,
+        Join: _JoinOnTaskClock,
+    }
     if not isinstance(factory, partial) or factory.func not in in_tasks:
         return factory
     keywords: dict[str, Any] = {**factory.keywords, "clock": clock}

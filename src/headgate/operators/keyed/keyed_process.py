@@ -12,7 +12,7 @@ import pyarrow as pa
 from headgate.errors import PlanError
 from headgate.operators.keyed.collector import Collector
 from headgate.operators.keyed.keyed_operator import Holder, KeyedOperator
-from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
+from headgate.operators.keyed.process_function import KeyedFunction, KeyedProcessFunction, ProcessContext
 from headgate.operators.keyed.state_base import State, declared_states
 from headgate.operators.keyed.timers import Timer, TimerQueue
 from headgate.operators.operator import OperatorContext
@@ -30,11 +30,12 @@ _KEYS_AHEAD: Final = 1024
 
 def check_process_function(function: object) -> KeyedProcessFunction:
     """Check the function that a user passed to `process`, and return it. The driver calls this. Raises PlanError."""
-    if isinstance(function, type) and issubclass(function, KeyedProcessFunction):
+    if isinstance(function, type) and issubclass(function, KeyedFunction):
         raise PlanError(f"process: {function.__name__} is a class; make one: process({function.__name__}(), ...)")
     if not isinstance(function, KeyedProcessFunction):
         raise PlanError(
-            f"process: {function!r} is not a hg.KeyedProcessFunction; for a function without state use map_batches"
+            f"process: {function!r} is not a hg.KeyedProcessFunction or hg.KeyedBatchFunction; for a function without "
+            "state use map_batches"
         )
     if _overrides(function, "process") == _overrides(function, "process_element"):
         raise PlanError(f"process: {type(function).__name__} must override either process or process_element, not both")

@@ -68,7 +68,8 @@ class KeyedProcessFunction(KeyedFunction):
         """Release what `open` allocated. Each subtask calls this method once after `open`, also after a failure."""
 
 
-_NO_EVENT_TIME = (
+#: The end of an error: how to get event time.
+NO_EVENT_TIME: Final = (
     "which this stream does not have; add watermark=hg.Watermark(column) to from_source, and keep the column"
 )
 
@@ -126,7 +127,7 @@ class ProcessContext(OtherNames):
         Raises RuntimeError in a stream without event time.
         """
         if self._event_timers is None:
-            raise RuntimeError(f"ctx.timestamps needs event time, {_NO_EVENT_TIME}")
+            raise RuntimeError(f"ctx.timestamps needs event time, {NO_EVENT_TIME}")
         return self._times()[self._begin : self._begin + self._rows]
 
     @property
@@ -136,7 +137,7 @@ class ProcessContext(OtherNames):
         Raises RuntimeError in a stream without event time, and where there is no row.
         """
         if self._event_timers is None:
-            raise RuntimeError(f"ctx.timestamp needs event time, {_NO_EVENT_TIME}")
+            raise RuntimeError(f"ctx.timestamp needs event time, {NO_EVENT_TIME}")
         if not self._rows:
             raise RuntimeError("ctx.timestamp: there is no row now; on_timer gets the time of its timer as an argument")
         return int(self._times()[self._begin])
@@ -167,7 +168,7 @@ class ProcessContext(OtherNames):
 
     def _events(self) -> TimerQueue:
         if self._event_timers is None:
-            raise RuntimeError(f"an event-time timer needs event time, {_NO_EVENT_TIME}")
+            raise RuntimeError(f"an event-time timer needs event time, {NO_EVENT_TIME}")
         return self._event_timers
 
     def _new_timer(self, time: int | datetime) -> tuple[int, int]:

@@ -91,9 +91,9 @@ class KeyedState(OtherNames, ABC):
     def renumber(self, numbers: Mapping[int, int]) -> None:
         """Renumber the keys' slots: `numbers` gives the new slot of each old slot that has state, in order."""
 
-    @abstractmethod
     def frozen(self) -> Self:
         """Return a copy for a snapshot. Later changes of this state do not change the copy."""
+        return copy.copy(self)
 
     @abstractmethod
     def columns(self, slots: Sequence[int]) -> tuple[Int64s, dict[str, pa.Array]]:
@@ -162,7 +162,7 @@ class State(KeyedState, Generic[Cell, Times]):
 
     def frozen(self) -> Self:
         """Return a copy for a snapshot. Later changes of this state do not change the copy."""
-        reader = copy.copy(self)
+        reader = super().frozen()
         reader._cells, reader._times = self._cells.copy(), self._times.copy()
         return reader
 
