@@ -14,8 +14,8 @@ import pytest
 
 from headgate.bench.conversation import ChildFailed
 from headgate.bench.peers.bytewax import BYTEWAX
-from headgate.bench.peers.environment import PeerEnvironment, install
 from headgate.bench.peers.flink import FLINK
+from headgate.bench.peers.peer_environment import PeerEnvironment, install
 
 
 @pytest.mark.parametrize(("peer", "package"), [(FLINK, "apache-flink"), (BYTEWAX, "bytewax")], ids=["flink", "bytewax"])

@@ -19,7 +19,7 @@ from headgate.bench.keyed_sum import Sizes
 from headgate.bench.peers.bytewax import Bytewax
 from headgate.bench.peers.spark_state import spark_rates
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
-from headgate.bench.rows_job import BATCH, KEYS, TASKS, Task, keys_per_row
+from headgate.bench.rows_job import BATCH, KEYS, TASKS, RowTask, keys_per_row
 
 #: The least rows/s of each operator alone, on one core; for `process`, the least keys/s.
 TARGETS: Final = {
@@ -84,7 +84,7 @@ def _rounds(rates: dict[str, _Rates], options: Options, bytewax: Bytewax | None)
             _measure(rates[task.name], task, scale, bytewax)
 
 
-def _measure(rates: _Rates, task: Task, scale: float, bytewax: Bytewax | None) -> None:
+def _measure(rates: _Rates, task: RowTask, scale: float, bytewax: Bytewax | None) -> None:
     ours = round(_SECONDS * scale * task.rate / BATCH) * BATCH
     rates.alone.append(ours / task.alone(ours))
     rates.job.append(Sizes(ours // 10, ours).rate(task.in_a_job))

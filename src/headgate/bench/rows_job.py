@@ -85,7 +85,7 @@ class BatchSum(hg.KeyedBatchFunction):
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RowTask:
     """A task: the task of Bytewax with the same result, whether the rows have a time, and the rows/s to expect."""
 
     name: str
@@ -149,12 +149,12 @@ def _with_state(function: Any) -> Callable[[hg.DataStream], hg.DataStream]:
 
 
 TASKS: Final = (
-    Task("map", "map", True, 500_000, lambda rows: rows.map(changed, schema=TIMED_ROWS)),
-    Task("map without a time", "map", False, 1_000_000, lambda rows: rows.map(changed, schema=ROWS)),
-    Task("flat_map", "flat_map", True, 500_000, lambda rows: rows.flat_map(changed_in_list, schema=TIMED_ROWS)),
-    Task("flat_map without a time", "flat_map", False, 1_000_000,
+    RowTask("map", "map", True, 500_000, lambda rows: rows.map(changed, schema=TIMED_ROWS)),
+    RowTask("map without a time", "map", False, 1_000_000, lambda rows: rows.map(changed, schema=ROWS)),
+    RowTask("flat_map", "flat_map", True, 500_000, lambda rows: rows.flat_map(changed_in_list, schema=TIMED_ROWS)),
+    RowTask("flat_map without a time", "flat_map", False, 1_000_000,
          lambda rows: rows.flat_map(changed_in_list, schema=ROWS)),
-    Task("process_element", "stateful_map", True, 400_000, _with_state(RowSum())),
-    Task("process", "stateful_map", True, 150_000, _with_state(KeySum())),
-    Task("vectorised", "stateful_map", True, 6_000_000, _with_state(BatchSum())),
+    RowTask("process_element", "stateful_map", True, 400_000, _with_state(RowSum())),
+    RowTask("process", "stateful_map", True, 150_000, _with_state(KeySum())),
+    RowTask("vectorised", "stateful_map", True, 6_000_000, _with_state(BatchSum())),
 )  # fmt: skip

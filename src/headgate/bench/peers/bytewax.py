@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.bench.conversation import ChildProcess
-from headgate.bench.peers.environment import PeerEnvironment
+from headgate.bench.peers.peer_environment import PeerEnvironment
 
 BYTEWAX: Final = PeerEnvironment(
     "Bytewax",

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from headgate.bench.conversation import ChildFailed, ChildProcess
-from headgate.bench.peers.environment import PeerEnvironment
+from headgate.bench.peers.peer_environment import PeerEnvironment
 
 FLINK: Final = PeerEnvironment(
     "Flink", "2.3.0", Path(__file__).with_name("flink_requirements.txt"), pythons=((3, 11), (3, 12)), size=850
