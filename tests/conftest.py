@@ -59,7 +59,20 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 #: The number of parts of the planted bugs; `--planted slice` runs one of them.
-_PARTS = 8
+_PARTS = 24
+
+#: The longest tests. They start first, so that no process runs one alone at the end.
+_LONGEST = ("tests/tidy/test_code_on_pages.py", "tests/tidy/test_site.py", "tests/demo/test_demo.py", "tests/spark/")
+
+#: The most characters of a value in the name of a test: every process sends all names, and reports repeat them.
+_LONGEST_VALUE = 60
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Shorten the names of tests that get megabytes."""
+    if isinstance(val, str | bytes) and len(val) > _LONGEST_VALUE:
+        return f"{val[:_LONGEST_VALUE]!r} of {len(val)}"
+    return None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,6 +92,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.planted)
     if config.getoption("planted") == "slice":
         _leave_a_slice(items, _turn(config.rootpath))
+    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
 
 
 def _master(item: pytest.Item) -> str:
@@ -192,7 +206,8 @@ def s3(s3_service: S3Service, monkeypatch: pytest.MonkeyPatch) -> S3Service:
 def _left_over(threads: set[threading.Thread], children: set[int], sockets: dict[int, str]) -> list[str]:
     names = sorted(f"thread {thread.name}" for thread in _threads() - threads)
     processes = [f"process {pid} ({_command(pid)})" for pid in sorted(_children() - children - _kept_processes())]
-    opened = [f"socket {name}" for number, name in _sockets().items() if sockets.get(number) != name]
+    new = {number for number, name in _sockets().items() if sockets.get(number) != name}
+    opened = [f"socket {description}" for description in _tcp(new)]
     pools = [f"network memory, lent {pool.holders()}" for pool in WatchedPool.alive]
     return names + processes + opened + pools
 
@@ -203,21 +218,41 @@ def _threads() -> set[threading.Thread]:
 
 def _children() -> set[int]:
     """Return the child processes, and those of TaskManagers, which another child forks."""
-    children = _ME.children()
-    server = next((child for child in children if child.pid == forks.server.pid), None)
-    with suppress(psutil.Error):
-        children += server.children() if server is not None else []
-    return {child.pid for child in children}
+    with suppress(ChildProcessError):
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises at once if there is no child
+        parents = {_ME.pid, forks.server.pid}
+        return {child.pid for child in _ME.children(recursive=True) if _parent(child) in parents}
+    return set()
+
+
+def _parent(process: psutil.Process) -> int | None:
+    try:
+        return int(process.ppid())
+    except psutil.Error:
+        return None
 
 
 def _sockets() -> dict[int, str]:
-    """Return a description of each TCP socket, by file descriptor."""
+    """Return the identity of each socket, by file descriptor."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # the descriptor of the listing itself
+            target = os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith("socket:"):
+                found[int(name)] = target
+    return found
+
+
+def _tcp(numbers: set[int]) -> list[str]:
+    """Describe the TCP sockets among these file descriptors. The kernel lists those of all programs, which is slow."""
+    if not numbers:
+        return []
     kept = _kept_ports()
-    return {
-        c.fd: f"{c.laddr.port} {c.status}" + (f" to {c.raddr.port}" if c.raddr else "")
+    return [
+        f"{c.laddr.port} {c.status}" + (f" to {c.raddr.port}" if c.raddr else "")
         for c in _ME.net_connections("tcp")
-        if c.laddr.port not in kept and not (c.raddr and c.raddr.port in kept)
-    }
+        if c.fd in numbers and c.laddr.port not in kept and not (c.raddr and c.raddr.port in kept)
+    ]
 
 
 def _command(pid: int) -> str:

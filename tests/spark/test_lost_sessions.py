@@ -17,7 +17,8 @@ from tests.spark_session import SharedSpark
 
 pytestmark = pytest.mark.timeout(300)
 
-KILLED = """
+#: It prints the errors of a job whose session is lost, and those of an environment with the lost session.
+LOST = """
 import os, signal, time
 import pyarrow as pa
 import headgate as hg
@@ -25,49 +26,54 @@ from headgate.runtime.master import attempt
 from headgate.spark.session import build_session
 
 attempt.EXIT_WORD = 10.0  # on a busy machine Spark says late what it knows
-spark = build_session("{master}", "killed")
-env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(slots_timeout="90 s", {options}))
-numbers = lambda start, n: pa.record_batch({{"n": pa.array(range(start, start + n), pa.int64())}})
-rows = env.from_source(hg.sources.generate(numbers, rate=1000))
-rows.key_by("n").aggregate(count=hg.count()).sink_to(hg.sinks.null())
-job = env.execute_async()
-while not job.metrics()["rows_in"] and job.status() in ("CREATED", "RUNNING"):
-    time.sleep(0.02)
-os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
-try:
-    job.wait(60)
-except hg.HeadgateError as error:
-    print(type(error).__name__, str(error).splitlines()[0], flush=True)
-try:
-    hg.StreamEnvironment(spark)
-except hg.ConfigError as error:
-    print(type(error).__name__, error, flush=True)
+numbers = lambda start, n: pa.record_batch({"n": pa.array(range(start, start + n), pa.int64())})
+
+def lose(master, how, **options):
+    spark = build_session(master, "lost")
+    env = hg.StreamEnvironment(spark, parallelism=2, config=hg.Config(slots_timeout="90 s", **options))
+    rows = env.from_source(hg.sources.generate(numbers, rate=1000))
+    rows.key_by("n").aggregate(count=hg.count()).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    while not job.metrics()["rows_in"] and job.status() in ("CREATED", "RUNNING"):
+        time.sleep(0.02)
+    how(spark)
+    try:
+        job.wait(60)
+    except hg.HeadgateError as error:
+        print(type(error).__name__, str(error).splitlines()[0], flush=True)
+    try:
+        hg.StreamEnvironment(spark)
+    except hg.ConfigError as error:
+        print(type(error).__name__, error, flush=True)
+
+def kill(spark):
+    os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)
+
+def stop(spark):
+    spark.stop()
+
 """
 
 
-@pytest.mark.parametrize(
-    ("master", "options", "expected"),
-    [
-        ("local[2]", "", r"TaskManagerLost .*; Spark local\[2\] says: Spark's JVM, which runs .* was killed, .*"),
-        ("local-cluster[2,1,1024]", "checkpoint_dir='checkpoints'", "SessionLost Spark's JVM, which runs .*"),
-    ],
-)
-def test_a_jvm_that_is_killed_ends_the_job(tmp_path: Path, master: str, options: str, expected: str) -> None:
-    done = run_script(tmp_path, KILLED.format(master=master, options=options))
-    job, session = done.stdout.splitlines()
-    assert re.fullmatch(expected, job), done.stdout
-    assert re.fullmatch("SessionLost Spark's JVM, .* start the program again", session)
-    assert list(tmp_path.glob("headgate-spark-*")) == []
-
-
-def test_a_session_that_is_stopped_ends_the_job(tmp_path: Path) -> None:
-    stops = KILLED.replace("os.kill(spark.sparkContext._gateway.proc.pid, signal.SIGKILL)", "spark.stop()")
-    done = run_script(tmp_path, stops.format(master="local[2]", options=""))
-    job, session = done.stdout.splitlines()
+def test_a_session_that_is_stopped_or_killed_ends_the_job(tmp_path: Path) -> None:
+    done = run_script(tmp_path, LOST + "lose('local[2]', stop)\nlose('local[2]', kill)")
+    job, session, killed_job, killed_session = done.stdout.splitlines()
     assert re.fullmatch(r"TaskManagerLost .*; Spark local\[2\] says: the session was stopped while the job ran", job), (
         job
     )
     assert session == "SessionLost this Spark session has been stopped; build a new one"
+    killed = r"TaskManagerLost .*; Spark local\[2\] says: Spark's JVM, which runs .* was killed, .*"
+    assert re.fullmatch(killed, killed_job), killed_job
+    assert re.fullmatch("SessionLost Spark's JVM, .* start the program again", killed_session)
+    assert list(tmp_path.glob("headgate-spark-*")) == []
+
+
+def test_a_jvm_that_is_killed_ends_the_job(tmp_path: Path) -> None:
+    done = run_script(tmp_path, LOST + "lose('local-cluster[2,1,1024]', kill, checkpoint_dir='checkpoints')")
+    job, session = done.stdout.splitlines()
+    assert re.fullmatch("SessionLost Spark's JVM, which runs .*", job), done.stdout
+    assert re.fullmatch("SessionLost Spark's JVM, .* start the program again", session)
+    assert list(tmp_path.glob("headgate-spark-*")) == []
 
 
 def test_a_session_that_was_stopped_is_refused_at_once(shared_spark: SharedSpark) -> None:

@@ -69,26 +69,6 @@ def test_a_folder_that_another_machine_locked_stays(
     assert scratch.folder.is_dir() == stays
 
 
-def test_the_next_program_removes_the_folder_of_a_killed_one(tmp_path: Path) -> None:
-    done = run_script(
-        tmp_path,
-        """
-import os, signal
-from headgate.spark.session import build_session
-build_session("local[1]", "killed")
-os.kill(os.getpid(), signal.SIGKILL)
-""",
-    )
-    assert done.returncode == -signal.SIGKILL
-    (folder,) = tmp_path.glob("headgate-spark-*")
-    assert (folder / "spark.log").is_file()
-    deadline = time.monotonic() + 60
-    while folder.exists():  # the JVM holds the lock until it notices that its program is gone, and ends
-        assert time.monotonic() < deadline
-        remove_abandoned(SPARK, tmp_path)
-        time.sleep(0.05)
-
-
 ROWS_OF_ALL_KINDS = """
 import os, signal, tempfile
 import pyarrow as pa
@@ -118,7 +98,7 @@ CHECKPOINTED = "checkpoint_dir='checkpoints', checkpoint_interval='50 ms'"
     [("dataframe(spark.range(10))", "", 3, 0), (NUMBERS, CHECKPOINTED, 2, 1)],
     ids=["not resumable", "resumable"],
 )
-def test_rows_of_a_killed_program_are_removed_unless_a_checkpoint_names_them(
+def test_folders_of_a_killed_program_are_removed_unless_a_checkpoint_names_their_rows(
     tmp_path: Path, source: str, options: str, there: int, remaining: int
 ) -> None:
     """Once all of them stayed forever."""
@@ -130,3 +110,10 @@ def test_rows_of_a_killed_program_are_removed_unless_a_checkpoint_names_them(
     assert len(folders) == remaining
     assert [len(list(folder.glob("*.parquet"))) > 0 for folder in folders] == [True] * remaining
     assert (tmp_path / "headgate-rows-0123456789ab").is_dir()
+    (session,) = tmp_path.glob("headgate-spark-*")
+    assert (session / "spark.log").is_file()
+    deadline = time.monotonic() + 60
+    while session.exists():  # the JVM holds the lock until it notices that its program is gone, and ends
+        assert time.monotonic() < deadline
+        remove_abandoned(SPARK, tmp_path)
+        time.sleep(0.05)
