@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import multiprocessing.resource_tracker
 import os
 import signal
@@ -26,7 +27,7 @@ from headgate.runtime.launch import forks
 from headgate.runtime.master import job
 from headgate.runtime.master.jobmaster import JobMaster
 from headgate.runtime.task import exchange_parts
-from tests import java_classes
+from tests import examples, java_classes
 
 if TYPE_CHECKING:
     from tests.kafka_broker import Broker
@@ -44,9 +45,6 @@ _ME = psutil.Process()
 # No job serves its page, which stays for the life of its process. Tests of the page turn it on.
 os.environ.setdefault("HEADGATE_WEB", "off")
 
-# The same examples on every run, and no verdict from a busy machine's clock.
-settings.register_profile("headgate", deadline=None, derandomize=True)
-settings.load_profile("headgate")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_classes.options())
 
@@ -78,6 +76,17 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     about = "which planted bugs are hunted: all, or a part that changes with each commit"
     parser.addoption("--planted", choices=("all", "slice"), default="all", help=about)
+    about = "how many examples Hypothesis tries: all, or a quarter"
+    parser.addoption("--examples", choices=("all", "some"), default="all", help=about)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Hypothesis try the same examples on every run, without a verdict from a busy machine's clock."""
+    if config.getoption("examples") == "some":
+        examples.try_some()
+    most = examples.examples(100)
+    settings.register_profile("headgate", deadline=None, derandomize=True, max_examples=most)
+    settings.load_profile("headgate")
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist, which reads the groups in this hook
@@ -92,7 +101,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.planted)
     if config.getoption("planted") == "slice":
         _leave_a_slice(items, _turn(config.rootpath))
-    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+    items.sort(key=lambda item: not (item.get_closest_marker("planted") or item.nodeid.startswith(_LONGEST)))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over all tests and modules, which stay."""
+    gc.collect()
+    gc.freeze()
 
 
 def _master(item: pytest.Item) -> str:

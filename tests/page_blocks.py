@@ -18,6 +18,10 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pytest
+
+from tests.programs import needs_a_process, run_here
+
 _BLOCK = re.compile(
     r"(?:^<!-- file: (?P<file>\S+) -->\n\n?)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$|^<!-- hidden:\n(?P<hidden>.*?)^-->$",
     re.DOTALL | re.MULTILINE,
@@ -59,15 +63,22 @@ def read(text: str) -> Page:
     return page
 
 
-def run(page: Page, folder: Path) -> None:
-    """Run the page's code there. Raises AssertionError where it fails, or prints something else."""
+def run(page: Page, folder: Path, capture: pytest.CaptureFixture[str] | None = None) -> None:
+    """Run the page's code there. Raises AssertionError where it fails, or prints something else.
+
+    With `capture`, a program that needs no process of its own runs in this one.
+    """
     for name, code in page.files.items():
         (folder / name).write_text(code)
     if page.program:
         (folder / "page.py").write_text(page.program)
-        done = _run([sys.executable, "page.py"], folder)
-        assert done.returncode == 0, done.stderr
-        printed = done.stdout.split(_CUT)[:-1]
+        if capture is not None and not page.files and not needs_a_process(page.program):
+            out, _ = run_here(folder / "page.py", folder, capture)
+        else:
+            done = _run([sys.executable, "page.py"], folder)
+            assert done.returncode == 0, done.stderr
+            out = done.stdout
+        printed = out.split(_CUT)[:-1]
         for got, wanted in zip(printed, page.printed, strict=True):
             assert wanted is None or _agree(got, wanted), f"printed:\n{got}\nthe page says:\n{wanted}"
     for command, wanted in page.commands:

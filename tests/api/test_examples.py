@@ -1,7 +1,8 @@
-"""Every example runs as a script, and prints what it should."""
+"""Every example runs, and prints what it should; an example that starts Spark or processes runs as a script."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import headgate as hg
+from tests.programs import needs_a_process, run_here
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LAST_LINES = {
@@ -74,7 +76,19 @@ def test_the_examples_use_every_public_function() -> None:
 
 @pytest.mark.timeout(300)  # one of them starts Spark
 @pytest.mark.parametrize("name", LAST_LINES)
-def test_an_example_prints_its_last_line(name: str, request: pytest.FixtureRequest) -> None:
+def test_an_example_prints_its_last_line(
+    name: str,
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    if not needs_a_process((EXAMPLES / name).read_text()):
+        out, err = run_here(EXAMPLES / name, tmp_path, capfd)
+        assert err == ""
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+        assert out.rstrip("\n").endswith(LAST_LINES[name])
+        return
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent / "src")}
     servers = [request.getfixturevalue("kafka").servers] if name.startswith("kafka") else []
     command = [sys.executable, str(EXAMPLES / name), *servers]

@@ -17,6 +17,7 @@ from headgate.connectors.connector import Source
 from headgate.connectors.file_sources.csv_parser import CsvParser
 from headgate.connectors.file_sources.line_source import BAD_LINES
 from tests.connectors.conftest import drain, read_source, reader_context
+from tests.examples import examples
 
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
 GOOD = st.sampled_from(["1,x", "2,", "-3,é", "4,long " * 5])
@@ -47,7 +48,7 @@ def expected_of(path: Path, lines: Sequence[str], header: int = 1) -> list[tuple
     return bad
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(GOOD | WRONG, min_size=1, max_size=20),
     split_size=st.integers(1, 200),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.connectors.file_sources import lines
+from tests.examples import examples
 
 Read = Callable[..., list[pa.Table]]
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -81,7 +82,7 @@ def test_empty_and_header_only_files_have_no_rows(tmp_path: Path, read_source: R
         hg.sources.csv(tmp_path)
 
 
-@settings(deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     names=st.lists(st.text("aé\"', ", max_size=5), min_size=1, max_size=12),
     header=st.booleans(),

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from tests.examples import examples
 
 Read = Callable[..., list[pa.Table]]
 SCHEMA = pa.schema({"a": pa.int64(), "b": pa.string()})
@@ -62,7 +63,7 @@ def test_times_and_dates_of_all_types_are_read(tmp_path: Path, read_source: Read
     assert (first["n"], first["d"]) == (datetime(2020, 1, 1), date(2020, 1, 1))
 
 
-@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(objects=st.lists(OBJECTS, min_size=1, max_size=12), parallelism=st.integers(1, 3))
 def test_splits_of_every_size_give_the_same_rows(
     tmp_path: Path, read_source: Read, objects: list[dict[str, object]], parallelism: int

@@ -28,6 +28,7 @@ from headgate.connectors.connector import Source, SourceReader
 from headgate.connectors.file_sources import line_parser, line_source, lines
 from headgate.demo.replay import Replay
 from tests.connectors.conftest import drain, reader_context
+from tests.examples import examples
 
 ROWS = 40
 SCHEMA = pa.schema({"n": pa.int64()})
@@ -209,7 +210,7 @@ PHASES = st.lists(st.tuples(st.integers(1, 4), st.lists(st.integers(0, 3), max_s
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=examples(8))
 @example([(2, [0] * 25), (3, [1] * 25), (2, [0, 0, 1]), (2, [1]), (4, [0, 1, 2, 3])])
 @example([(4, [3] * 9), (1, [0] * 5), (4, [0, 2]), (3, [])])
 @example([(1, [0] * 2), (2, [0] * 3), (2, [0] * 3)])

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headgate.exchange.flush import BUSY_SHARE, IDLE_SHARE, MAX_INTERVAL
 from headgate.exchange.selectors import Broadcast, Forward, Rebalance
 from headgate.records.elements import WatermarkElement
+from tests.examples import examples
 from tests.exchange.rig import Rig, rows
 
 
@@ -182,7 +183,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(steps=STEPS, tick=st.sampled_from([0.0, 0.001]))
 def test_every_row_arrives_though_the_task_acts_only_when_woken(steps: list[tuple[str, int]], tick: float) -> None:
     """Whatever readers did before: once they read and have credit, wake-ups and deadlines alone bring them the rest."""

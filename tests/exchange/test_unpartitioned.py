@@ -18,6 +18,7 @@ from headgate.exchange.unpartitioned import (
     partition_threshold,
 )
 from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
+from tests.examples import examples
 from tests.exchange.rig import Rig, rows
 
 SCHEMA = pa.schema({"n": pa.int64()})
@@ -133,7 +134,7 @@ def test_a_full_budget_splits_early(made: list[Rig]) -> None:
     assert rig.writer.pending_bytes == 0, "split, and each channel has a message"
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(sizes=st.lists(st.integers(1, ENOUGH), max_size=5))
 def test_no_row_is_lost_doubled_or_overtaken(sizes: list[int]) -> None:
     rig = Rig(KeyGroups(["n"], CHANNELS, 128), CHANNELS, schema=SCHEMA, message_size=2000, segments=5000)

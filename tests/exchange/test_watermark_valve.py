@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.exchange.watermark_valve import WatermarkValve
 from headgate.records.elements import MAX_TIME, MIN_TIME
+from tests.examples import examples
 
 
 def test_the_slowest_channel_holds_the_others() -> None:
@@ -125,7 +126,7 @@ STEP = st.tuples(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(STEP, max_size=40))
 def test_output_rises_only_and_lies_between_what_it_must_and_what_it_may(
     steps: list[tuple[int, tuple[str, int]]],
@@ -170,7 +171,7 @@ class LooksAtAll(WatermarkValve):
         return super().on_watermark(channel, time)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(STEP, max_size=40))
 def test_a_valve_that_looks_at_all_channels_says_the_same(steps: list[tuple[int, tuple[str, int]]]) -> None:
     valve, other = WatermarkValve(3), LooksAtAll(3)

@@ -17,6 +17,7 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
 from headgate.records.events import Alignment, CheckpointBarrier, EndOfData
 from headgate.records.spanning import SpanningDeserializer
+from tests.examples import examples
 from tests.exchange.rig import NEVER, ROW, SCHEMA, Rig, rows
 
 MESSAGE = 10  # rows of 8 bytes in a message of 80
@@ -99,7 +100,7 @@ def test_each_channel_gathers_for_itself(make: MakeRig) -> None:
     assert rig.writer.rows_out == 20
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.booleans()), min_size=1, max_size=12),
     st.integers(1, 3),

@@ -26,6 +26,7 @@ def test_a_stall_may_burn_python() -> None:
     _stall_b4(processes, "credit", burns=True)
 
 
+@pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.timeout(300)
 def test_isolation_runs_on_spark(shared_spark: SharedSpark) -> None:

@@ -13,7 +13,7 @@ from headgate.lab.reach import ONE, PLACES, TWO, Path, Standing
 @pytest.mark.alone  # the reports of both processes must be of nearly the same time, or a segment counts at both ends
 @pytest.mark.parametrize(("mode", "path"), [*((mode, ONE) for mode in MODES), ("credit", TWO)])
 def test_a_stalled_sink_stops_its_source(mode: str, path: Path) -> None:
-    standing = reach.one_round(processes, mode, path, flow=0.5, stall=2.0)
+    standing = reach.one_round(processes, mode, path, flow=0.5, stall=1.0)
     assert list(standing.places) == list(PLACES)
     assert 0 < standing.places["segments"] <= standing.most_segments <= path.bound(Config(**MODES[mode]))
     assert standing.bytes_made >= standing.places["segments"]

@@ -18,6 +18,7 @@ from headgate.errors import DataError, PlanError
 from headgate.operators.aggregates import aggregates as hg
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet, accumulator
 from tests.arrow_types import array_of, decimal32
+from tests.examples import examples
 from tests.operators.window_rig import canonical
 
 SCHEMA = pa.schema([("whole", pa.int64()), ("real", pa.float64()), ("text", pa.string()), ("flag", pa.bool_())])
@@ -64,7 +65,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("kind", "name"), PAIRS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_aggregates_are_those_of_plain_python(kind: Any, name: str, data: st.DataObject) -> None:
     spec, column_type = hg.Aggregate(kind, name), SCHEMA.field(name).type

@@ -15,6 +15,7 @@ import headgate as hg
 from headgate.operators.deduplicate import Deduplicate, KeepFirst, KeepLast, KeepLastToCome, apart_by
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.state.snapshot import Snapshot, decode, encode
+from tests.examples import examples
 from tests.operators.window_rig import Kept, attach
 
 SCHEMA = pa.schema([("key", pa.string()), ("t", pa.timestamp("us")), ("n", pa.int64())])
@@ -69,7 +70,7 @@ def test_rows_that_are_apart(rows: list[tuple[int, int]], ttl: int) -> None:
     assert sorted(zip(slots[found].tolist(), times[found].tolist(), strict=True)) == sorted(left)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(BATCHES, st.integers(1, 60), st.booleans())
 def test_a_key_lives_for_its_time(batches: list[list[Row]], ttl: int, forgets: bool) -> None:
     operator = KeepFirst(("key",), input_schema=SCHEMA, ttl=ttl, time_column="t", time_offset=0)

@@ -23,6 +23,7 @@ from headgate.operators.keyed.keyed_process import KeyedProcess
 from headgate.operators.keyed.timers import TimerQueue
 from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.state.snapshot import Snapshot, decode, encode
+from tests.examples import examples
 from tests.operators.test_restore import GROUPS, Side
 from tests.operators.window_rig import Kept, attach
 
@@ -297,7 +298,7 @@ PARALLELISMS = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 
 @pytest.mark.parametrize("function", [Everything, ByRow])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(PARALLELISMS, st.integers(0, 1 << 32))
 def test_the_operator_agrees_with_a_model_of_plain_dicts(
     function: type[Everything], parallelisms: list[int], seed: int

@@ -23,6 +23,7 @@ from headgate.operators.lookup import Lookup, lookup_schema
 from headgate.operators.lookup_source import lookup_source
 from headgate.operators.operator import OperatorContext
 from tests.arrow_types import array_of
+from tests.examples import examples
 
 PLANES = pa.table({"tail": ["N1", "N2", None, "N3"], "seats": [100, 200, 1, None], "year": [1990, 2000, 1, 2010]})
 STREAM = pa.record_batch({"id": [1, 2, 3, 4], "tail": ["N2", None, "N9", "N3"]})
@@ -311,7 +312,7 @@ def same_key(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple("NaN" if isinstance(part, float) and math.isnan(part) else part for part in key)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(150), deadline=None, derandomize=True)
 @given(st.data(), st.sampled_from([("i",), ("s",), ("x",), ("i", "s"), ("s", "x", "i")]), st.booleans())
 def test_lookups_agree_with_joins_of_duckdb(
     duck: duckdb.DuckDBPyConnection, data: st.DataObject, on: tuple[str, ...], inner: bool

@@ -32,6 +32,7 @@ from headgate.operators.windows.window import WindowAggregate
 from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
 from headgate.records.hashing import key_group_range, key_groups, key_hash, subtask_of_key_group
 from headgate.state.snapshot import KEY_GROUP, Snapshot, decode, encode
+from tests.examples import examples
 from tests.operators.window_rig import Kept, attach, multiset
 
 NAN = float("nan")
@@ -256,7 +257,7 @@ APART = st.sampled_from([0, 0, 3, 40])
 
 
 @pytest.mark.parametrize("operator", OPERATORS)
-@settings(max_examples=8)
+@settings(max_examples=examples(16))
 @given(st.sampled_from(list(KEYS)), OLD_AND_NEW, APART, st.integers(0, 1 << 32))
 def test_the_output_is_that_of_a_run_without_interruption(
     operator: str, types: tuple[pa.DataType, ...], parallelisms: tuple[int, ...], apart: int, seed: int

@@ -15,6 +15,7 @@ from headgate.operators.aggregates import aggregates as hg
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
 from headgate.operators.operator import MAX_TIME, OperatorContext
 from headgate.state.snapshot import Snapshot
+from tests.examples import examples
 from tests.operators.window_rig import Kept, attach, rows_of
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64()), ("t", pa.timestamp("us"))])
@@ -34,7 +35,7 @@ def build(specs: Any = SPECS, keys: tuple[str, ...] = ("key",), **options: Any) 
 ROWS = st.tuples(st.sampled_from(["a", "b", "", None]), st.one_of(st.none(), st.integers(-9, 9)), st.none())
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(st.lists(ROWS, min_size=1, max_size=8), max_size=6))
 def test_each_batch_emits_the_keys_that_it_changed(batches: list[list[tuple[Any, ...]]]) -> None:
     running, kept = build()

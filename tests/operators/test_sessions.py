@@ -15,6 +15,7 @@ import headgate as hg
 from headgate.operators.operator import MAX_TIME, OperatorContext
 from headgate.operators.windows.session_window import SessionAggregate
 from headgate.operators.windows.window_kinds import Sessions
+from tests.examples import examples
 from tests.operators.test_window_differential import AGGREGATES, SECOND, SPECS, flights
 from tests.operators.window_rig import Kept, attach, multiset, rows_of
 
@@ -135,7 +136,7 @@ class Model:
         return [self.row(key, each) for key, each in every if before < self.end(each) <= self.watermark]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(STEPS, st.integers(1, 25), st.sampled_from([0, 0, 1, 10, 60]), st.booleans())
 def test_late_rows_and_merging_agree_with_a_plain_model(
     steps: list[list[tuple[str | None, int, int | None]] | int], gap: int, lateness: int, compacts: bool

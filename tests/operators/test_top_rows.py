@@ -22,6 +22,7 @@ from headgate.operators.operator import MAX_TIME, OperatorContext
 from headgate.operators.ranked_rows import ROWS, RunningTop, TopInSessions, TopInWindows, ranked_schema
 from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
 from headgate.records.order_words import has_order_words, order_words
+from tests.examples import examples
 from tests.operators.window_rig import Kept, attach, rows_of
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.int64()), ("note", pa.string()), ("t", pa.timestamp("us"))])
@@ -85,7 +86,7 @@ ROWS_OF_KEYS = st.lists(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.lists(ROWS_OF_KEYS, min_size=1, max_size=6), st.integers(1, 5), st.booleans(), st.booleans())
 def test_the_last_rows_of_each_rank_are_those_of_a_stable_sort(
     batches: list[list[Row]], most: int, greatest: bool, final: bool

@@ -18,6 +18,7 @@ from headgate.operators.aggregates import aggregates as hg
 from headgate.operators.operator import MAX_TIME
 from headgate.operators.windows.window import WindowAggregate
 from headgate.operators.windows.window_kinds import Windows
+from tests.examples import examples
 from tests.operators.window_rig import attach, multiset, rows_of
 
 SECOND = 1_000_000
@@ -150,7 +151,7 @@ ROW = st.tuples(st.sampled_from(["a", "b", "", None]), st.integers(-60, 60), st.
 STEPS = st.lists(st.one_of(st.lists(ROW, min_size=1, max_size=12), st.integers(-80, 80)), max_size=12)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(STEPS, st.integers(1, 20), st.integers(1, 6), st.sampled_from([0, 0, 1, 7, 20]), st.integers(-3, 3))
 def test_late_rows_and_windows_agree_with_a_plain_dict(
     steps: list[list[tuple[str | None, int, int | None]] | int], every: int, hops: int, more: int, offset: int
@@ -194,7 +195,7 @@ def test_late_rows_and_windows_agree_with_a_plain_dict(
     assert operator.late_rows == late
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(STEPS, st.integers(1, 10), st.integers(1, 6), st.sampled_from([0, 0, 3]), st.integers(0, 60))
 def test_with_lateness_a_changed_window_is_emitted_whole_while_it_is_retained(
     steps: list[list[tuple[str | None, int, int | None]] | int], every: int, hops: int, more: int, lateness: int

@@ -41,7 +41,7 @@ PLACES = [
     "processes",
     pytest.param("spark", marks=pytest.mark.xdist_group("spark local")),  # as conftest.py marks those that name Spark
     "threads in batch mode",
-    "processes in batch mode",
+    pytest.param("processes in batch mode", marks=pytest.mark.soak),
 ]
 
 

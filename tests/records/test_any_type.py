@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.records.arrow import BatchCodec, plain_schema
 from tests.arrow_types import decimal32, decimal64, runs
+from tests.examples import examples
 
 ROWS = 6
 #: A type, and the values that a column of it may have.
@@ -79,7 +80,7 @@ def columns(draw: st.DrawFn) -> pa.Array:
     return column
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.lists(columns(), min_size=1, max_size=3), st.integers(0, ROWS), st.integers(0, ROWS))
 def test_any_columns_are_the_same_rows_after_the_exchange(arrays: list[pa.Array], start: int, count: int) -> None:
     rows = min(map(len, arrays))

@@ -21,6 +21,7 @@ from headgate.records.spanning import (
     SpanningSerializer,
     serialize,
 )
+from tests.examples import examples
 
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string(), "d": pa.dictionary(pa.int32(), pa.string())})
 CODEC = BatchCodec(SCHEMA)
@@ -196,7 +197,7 @@ def test_damage_within_a_batch_is_an_error_and_never_a_wrong_row(at: int) -> Non
     assert got == []
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.integers(0, 400), st.integers(1, 255))
 def test_any_damaged_byte_of_checksum_or_message_is_found(at: int, flip: int) -> None:
     stream = bytearray(bytes_of([batch_of([(1, "a", "x"), (2, "b", "y")])]))

@@ -88,11 +88,11 @@ def hand_over(
     return slept
 
 
-def hand_overs(folder: Path) -> int:
-    """A grid of them, each 3 steps of the first by 8 of the second. Returns how many there were."""
+def hand_overs(folder: Path, apart: int) -> int:
+    """A grid of them, each 3 steps of the first by `apart` of the second. Returns how many there were."""
     count, first_steps, slept = 0, 1, True
     while slept:
-        for second_steps in range(5, 50, 8):
+        for second_steps in range(5, 50, apart):
             slept = hand_over(folder / f"{first_steps}-{second_steps}", first_steps, second_steps)
             count += 1
         first_steps += 3
@@ -303,6 +303,6 @@ def hunt(folder: Path) -> None:
     calls_meanwhile(folder)
     hand_overs_afresh(folder, "error")
     hand_overs_afresh(folder, "overwrite")
-    hand_overs(folder)
+    hand_overs(folder, 8)
     for seed in range(10, 1000):
         run(folder / str(seed), seed)

@@ -28,7 +28,12 @@ from tests.fixtures.checkpoints_v1 import (
 from tests.runtime.jobs import eventually
 
 PATIENCE = 60.0
-TABLE = [(name, each) for name, case in CASES.items() for each in case.parallelism]
+#: `make test` resumes each case with one parallelism, each time another one. `make soak` resumes it with all.
+TABLE = [
+    pytest.param(name, each, marks=[] if at == number % len(case.parallelism) else [pytest.mark.soak])
+    for number, (name, case) in enumerate(CASES.items())
+    for at, each in enumerate(case.parallelism)
+]
 
 
 def resume(name: str, folder: Path, parallelism: int, checkpoint: Path | str) -> hg.JobResult:

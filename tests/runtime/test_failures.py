@@ -85,13 +85,13 @@ def test_a_time_that_python_does_not_have(processes: bool, kind: str) -> None:
     assert "column 'at' of type timestamp[us] has a value that Python does not have (OverflowError" in error.message
 
 
-def test_an_error_with_a_value_of_any_size(processes: bool) -> None:
+def test_an_error_with_a_value_of_any_size() -> None:
     """A row's, perhaps. A message larger than a frame of the control link cut the link: the TaskManager was lost."""
 
     def fail(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise KeyError("x" * (90 << 20))
 
-    env = environment(processes)
+    env = environment(processes=True)
     error = failure(env, endless(env).map_batches(fail, schema=NUMBERS).name("half"))
     assert type(error) is hg.UserFunctionError
     assert error.operator == "half"

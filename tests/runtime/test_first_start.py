@@ -68,11 +68,11 @@ def test_killed_while_it_opens_its_operators(tmp_path: Path) -> None:
     assert result.rows_out == result.rows_in
 
 
-LIMITED = {"fixed": hg.restart.fixed(4, delay=0), "failure rate": hg.restart.failure_rate(4, "1 h", delay=0)}
+LIMITED = {"fixed": hg.restart.fixed(3, delay=0), "failure rate": hg.restart.failure_rate(3, "1 h", delay=0)}
 
 
 @pytest.mark.parametrize(
-    ("restart", "attempts"), [(AT_ONCE, 1), *((each, 4) for each in LIMITED.values())], ids=["once", *LIMITED]
+    ("restart", "attempts"), [(AT_ONCE, 1), *((each, 3) for each in LIMITED.values())], ids=["once", *LIMITED]
 )
 def test_killed_before_it_has_registered(tmp_path: Path, restart: Any, attempts: int) -> None:
     job = build(environment(tmp_path, KillsAtLaunch(attempts), restart=restart), tmp_path).execute_async()
@@ -85,7 +85,7 @@ def test_none_ever_registers_and_the_strategy_has_a_limit(tmp_path: Path, restar
     job = build(environment(tmp_path, KillsAtLaunch(1000), restart=restart), tmp_path).execute_async()
     with pytest.raises(hg.TaskManagerLost, match="TaskManager 0 .*killed by SIGKILL"):
         job.wait(PATIENCE)
-    assert job.restarts == 4
+    assert job.restarts == 3
 
 
 def test_none_ever_registers(tmp_path: Path) -> None:

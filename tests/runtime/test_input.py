@@ -31,6 +31,7 @@ from headgate.runtime.control_messages import Part
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.in_flight import InFlight
 from headgate.runtime.task.input import TaskInput
+from tests.examples import examples
 from tests.exchange.scripted import ScriptedChannel
 
 SCHEMA = pa.schema({"n": pa.int64()})
@@ -330,7 +331,7 @@ ELEMENT = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     st.lists(st.lists(ELEMENT, max_size=6), min_size=2, max_size=4),
     st.integers(1, 100),

@@ -15,7 +15,7 @@ import pytest
 import headgate as hg
 from tests.ending import END, within
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.ends
 
 #: What a whole job of these may take, on a machine with too much to do, seconds.
 WHOLE = 80.0

@@ -64,7 +64,12 @@ def test_one_program_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert machine.newest.epoch == 1
 
 
-def test_a_program_is_lost_before_each_operation(tmp_path: Path) -> None:
+#: The operations between two that are tried. The normal run tries a third of them.
+EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
+
+
+@EVERY
+def test_a_program_is_lost_before_each_operation(tmp_path: Path, every: int) -> None:
     """And the next one goes on."""
     at, is_over = 0, False
     while not is_over:
@@ -79,11 +84,12 @@ def test_a_program_is_lost_before_each_operation(tmp_path: Path) -> None:
             second.step(100_000)
             machine.check(second)
             assert machine.hidden() == []
-        at += 1
+        at += every
     assert at > 80
 
 
-def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path) -> None:
+@EVERY
+def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path, every: int) -> None:
     """It wakes up when its successor has ended, or is in the midst of the job."""
     at, superseded, is_over = 0, 0, False
     while not is_over:
@@ -98,12 +104,13 @@ def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path) 
             second.step(100_000)
             machine.check(machine.newest)
             superseded += isinstance(first.error, Superseded)
-        at += 1
-    assert superseded > 40
+        at += every
+    assert superseded > 40 / every
 
 
-def test_a_program_sleeps_while_its_successor_takes_over(tmp_path: Path) -> None:
-    assert hand_overs(tmp_path) > 150
+@pytest.mark.parametrize(("apart", "most"), [(20, 75), pytest.param(8, 150, marks=pytest.mark.soak)])
+def test_a_program_sleeps_while_its_successor_takes_over(tmp_path: Path, apart: int, most: int) -> None:
+    assert hand_overs(tmp_path, apart) > most
 
 
 @pytest.mark.parametrize("mode", ["error", "overwrite"])

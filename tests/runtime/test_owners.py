@@ -86,7 +86,7 @@ file_writer.FileWriter.write = stops
 """
 
 
-@pytest.fixture(params=["disk", "s3"])
+@pytest.fixture(params=["disk", pytest.param("s3", marks=pytest.mark.soak)])
 def checkpoints(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the folder for checkpoints."""
     if request.param == "disk":

@@ -153,10 +153,10 @@ def parts(scale: float, *each: tuple[Callable[[float], None], float]) -> Callabl
     "work",
     [
         parts(0.1, (seventy, 0.7), (twenty, 0.2), (ten, 0.1)),
-        parts(0.1, (seventy, 0.7), (waits, 0.3)),
         parts(0.1, (ten, 0.1), (waits, 0.5), (sorts, 0.4)),
+        pytest.param(parts(0.1, (seventy, 0.7), (waits, 0.3)), marks=pytest.mark.soak),
     ],
-    ids=["computes", "waits", "sorts"],
+    ids=["computes", "sorts", "waits"],
 )
 def test_a_split_is_found_within_five_points(work: Callable[[Worked], None]) -> None:
     with working(work) as thread:
@@ -179,7 +179,7 @@ def test_samples_do_not_keep_step_with_periodic_work() -> None:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("scale", [0.1, 0.012])  # longer, and shorter than the mean gap between samples
+@pytest.mark.parametrize("scale", [0.012, pytest.param(0.1, marks=pytest.mark.soak)])  # less and more than the gaps
 def test_the_threads_clock_tells_work_from_waits(scale: float) -> None:
     with working(parts(scale, (computes, 0.5), (waits, 0.5))) as thread:
         sampler = thread.sampler()

@@ -22,7 +22,7 @@ from tests.conftest import WatchedPool
 from tests.ending import END, within
 from tests.runtime.jobs import NUMBERS, endless, environment, error_of, eventually, keyed, pids
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.ends
 
 
 class Trap:

@@ -23,7 +23,9 @@ from headgate.spark.gang import SparkGang, barrier_tasks
 from tests.spark_session import SharedSpark
 
 SOURCES = Path(__file__).parents[2] / "src"
-MASTERS = ["local[2]", "local-cluster[2,1,1024]", "standalone"]
+#: test_separate_hosts.py also runs a standalone master, which takes 20 seconds of processor to start.
+STANDALONE = pytest.param("standalone", marks=pytest.mark.soak)
+MASTERS = ["local[2]", "local-cluster[2,1,1024]", STANDALONE]
 
 
 def _free_port() -> int:

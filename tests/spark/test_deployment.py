@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 import headgate as hg
 from headgate.runtime.master import attempt
 from tests.ending import END, within
-from tests.spark.conftest import MASTERS
+from tests.spark.conftest import MASTERS, STANDALONE
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -44,7 +44,7 @@ def numbers() -> Callable[[int, int], pa.RecordBatch]:
 @pytest.fixture(autouse=True)
 def patience_with_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait longer for Spark's message about a loss: it comes late on a busy machine, and the tests look at it."""
-    monkeypatch.setattr(attempt, "EXIT_WORD", 3.0)
+    monkeypatch.setattr(attempt, "EXIT_WORD", 10.0)
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def whereabouts() -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     return here
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_a_cancelled_job_ends(endless: Start, tmp_path: Path) -> None:
     job = endless()
     processes(tmp_path)
@@ -165,7 +165,7 @@ def test_a_cancelled_job_ends(endless: Start, tmp_path: Path) -> None:
         job.wait(0)
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
     workers = processes(tmp_path)
@@ -177,8 +177,8 @@ def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
     assert_gone(workers[:1])
 
 
-@pytest.mark.alone
-@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", "standalone"], indirect=True)
+@pytest.mark.ends
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", STANDALONE], indirect=True)
 def test_a_killed_executor_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
     workers = processes(tmp_path)
@@ -201,7 +201,7 @@ def test_a_function_that_raises_is_named(endless: Start) -> None:
         job.wait(60)
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)
 def test_the_process_of_a_function_that_hangs_is_killed(endless: Start, tmp_path: Path) -> None:
     def hangs(folder: str, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -221,7 +221,7 @@ def test_the_process_of_a_function_that_hangs_is_killed(endless: Start, tmp_path
     assert_gone(workers)
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 @pytest.mark.parametrize("master", ["local[2]"], indirect=True)
 def test_a_process_whose_function_holds_the_gil_is_given_up(endless: Start, tmp_path: Path) -> None:
     """Its function holds the interpreter's lock. Spark kills the process later, and the job does not wait for it."""

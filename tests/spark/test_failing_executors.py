@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from headgate.spark.session import _private_home
+from tests.ending import END
 from tests.spark.conftest import clean_environment
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.ends, pytest.mark.timeout(300)]
 
 #: Runs a command with a host name and addresses of its own, in namespaces that end with it. Spark takes the host name
 #: for the driver's address. It refuses the underscore in that name on an executor, but not on the driver.
@@ -43,7 +44,7 @@ os._exit(0)  # otherwise Spark would wait for executors that it still starts
 
 
 #: How long the check may take to notice, seconds. It needs two looks, one second apart.
-NOTICED_WITHIN = 10.0
+NOTICED_WITHIN = 5.0 + END
 
 
 def test_failing_executors_are_noticed_and_the_error_says_what_to_set(tmp_path: Path) -> None:

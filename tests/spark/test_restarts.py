@@ -11,11 +11,10 @@ from pyspark.sql import SparkSession
 from tests.exactly_once import attempts, committed, environment, expected
 from tests.runtime.faults import build_gated, kill, open_gate
 from tests.runtime.jobs import eventually, pid_of
+from tests.spark.conftest import STANDALONE
 
 
-@pytest.mark.parametrize(
-    "master", ["local-cluster[2,1,1024]", pytest.param("standalone", marks=pytest.mark.soak)], indirect=True
-)
+@pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", STANDALONE], indirect=True)
 def test_a_worker_and_an_executor_are_killed(spark: SparkSession, tmp_path: Path) -> None:
     env = environment(tmp_path, spark, slots_timeout="90 s", registration_timeout="90 s")
     job = build_gated(env, tmp_path).execute_async()

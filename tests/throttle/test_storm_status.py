@@ -15,6 +15,7 @@ from headgate.throttle.mechanism import Scope, SendPolicy, Task
 from headgate.throttle.spilling_queue import SpillingQueue
 from headgate.throttle.stage_signals import BackPressureStatus
 from headgate.throttle.storm_status import StormStatus, StormWorker
+from tests.examples import examples
 
 A, B = (1, 0), (1, 1)
 
@@ -60,7 +61,7 @@ class TwoQueues:
 STEPS = st.lists(st.sampled_from(["remote", "local", "take"]), min_size=20, max_size=60)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(capacity=st.integers(1, 4), steps=STEPS)
 def test_the_counts_are_those_of_two_real_queues(capacity: int, steps: list[str]) -> None:
     counts, real = SpillingQueue(capacity), TwoQueues(capacity)

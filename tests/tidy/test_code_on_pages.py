@@ -21,8 +21,8 @@ WITH_CODE = sorted(name for name, page in PAGES.items() if page.program or page.
 
 @pytest.mark.timeout(600)  # some start Spark
 @pytest.mark.parametrize("name", sorted({*WITH_CODE} - GENERATED - WITH_BROKER))
-def test_the_code_of_a_page_runs(name: str, tmp_path: Path) -> None:
-    run(PAGES[name], tmp_path)
+def test_the_code_of_a_page_runs(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run(PAGES[name], tmp_path, capfd)
 
 
 def test_a_program_keeps_the_lines_of_its_page() -> None:

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+# One process of tests builds the site.
+pytestmark = pytest.mark.xdist_group("site")
+
 ROOT = Path(__file__).parents[2]
 STRICT = ("--fail-on-warning", "--keep-going", "--fresh-env", "--quiet")
 

@@ -140,17 +140,21 @@ def _bounding(tree: ast.Module) -> set[str]:
 
 
 def test_tests_that_bound_the_time_of_an_end_run_alone() -> None:
-    """Others cannot fail because the machine is busy."""
+    """In `make test`, or with the mark `ends` in `make soak`. Others cannot fail because the machine is busy."""
+    marks_of_them = ("mark.alone", "mark.ends")
     bounding: dict[str, bool] = {}
     for path in (ROOT / "tests").rglob("test_*.py"):
         if "from tests.ending import" not in (text := path.read_text()):
             continue
         tree = ast.parse(text)
-        of_module = any("mark.alone" in ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign))
+        assigned = [ast.unparse(node) for node in tree.body if isinstance(node, ast.Assign)]
+        of_module = any(mark in text for mark in marks_of_them for text in assigned)
         names = _bounding(tree)
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and node.name in names:
-                marks = map(ast.unparse, node.decorator_list)
-                bounding[f"{path.name}::{node.name}"] = of_module or "pytest.mark.alone" in marks
+                marks = [ast.unparse(each) for each in node.decorator_list]
+                bounding[f"{path.name}::{node.name}"] = of_module or any(
+                    f"pytest.{mark}" in marks for mark in marks_of_them
+                )
     assert len(bounding) > 50
     assert [name for name, alone in sorted(bounding.items()) if not alone] == []
