@@ -31,6 +31,7 @@ from tests import examples, java_classes
 
 if TYPE_CHECKING:
     from tests.kafka_broker import Broker
+    from tests.postgres_server import Postgres
     from tests.s3_service import S3Service
     from tests.spark_session import SharedSpark
 
@@ -56,6 +57,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: The modules of the servers that stay for all tests of a process.
+_SERVICES = ("kafka_broker", "postgres_server", "s3_service")
 #: The number of parts of the planted bugs; `--planted slice` runs one of them.
 _PARTS = 24
 
@@ -95,8 +98,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "shared_spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group(f"spark {_master(item)}"))
-        if "kafka" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("kafka"))
+        for server in ("kafka", "postgres"):
+            if server in getattr(item, "fixturenames", ()):
+                item.add_marker(pytest.mark.xdist_group(server))
         if getattr(item, "originalname", "").endswith("_is_caught"):
             item.add_marker(pytest.mark.planted)
     if config.getoption("planted") == "slice":
@@ -210,6 +214,16 @@ def kafka() -> Iterator[Broker]:
     broker.close()
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The PostgreSQL server for all tests of this process; each test takes tables of its own."""
+    from tests.postgres_server import postgres_or_skip
+
+    server = postgres_or_skip()
+    yield server
+    server.close()
+
+
 @pytest.fixture
 def s3(s3_service: S3Service, monkeypatch: pytest.MonkeyPatch) -> S3Service:
     """The S3 service, to which the environment of this process and of its children points."""
@@ -280,8 +294,8 @@ def _command(pid: int) -> str:
 def _kept_processes() -> set[int]:
     tracker = getattr(multiprocessing.resource_tracker._resource_tracker, "_pid", None)
     gateway = getattr(_pyspark("_gateway"), "proc", None)
-    brokers: set[int] = getattr(sys.modules.get("tests.kafka_broker"), "PIDS", set())
-    return brokers | {pid for pid in (tracker, getattr(gateway, "pid", None), forks.server.pid) if pid is not None}
+    servers: set[int] = set().union(*(getattr(sys.modules.get(f"tests.{name}"), "PIDS", ()) for name in _SERVICES))
+    return servers | {pid for pid in (tracker, getattr(gateway, "pid", None), forks.server.pid) if pid is not None}
 
 
 def _kept_ports() -> set[int]:
@@ -290,7 +304,7 @@ def _kept_ports() -> set[int]:
     address = getattr(server, "server_address", None)
     commands = getattr(getattr(_pyspark("_gateway"), "gateway_parameters", None), "port", None)
     spark = {port for port in (address[1] if isinstance(address, tuple) else None, commands) if port is not None}
-    services = (getattr(sys.modules.get(f"tests.{name}"), "PORTS", set()) for name in ("s3_service", "kafka_broker"))
+    services = (getattr(sys.modules.get(f"tests.{name}"), "PORTS", set()) for name in _SERVICES)
     return spark.union(*services)
 
 

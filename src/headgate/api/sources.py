@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headgate.connectors.built_in_sources import (
@@ -19,11 +20,12 @@ from headgate.connectors.connector import Source
 from headgate.other_names import missing
 
 if TYPE_CHECKING:
+    from headgate.connectors.adbc.adbc_functions import source as adbc
     from headgate.connectors.kafka.kafka_functions import source as kafka
 
 __all__ = [
-    "csv", "dataframe", "files", "generate", "iterable", "json_lines", "kafka", "parquet", "poll", "socket_lines",
-    "text",
+    "adbc", "csv", "dataframe", "files", "generate", "iterable", "json_lines", "kafka", "parquet", "poll",
+    "socket_lines", "text",
 ]  # fmt: skip
 
 
@@ -55,8 +57,6 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # type checkers must report unknown names themselves
 
     def __getattr__(name: str) -> object:
-        if name == "kafka":  # only jobs with Kafka load its modules
-            from headgate.connectors.kafka.kafka_functions import source
-
-            return source
+        if name in ("adbc", "kafka"):  # only jobs with a database or with Kafka load these modules
+            return import_module(f"headgate.connectors.{name}.{name}_functions").source
         raise missing("headgate.sources", name)

@@ -53,6 +53,9 @@ class PollSource(Source):
         """Raise ValueError if `position` is not a state and a position for each split of a reader."""
         _POSITION(position, "the position")
 
+    def end_polls(self) -> None:
+        """Free what the function holds. The reader's thread calls this after its last call of the function."""
+
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader of this subtask's splits. The function is called on the reader's own thread."""
         return _PollReader(self, context)
@@ -117,6 +120,12 @@ class _PollReader(SourceReader):
 
     def _polls(self) -> Iterator[_Polled]:
         """Call the function for one split after the other. Waits for the interval when no split had rows."""
+        try:
+            yield from self._polls_of_open_splits()
+        finally:
+            self._source.end_polls()
+
+    def _polls_of_open_splits(self) -> Iterator[_Polled]:
         places = {number: position for number, (state, position) in self._places.items() if state != _ENDED}
         while places:
             had_rows = False

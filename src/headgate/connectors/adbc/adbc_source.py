@@ -1,0 +1,135 @@
+"""The database source: it asks a query again and again for the rows after the last one."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.connectors.adbc.database import Connection, Database, database_errors, quoted
+from headgate.connectors.connector import ReaderContext, SourceReader
+from headgate.connectors.poll_source import PollSource
+from headgate.errors import SourceError
+from headgate.state import shapes
+
+#: The name of the only split: a query is read by one subtask.
+_SPLIT: Final = "rows"
+_POSITION: Final = shapes.mapping(shapes.row(shapes.one_of("open", "ended"), shapes.plain))
+
+
+class AdbcSource(PollSource):
+    """A source of the rows of a query, in the order of a column; see `hg.sources.adbc`."""
+
+    def __init__(self, database: Database, query: str, by: str, schema: pa.Schema | None, *, start: int | str | None,
+                 batch_rows: int, interval: float | str, bounded: bool) -> None:  # fmt: skip
+        poll = _Poll(database, query, by, start=start, batch_rows=batch_rows, bounded=bounded)
+        poll.schema = schema.remove_metadata() if schema is not None else poll.found_schema()
+        super().__init__(poll, poll.schema, [_SPLIT], interval=interval, bounded=bounded)
+        self.task_functions = ()  # the function is ours
+        self._poll = poll
+
+    def prepare(self) -> None:
+        """Check that the query can be read, and that its columns are those of the schema. Raises SourceError."""
+        what, by, found = self._poll.what, self._poll.by, self._poll.found_schema()
+        if missing := [name for name in self.schema.names if name not in found.names]:
+            raise SourceError(f"{what}: there is no column {missing[0]!r}; there are: {', '.join(found.names)}")
+        if by not in self.schema.names:
+            raise SourceError(f"{what}: by={by!r} must be one of: {', '.join(self.schema.names)}")
+        kind = self.schema.field(by).type
+        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+            raise SourceError(f"{what}: by={by!r} is {kind}; it must be a whole number or text")
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Return a reader with a connection of its own."""
+        own = copy(self)
+        own.fn = own._poll = copy(self._poll)
+        return PollSource.reader(own, context)
+
+    def end_polls(self) -> None:
+        """Close the connection."""
+        self._poll.close()
+
+    def check_position(self, position: Any) -> None:
+        """Raise ValueError if `position` is not a state and the last value of `by`, which is None before the first."""
+        _POSITION(position, "the position")
+        for _, last in position.values():
+            if not isinstance(last, (int, str, type(None))) or isinstance(last, bool):
+                raise ValueError(f"the position {last!r} is neither a whole number nor text")
+
+
+class _Poll:
+    """The function that the source asks for rows. Its connection opens at the first call, and again after an error."""
+
+    def __init__(self, database: Database, query: str, by: str, *, start: int | str | None, batch_rows: int,
+                 bounded: bool) -> None:  # fmt: skip
+        is_select = query.split()[0].lower() in ("select", "with", "(")
+        self._from = f"({query.strip().rstrip(';')})" if is_select else ".".join(map(quoted, query.split(".")))
+        self.what = "adbc: the query" if is_select else f"adbc: table {query}"
+        self.by = by
+        self.schema: pa.Schema | None = None
+        self._database = database
+        self._start = start
+        self._batch_rows = batch_rows
+        self._bounded = bounded
+        self._connection: Connection | None = None
+
+    def found_schema(self) -> pa.Schema:
+        """Return the columns of the query. Raises SourceError, also for a column that Arrow has no type for."""
+        # SQLite tells the types of values, not of columns.
+        rows = "where 1 = 0" if self._database.is_postgresql else "limit 100"
+        with self._database.connected(SourceError, self.what) as connection:
+            found = connection.query(f"select * from {self._from} as found {rows}")
+        if not found.num_rows and self.schema is None and not self._database.is_postgresql:
+            raise SourceError(f"{self.what}: there are no rows, so SQLite does not tell the types; give schema=")
+        for column in found.schema:
+            if isinstance(column.type, pa.BaseExtensionType):
+                name = getattr(column.type, "type_name", column.type)
+                raise SourceError(
+                    f"{self.what}: column {column.name!r} is {name}, which has no type in Arrow; cast it in a query, "
+                    f"such as: select cast({column.name} as double precision) as {column.name}"
+                )
+        return pa.schema([pa.field(column.name, column.type) for column in found.schema])
+
+    def __call__(self, split: str, position: Any) -> tuple[pa.RecordBatch, Any] | None:
+        """Return the rows after a position, and their last position. Returns None at the end of a bounded source."""
+        last = self._start if position is None else position
+        rows = self._rows(last)
+        if not rows.num_rows:
+            return None if self._bounded else (rows, last)
+        values = rows.column(self.by)
+        if pc.count_distinct(values).as_py() < rows.num_rows:
+            raise SourceError(
+                f"{self.what}: the column {self.by!r} has a value twice after {last!r}. It must be unique, because the "
+                "source continues after the last value"
+            )
+        return rows, values[-1].as_py()
+
+    def _rows(self, last: int | str | None) -> pa.RecordBatch:
+        assert self.schema is not None
+        by = quoted(self.by)
+        after, values = (f"{by} is not null", ()) if last is None else (f"{by} > $1", (last,))
+        query = f"select {quoted(*self.schema.names)} from {self._from} as found where {after} order by {by} limit "
+        try:
+            with database_errors(SourceError, self.what):
+                if self._connection is None:
+                    self._connection = Connection(self._database, autocommit=True)
+                table = self._connection.query(query + str(self._batch_rows), *values)
+        except SourceError:
+            self.close()
+            raise
+        try:
+            batches = table.cast(self.schema).combine_chunks().to_batches()
+        except (pa.ArrowException, ValueError) as error:
+            raise SourceError(f"{self.what}: the rows are not of the schema: {error}") from None
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], self.schema)
+
+    def close(self) -> None:
+        """Close the connection, if it is open."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connection": None}

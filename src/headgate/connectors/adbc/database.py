@@ -1,0 +1,184 @@
+"""A database that ADBC can reach: its connections, and its errors in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import pyarrow as pa
+
+from headgate.errors import ConfigError, HeadgateError
+
+#: The packages of the drivers, by the names that users give.
+_PACKAGES: Final = {"postgresql": "adbc_driver_postgresql", "sqlite": "adbc_driver_sqlite"}
+#: Seconds in which a server must take a connection.
+_CONNECT_TIMEOUT: Final = 10
+#: What to do about an error, by the SQLSTATE that it begins with.
+_ADVICE: Final = {
+    "08": "check the uri= and that a server runs there",
+    "22": "a value does not fit its column: convert it, or change the column",
+    "23": "a row breaks a constraint of the table: change the rows, or the constraint",
+    "28": "check user name and password in uri=",
+    "3D": "check the name of the database in uri=",
+    "42501": "grant the user this right",
+    "42703": "select or rename the columns, so that all of them are in the table",
+    "42P01": "create the table, or correct its name, which is case-sensitive",
+    "42P10": 'mode="upsert" needs a primary key or a unique constraint on exactly the columns of key=',
+    "42804": "convert the column to the type of the table's column",
+    "42846": "convert the column to the type of the table's column",
+    "53": "the server has no room, or no free connection",
+    "57": "the server is going down, or has ended the statement",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A driver's name, and a URI. `repr` does not show the URI, because it may hold a password.
+
+    `timeout` is the longest time, in seconds, that one statement may take.
+    """
+
+    driver: str
+    uri: str = field(repr=False)
+    timeout: float
+
+    @staticmethod
+    def checked(driver: str, uri: str, timeout: float) -> Database:
+        """Check the arguments without a connection. Raises ConfigError, also if the driver is not installed."""
+        if driver not in _PACKAGES:
+            raise ConfigError(f"adbc: driver={driver!r} must be one of {', '.join(map(repr, _PACKAGES))}")
+        if not isinstance(uri, str) or not uri:
+            raise ConfigError("adbc: uri= must be a string, such as 'postgresql://user@host:5432/database'")
+        if driver == "postgresql" and not uri.startswith(("postgresql://", "postgres://")):
+            raise ConfigError("adbc: the uri= of PostgreSQL must begin with postgresql://")
+        if timeout <= 0:
+            raise ConfigError("adbc: timeout= must be above 0")
+        _dbapi(driver)
+        return Database(driver, uri, timeout)
+
+    @property
+    def is_postgresql(self) -> bool:
+        return self.driver == "postgresql"
+
+    @contextmanager
+    def connected(self, kind: type[HeadgateError], what: str, *, autocommit: bool = False) -> Iterator[Connection]:
+        """Connect for a block. What the block does not commit is rolled back.
+
+        Raises `kind` for every error of the database. The message begins with `what`.
+        """
+        with database_errors(kind, what):
+            connection = Connection(self, autocommit=autocommit)
+            try:
+                yield connection
+            finally:
+                connection.close()
+
+
+class Connection:
+    """An open connection. Without `autocommit`, its statements belong to one transaction, until `commit`.
+
+    Parameters of statements are `$1`, `$2` and so on, first used in this order: all drivers know this form.
+    """
+
+    def __init__(self, database: Database, *, autocommit: bool = False) -> None:
+        milliseconds = int(database.timeout * 1000)
+        dbapi = _dbapi(database.driver)
+        if database.is_postgresql:
+            uri, setting = _with_deadlines(database.uri, milliseconds), f"set statement_timeout = {milliseconds}"
+        else:
+            uri, setting = database.uri, f"pragma busy_timeout = {milliseconds}"
+        self._connection = dbapi.connect(uri, autocommit=True)
+        try:
+            self.execute(setting)
+            if not autocommit:
+                self._connection.adbc_connection.set_autocommit(False)
+        except BaseException:
+            self.close()
+            raise
+        self._is_manual = not autocommit
+
+    def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement. Returns the rows of a query or of a `returning`."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, parameters=values or None)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def query(self, statement: str, *values: Any) -> pa.Table:
+        """Return the rows of a query as a table."""
+        with self._connection.cursor() as cursor:
+            cursor.execute(statement, parameters=values or None)
+            table: pa.Table = cursor.fetch_arrow_table()
+            return table
+
+    def add(self, schema: str | None, table: str, rows: pa.Table, *, create: bool) -> None:
+        """Add rows to a table. With `create`, create the table first."""
+        with self._connection.cursor() as cursor:
+            more = {"db_schema_name": schema} if schema else {}
+            cursor.adbc_ingest(table, rows, mode="create" if create else "append", **more)
+
+    def commit(self) -> None:
+        self._connection.adbc_connection.commit()
+
+    def roll_back(self) -> None:
+        self._connection.adbc_connection.rollback()
+
+    def close(self) -> None:
+        """Close the connection. What is not committed is rolled back. Raises no errors."""
+        with suppress(*_ERRORS()):
+            self._connection.close()
+
+
+@contextmanager
+def database_errors(kind: type[HeadgateError], what: str) -> Iterator[None]:
+    """Raise `kind` for an error of the database, in words, with `what` before it and advice after it."""
+    try:
+        yield
+    except _ERRORS() as error:
+        raise kind(f"{what}: {in_words(error)}") from None
+
+
+def in_words(error: Any) -> str:
+    """Return a database's error in words, and what to do about it."""
+    code = error.sqlstate or ""
+    details = dict(getattr(error, "details", ()))
+    text = details.get(b"PG_DIAG_MESSAGE_PRIMARY", b"").decode() or " ".join(str(error).split())
+    if (more := details.get(b"PG_DIAG_MESSAGE_DETAIL", b"").decode()) and not code.startswith(("22", "23")):
+        text += f" ({more})"  # not of wrong values: it would show the row
+    is_unreachable = not code and "ailed to connect" in text
+    advice = next((advice for start, advice in _ADVICE.items() if code.startswith(start)), None)
+    if is_unreachable:
+        advice = _ADVICE["28" if "authentication" in text else "3D" if "does not exist" in text else "08"]
+    return f"{text} (SQLSTATE {code})" * bool(code) + text * (not code) + (f"; {advice}" if advice else "")
+
+
+def quoted(*names: str) -> str:
+    """Return names as SQL, with commas: each in double quotes."""
+    return ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+
+
+def _with_deadlines(uri: str, milliseconds: int) -> str:
+    """Return the URI with libpq's deadlines, unless the user has set them."""
+    parts = urlsplit(uri)
+    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    deadlines = {"connect_timeout": str(_CONNECT_TIMEOUT), "tcp_user_timeout": str(milliseconds)}
+    return urlunsplit(parts._replace(query=urlencode({**deadlines, **given})))
+
+
+def _dbapi(driver: str) -> Any:
+    package = _PACKAGES[driver]
+    try:
+        return import_module(f"{package}.dbapi")
+    except ImportError as error:
+        raise ConfigError(
+            f"adbc: driver {driver!r} needs the package {package.replace('_', '-')} ({error}): "
+            "pip install 'headgate[adbc]'"
+        ) from None
+
+
+def _ERRORS() -> tuple[type[Exception], ...]:
+    """Return the classes of the databases' errors. They are loaded only by jobs that use a database."""
+    return (import_module("adbc_driver_manager").Error,)

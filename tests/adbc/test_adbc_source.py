@@ -1,0 +1,117 @@
+"""The database source, from SQLite files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.testing import check_source
+from tests.runtime.jobs import eventually
+
+pytest.importorskip("adbc_driver_sqlite")
+from tests.adbc.databases import execute
+
+ROWS = [{"id": n, "s": f"row {n}"} for n in range(30)]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    values = ", ".join(f"({row['id']}, '{row['s']}')" for row in reversed(ROWS))
+    execute(tmp_path / "a.db", "create table rows (id integer, s text)", f"insert into rows values {values}")
+    return tmp_path / "a.db"
+
+
+def source(path: Path, query: str = "rows", by: str = "id", **options: Any) -> hg.Source:
+    return hg.sources.adbc("sqlite", str(path), query, by=by, **options)
+
+
+def collected(made: hg.Source) -> list[dict[str, Any]]:
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    rows: list[dict[str, Any]] = env.from_source(made).collect().to_pylist()
+    return rows
+
+
+def test_it_keeps_the_contract(database: Path) -> None:
+    execute(database, "create table none (id integer, s text)")
+    check_source(
+        lambda: source(database, bounded=True, batch_rows=4), ROWS,
+        idle=lambda: source(database, "none", interval="10 ms", schema=pa.schema({"id": pa.int64(), "s": pa.string()})),
+        broken=lambda: source(database, "missing", schema=pa.schema({"id": pa.int64()})),
+    )  # fmt: skip
+
+
+def test_a_query_has_its_own_columns(database: Path) -> None:
+    made = source(database, "select id * 2 as twice, s from rows where id < 5", "twice", bounded=True, start=2)
+    assert made.schema.equals(pa.schema({"twice": pa.int64(), "s": pa.string()}))
+    assert collected(made) == [{"twice": 2 * n, "s": f"row {n}"} for n in (2, 3, 4)]
+
+
+def test_text_can_order_the_rows(database: Path) -> None:
+    made = source(database, by="s", bounded=True, schema=pa.schema({"s": pa.string()}), batch_rows=7)
+    assert [row["s"] for row in collected(made)] == sorted(f"row {n}" for n in range(30))
+
+
+def test_rows_that_are_added_later_are_read(database: Path) -> None:
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    found = hg.sinks.collect()
+    env.from_source(source(database, start=27, interval="10 ms")).sink_to(found)
+    job = env.execute_async()
+    eventually(lambda: found.to_table().num_rows == 2)
+    execute(database, "insert into rows values (31, 'later')")
+    eventually(lambda: found.to_table().num_rows == 3)
+    job.cancel()
+    assert found.to_table().to_pylist()[-1] == {"id": 31, "s": "later"}
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda path: source(path, "missing", bounded=True), "adbc: table missing: .*no such table"),
+        (lambda path: source(path, "select missing from rows", bounded=True), "adbc: the query: .*no such column"),
+        (lambda path: source(path, bounded=True, by="x"), "by='x' must be one of: id, s"),
+        (
+            lambda path: source(path, bounded=True, schema=pa.schema({"id": pa.int64(), "y": pa.int64()})),
+            "there is no column 'y'",
+        ),
+        (
+            lambda path: source(path, "select 1.5 as id", bounded=True),
+            "by='id' is double; it must be a whole number or text",
+        ),
+        (lambda path: source(path, "select 1 as id, s from rows", bounded=True), "has a value twice after None"),
+        (
+            lambda path: source(path, bounded=True, schema=pa.schema({"id": pa.int64(), "s": pa.int64()})),
+            "not of the schema",
+        ),
+    ],
+)
+def test_a_wrong_query_is_refused(database: Path, make: Callable[[Path], hg.Source], error: str) -> None:
+    with pytest.raises(hg.SourceError, match=error):
+        collected(make(database))
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"query": " "}, "query= must be"),
+        ({"batch_rows": 0}, "batch_rows"),
+        ({"start": 1.5}, "start=1.5 must be"),
+        ({"interval": "x"}, "interval"),
+    ],
+)
+def test_impossible_arguments_are_refused(database: Path, options: dict[str, Any], error: str) -> None:
+    with pytest.raises(hg.ConfigError, match=error):
+        source(database, **options)
+
+
+def test_a_forged_position_is_refused(database: Path) -> None:
+    made = source(database)
+    made.check_position({"rows": ["open", 7]})
+    states: list[Any] = [["open", 1.5], ["open", {}], ["open", True], ["other", 1], ["open"]]
+    for forged in [*({"rows": state} for state in states), states]:
+        with pytest.raises(ValueError, match="position"):
+            made.check_position(forged)

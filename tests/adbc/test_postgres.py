@@ -1,0 +1,147 @@
+"""The database connectors with a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import logging
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.testing import check_sink, sink_contract
+from tests.postgres_server import PASSWORD, Postgres
+
+LOCAL = hg.LocalDeployment(processes=False)
+
+
+def environment(**options: Any) -> hg.StreamEnvironment:
+    return hg.StreamEnvironment(deployment=LOCAL, config=hg.Config(**options))
+
+
+def write(postgres: Postgres, table: str, rows: Any, uri: str = "", **options: Any) -> None:
+    env = environment()
+    sink = hg.sinks.adbc("postgresql", uri or postgres.uri, table, **options)
+    env.from_source(hg.sources.iterable(rows)).sink_to(sink)
+    env.execute()
+
+
+def test_the_sink_keeps_the_contract(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_contract, "_MOST_LINES", 3)  # test_adbc_sink.py crashes at more of them
+    made: dict[str, str] = {}
+
+    def make(name: str) -> hg.Sink:
+        if name not in made:
+            made[name] = postgres.table("n int primary key, s text")
+        return hg.sinks.adbc("postgresql", postgres.uri, made[name])
+
+    check_sink(make, lambda name: postgres.rows(f"select n, s from {made[name]}"))
+    assert postgres.rows("select tablename from pg_tables where tablename like 'headgate_stage%'") == []
+
+
+def test_values_become_those_of_the_columns(postgres: Postgres) -> None:
+    numbers = "n smallint, d numeric(10, 2), a int[]"
+    table = postgres.table(f"{numbers}, t timestamptz, j jsonb, u uuid, b bytea, k date, v bool")
+    row = {
+        "n": 7,
+        "d": 1.5,
+        "t": datetime.datetime(2024, 5, 1, 10, tzinfo=datetime.UTC),
+        "j": '{"a": [1]}',
+        "u": "6f1c2f4e-6f0f-4b7e-8f5a-0a3a4b5c6d7e",
+        "a": [1, 2],
+        "b": b"x",
+        "k": datetime.date(2024, 5, 1),
+        "v": True,
+    }
+    schema = pa.schema(
+        {
+            "n": pa.int64(), "d": pa.decimal128(10, 2), "t": pa.timestamp("us", "UTC"), "j": pa.string(),
+            "u": pa.string(), "a": pa.list_(pa.int64()), "b": pa.binary(), "k": pa.date32(), "v": pa.bool_(),
+        }
+    )  # fmt: skip
+    batch = pa.RecordBatch.from_pylist([{**row, "d": decimal.Decimal("1.50")}, dict.fromkeys(row)], schema)
+    write(postgres, table, [batch])
+    found = postgres.rows(f"select n, d::float8, t, j->>'a' as j, u::text, a, b, k, v from {table} order by n")
+    assert found == [{**row, "j": "[1]"}, dict.fromkeys(row)]
+
+
+def test_a_table_may_be_in_a_schema_of_its_own(postgres: Postgres) -> None:
+    postgres.execute('create schema if not exists "Own"', 'create table "Own"."My Table" ("the n" int)')
+    write(postgres, "Own.My Table", [{"the n": 3}])
+    assert postgres.rows('select * from "Own"."My Table"') == [{"the n": 3}]
+    source = hg.sources.adbc("postgresql", postgres.uri, "Own.My Table", by="the n", bounded=True)
+    assert environment().from_source(source).collect().to_pylist() == [{"the n": 3}]
+
+
+def test_the_source_reads_a_query(postgres: Postgres) -> None:
+    table = postgres.table("id int primary key, name text, amount numeric")
+    postgres.execute(f"insert into {table} select n, 'row ' || n, n + 0.5 from generate_series(1, 500) as n")
+    query = f"select id, name, amount::float8 as amount from {table}"
+    source = hg.sources.adbc("postgresql", postgres.uri, query, by="id", bounded=True, batch_rows=64)
+    rows = environment().from_source(source).collect().to_pylist()
+    assert rows == [{"id": n, "name": f"row {n}", "amount": n + 0.5} for n in range(1, 501)]
+    by_name = hg.sources.adbc("postgresql", postgres.uri, query, by="name", bounded=True, batch_rows=64, start="row 98")
+    assert [row["id"] for row in environment().from_source(by_name).collect().to_pylist()] == [99]
+    with pytest.raises(hg.SourceError, match="column 'amount' is numeric, which has no type in Arrow; cast it"):
+        hg.sources.adbc("postgresql", postgres.uri, table, by="id")
+
+
+@pytest.mark.parametrize(
+    ("columns", "row", "options", "error"),
+    [
+        (None, {"n": 1}, {}, r"relation \"nothing\" does not exist \(SQLSTATE 42P01\); create the table"),
+        ("m int", {"n": 1}, {}, "the table has no column 'n'; it has: m"),
+        ("n jsonb", {"n": 1}, {}, r"cannot cast type bigint to jsonb .*convert the column"),
+        ("n int", {"n": 1}, {"mode": "upsert", "key": "n"}, r"42P10.*needs a primary key or a unique constraint"),
+        ("n int", {"n": 2**40}, {}, r"out of range \(SQLSTATE 22003\); a value does not fit its column"),
+        ("n int, m int not null", {"n": 1}, {}, r"not-null constraint \(SQLSTATE 23502\)"),
+        ("n varchar(3)", {"n": "too long"}, {}, r"too long for type character varying\(3\)"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_refused(
+    postgres: Postgres, columns: str | None, row: Any, options: Any, error: str
+) -> None:
+    table = postgres.table(columns) if columns else "nothing"
+    with pytest.raises((hg.SinkError, hg.PlanError), match=error):
+        write(postgres, table, [row], **options)
+    if columns:
+        assert postgres.rows(f"select * from {table}") == []
+
+
+def test_missing_rights_and_servers_are_named_without_the_password(
+    postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = postgres.table("n int")
+    postgres.execute(
+        "do $$ begin if not exists (select from pg_roles where rolname = 'reader') then "
+        f"create role reader login password '{PASSWORD}'; end if; end $$",
+        f"grant select on {table} to reader",
+    )
+    dead = f"postgresql://headgate:{PASSWORD}@127.0.0.1:1/postgres"
+    wrong = postgres.uri.replace(PASSWORD, PASSWORD + "x")
+    cases = {
+        postgres.uri_of("reader"): r"permission denied .*SQLSTATE 42501\); grant the user this right",
+        dead: "Connection refused.*check the uri= and that a server runs there",
+        wrong: "password authentication failed.*check user name and password",
+        postgres.uri.removesuffix("/postgres") + "/none": 'database "none" does not exist.*name of the database',
+    }
+    with caplog.at_level(logging.DEBUG):
+        for uri, words in cases.items():
+            with pytest.raises(hg.SinkError, match=words) as caught:
+                write(postgres, table, [{"n": 1}], uri)
+            assert PASSWORD not in f"{caught.value!r} {hg.sinks.adbc('postgresql', uri, table)!r}"
+        with pytest.raises(hg.SourceError, match="Connection refused") as failed:
+            hg.sources.adbc("postgresql", dead, table, by="n")
+    assert PASSWORD not in str(failed.value) + caplog.text
+
+
+def test_a_statement_has_a_deadline(postgres: Postgres) -> None:
+    """The source gives up a query that takes longer than timeout=."""
+    query = "select n as id from (select 1 as n, pg_sleep(60)) as slow"
+    source = hg.sources.adbc(
+        "postgresql", postgres.uri, query, by="id", schema=pa.schema({"id": pa.int64()}), timeout="200 ms", bounded=True
+    )
+    with pytest.raises(hg.SourceError, match="canceling statement due to statement timeout"):
+        environment().from_source(source).collect()
