@@ -225,6 +225,7 @@ _ON_THEIR_OWN: Final = {
         **dict.fromkeys(("get_all_accumulator_results", "getAllAccumulatorResults"), 'metrics["rows_in"] and the like'),
     },
 }
+_ADBC: Final = 'adbc("postgresql", uri, ...)'
 #: What to write in place of a name in one class or module, where the name means something else than in `_INSTEAD`.
 _INSTEAD_AT: Final = {
     "StreamEnvironment": {"setParallelism": _SLOTS, "set_parallelism": _SLOTS, "sql": _SQL, "stop": _STOP},
@@ -236,16 +237,20 @@ _INSTEAD_AT: Final = {
     "headgate": {"window": 'key_by("column").window(hg.tumble("1 min")), of a stream with a watermark'},
     "WindowedStream": {"trigger": _FIRES, "evictor": _FIRES},
     "Aggregate": dict.fromkeys(("alias", "as_", "name"), 'aggregate(total=hg.sum("value")): the name stands before ='),
-    "headgate.sources": dict.fromkeys(("kinesis", "pulsar"), "poll(fn, schema=...) with a client of your own"),
+    "headgate.sources": {
+        **dict.fromkeys(("kinesis", "pulsar"), "poll(fn, schema=...) with a client of your own"),
+        **dict.fromkeys(("jdbc", "database", "sql", "postgres", "postgresql"), _ADBC),
+    },
     "headgate.sinks": {
         "pulsar": "for_each_batch(fn) with a client of your own",
-        **dict.fromkeys(("json", "jsonl", "json_lines", "text"), 'csv("out/") or parquet("out/")'),
+        **dict.fromkeys(("jsonl", "json_lines", "text"), 'json("out/")'),
         **dict.fromkeys(("files", "folder", "directory"), 'parquet("out/") or csv("out/")'),
         **dict.fromkeys(("list", "memory", "pandas", "table"), "collect()"),
         **dict.fromkeys(
-            ("delta", "iceberg", "jdbc", "database", "sql", "postgres", "dataframe", "table_sink"),
+            ("dataframe", "table_sink"),
             "foreach_dataframe(fn), whose function gets a DataFrame of Spark and writes it",
         ),
+        **dict.fromkeys(("jdbc", "database", "sql", "postgres", "postgresql"), _ADBC),
     },
 }
 

@@ -165,7 +165,7 @@ def test_copy_pickle_and_hasattr_still_work(plans):
         (hg, "OutputTag", r"hg\.SideOutput\("), (hg, "ValueStateDescriptor", r"hg\.ValueState\("),
         (hg, "col", "SQL as strings"),
         (hg.sinks, "pulsar", r"for_each_batch\("),
-        (hg.sinks, "json", r"csv\("), (hg.sources, "json", "json_lines"),
+        (hg.sinks, "jsonl", r"json\("), (hg.sources, "json", "json_lines"),
         (hg.sum("value"), "alias", r"write aggregate\(total=hg\.sum\("),
     ],
 )  # fmt: skip

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headgate.connectors.built_in_sinks import collect, csv, for_each_batch, null, parquet, printer, two_phase
+from headgate.connectors.built_in_sinks import collect, csv, for_each_batch, json, null, parquet, printer, two_phase
 from headgate.connectors.connector import Sink
 from headgate.connectors.kafka.kafka_functions import sink as kafka
 from headgate.operators.operator import check_function
 from headgate.other_names import missing
 
+if TYPE_CHECKING:
+    from headgate.connectors.adbc.adbc_functions import sink as adbc
+    from headgate.connectors.tables.table_functions import delta, iceberg
+
 __all__ = [
-    "collect", "csv", "for_each_batch", "foreach_dataframe", "kafka", "null", "parquet", "printer", "two_phase",
+    "adbc", "collect", "csv", "delta", "for_each_batch", "foreach_dataframe", "iceberg", "json", "kafka", "null",
+    "parquet", "printer", "two_phase",
 ]  # fmt: skip
 
 
@@ -64,4 +70,10 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # type checkers must report unknown names themselves
 
     def __getattr__(name: str) -> object:
+        if name == "adbc":  # only jobs with a database load its modules
+            from headgate.connectors.adbc.adbc_functions import sink
+
+            return sink
+        if name in ("delta", "iceberg"):  # only jobs with such a table
+            return getattr(import_module("headgate.connectors.tables.table_functions"), name)
         raise missing("headgate.sinks", name)

@@ -1,0 +1,67 @@
+"""How the columns of rows become those of a table."""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import pyarrow as pa
+
+from headgate.errors import PlanError
+
+NewColumns = Literal["refuse", "add"]
+_SIGNED: Final = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
+
+
+def table_columns(schema: pa.Schema) -> pa.Schema:
+    """Return columns with types that tables have: signed numbers, microseconds, UTC, plain texts."""
+    return pa.schema([pa.field(column.name, _plain(column.type), column.nullable) for column in schema])
+
+
+def check_columns(what: str, schema: pa.Schema, table: pa.Schema, new_columns: NewColumns) -> pa.Schema:
+    """Check that rows fit into a table. Returns the columns to add to the table. Raises PlanError."""
+    given = table_columns(schema)
+    added = [column for column in given if column.name not in table.names]
+    if added and new_columns == "refuse":
+        raise PlanError(
+            f"{what}: the table has no column {added[0].name!r}; it has: {', '.join(table.names)}. Leave it out with "
+            'select, or add new columns to the table with new_columns="add"'
+        )
+    for column in table:
+        if column.name not in given.names:
+            if not column.nullable:
+                raise PlanError(f"{what}: the rows have no column {column.name!r}, which the table needs")
+        elif not _fits(given.field(column.name).type, column.type):
+            raise PlanError(
+                f"{what}: column {column.name!r} is {given.field(column.name).type}, and {column.type} in the table; "
+                "convert it with select"
+            )
+    return pa.schema([column.with_nullable(True) for column in added])
+
+
+def _plain(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(type_):
+        return _plain(type_.value_type)
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", "UTC" if type_.tz else None)
+    if pa.types.is_date64(type_):
+        return pa.date32()
+    if pa.types.is_large_string(type_) or type_ == pa.string_view():
+        return pa.string()
+    if pa.types.is_large_binary(type_) or pa.types.is_fixed_size_binary(type_) or type_ == pa.binary_view():
+        return pa.binary()
+    return _SIGNED.get(type_, type_)
+
+
+def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether each value of a type is a value of another one, apart from the width of a whole number, which is
+    checked for each value."""
+    wanted = _plain(wanted)
+    if given == wanted or pa.types.is_null(given):
+        return True
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_integer(given))
+    if pa.types.is_floating(wanted):
+        return bool(pa.types.is_floating(given) and given.bit_width <= wanted.bit_width)
+    if pa.types.is_decimal(wanted):
+        return bool(pa.types.is_integer(given) or pa.types.is_decimal(given))
+    return bool(pa.types.is_nested(wanted) and pa.types.is_nested(given))

@@ -1,0 +1,65 @@
+"""The subtask's part of table sinks: it writes Parquet files that belong to no table until a commit adds them."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from headgate.connectors.file_sinks.file_writer import FileWriter, Target, writing
+from headgate.connectors.tables.file_statistics import statistics
+from headgate.errors import SinkError
+
+
+class DataFileWriter(FileWriter):
+    """A writer whose `flush` returns the finished files: for each its path below the table's root, its size in bytes,
+    and its statistics.
+
+    `columns` is the schema of the table; rows are converted to it, and columns that they lack are null.
+    """
+
+    def __init__(self, target: Target, columns: pa.Schema, attempt: int, subtask: int) -> None:
+        super().__init__(target, attempt, subtask)
+        self._columns = columns
+        self._files: list[dict[str, Any]] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        super().write(converted(batch, self._columns, self._target.root))
+
+    def flush(self, checkpoint: int) -> Any:
+        super().flush(checkpoint)
+        files, self._files = self._files, []
+        return files or None
+
+    def _end(self, folder: str) -> None:
+        name = self._open[folder].name
+        super()._end(folder)
+        self._files.append(described(self._target.filesystem, self._target.root, name))
+
+
+def converted(batch: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:
+    """Return the rows with exactly these columns. Raises SinkError for a value that does not fit."""
+    arrays = []
+    for column in columns:
+        index = batch.schema.get_field_index(column.name)
+        if index < 0:
+            arrays.append(pa.nulls(batch.num_rows, column.type))
+            continue
+        try:
+            arrays.append(batch.column(index).cast(column.type))
+        except pa.ArrowException as error:
+            raise SinkError(f"{where}: column {column.name!r}: {error}") from None
+        if not column.nullable and arrays[-1].null_count:
+            raise SinkError(f"{where}: column {column.name!r} has a null, which the table does not allow")
+    return pa.RecordBatch.from_arrays(arrays, schema=columns)
+
+
+def described(filesystem: fs.FileSystem, root: str, name: str) -> dict[str, Any]:
+    """Return what a commit needs to know about a file, as JSON values."""
+    path = posixpath.join(root, name)
+    with writing(path):
+        size = filesystem.get_file_info(path).size
+        return {"path": name, "size": size, "statistics": statistics(pq.read_metadata(path, filesystem=filesystem))}

@@ -1,0 +1,141 @@
+"""The sink into a Delta table, through the library deltalake.
+
+Each commit has two transactions in the sense of Delta's protocol. `headgate/RUN/TAKEN_BY` has the number of the
+checkpoint: a table that has it gets no second commit of the same. `headgate/RUN` has the epoch of the owner: of two
+programs that commit at the same time, Delta refuses the later one, because both name the same application.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from headgate.connectors.file_sinks.partition_by import NO_VALUE, check_partitioning
+from headgate.connectors.tables.columns import NewColumns, check_columns, table_columns
+from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
+from headgate.errors import ConfigError, PlanError, SinkError, Superseded
+from headgate.filesystems import absolute, brief
+
+
+def delta_library() -> Any:
+    """Return the module `deltalake`. Raises ConfigError if it is not installed."""
+    try:
+        return import_module("deltalake")
+    except ImportError as error:
+        raise ConfigError(f"Delta needs the package deltalake ({error}): pip install 'headgate[delta]'") from None
+
+
+class DeltaSink(TableSink):
+    """A sink into a Delta table; see `hg.sinks.delta`."""
+
+    def __init__(self, uri: str | os.PathLike[str], partition_by: Sequence[str], new_columns: NewColumns,
+                 storage_options: Mapping[str, str]) -> None:  # fmt: skip
+        delta_library()
+        self._uri = absolute(uri)
+        super().__init__(f"delta: {self._uri}", new_columns)
+        self._partition_by = tuple(partition_by)
+        self._storage_options = dict(storage_options)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Check that the table takes the rows. A table that is not there must be possible."""
+        with self._errors():
+            if self._exists():
+                self._check_table(self._table(), schema)
+            else:
+                check_partitioning(schema, self._partition_by)
+                self._as_delta(table_columns(schema))
+
+    def opened(self, schema: pa.Schema) -> tuple[str, pa.Schema, Sequence[str]]:
+        """Create the table if it is not there. Add new columns if the user wants that."""
+        with self._errors():
+            if not self._exists():
+                delta_library().DeltaTable.create(
+                    self._uri, self._as_delta(table_columns(schema)), mode="ignore",
+                    partition_by=list(self._partition_by), storage_options=self._storage_options,
+                )  # fmt: skip
+            table = self._table()
+            if added := list(self._check_table(table, schema)):
+                table.alter.add_columns(list(self._as_delta(pa.schema(added)).fields))
+                table = self._table()
+            return self._uri, _columns(table), table.metadata().partition_columns
+
+    def fence(self, epoch: Epoch) -> None:
+        """Commit nothing, but the owner."""
+        self._commit(epoch, [])
+
+    def add(self, epoch: Epoch, files: Sequence[dict[str, Any]]) -> None:
+        """Add the files, unless the table has the epoch."""
+        self._commit(epoch, files)
+
+    def _commit(self, epoch: Epoch, files: Sequence[dict[str, Any]]) -> None:
+        library = delta_library()
+        owner, taken = f"headgate/{epoch.run}", f"headgate/{epoch.run}/{epoch.taken_by}"
+        # Without checkpoints there is one commit, whose number is 1.
+        transactions = [library.Transaction(owner, epoch.owner)]
+        transactions += [library.Transaction(taken, epoch.checkpoint or 1)] if files else []
+        properties = library.CommitProperties(app_transactions=transactions)
+        for _ in range(ATTEMPTS):
+            with self._errors():
+                table = self._table()
+                if (table.transaction_version(owner) or 0) > epoch.owner:
+                    raise Superseded(f"{self._what}: another program has taken over the results of run {epoch.run}")
+                if files and (table.transaction_version(taken) or 0) >= (epoch.checkpoint or 1):
+                    return
+                actions = [self._action(table, file) for file in files]
+                try:
+                    table.create_write_transaction(
+                        actions, "append", table.schema(), table.metadata().partition_columns,
+                        commit_properties=properties,
+                    )  # fmt: skip
+                    return
+                except library.exceptions.CommitFailedError as error:  # look again: who was faster?
+                    failure = error
+        raise SinkError(f"{self._what}: other writers were faster {ATTEMPTS} times: {failure}")
+
+    def _action(self, table: Any, file: dict[str, Any]) -> Any:
+        parts = [part.split("=", 1) for part in file["path"].split("/")[:-1]]
+        values = {unquote(name): None if value == NO_VALUE else unquote(value) for name, value in parts}
+        add = import_module("deltalake.transaction").AddAction
+        return add(file["path"], file["size"], values, int(time.time() * 1000), True, json.dumps(file["statistics"]))
+
+    def _check_table(self, table: Any, schema: pa.Schema) -> pa.Schema:
+        folders = tuple(table.metadata().partition_columns)
+        if self._partition_by and self._partition_by != folders:
+            raise PlanError(f"{self._what}: the table is partitioned by {folders}, not by {self._partition_by}")
+        added = check_columns(self._what, schema, _columns(table), self._new_columns)
+        check_partitioning(_columns(table), folders)
+        self._as_delta(added)
+        return added
+
+    def _as_delta(self, schema: pa.Schema) -> Any:
+        try:
+            return delta_library().Schema.from_arrow(schema)
+        except Exception as error:
+            raise PlanError(f"{self._what}: Delta has no such type: {error}; convert it with select") from None
+
+    def _exists(self) -> bool:
+        return bool(delta_library().DeltaTable.is_deltatable(self._uri, storage_options=self._storage_options))
+
+    def _table(self) -> Any:
+        return delta_library().DeltaTable(self._uri, storage_options=self._storage_options)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of the library into a SinkError."""
+        try:
+            yield
+        except (delta_library().exceptions.DeltaError, OSError) as error:
+            raise SinkError(f"{self._what}: {brief(error)}; check the path, and the rights there") from error
+
+
+def _columns(table: Any) -> pa.Schema:
+    """Return the columns of a table, as its files have them."""
+    return pa.schema(table.schema().to_arrow())

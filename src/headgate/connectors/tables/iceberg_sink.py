@@ -1,0 +1,129 @@
+"""The sink into an Iceberg table, through the library pyiceberg.
+
+The property `headgate.RUN` of the table has the owner, and by run the last checkpoint. It changes in the commit that
+adds the files. An owner that resumes also adds an empty snapshot: Iceberg then refuses a commit of an older program,
+because that builds on an earlier snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headgate.connectors.tables.columns import NewColumns, check_columns, table_columns
+from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
+from headgate.errors import ConfigError, HeadgateError, PlanError, SinkError, Superseded
+from headgate.filesystems import brief
+
+#: The library's own repeats would accept the same epoch twice, so there are none.
+_RETRIES: Final = "commit.retry.num-retries"
+
+
+def iceberg_library(module: str) -> Any:
+    """Return a module of pyiceberg. Raises ConfigError if it is not installed."""
+    try:
+        return import_module(f"pyiceberg.{module}")
+    except ImportError as error:
+        raise ConfigError(f"Iceberg needs the package pyiceberg ({error}): pip install 'headgate[iceberg]'") from None
+
+
+class IcebergSink(TableSink):
+    """A sink into an Iceberg table; see `hg.sinks.iceberg`."""
+
+    def __init__(self, table: str, catalog: str, new_columns: NewColumns, options: Mapping[str, str]) -> None:
+        iceberg_library("catalog")
+        super().__init__(f"iceberg: {catalog}.{table}", new_columns)
+        self._name = table
+        self._catalog_name = catalog
+        self._options = dict(options)
+
+    def check(self, schema: pa.Schema) -> None:
+        """Check that the table takes the rows. A table that is not there must be possible."""
+        with self._errors():
+            catalog = self._catalog()
+            if catalog.table_exists(self._name):
+                self._check_table(catalog.load_table(self._name), schema)
+            elif not catalog.namespace_exists(namespace := self._name.rpartition(".")[0]):
+                raise SinkError(f"{self._what}: there is no namespace {namespace!r} in the catalog; create it")
+
+    def opened(self, schema: pa.Schema) -> tuple[str, pa.Schema, Sequence[str]]:
+        """Create the table if it is not there. Add new columns if the user wants that."""
+        with self._errors():
+            catalog = self._catalog()
+            table = catalog.create_table_if_not_exists(self._name, table_columns(schema))
+            if added := list(self._check_table(table, schema)):
+                with table.update_schema() as update:
+                    update.union_by_name(pa.schema(added))
+                table = catalog.load_table(self._name)
+            location = table.properties.get("write.data.path", f"{table.location().rstrip('/')}/data")
+            return location.removeprefix("file://"), _columns(table), ()
+
+    def fence(self, epoch: Epoch) -> None:
+        """Add an empty snapshot, with the owner."""
+        self._commit(epoch, [])
+
+    def add(self, epoch: Epoch, files: Sequence[dict[str, Any]]) -> None:
+        """Add the files, unless the table has the epoch."""
+        self._commit(epoch, files)
+
+    def _commit(self, epoch: Epoch, files: Sequence[dict[str, Any]]) -> None:
+        failed = iceberg_library("exceptions").CommitFailedException
+        for _ in range(ATTEMPTS):
+            with self._errors():
+                table = self._catalog().load_table(self._name)
+                before = json.loads(table.properties.get(f"headgate.{epoch.run}", "{}"))
+                if before.get("owner", 0) > epoch.owner:
+                    raise Superseded(f"{self._what}: another program has taken over the results of run {epoch.run}")
+                if files and before.get("commits", {}).get(epoch.taken_by, -1) >= epoch.checkpoint:
+                    return
+                try:
+                    return self._commit_once(table, before, epoch, files)
+                except failed as error:  # look again: who was faster?
+                    failure = error
+        raise SinkError(f"{self._what}: other writers were faster {ATTEMPTS} times: {failure}")
+
+    def _commit_once(self, table: Any, before: dict[str, Any], epoch: Epoch, files: Sequence[dict[str, Any]]) -> None:
+        after = {**before, "owner": epoch.owner}
+        if files:
+            after["commits"] = {**before.get("commits", {}), epoch.taken_by: epoch.checkpoint}
+        table.metadata.properties[_RETRIES] = "0"  # of this copy of the table alone
+        with table.transaction() as transaction:
+            transaction.set_properties({f"headgate.{epoch.run}": json.dumps(after)})
+            if files:
+                paths = [posixpath.join(self._uri_root(), file["path"]) for file in files]
+                transaction.add_files(paths, check_duplicate_files=False)
+            else:
+                with transaction.update_snapshot().fast_append():
+                    pass
+
+    def _uri_root(self) -> str:
+        return self._root if "://" in self._root else f"file://{self._root}"
+
+    def _check_table(self, table: Any, schema: pa.Schema) -> pa.Schema:
+        if not table.spec().is_unpartitioned():
+            raise PlanError(f"{self._what}: the table is partitioned; the sink writes to tables without partitions")
+        return check_columns(self._what, schema, _columns(table), self._new_columns)
+
+    def _catalog(self) -> Any:
+        return iceberg_library("catalog").load_catalog(self._catalog_name, **self._options)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of the library into a SinkError."""
+        try:
+            yield
+        except HeadgateError:
+            raise
+        except Exception as error:  # the library has many kinds, and catalogs add their own
+            raise SinkError(f"{self._what}: {type(error).__name__}: {brief(error)}") from error
+
+
+def _columns(table: Any) -> pa.Schema:
+    """Return the columns of a table, as its files have them."""
+    return table_columns(table.schema().as_arrow())

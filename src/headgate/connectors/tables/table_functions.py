@@ -1,0 +1,86 @@
+"""The functions `hg.sinks.delta` and `hg.sinks.iceberg`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import get_args
+
+from headgate.connectors.arguments import TEXT, check, check_texts
+from headgate.connectors.connector import Sink
+from headgate.connectors.tables.columns import NewColumns
+from headgate.errors import ConfigError
+
+
+def delta(
+    uri: str | os.PathLike[str],
+    *,
+    partition_by: str | Sequence[str] = (),
+    new_columns: NewColumns = "refuse",
+    storage_options: Mapping[str, str] | None = None,
+) -> Sink:
+    """Append rows to a Delta table, each exactly once. See docs/how-to/tables.md.
+
+    `uri` is the path or URI of the table's folder, which all machines of the job must share. If there is no table, the
+    sink creates it when the job starts, with `partition_by`. The subtasks write Parquet files of about 128 MB. When a
+    checkpoint is complete, one commit of the table adds its files, and records the checkpoint's number. Readers see
+    rows then. Without checkpoints, they see them at the end of the job.
+
+    Columns go to the columns with the same names; columns that the rows lack are null. Types must be the same, apart
+    from the width of whole numbers. With `new_columns="add"`, the job adds columns that the table lacks when it starts.
+    `storage_options` are those of the library deltalake, for commits.
+
+    Raises ConfigError for impossible arguments, and without the package deltalake. When the job starts, raises
+    SinkError if the table cannot be read or written, and PlanError for columns that do not fit.
+
+    >>> env = hg.StreamEnvironment()
+    >>> rows = env.from_source(hg.sources.iterable([{"city": "Rome", "km": 7}]))
+    >>> sink = rows.sink_to(hg.sinks.delta("lake/trips", partition_by="city"))
+    """
+    from headgate.connectors.tables.delta_sink import DeltaSink
+
+    names = [partition_by] if isinstance(partition_by, str) else partition_by
+    check_texts(partition_by=names)
+    _check_new_columns(new_columns)
+    return DeltaSink(uri, names, new_columns, _options("storage_options", storage_options))
+
+
+def iceberg(
+    table: str,
+    catalog: str = "default",
+    *,
+    new_columns: NewColumns = "refuse",
+    options: Mapping[str, str] | None = None,
+) -> Sink:
+    """Append rows to an Iceberg table, each exactly once. See docs/how-to/tables.md.
+
+    `table` is `namespace.name`. `catalog` is the name of a catalog in pyiceberg's configuration, and `options` are
+    further properties of it, such as `{"type": "sql", "uri": ...}`. If there is no table, the sink creates it when the
+    job starts. The table must not be partitioned. Files, commits and `new_columns` are as for `hg.sinks.delta`.
+
+    Raises ConfigError for impossible arguments, and without the package pyiceberg. When the job starts, raises
+    SinkError if the catalog does not answer or there is no namespace, and PlanError for columns that do not fit.
+
+    >>> env = hg.StreamEnvironment()
+    >>> rows = env.from_source(hg.sources.iterable([{"city": "Rome", "km": 7}]))
+    >>> sink = rows.sink_to(hg.sinks.iceberg("lake.trips", "main", options={"type": "in-memory"}))
+    """
+    from headgate.connectors.tables.iceberg_sink import IcebergSink
+
+    check(TEXT, table=table, catalog=catalog)
+    if not all(table.split(".")) or "." not in table:
+        raise ConfigError(f"iceberg: table={table!r} must be namespace.name")
+    _check_new_columns(new_columns)
+    return IcebergSink(table, catalog, new_columns, _options("options", options))
+
+
+def _check_new_columns(new_columns: str) -> None:
+    if new_columns not in get_args(NewColumns):
+        raise ConfigError(f"new_columns={new_columns!r} must be one of {', '.join(map(repr, get_args(NewColumns)))}")
+
+
+def _options(name: str, given: Mapping[str, str] | None) -> Mapping[str, str]:
+    options = {} if given is None else given
+    if not isinstance(options, Mapping) or not all(isinstance(text, str) for pair in options.items() for text in pair):
+        raise ConfigError(f"{name}= must be a dict of strings")
+    return options

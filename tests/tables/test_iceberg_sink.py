@@ -1,0 +1,139 @@
+"""The sink into Iceberg tables, read back by pyiceberg."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.testing import check_sink, sink_contract
+
+pytest.importorskip("pyiceberg.catalog.sql")
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
+
+LOCAL = hg.LocalDeployment(processes=False)
+
+
+class Lake:
+    """A catalog in a SQLite file, with tables in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/lake"}
+        self.catalog: Catalog = load_catalog("test", **self.options)
+        self.catalog.create_namespace("lake")
+
+    def sink(self, table: str, **options: Any) -> hg.Sink:
+        return hg.sinks.iceberg(f"lake.{table}", "test", options=self.options, **options)
+
+    def read(self, table: str) -> list[dict[str, Any]]:
+        try:
+            rows: list[dict[str, Any]] = self.catalog.load_table(f"lake.{table}").scan().to_arrow().to_pylist()
+        except NoSuchTableError:
+            return []
+        return rows
+
+    def write(self, table: str, given: Any, **options: Any) -> None:
+        env = hg.StreamEnvironment(deployment=LOCAL)
+        env.from_source(hg.sources.iterable(given)).sink_to(self.sink(table, **options))
+        env.execute()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path)
+
+
+def numbers(start: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(range(start, start + count), pa.int64())})
+
+
+def test_it_keeps_the_contract(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_contract, "_MOST_LINES", 20)
+    check_sink(
+        lake.sink, lake.read, broken=lambda: hg.sinks.iceberg("nowhere.t", "test", options=lake.options)
+    )  # fmt: skip
+
+
+def test_a_table_is_created_and_appended_to(lake: Lake) -> None:
+    time = datetime.datetime(2024, 5, 1, 10, tzinfo=datetime.UTC)
+    row = {"n": 7, "t": time, "d": datetime.date(2024, 5, 1), "l": [1, 2], "f": 1.5}
+    schema = pa.schema(
+        {
+            "n": pa.uint16(), "t": pa.timestamp("ns", "Europe/Rome"), "d": pa.date32(), "l": pa.list_(pa.int64()),
+            "f": pa.float64(),
+        }
+    )  # fmt: skip
+    batch = pa.RecordBatch.from_pylist([row, dict.fromkeys(row)], schema)
+    lake.write("t", [batch])
+    lake.write("t", [batch])
+    assert sorted(lake.read("t"), key=str) == sorted([row, dict.fromkeys(row)] * 2, key=str)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ([{"n": 1, "x": 2}], "the table has no column 'x'; it has: n, s.*new_columns=\"add\""),
+        ([{"n": "a"}], "column 'n' is string, and int64 in the table"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused(lake: Lake, given: Any, error: str) -> None:
+    lake.write("t", [{"n": 1, "s": "a"}])
+    with pytest.raises(hg.PlanError, match=error):
+        lake.write("t", given)
+    assert lake.read("t") == [{"n": 1, "s": "a"}]
+
+
+def test_new_columns_are_added_on_request(lake: Lake) -> None:
+    lake.write("t", [{"n": 1, "s": "a"}])
+    lake.write("t", [{"x": 2.5, "n": 2}], new_columns="add")
+    rows = sorted(lake.read("t"), key=lambda row: row["n"])
+    assert rows == [{"n": 1, "s": "a", "x": None}, {"n": 2, "s": None, "x": 2.5}]
+
+
+def test_a_missing_namespace_and_a_partitioned_table_are_refused(lake: Lake) -> None:
+    with pytest.raises(hg.SinkError, match="there is no namespace 'nowhere' in the catalog; create it"):
+        hg.sinks.iceberg("nowhere.t", "test", options=lake.options).prepare("job", pa.schema({"n": pa.int64()}))
+    table = lake.catalog.create_table("lake.parts", pa.schema({"n": pa.int64()}))
+    with table.update_spec() as update:
+        update.add_identity("n")
+    with pytest.raises(hg.PlanError, match="the table is partitioned"):
+        lake.write("parts", [{"n": 1}])
+
+
+def test_a_catalog_that_is_away_is_named_without_its_password(tmp_path: Path) -> None:
+    options = {"type": "sql", "uri": f"sqlite:////{tmp_path}/no/such.db?password=very-secret-9"}
+    with pytest.raises(hg.SinkError, match="iceberg: test.lake.t: ") as caught:
+        hg.sinks.iceberg("lake.t", "test", options=options).prepare("job", pa.schema({"n": pa.int64()}))
+    assert "very-secret-9" not in str(caught.value)
+
+
+def test_impossible_arguments_are_refused() -> None:
+    with pytest.raises(hg.ConfigError, match="table='t' must be namespace.name"):
+        hg.sinks.iceberg("t", "main")
+    with pytest.raises(hg.ConfigError, match="options= must be a dict of strings"):
+        hg.sinks.iceberg("a.t", "main", options={"a": 1})  # type: ignore[dict-item]
+
+
+def test_other_writers_do_not_disturb(lake: Lake, tmp_path: Path) -> None:
+    """Another program appends between all commits of a job with checkpoints."""
+    config = hg.Config(checkpoint_dir=tmp_path / "checkpoints", checkpoint_interval="50 ms")
+    env = hg.StreamEnvironment(deployment=LOCAL, config=config)
+    source = hg.sources.generate(numbers, rows=1000, rate=2000.0, batch_rows=50)
+    env.from_source(source).sink_to(lake.sink("t"))
+    job = env.execute_async()
+    others = 0
+    while job.status() in ("CREATED", "RUNNING"):
+        try:
+            lake.catalog.load_table("lake.t").append(pa.table({"n": [-1]}))
+            others += 1
+        except (NoSuchTableError, CommitFailedException):
+            pass  # the sink was faster
+    job.wait()
+    found = sorted(row["n"] for row in lake.read("t"))
+    assert others > 0
+    assert found == [-1] * others + list(range(1000))
