@@ -21,6 +21,8 @@ commands:
   lab       run experiments that test what the documents say about the exchange
   checkpoints
             list, show and verify the checkpoints in a folder
+  connectors
+            list the sources and sinks, what each needs, and whether it is installed
   doctor    read a recording of a job, and say where it was slow, why, and what to do
   version   print the versions of Headgate and of the packages that it uses
 
@@ -59,6 +61,12 @@ def _checkpoints(argv: Sequence[str]) -> int:
     return main(argv)
 
 
+def _connectors(argv: Sequence[str]) -> int:
+    from headgate.connectors_command import main
+
+    return main(argv)
+
+
 def _doctor(argv: Sequence[str]) -> int:
     from headgate.doctor_command import main
 
@@ -85,6 +93,7 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "bench": _bench,
     "lab": _lab,
     "checkpoints": _checkpoints,
+    "connectors": _connectors,
     "doctor": _doctor,
     "version": _version,
 }

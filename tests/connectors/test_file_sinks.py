@@ -233,8 +233,7 @@ def test_small_batches_become_one_row_group_and_large_files_are_ended(
     tmp_path: Path, write_sink: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_writer, "_ROWS_HELD", 100)
-    monkeypatch.setattr(file_writer, "_FILE_BYTES", 1500)
-    sink = hg.sinks.parquet(tmp_path)
+    sink = hg.sinks.parquet(tmp_path, target_file_size=1500)
     start(sink, SCHEMA)
     batches = [batch(*((f"{i * 7 + j}", i * 7 + j) for j in range(7))) for i in range(50)]
     sink.commit(write_sink(sink, [batches], SCHEMA))

@@ -6,6 +6,7 @@ import json
 import math
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -77,3 +78,32 @@ def test_values_without_a_form_of_their_own() -> None:
 def test_a_type_that_json_cannot_hold_is_refused(type_: pa.DataType) -> None:
     with pytest.raises(hg.PlanError, match=r"column 'x' is .*, which JSON cannot hold; cast it"):
         check_json_types(pa.schema({"x": type_}))
+
+
+LOCAL = hg.LocalDeployment(processes=False)
+
+
+def write(folder: Path, batch: pa.RecordBatch) -> None:
+    env = hg.StreamEnvironment(deployment=LOCAL)
+    env.from_source(hg.sources.iterable([batch])).sink_to(hg.sinks.json(folder))
+    env.execute()
+
+
+def test_a_sink_writes_lines_that_a_source_reads(tmp_path: Path) -> None:
+    schema = pa.schema(
+        {"n": pa.int64(), "s": pa.string(), "at": pa.timestamp("us", "UTC"), "tags": pa.list_(pa.string())}
+    )
+    row = {"n": 2**60, "s": 'a "b"\n\x01é', "at": datetime(2024, 5, 1, 10, 0, 0, 5, tzinfo=UTC), "tags": ["x", None]}
+    rows = [row, dict.fromkeys(row)]
+    write(tmp_path, pa.RecordBatch.from_pylist(rows, schema))
+    [path] = tmp_path.glob("*.jsonl")
+    assert [json.loads(line)["n"] for line in path.read_text().splitlines()] == [2**60, None]
+    found = (
+        hg.StreamEnvironment(deployment=LOCAL).from_source(hg.sources.json_lines(str(path), schema=schema)).collect()
+    )
+    assert found.to_pylist() == rows
+
+
+def test_a_sink_refuses_what_json_cannot_hold(tmp_path: Path) -> None:
+    with pytest.raises(hg.PlanError, match="column 'b' is binary, which jsonl files cannot hold"):
+        write(tmp_path / "out", pa.record_batch({"b": [b"x"]}))

@@ -24,17 +24,19 @@ from headgate.connectors.null_sink import NullSink
 from headgate.connectors.printer_sink import PrinterSink
 from headgate.connectors.two_phase_sink import CommitFunction, TwoPhaseSink, WriteFunction
 
-__all__ = ["collect", "csv", "for_each_batch", "null", "parquet", "printer", "two_phase"]
+__all__ = ["collect", "csv", "for_each_batch", "json", "null", "parquet", "printer", "two_phase"]
 
 
-def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
-    """Write Parquet files of about 128 MB into the folder `path`. A job without rows leaves one file with the schema.
+def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = (), *,
+            target_file_size: int | str = "128 mb") -> FileSink:  # fmt: skip
+    """Write Parquet files into the folder `path`. A job without rows leaves one file with the schema.
 
     Files have hidden names, which begin with `_`, until a checkpoint or the end of the job makes them visible. `mode`
     is "error" (fail if the folder has files), "append" or "overwrite" (empty the folder first). With `partition_by`,
-    rows go to subfolders `column=value`, and the files lack these columns.
+    rows go to subfolders `column=value`, and the files lack these columns. When a file has about `target_file_size`, a
+    subtask begins the next one. Every checkpoint ends all files, so short checkpoint intervals make small files.
 
-    Raises SinkError for a path that cannot be written, and ConfigError for an unknown mode.
+    Raises SinkError for a path that cannot be written, and ConfigError for an unknown mode or size.
 
     ```python
     import pyarrow.parquet as pq
@@ -45,15 +47,15 @@ def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: st
     print(pq.read_table("out").num_rows)  # 2
     ```
     """
-    return FileSink(path, ParquetFormat(), mode, partition_by)
+    return FileSink(path, ParquetFormat(), mode, partition_by, target_file_size)
 
 
-def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = ()) -> FileSink:
-    """Write CSV files of about 128 MB with a header into the folder `path`. Texts are quoted, and a null is an empty
-    value.
+def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = (), *,
+        target_file_size: int | str = "128 mb") -> FileSink:  # fmt: skip
+    """Write CSV files with a header into the folder `path`. Texts are quoted, and a null is an empty value.
 
-    `hg.sources.csv` can read these files if no text has line breaks. `mode`, `partition_by` and the errors are the same
-    as for `hg.sinks.parquet`.
+    `hg.sources.csv` can read these files if no text has line breaks. The arguments and the errors are the same as for
+    `hg.sinks.parquet`.
 
     ```python
     env = hg.StreamEnvironment()
@@ -63,7 +65,27 @@ def csv(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | 
     print(env.from_source(hg.sources.csv("days/day=1/")).collect().to_pylist())  # [{'n': 5}]
     ```
     """
-    return FileSink(path, CsvFormat(), mode, partition_by)
+    return FileSink(path, CsvFormat(), mode, partition_by, target_file_size)
+
+
+def json(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str | Sequence[str] = (), *,
+         target_file_size: int | str = "128 mb") -> FileSink:  # fmt: skip
+    """Write files with one JSON object on each line into the folder `path`.
+
+    Numbers keep all digits, times are ISO 8601, with Z if the column has a zone, and a null is `null`. NaN and infinite
+    numbers become null. `hg.sources.json_lines` reads these files. The arguments and the errors are the same as for
+    `hg.sinks.parquet`. Binary columns and maps are a PlanError.
+
+    ```python
+    env = hg.StreamEnvironment()
+    env.from_source(hg.sources.iterable([{"n": 1, "tags": ["a"]}])).sink_to(hg.sinks.json("lines"))
+    env.execute()
+    print(env.from_source(hg.sources.text("lines")).collect().to_pylist())  # [{'value': '{"n": 1, "tags": ["a"]}'}]
+    ```
+    """
+    from headgate.connectors.file_sinks.json_format import JsonLinesFormat  # only jobs with JSON load it
+
+    return FileSink(path, JsonLinesFormat(), mode, partition_by, target_file_size)
 
 
 def collect(limit: int | None = None) -> CollectSink:

@@ -28,6 +28,7 @@ from headgate.connectors.file_sinks.partition_by import check_partitioning
 from headgate.errors import ConfigError, ResultsGone, SinkError, Superseded
 from headgate.filesystems import absolute, listing, locate
 from headgate.ownership import LAST_EPOCH, Program
+from headgate.quantities import size
 from headgate.state.checkpoint_storage import is_complete_checkpoint
 
 Mode = Literal["error", "append", "overwrite"]
@@ -47,7 +48,7 @@ class FileSink(Sink):
     takes_upserts = False
 
     def __init__(self, path: str | os.PathLike[str], format_: FileFormat, mode: Mode,
-                 partition_by: str | Sequence[str]) -> None:  # fmt: skip
+                 partition_by: str | Sequence[str], target_file_size: int | str) -> None:  # fmt: skip
         if mode not in get_args(Mode):
             raise ConfigError(f"mode={mode!r} is unknown; it must be one of {', '.join(map(repr, get_args(Mode)))}")
         self.path = absolute(path)
@@ -64,6 +65,7 @@ class FileSink(Sink):
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         check_texts(partition_by=names)
         self._partition_by = tuple(names)
+        self._file_bytes = _file_bytes(target_file_size)
         self._target: Target | None = None
         self._ledger: Ledger | None = None
         self._made_root = self._empties = self._is_new = False
@@ -377,6 +379,7 @@ class FileSink(Sink):
                 format=self._format,
                 schema=schema,
                 partition_by=self._partition_by,
+                file_bytes=self._file_bytes,
             )
             check_writable(self._format, target.file_schema)
         return target
@@ -408,6 +411,16 @@ class FileSink(Sink):
             raise SinkError(
                 f'{self.path}: the folder is not empty (it has {name}); choose another, or mode="append" or "overwrite"'
             )
+
+
+def _file_bytes(target_file_size: int | str) -> int:
+    try:
+        bytes_ = size(target_file_size)
+    except ConfigError as error:
+        raise ConfigError(f"target_file_size: {error.message}") from None
+    if bytes_ < 1:
+        raise ConfigError(f"target_file_size={target_file_size!r} must be at least 1 byte")
+    return bytes_
 
 
 def _show(target: Target, name: str) -> bool:

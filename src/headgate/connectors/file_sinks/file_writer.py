@@ -26,8 +26,8 @@ _ROWS_HELD = 65_536
 _BYTES_HELD = 16 << 20
 #: The memory that a batch needs in addition to its data, in bytes.
 _BYTES_PER_BATCH = 1 << 10
-#: The size, in bytes, at which the writer ends a file and starts the next file.
-_FILE_BYTES = 128 << 20
+#: The size, in bytes, at which a writer ends a file and starts the next file, unless the user gives another size.
+FILE_BYTES: Final = 128 << 20
 #: The most open files. If there are more, the writer ends the file that it wrote to longest ago.
 _FILES_OPEN = 64
 #: How often the writer makes a folder again that another job removes.
@@ -57,6 +57,8 @@ class Target:
     partition_by: tuple[str, ...]
     #: The beginning of the names of unfinished files. Readers skip names that begin with `_`.
     prefix: str = "_part"
+    #: The size, in bytes, at which a writer ends a file and starts the next file.
+    file_bytes: int = FILE_BYTES
 
     def __post_init__(self) -> None:
         """Raise SinkError for an impossible run. A damaged or forged checkpoint may hold any value."""
@@ -240,7 +242,7 @@ class FileWriter(SinkWriter):
         self._bytes_held -= held.nbytes
         file = self._file(folder)
         file.write(pa.Table.from_batches(held.batches, self._schema))
-        if file.size() >= _FILE_BYTES:
+        if file.size() >= self._target.file_bytes:
             self._end(folder)
 
     def _file(self, folder: str) -> HiddenFile:
