@@ -45,7 +45,8 @@ def source(
     server does not answer, if a table or column is missing, for a type that Arrow does not have, and for a value of
     `by` that occurs twice.
 
-    >>> trips = hg.sources.adbc("sqlite", "trips.db", "select id, km from trips", by="id", schema=TRIPS)
+    >>> columns = pa.schema({"id": pa.int64(), "km": pa.float64()})
+    >>> trips = hg.sources.adbc("sqlite", "trips.db", "select id, km from trips", by="id", schema=columns)
     >>> trips.schema.names
     ['id', 'km']
     """

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from headgate.connectors.adbc.commit_table import CommitTable
-from headgate.connectors.adbc.database import Connection, Database, quoted
+from headgate.connectors.adbc.database import Database, DatabaseConnection, quoted
 from headgate.connectors.adbc.staging import ORDER, Staging, StagingWriter, with_order
 from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.errors import PlanError, ResultsGone, SinkError
@@ -87,7 +87,7 @@ class AdbcSink(Sink):
             connection.execute(self._move(staging.qualified(trial)))
         self._staging = staging
 
-    def _types_of(self, connection: Connection) -> dict[str, str]:
+    def _types_of(self, connection: DatabaseConnection) -> dict[str, str]:
         """Return the types of the table's columns. Raises SinkError if there is no table."""
         if not self._database.is_postgresql:
             return dict.fromkeys(connection.query(f"select * from {self._target} where 1 = 0").schema.names, "")
@@ -232,6 +232,6 @@ class AdbcSink(Sink):
         return self._staging
 
     @contextmanager
-    def _connected(self) -> Iterator[Connection]:
+    def _connected(self) -> Iterator[DatabaseConnection]:
         with self._database.connected(SinkError, self._what) as connection:
             yield connection

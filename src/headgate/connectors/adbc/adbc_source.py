@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.connectors.adbc.database import Connection, Database, database_errors, quoted
+from headgate.connectors.adbc.database import Database, DatabaseConnection, database_errors, quoted
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.poll_source import PollSource
 from headgate.errors import SourceError
@@ -73,7 +73,7 @@ class _Poll:
         self._start = start
         self._batch_rows = batch_rows
         self._bounded = bounded
-        self._connection: Connection | None = None
+        self._connection: DatabaseConnection | None = None
 
     def found_schema(self) -> pa.Schema:
         """Return the columns of the query. Raises SourceError, also for a column that Arrow has no type for."""
@@ -114,7 +114,7 @@ class _Poll:
         try:
             with database_errors(SourceError, self.what):
                 if self._connection is None:
-                    self._connection = Connection(self._database, autocommit=True)
+                    self._connection = DatabaseConnection(self._database, autocommit=True)
                 table = self._connection.query(query + str(self._batch_rows), *values)
         except SourceError:
             self.close()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.connectors.adbc.database import Connection, quoted
+from headgate.connectors.adbc.database import DatabaseConnection, quoted
 from headgate.connectors.connector import Claim
 from headgate.errors import SinkError, Superseded
 
@@ -22,7 +22,7 @@ _ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedRun:
     """The row of one run.
 
     `owner` is the epoch of the program that owns the results. `checkpoint` is the last one whose rows are in the table,
@@ -58,7 +58,7 @@ class CommitTable:
     def __init__(self, schema: str | None) -> None:
         self.name = quoted(NAME) if schema is None else f"{quoted(schema)}.{quoted(NAME)}"
 
-    def create(self, connection: Connection) -> None:
+    def create(self, connection: DatabaseConnection) -> None:
         """Create the table if it is not there. Commits."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -76,12 +76,12 @@ class CommitTable:
             "owner bigint not null, checkpoint bigint not null, taken_by text not null, claims text not null)"
         )
 
-    def find(self, connection: Connection, run: str) -> Committed | None:
+    def find(self, connection: DatabaseConnection, run: str) -> CommittedRun | None:
         """Return the row of a run, or None."""
         columns = "owner, checkpoint, taken_by, claims"
         return _first(connection.execute(f"select {columns} from {self.name} where run = $1", run))
 
-    def claim(self, connection: Connection, run: str, results: str, claim: Claim) -> bool:
+    def claim(self, connection: DatabaseConnection, run: str, results: str, claim: Claim) -> bool:
         """Record a program as the owner. Returns False if another one has the same epoch or a higher one.
 
         `results` names the user's table. Commits.
@@ -103,7 +103,7 @@ class CommitTable:
         connection.commit()
         return bool(changed)
 
-    def locked(self, connection: Connection, run: str, owner: int) -> Committed:
+    def locked(self, connection: DatabaseConnection, run: str, owner: int) -> CommittedRun:
         """Return the row of a run, and lock it until the end of the transaction. Raises Superseded."""
         found = _first(
             connection.execute(
@@ -115,32 +115,32 @@ class CommitTable:
             raise Superseded(f"{self.name}: another program has taken over the results of run {run}")
         return found
 
-    def record(self, connection: Connection, run: str, checkpoint: int, taken_by: str) -> None:
+    def record(self, connection: DatabaseConnection, run: str, checkpoint: int, taken_by: str) -> None:
         """Record that the rows of a checkpoint are in the table."""
         statement = f"update {self.name} set checkpoint = $1, taken_by = $2 where run = $3"
         connection.execute(statement, checkpoint, taken_by, run)
 
-    def runs_of(self, connection: Connection, results: str, home: str) -> list[str]:
+    def runs_of(self, connection: DatabaseConnection, results: str, home: str) -> list[str]:
         """Return the runs that wrote into a table for the job whose checkpoints are in `home`."""
         found = connection.execute(f"select run from {self.name} where results = $1 and home = $2", results, home)
         return [run for (run,) in found]
 
-    def take(self, connection: Connection, run: str, owner: int) -> bool:
+    def take(self, connection: DatabaseConnection, run: str, owner: int) -> bool:
         """Become the owner of a run that no program will resume. Returns False if a newer program owns it."""
         statement = f"update {self.name} set owner = $1 where run = $2 and owner < $3 returning owner"
         return bool(connection.execute(statement, owner, run, owner))
 
-    def remove(self, connection: Connection, run: str, owner: int) -> None:
+    def remove(self, connection: DatabaseConnection, run: str, owner: int) -> None:
         """Remove the row of a run that has added no checkpoint's rows, unless a newer program owns it."""
         statement = f"delete from {self.name} where run = $1 and owner <= $2 and checkpoint = 0"
         connection.execute(statement, run, owner)
 
 
-def _first(rows: Sequence[Sequence[Any]]) -> Committed | None:
+def _first(rows: Sequence[Sequence[Any]]) -> CommittedRun | None:
     if not rows:
         return None
     owner, checkpoint, taken_by, claims = rows[0]
     try:
-        return Committed(int(owner), int(checkpoint), str(taken_by), json.loads(claims))
+        return CommittedRun(int(owner), int(checkpoint), str(taken_by), json.loads(claims))
     except ValueError as error:
         raise SinkError(f"{NAME}: a row is damaged ({error}); restore it") from None

@@ -65,20 +65,22 @@ class Database:
         return self.driver == "postgresql"
 
     @contextmanager
-    def connected(self, kind: type[HeadgateError], what: str, *, autocommit: bool = False) -> Iterator[Connection]:
+    def connected(
+        self, kind: type[HeadgateError], what: str, *, autocommit: bool = False
+    ) -> Iterator[DatabaseConnection]:
         """Connect for a block. What the block does not commit is rolled back.
 
         Raises `kind` for every error of the database. The message begins with `what`.
         """
         with database_errors(kind, what):
-            connection = Connection(self, autocommit=autocommit)
+            connection = DatabaseConnection(self, autocommit=autocommit)
             try:
                 yield connection
             finally:
                 connection.close()
 
 
-class Connection:
+class DatabaseConnection:
     """An open connection. Without `autocommit`, its statements belong to one transaction, until `commit`.
 
     Parameters of statements are `$1`, `$2` and so on, first used in this order: all drivers know this form.

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate.connectors.adbc.database import Connection, Database, database_errors, quoted
+from headgate.connectors.adbc.database import Database, DatabaseConnection, database_errors, quoted
 from headgate.connectors.connector import SinkWriter, WriterContext
 from headgate.errors import SinkError
 
@@ -53,7 +53,7 @@ class Staging:
         """Return a table's name as SQL."""
         return quoted(name) if self.schema is None else f"{quoted(self.schema)}.{quoted(name)}"
 
-    def found(self, connection: Connection, database: Database) -> list[str]:
+    def found(self, connection: DatabaseConnection, database: Database) -> list[str]:
         """Return the names of this run's tables, without those of newer programs."""
         if database.is_postgresql:
             schema = "current_schema()" if self.schema is None else "$1"
@@ -66,7 +66,7 @@ class Staging:
         names = [str(name) for (name,) in connection.execute(query, *values, prefix)]
         return [name for name in names if int(name.removeprefix(prefix).split("_")[0]) <= self.owner]
 
-    def drop(self, connection: Connection, database: Database) -> int:
+    def drop(self, connection: DatabaseConnection, database: Database) -> int:
         """Drop this run's tables, each in a transaction of its own. Returns how many there were.
 
         A table in which a paused program still writes is locked, and stays until the next time.
@@ -109,7 +109,7 @@ class StagingWriter(SinkWriter):
         self._bytes = self._rows = self._tables = 0
         #: The staging table of this checkpoint, or None before its first rows.
         self._table: str | None = None
-        self._connection: Connection | None = None
+        self._connection: DatabaseConnection | None = None
         self._thread: threading.Thread | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -158,7 +158,7 @@ class StagingWriter(SinkWriter):
         table = self._table
         self._run(lambda connection: connection.add(self._staging.schema, table, rows, create=is_new))
 
-    def _run(self, statement: Callable[[Connection], None]) -> None:
+    def _run(self, statement: Callable[[DatabaseConnection], None]) -> None:
         """Run a statement on a thread, and wait for it. Raises SinkError."""
         errors: list[BaseException] = []
 
@@ -166,7 +166,7 @@ class StagingWriter(SinkWriter):
             try:
                 with database_errors(SinkError, self._what):
                     if self._connection is None:
-                        self._connection = Connection(self._database, autocommit=True)
+                        self._connection = DatabaseConnection(self._database, autocommit=True)
                     statement(self._connection)
             except BaseException as error:
                 errors.append(error)

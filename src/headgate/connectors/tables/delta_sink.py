@@ -19,7 +19,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from headgate.connectors.file_sinks.partition_by import NO_VALUE, check_partitioning
-from headgate.connectors.tables.columns import NewColumns, check_columns, table_columns
+from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
 from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
 from headgate.errors import ConfigError, PlanError, SinkError, Superseded
 from headgate.filesystems import absolute, brief

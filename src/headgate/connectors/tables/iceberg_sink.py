@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from headgate.connectors.tables.columns import NewColumns, check_columns, table_columns
+from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
 from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
 from headgate.errors import ConfigError, HeadgateError, PlanError, SinkError, Superseded
 from headgate.filesystems import brief

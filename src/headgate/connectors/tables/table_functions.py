@@ -8,7 +8,7 @@ from typing import get_args
 
 from headgate.connectors.arguments import TEXT, check, check_texts
 from headgate.connectors.connector import Sink
-from headgate.connectors.tables.columns import NewColumns
+from headgate.connectors.tables.table_columns import NewColumns
 from headgate.errors import ConfigError
 
 

@@ -20,8 +20,8 @@ from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.connectors.file_sinks.file_formats import ParquetFormat
 from headgate.connectors.file_sinks.file_writer import Target
 from headgate.connectors.file_sinks.ledger import FOLDER, Ledger
-from headgate.connectors.tables.columns import NewColumns
 from headgate.connectors.tables.data_file_writer import DataFileWriter
+from headgate.connectors.tables.table_columns import NewColumns
 from headgate.errors import ResultsGone, SinkError
 from headgate.filesystems import locate
 from headgate.ownership import Program
