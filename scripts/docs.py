@@ -19,6 +19,8 @@ import headgate as hg
 from headgate import cli, errors
 from headgate.config import Config
 from headgate.operators.keyed.state_base import KeyedState, State
+from headgate.operators.sql.function_table import Function
+from headgate.operators.sql.functions import SECTIONS as FUNCTIONS
 from headgate.options import option_of
 from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.metric_table import METRICS, Metric
@@ -103,7 +105,7 @@ DOCTEST = re.compile(r"^(>>> .*(?:\n.+)*)", re.MULTILINE)
 def pages() -> dict[Path, str]:
     """Return every page that has a generated part, with the text that the code now gives it."""
     written = {DOCS / "reference/api.md": api(), DOCS / "reference/quick-reference.md": quick_reference()}
-    tables = {"options": options, "commands": commands, "metrics": metrics, "errors": error_table}
+    tables = {"options": options, "commands": commands, "metrics": metrics, "errors": error_table, "sql": functions}
     for name, table in tables.items():
         page = DOCS / f"reference/{name}.md"
         written[page] = _filled(page.read_text(), table())
@@ -196,6 +198,18 @@ def _caught_as(kind: type) -> str:
 
 def _joined(thing: object) -> str:
     return " ".join((inspect.getdoc(thing) or "").split())
+
+
+def functions() -> str:
+    """Return a table of SQL functions for each section."""
+    return "\n\n".join(
+        f"## {title}\n\n{_table(('call', 'meaning'), map(_function, table))}" for title, table in FUNCTIONS.items()
+    )
+
+
+def _function(function: Function) -> tuple[str, str]:
+    others = f"; also `{'`, `'.join(function.other_names)}`" if function.other_names else ""
+    return f"`{function.usage}`", f"{function.meaning}{others}".replace("|", "\\|")
 
 
 def commands() -> str:

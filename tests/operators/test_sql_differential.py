@@ -59,9 +59,23 @@ TIME_LITERALS = st.sampled_from(["1969-12-31 23:59:59.999999", "1970-01-01", "20
 )
 PATTERNS = st.lists(st.sampled_from(["%", "_", "a", "b", "é", "!%", "!_", "!!", "\n"]), max_size=4).map("".join)
 
+
+def called(operand: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
+    """Return calls of functions that mean the same in both, and `case`."""
+    names = st.sampled_from(["coalesce", "greatest", "least", "nullif"])
+    calls = st.builds(lambda name, a, b: join(f"{name}(", a, ",", b, ")"), names, operand, operand)
+    test = columns("f", "g")
+    return calls | st.builds(lambda f, a, b: join("case when", f, "then", a, "else", b, "end"), test, operand, operand)
+
+
 ints = st.recursive(
     columns("i", "j", "k") | INT_LITERALS,
-    lambda inner: binary(inner, "+", "-", "*", "%") | inner.map(lambda a: join("( -", a, ")")),
+    lambda inner: (
+        binary(inner, "+", "-", "*", "%")
+        | inner.map(lambda a: join("( -", a, ")"))
+        | inner.map(lambda a: join("abs(", a, ")"))
+        | called(inner)
+    ),
     max_leaves=5,
 )
 floats = st.recursive(
@@ -69,7 +83,17 @@ floats = st.recursive(
     lambda inner: binary(inner | ints, "+", "-", "*", "/", "%") | inner.map(lambda a: join("( -", a, ")")),
     max_leaves=5,
 )
-strings = columns("s", "r") | STRING_LITERALS
+strings = st.recursive(
+    columns("s", "r") | STRING_LITERALS,
+    lambda inner: (
+        binary(inner, "||")
+        | inner.map(lambda a: join("substring(", a, ", 2, 2)"))
+        | inner.map(lambda a: join("replace(", a, ", 'a', 'bc')"))
+        | inner.map(lambda a: join("reverse(", a, ")"))
+        | called(inner)
+    ),
+    max_leaves=3,
+)
 times = columns("t", "v") | TIME_LITERALS
 numbers = ints | floats
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "!=", "==")

@@ -38,7 +38,7 @@ from headgate.operators.rows_checks import (
 )
 from headgate.operators.side_output import SideOutput, side_schema
 from headgate.operators.sql.expressions import HIDDEN_COLUMN, Expression, column_expression, compile_expression
-from headgate.operators.sql.sql_parser import unknown_column
+from headgate.operators.sql.sql_tokens import unknown_column
 
 #: About how many rows FlatMapRows collects before it emits them as a batch.
 ROWS_PER_BATCH = 8192

@@ -57,13 +57,18 @@ class Literal(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class Cast(SqlNode):
-    """A cast of the operand to a wider type. A cast from int64 to float64 rounds, as in Spark."""
+    """A cast of the operand to another type. A cast from int64 to float64 rounds, as in Spark.
+
+    With `safe`, a value that does not fit the type is an error. Without, its bits are cut.
+    """
 
     operand: SqlNode
     type: pa.DataType
+    safe: bool = True
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
-        return pc.cast(self.operand.evaluate(batch), self.type, safe=not pa.types.is_floating(self.type))
+        safe = self.safe and not pa.types.is_floating(self.type)
+        return pc.cast(self.operand.evaluate(batch), self.type, safe=safe)
 
 
 @dataclass(frozen=True, slots=True)

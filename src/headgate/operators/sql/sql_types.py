@@ -12,7 +12,8 @@ _UNITS = ("s", "ms", "us", "ns")
 
 
 def kind_of(data_type: pa.DataType) -> str:
-    """Return the kind of a type: "null", "boolean", "integer", "decimal", "float", "string" or "timestamp".
+    """Return the kind of a type: "null", "boolean", "integer", "decimal", "float", "string", "timestamp",
+    "interval" (a length of time) or "months".
 
     For any other type, return the type's name. A SQL expression can return such a column, but cannot
     compute with it.
@@ -30,15 +31,36 @@ def kind_of(data_type: pa.DataType) -> str:
         ("integer", types.is_integer),
         ("decimal", types.is_decimal),
         ("float", types.is_floating),
+        ("interval", types.is_duration),
+        ("months", types.is_interval),
     ):
         if test(data_type):
             return kind
     return str(data_type)
 
 
+def value_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type of a dictionary's values, or else the type itself."""
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+
+
+def alternatives_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
+    """Return the type of a value that is one of several, such as those of `case`. Return None if there is none."""
+    kinds = [value_type(data_type) for data_type in data_types if not pa.types.is_null(data_type)]
+    if not kinds:
+        return pa.null()
+    if all(kind.equals(kinds[0]) for kind in kinds):
+        return kinds[0]
+    if {kind_of(kind) for kind in kinds} != {"timestamp"}:
+        return common_type(kinds)
+    zones = {kind.tz for kind in kinds if pa.types.is_timestamp(kind)}
+    units = [kind.unit for kind in kinds if pa.types.is_timestamp(kind)]
+    return pa.timestamp(max(units, key=_UNITS.index), zones.pop() if len(zones) == 1 else "UTC")
+
+
 def common_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
     """Return the type in which values of these types are compared, or None if they cannot be compared."""
-    data_types = [data_type.value_type if pa.types.is_dictionary(data_type) else data_type for data_type in data_types]
+    data_types = [value_type(data_type) for data_type in data_types]
     kinds = {kind_of(data_type) for data_type in data_types} - {"null"}
     if kinds <= {"boolean"}:
         return pa.bool_()
@@ -50,10 +72,14 @@ def common_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
         return pa.float64()
     if kinds == {"string"}:
         return pa.large_string() if any(map(pa.types.is_large_string, data_types)) else pa.string()
+    if kinds == {"interval"}:
+        return pa.duration("us")
     if kinds == {"timestamp"}:
         # Arrow stores every timestamp in UTC, with a zone or without. A type without a zone therefore compares
         # instants.
         units = [data_type.unit for data_type in data_types if pa.types.is_timestamp(data_type)]
+        if not units:
+            return pa.date32()
         return pa.timestamp(max(units, key=_UNITS.index, default="s"))
     return None
 
