@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -14,15 +14,38 @@ from headgate.operators.sql.sql_types import kind_of, value_type
 if TYPE_CHECKING:
     from sqlglot import exp
 
-    from headgate.operators.sql.sql_compiler import Compiler
-
 _NO_ROWS = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
+
+
+class Operands(Protocol):
+    """What functions need of the compiler, which imports them."""
+
+    def node(self, tree: exp.Expr) -> SqlNode:
+        """Compile a part of the expression."""
+
+    def refuse(self, tree: exp.Expr, problem: str) -> NoReturn:
+        """Raise a PlanError that points to this part."""
+
+    def coerce(self, node: SqlNode, target: pa.DataType, tree: exp.Expr) -> SqlNode:
+        """Return the node in a wider type."""
+
+    def boolean(self, tree: exp.Expr) -> SqlNode:
+        """Compile a condition."""
+
+    def equal(self, first: exp.Expr, second: exp.Expr) -> SqlNode:
+        """Compile `first = second`."""
+
+    def alternatives(self, trees: Sequence[exp.Expr]) -> list[SqlNode]:
+        """Compile values of which each row has one, and cast them to one type."""
+
+    def arithmetic(self, tree: exp.Expr, kernel: str, first: exp.Expr, second: exp.Expr) -> SqlNode:
+        """Compile arithmetic on two numbers."""
 
 
 class Arguments:
     """The arguments of one call. Each method compiles an argument, counted from 0, for what the function needs."""
 
-    def __init__(self, compiler: Compiler, name: str, tree: exp.Expr, trees: Sequence[exp.Expr]) -> None:
+    def __init__(self, compiler: Operands, name: str, tree: exp.Expr, trees: Sequence[exp.Expr]) -> None:
         self.compiler = compiler
         self.name = name
         self.tree = tree
