@@ -79,7 +79,9 @@ CHOICE_FUNCTIONS = (
         2,
         2,
     ),
-    Function("coalesce(a, b, ...)", "the first value that is not null", _coalesce, 1, None, ("nvl", "ifnull")),
+    Function(
+        "coalesce(a, b, ...)", "the first value that is not null", _coalesce, 1, None, other_names=("nvl", "ifnull")
+    ),
     Function("if(condition, a, b)", "a if the condition is true, or else b", _if, 3, 3),
     Function("nullif(a, b)", "null if a equals b, or else a", _null_if, 2, 2),
     Function("nvl2(x, a, b)", "a if x is not null, or else b", _if_valid, 3, 3),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from headgate.operators.sql.function_arguments import Arguments
 from headgate.operators.sql.sql_eval import SqlNode
@@ -22,6 +22,7 @@ class Function:
     least: int
     #: The most arguments, or None for any number.
     most: int | None
+    _: KW_ONLY
     other_names: tuple[str, ...] = ()
 
     @property
