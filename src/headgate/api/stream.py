@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 import pyarrow as pa
 
 from headgate.api import event_time as times
-from headgate.api.checks import as_columns, check_columns, check_expressions, check_label, check_named, check_names
+from headgate.api.checks import check_expressions, check_label, check_named
 from headgate.api.chosen_rows import Deduplicates, RanksByKey, RanksInWindows, top_rows
 from headgate.api.job_builder import JobBuilder
 from headgate.api.joins import Joinable
@@ -186,32 +185,63 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
         how: Literal["left", "inner"] = "left",
         columns: Sequence[str] | None = None,
         suffix: str | None = None,
+        refresh: str | float | timedelta | None = None,
+        schema: pa.Schema | None = None,
+        cache_rows: int | None = None,
+        cache_ttl: str | float | timedelta | None = None,
+        concurrency: int | None = None,
+        timeout: str | float | timedelta | None = None,
+        retries: int | None = None,
+        batch_keys: int | None = None,
     ) -> DataStream:
-        """Add columns of a table to each row, from the table row with the same values in the columns `on`.
+        """Add columns to each row, from the row of a table, or of a function, with the same values in the columns `on`.
 
         `table` is a pyarrow Table, a frame of pandas or polars, the path of a parquet or CSV file, or a Spark
-        DataFrame. A Spark job writes a Spark DataFrame to files during this call. Each subtask loads the whole table. A
-        row without a match gets nulls; with `how="inner"` the row is dropped. A null in `on` matches no row. `columns`
-        are the columns to add, by default all except `on`. `suffix` is added to names that the stream already has. If
-        the table has a key twice, the job fails.
+        DataFrame. A Spark job writes a Spark DataFrame to files during this call. Each subtask loads the whole table,
+        and a file again each `refresh`. A row without a match gets nulls; with `how="inner"` the row is dropped. A null
+        in `on` matches no row. `columns` are the columns to add, by default all except `on`. `suffix` is added to names
+        that the stream already has. If the table has a key twice, the job fails.
+
+        `table` may also be a function, also an `async` one. It gets a record batch with the different keys, at most
+        `batch_keys` (1000), and returns a table, a batch or a list of dicts with the key columns and those of `schema`:
+        at most one row for each key. A subtask makes `concurrency` (4) calls at a time and waits for them, so that a
+        slow function shows as back-pressure; the metric `lookup_wait_s` counts the time. A call may take `timeout`
+        (30 s), and a failed call is repeated `retries` times (2). Each subtask keeps the rows of `cache_rows` keys
+        (100,000; 0 means none), for `cache_ttl` (default: without end). Rows keep their order.
 
         >>> countries = pa.table({"city": ["Rome"], "country": ["Italy"]})
         >>> trips.lookup(countries, on="city").collect()["country"].to_pylist()
         ['Italy', None, 'Italy']
+        >>> def names(keys):
+        ...     return [{"city": city, "name": city.upper()} for city in keys.column("city").to_pylist()]
+        >>> trips.lookup(names, on="city", schema=pa.schema({"name": pa.string()})).collect()["name"].to_pylist()
+        ['ROME', 'OSLO', 'ROME']
         """
-        from headgate.operators.lookup import Lookup, lookup_schema  # few jobs need it
-        from headgate.operators.lookup_source import lookup_source
+        from headgate.api.lookups import FunctionOptions, plan_lookup  # few jobs need it
 
-        on = check_columns("lookup", as_columns("lookup: on", on), self.schema)
-        columns = None if columns is None else as_columns("lookup: columns", columns)
-        if suffix is not None and not isinstance(suffix, str):
-            raise PlanError(f"lookup: suffix={suffix!r} must be a string")
-        source = lookup_source(self._jobs.readable(table))
-        check_names("lookup", source.schema.names)
+        options = FunctionOptions(
+            schema=schema,
+            cache_rows=cache_rows,
+            cache_ttl=cache_ttl,
+            concurrency=concurrency,
+            timeout=timeout,
+            retries=retries,
+            batch_keys=batch_keys,
+        )
         rows = self._rows
-        schema = lookup_schema(source, on, how=how, columns=columns, suffix=suffix, input_schema=rows.schema)
-        operator = partial(Lookup, source, on, how=how, columns=columns, suffix=suffix, input_schema=rows.schema)
-        return self._stream(rows.then("lookup", operator, schema, rows.event_time))
+        plan = plan_lookup(
+            self._jobs,
+            table,
+            on,
+            how=how,
+            columns=columns,
+            suffix=suffix,
+            refresh=refresh,
+            options=options,
+            shown=self.schema,
+            input_schema=rows.schema,
+        )
+        return self._stream(rows.then("lookup", plan.operator, plan.schema, rows.event_time))
 
     def union(self, *others: DataStream) -> DataStream:
         """Return the rows of all these streams as one stream. The streams must have the same columns.

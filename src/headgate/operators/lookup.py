@@ -6,8 +6,9 @@ The operator indexes the table's keys once, when it opens. Each batch then costs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from time import time as wall_clock
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +28,7 @@ _CLASH = "the stream and the table both have {names}; give suffix= for the table
 
 
 @dataclass(frozen=True, slots=True)
-class _Join:
+class CheckedJoin:
     """A checked join: the key columns, the table's columns that the join adds, and the result's schema."""
 
     on: tuple[str, ...]
@@ -49,7 +50,9 @@ def lookup_schema(
     Raises PlanError for a column that is unknown, has a name that exists already, or cannot be compared with the
     stream's. Raises SourceError for an unreadable file.
     """
-    return _checked(lookup_source(table), on, how=how, columns=columns, suffix=suffix, stream=input_schema).schema
+    source = lookup_source(table)
+    join = checked_join(str(source), source.schema, on, how=how, columns=columns, suffix=suffix, stream=input_schema)
+    return join.schema
 
 
 class Lookup(Operator):
@@ -58,7 +61,7 @@ class Lookup(Operator):
 
     `how="left"` keeps rows without a match, with nulls in the table's columns. `how="inner"` drops rows without a
     match. The arguments are the same as in `lookup_schema`. `table` should be the result of `lookup_source` on the
-    driver.
+    driver. The operator loads the table again each `refresh` microseconds.
     """
 
     def __init__(
@@ -70,10 +73,17 @@ class Lookup(Operator):
         columns: Sequence[str] | None,
         suffix: str | None,
         input_schema: pa.Schema,
+        refresh: int | None = None,
+        clock: Callable[[], float] = wall_clock,
     ) -> None:
         super().__init__()
+        self._refresh = refresh
+        self._clock = clock
+        self._loaded_at = 0
         self._source = lookup_source(table)
-        self._join = _checked(self._source, on, how=how, columns=columns, suffix=suffix, stream=input_schema)
+        self._join = checked_join(
+            str(self._source), self._source.schema, on, how=how, columns=columns, suffix=suffix, stream=input_schema
+        )
         self._inner = how == "inner"
         self._index: KeyTable | None = None
         self._columns: list[pa.Array] = []
@@ -81,6 +91,18 @@ class Lookup(Operator):
     def open(self, context: OperatorContext) -> None:
         """Load and index the table. Raises DataError for a key that occurs twice, SourceError for a missing file."""
         super().open(context)
+        self._load()
+
+    def next_time(self) -> int | None:
+        return None if self._refresh is None else self._loaded_at + self._refresh
+
+    def on_processing_time(self) -> None:
+        due = self.next_time()
+        if due is not None and int(self._clock() * 1e6) >= due:
+            self._load()
+
+    def _load(self) -> None:
+        self._loaded_at = int(self._clock() * 1e6)
         table = _loaded(self._source)
         keys = [_array(table, name) for name in self._join.on]
         matchable = _without_nulls(keys)
@@ -123,31 +145,32 @@ class Lookup(Operator):
         return (0 if index is None else index.nbytes) + sum(int(column.nbytes) for column in self._columns)
 
 
-def _checked(
-    source: TableSource,
+def checked_join(
+    owner: str,
+    table: pa.Schema,
     on: str | Sequence[str],
     *,
     how: str,
-    columns: Sequence[str] | None,
+    columns: Sequence[str] | None = None,
     suffix: str | None,
     stream: pa.Schema,
-) -> _Join:
-    table = source.schema
+) -> CheckedJoin:
+    """Return a checked join of the stream with a table of this schema. `owner` names the table in errors."""
     if how not in ("left", "inner"):
         raise PlanError(f"lookup: how={how!r} must be 'left' or 'inner'")
     keys = (on,) if isinstance(on, str) else tuple(on)
     if not keys:
         raise PlanError("lookup: on= needs at least one column")
     _check_columns("on", keys, stream, "the stream")
-    _check_columns("on", keys, table, str(source))
+    _check_columns("on", keys, table, owner)
     for key in keys:
         _check_comparable(key, stream.field(key).type, table.field(key).type)
     wanted = table.names if columns is None else tuple(columns)
-    _check_columns("columns", wanted, table, str(source))
+    _check_columns("columns", wanted, table, owner)
     added = tuple(name for name in wanted if name not in keys)
     names = suffixed_names("lookup", added, suffix, stream.names, _CLASH)
     fields = [pa.field(name, plain_type(table.field(column).type)) for name, column in zip(names, added, strict=True)]
-    return _Join(keys, added, pa.schema([*stream, *fields]))
+    return CheckedJoin(keys, added, pa.schema([*stream, *fields]))
 
 
 def _check_columns(argument: str, names: Sequence[str], schema: pa.Schema, owner: str) -> None:

@@ -83,6 +83,8 @@ class Operator:
         self.rows_in = 0
         self.rows_out = 0
         self.late_rows = 0
+        #: Seconds in which the operator waited for a user's lookup function.
+        self.lookup_wait_s = 0.0
 
     def open(self, context: OperatorContext) -> None:
         """Prepare for the first batch. The task thread calls this once, after it has set `output`."""

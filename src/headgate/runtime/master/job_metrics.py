@@ -12,7 +12,16 @@ from headgate.runtime.latency_markers import summary
 
 Metrics = dict[str, Any]
 #: The counters of an operator that are sums over its subtasks.
-_ADDED_UP: Final = ("busy_s", "batches_in", "rows_in", "rows_out", "late_rows", "state_bytes", "state_keys")
+_ADDED_UP: Final = (
+    "busy_s",
+    "batches_in",
+    "rows_in",
+    "rows_out",
+    "late_rows",
+    "lookup_wait_s",
+    "state_bytes",
+    "state_keys",
+)
 
 #: The counters of an exchange that are sums over its producers.
 _ADDED_UP_EDGES: Final = ("rows_out", "bytes_out", "buffers_out", "queued_bytes", "backlog")

@@ -141,6 +141,11 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric("rows_in", "rows", "Rows that the operator has taken."),
         Metric("rows_out", "rows", "Rows that the operator has emitted."),
         Metric("late_rows", "rows", "Rows that the operator dropped because they were late."),
+        Metric(
+            "lookup_wait_s",
+            "seconds",
+            "Time in which the operator waited for a function of `lookup`. This time is a part of `busy_s`.",
+        ),
         Metric("state_bytes", "bytes", "The size of the keyed state that the operator holds now."),
         Metric("state_keys", "keys", "The number of keys in this state."),
         Metric(

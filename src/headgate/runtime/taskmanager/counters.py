@@ -122,6 +122,7 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
         "rows_out": instance.rows_out,
         "batches_in": entry.batches,
         "late_rows": instance.late_rows,
+        "lookup_wait_s": instance.lookup_wait_s,
         "state_bytes": instance.state_bytes(),
         "state_keys": instance.state_keys(),
         "watermark": _watermark(instance),
