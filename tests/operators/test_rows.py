@@ -257,7 +257,7 @@ def test_results_have_the_declared_schema() -> None:
         ([out([1], ["a"]), {"n": 1}], "and returned dict"),
         ({"n": [1]}, "must return a pyarrow RecordBatch, a list of them or None, and returned dict"),
         ({"n": 1}, "or for one row at a time use map"),
-        (pd.DataFrame({"n": [1]}), "and returned DataFrame; use pa.RecordBatch.from_pandas(df, schema=...)"),
+        (pd.DataFrame({"n": [1]}), 'and returned DataFrame; write map_batches(fn, schema=..., frame="pandas")'),
         (iter([]), "; return a list of the batches"),
     ],
 )
@@ -422,8 +422,12 @@ def test_other_errors_of_a_predicate_get_no_hint() -> None:
 
 
 TAKES_SOMETHING_ELSE = {
-    "pandas": (MapBatches, lambda frame: frame.assign(n=1), "for pandas use batch.to_pandas(), and return"),
-    "columns of pandas": (MapBatches, lambda frame: frame["a"].fillna(0), "pa.RecordBatch.from_pandas(df, schema="),
+    "pandas": (
+        MapBatches,
+        lambda frame: frame.assign(n=1),
+        'for pandas write map_batches(fn, schema=..., frame="pandas")',
+    ),
+    "columns of pandas": (MapBatches, lambda frame: frame["a"].fillna(0), 'frame="pandas"'),
     "a row": (MapBatches, lambda row: {"n": row["a"] * 2}, "for one row at a time use map"),
     "a batch": (MapRows, lambda batch: batch.column("a"), "gets one row, as a dict; for batches use map_batches"),
     "a batch, many rows": (FlatMapRows, lambda batch: batch.to_pylist(), "as a dict; for batches use map_batches"),

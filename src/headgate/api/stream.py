@@ -36,6 +36,7 @@ from headgate.quantities import microseconds
 if TYPE_CHECKING:
     from headgate.operators.keyed.batch_function import KeyedBatchFunction
     from headgate.operators.keyed.process_function import KeyedProcessFunction
+    from headgate.operators.operator import Operator
 
 _NO_KEY = "{0} needs a key: write key_by('column') directly before {0}, or key_by() for one global key"
 
@@ -76,10 +77,11 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
 
     def map_batches(
         self,
-        fn: Callable[[pa.RecordBatch], Any],
+        fn: Callable[[Any], Any],
         *,
         schema: pa.Schema,
         side_outputs: Mapping[str, pa.Schema] | None = None,
+        frame: Literal["pandas", "polars"] | None = None,
     ) -> DataStream:
         """Apply a Python function to each batch of rows. This is the fast way to use Python.
 
@@ -88,12 +90,24 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
         return `hg.SideOutput(tag, batch)`, alone or in the list. `side_outputs` maps each tag to the schema of its
         rows, and `side_output(tag)` reads these rows.
 
+        With `frame="pandas"` or `frame="polars"`, `fn` gets and returns DataFrames in place of RecordBatches. Columns
+        may be in any order. Their values are cast to the types of `schema`, if no value changes.
+
         >>> def halve(batch):
         ...     return batch.set_column(1, "km", pc.divide(batch["km"], 2))
         >>> trips.map_batches(halve, schema=trips.schema).collect()["km"].to_pylist()
         [3, 1, 2]
+        >>> def far(df):
+        ...     return df[df["km"] > 4]
+        >>> trips.map_batches(far, schema=trips.schema, frame="pandas").collect()["km"].to_pylist()
+        [7, 5]
         """
-        return self._stream(self._rows.function("map_batches", MapBatches, fn, schema, side_outputs))
+        operator: Callable[..., Operator] = MapBatches
+        if frame is not None:
+            from headgate.operators.frames import operator_for
+
+            operator = operator_for(frame)
+        return self._stream(self._rows.function("map_batches", operator, fn, schema, side_outputs))
 
     def map(
         self,

@@ -205,16 +205,24 @@ class MapBatches(FunctionOperator):
     None."""
 
     def process(self, batch: pa.RecordBatch) -> None:
-        with hinting(BATCHES, "pyarrow.lib."):
-            result = call_user(self._function, visible(batch))
+        result = self._call(batch)
         if result is None:
             return
         for part in result if isinstance(result, list) else [result]:
             if isinstance(part, SideOutput):
                 schema = side_schema(self._function, part, self._sides)
-                self.emit_side(part.tag, checked_batch(self._function, part.rows, schema))
+                self.emit_side(part.tag, self._checked(part.rows, schema))
             else:
-                self.emit(checked_batch(self._function, part, self._schema))
+                self.emit(self._checked(part, self._schema))
+
+    def _call(self, batch: pa.RecordBatch) -> Any:
+        """Return the function's result for a batch."""
+        with hinting(BATCHES, "pyarrow.lib."):
+            return call_user(self._function, visible(batch))
+
+    def _checked(self, part: object, schema: pa.Schema) -> pa.RecordBatch:
+        """Return a part of the function's result as a batch of the declared schema. Raises UserFunctionError."""
+        return checked_batch(self._function, part, schema)
 
 
 class MapRows(FunctionOperator):

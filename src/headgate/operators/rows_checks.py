@@ -27,8 +27,8 @@ Row = dict[str, Any]
 ONE_ROW = "filter gives its function a RecordBatch; for a function of one row, as a dict, write filter(fn, rows=True)"
 #: The hint for a user who wrote a function on frames of pandas, or on rows, where a function on batches is needed.
 BATCHES = (
-    "map_batches gives its function a pyarrow RecordBatch; for pandas use batch.to_pandas(), and return "
-    "pa.RecordBatch.from_pandas(df, schema=...); for one row at a time use map"
+    "map_batches gives its function a pyarrow RecordBatch; for pandas write map_batches(fn, schema=..., "
+    'frame="pandas"); for one row at a time use map'
 )
 #: The hint for a user who wrote a function on batches where a function on rows is needed.
 ROWS = "the function gets one row, as a dict; for batches use map_batches"
@@ -97,8 +97,8 @@ def _batch_remedy(result: object) -> str:
     """Return how to make a batch from `result`, as the end of an error message."""
     if isinstance(result, pa.Table):
         return "; use table.to_batches()"
-    if type(result).__module__.partition(".")[0] == "pandas":
-        return "; use pa.RecordBatch.from_pandas(df, schema=...)"
+    if (library := type(result).__module__.partition(".")[0]) in ("pandas", "polars"):
+        return f'; write map_batches(fn, schema=..., frame="{library}")'
     if isinstance(result, dict):
         return "; use pa.RecordBatch.from_pydict(columns, schema=...), or for one row at a time use map"
     return "; return a list of the batches" if isinstance(result, Iterator) else ""

@@ -13,7 +13,7 @@ BYTEWAX: Final = PeerEnvironment(
     "Bytewax",
     "0.21.1",
     Path(__file__).with_name("bytewax_requirements.txt"),
-    pythons=((3, 11), (3, 12), (3, 10), (3, 9)),
+    pythons=((3, 11), (3, 12)),
     size=60,
 )
 _TIMEOUT: Final = 600.0
@@ -24,7 +24,7 @@ class Bytewax:
 
     def __init__(self, say: Callable[[str], None]) -> None:
         job = Path(__file__).with_name("bytewax_job.py")
-        self._process = ChildProcess("Bytewax", [str(BYTEWAX.python(say)), str(job)])
+        self._process = ChildProcess("Bytewax", [str(BYTEWAX.python(say)), "-P", str(job)])
 
     def seconds(self, task: str, rows: int, *, timed: bool) -> float:
         """Return the seconds of processor time that `task` takes for `rows` rows. Raises ChildFailed.

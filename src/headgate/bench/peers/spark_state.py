@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -43,6 +44,7 @@ def run(rows: int, batches: int, parallelism: int) -> dict[str, Any]:
         def close(self) -> None:
             pass
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # its workers need pandas and protobuf
     builder: Any = SparkSession.builder
     spark = (
         builder.master(f"local[{parallelism}]")
