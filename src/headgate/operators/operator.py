@@ -198,22 +198,34 @@ def call_user_for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> 
     return results
 
 
+#: How many forks of Python led to this process. To ask for the process's number would be a system call for each row.
+_forks = 0
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
 class UserCode:
     """A context manager around a user's function. It turns an exception into a UserFunctionError, except Headgate's own
     errors."""
 
-    __slots__ = ("_function", "_process")
+    __slots__ = ("_forks", "_function")
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
 
     def __enter__(self) -> Self:
-        self._process = os.getpid()
+        self._forks = _forks
         return self
 
     def end_child(self) -> None:
         """End this process if the function has forked and this is the child. Call it after each of several calls."""
-        if os.getpid() != self._process:
+        if _forks != self._forks:
             _end_child(self._function)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:

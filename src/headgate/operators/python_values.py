@@ -20,6 +20,7 @@ Row = dict[str, Any]
 
 #: The exceptions that Arrow raises for a value that Python cannot represent.
 _NOT_IN_PYTHON: Final = (pa.ArrowException, OverflowError, ValueError, KeyError)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: The first and the last microsecond that a datetime of Python can represent.
 _FIRST: Final = int(np.datetime64(datetime.min, "us").astype(np.int64))
 _LAST: Final = int(np.datetime64(datetime.max, "us").astype(np.int64))
@@ -68,12 +69,15 @@ def _datetimes(column: pa.TimestampArray) -> list[Any]:
     bounds = pc.min_max(naive.view(pa.int64())).as_py()
     if bounds["min"] < _FIRST or bounds["max"] > _LAST:
         raise OverflowError("a time before the year 1 or after the year 9999")
-    moments = naive.to_numpy(zero_copy_only=False).tolist()
     if zone is None:
-        return moments  # type: ignore[no-any-return]
+        return naive.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    # An addition takes a tenth of the time of `datetime.replace`.
+    since = naive.view(pa.duration("us")).to_numpy(zero_copy_only=False).tolist()
+    epoch = _EPOCH.replace(tzinfo=zone) if column.type.tz == "UTC" else _EPOCH
+    moments = [None if each is None else epoch + each for each in since]
     if column.type.tz == "UTC":
-        return [moment and moment.replace(tzinfo=zone) for moment in moments]
-    return [moment and moment.replace(tzinfo=UTC).astimezone(zone) for moment in moments]
+        return moments
+    return [moment and moment.astimezone(zone) for moment in moments]
 
 
 @lru_cache(maxsize=256)
