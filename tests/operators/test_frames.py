@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.operators.frames import operator_for
+from headgate.operators.map_frames import operator_for
 from tests.operators.window_rig import attach
 
 COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {

@@ -104,7 +104,7 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
         """
         operator: Callable[..., Operator] = MapBatches
         if frame is not None:
-            from headgate.operators.frames import operator_for
+            from headgate.operators.map_frames import operator_for
 
             operator = operator_for(frame)
         return self._stream(self._rows.function("map_batches", operator, fn, schema, side_outputs))
