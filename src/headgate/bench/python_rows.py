@@ -29,6 +29,8 @@ TARGETS: Final = {
 ROUNDS: Final = 5
 #: The seconds that a measured part should take.
 _SECONDS: Final = 2.0
+#: The rows of a batch of Bytewax.
+BYTEWAX_BATCH: Final = 1000
 _BYTEWAX_RATE: Final = 300_000
 SPARK_ROWS: Final = 100_000
 SPARK_BATCHES: Final = 5
@@ -72,7 +74,8 @@ def run(options: Options) -> CaseResult:
     return CaseResult(
         case="rows", target=f"each operator alone at least: {target} rows/s; for process, keys/s", met=met,
         figures=tuple(figures),
-        settings={"keys": KEYS, "rows of a batch": BATCH}, skipped=tuple(skipped),
+        settings={"keys": KEYS, "rows of a batch": BATCH, "rows of a batch of Bytewax": BYTEWAX_BATCH},
+        skipped=tuple(skipped),
     )  # fmt: skip
 
 
@@ -85,13 +88,13 @@ def _rounds(rates: dict[str, _Rates], options: Options, bytewax: Bytewax | None)
 
 
 def _measure(rates: _Rates, task: RowTask, scale: float, bytewax: Bytewax | None) -> None:
-    ours = round(_SECONDS * scale * task.rate / BATCH) * BATCH
+    ours = max(round(_SECONDS * scale * task.rate / BATCH), 1) * BATCH
     rates.alone.append(ours / task.alone(ours))
     rates.job.append(Sizes(ours // 10, ours).rate(task.in_a_job))
     if bytewax is not None:
-        theirs = round(_SECONDS * scale * _BYTEWAX_RATE / BATCH) * BATCH
+        theirs = round(_SECONDS * scale * _BYTEWAX_RATE / BYTEWAX_BATCH) * BYTEWAX_BATCH
         seconds = partial(bytewax.seconds, task.peer, timed=task.timed)
-        rates.bytewax.append(Sizes(theirs // 10 // BATCH * BATCH, theirs).rate(seconds))
+        rates.bytewax.append(Sizes(theirs // 10 // BYTEWAX_BATCH * BYTEWAX_BATCH, theirs).rate(seconds))
 
 
 def _figures(name: str, rates: _Rates) -> list[Figure]:

@@ -16,9 +16,9 @@ from headgate.errors import HeadgateError
 from headgate.operators.operator import Operator, OperatorContext
 
 KEYS: Final = 1000
-#: The rows of a batch: as many as Bytewax gets at once.
-BATCH: Final = 1000
-_BATCHES: Final = 50
+#: The rows of a batch: as many as a source of Headgate gives at once, for the operator alone.
+BATCH: Final = 8192
+_BATCHES: Final = 10
 _MULTIPLIER: Final = 2654435761
 
 ROWS: Final = pa.schema([("key", pa.int64()), ("value", pa.float64()), ("name", pa.string())])
