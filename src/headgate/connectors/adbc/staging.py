@@ -111,6 +111,7 @@ class StagingWriter(SinkWriter):
         self._table: str | None = None
         self._connection: DatabaseConnection | None = None
         self._thread: threading.Thread | None = None
+        self._is_closed = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Hold a batch. Copies what is held if it is much."""
@@ -132,7 +133,8 @@ class StagingWriter(SinkWriter):
         return self.flush(0)
 
     def close(self) -> None:
-        """Close the connection. A statement that does not end is left alone, with its thread."""
+        """Close the connection. If a statement does not end, its thread closes the connection later."""
+        self._is_closed = True
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(_CLOSE_WAIT)
@@ -170,6 +172,8 @@ class StagingWriter(SinkWriter):
                     statement(self._connection)
             except BaseException as error:
                 errors.append(error)
+            if self._is_closed and self._connection is not None:
+                self._connection.close()
 
         name = f"headgate-database-{self._context.operator}[{self._context.subtask}]"
         thread = self._thread = threading.Thread(target=run, name=name, daemon=True)
