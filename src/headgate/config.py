@@ -361,8 +361,8 @@ class Config:
         declared = {field.name: field for field in dataclasses.fields(Config)}
         for name in options:
             if name not in declared:
-                near = get_close_matches(name, declared, 1)
-                hint = f"did you mean {near[0]}?" if near else f"known options: {', '.join(declared)}"
+                near = get_close_matches(name, declared, 1) or [each for each in declared if each.endswith(f"_{name}")]
+                hint = f"did you mean {' or '.join(near)}?" if near else f"known options: {', '.join(declared)}"
                 raise ConfigError(f"unknown option {name!r}; {hint}")
         for name, field in declared.items():
             value = option_of(field).parse(name, options[name]) if name in options else field.default

@@ -49,6 +49,7 @@ def test_every_option_has_a_description() -> None:
             "unaligned has no effect without checkpoint_dir: set checkpoint_dir, or leave unaligned out",
         ),
         ({"slot_per_task": 1}, r"unknown option 'slot_per_task'; did you mean slots_per_task\?$"),
+        ({"mode": "batch"}, r"unknown option 'mode'; did you mean .*execution_mode"),
         ({"color": 1}, "unknown option 'color'; known options: .*slots_per_task"),
     ],
     ids=str,

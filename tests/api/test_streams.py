@@ -241,3 +241,13 @@ def test_the_number_of_key_groups_limits_the_parallelism(plans):
 def test_the_error_of_wrong_sql_names_the_call(plans, call, where):
     with pytest.raises(hg.PlanError, match=rf"^{where}: SQL at position 1: no column 'm'; the columns are: ts, "):
         call(plans.stream())
+
+
+def test_arguments_without_their_names_and_lists_are_refused(plans):
+    stream, other = plans.stream(), plans.stream()
+    with pytest.raises(hg.PlanError, match="join: give '1 h' by name: join"):
+        stream.join(other, "1 h", on="carrier")
+    with pytest.raises(hg.PlanError, match="top: give 'delay' by name: top"):
+        stream.key_by("carrier").top(2, "delay", by="delay")
+    with pytest.raises(hg.PlanError, match=r"top: rows are ranked by one column, so \['delay'\] must be the name"):
+        stream.key_by("carrier").top(2, by=["delay"])

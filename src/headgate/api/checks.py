@@ -42,6 +42,12 @@ def check_named(call: str, unnamed: Sequence[object], example: str) -> None:
         raise PlanError(f"{call}: {unnamed[0]!s} has no name; give each result a name: {example}")
 
 
+def check_by_name(call: str, unnamed: Sequence[object], example: str) -> None:
+    """Raise PlanError for an argument that must be given by its name."""
+    if unnamed:
+        raise PlanError(f"{call}: give {unnamed[0]!r} by name: {example}")
+
+
 def check_schema(call: str, schema: object, rows: str = "the output rows") -> pa.Schema:
     """Return the schema of `rows`. Raises PlanError if it is not an Arrow schema, or has a repeated or a reserved name.
 

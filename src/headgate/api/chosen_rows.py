@@ -8,9 +8,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, Never, TypeVar
 
-from headgate.api.checks import as_columns, check_columns
+from headgate.api.checks import as_columns, check_by_name, check_columns
 from headgate.api.event_time import visible
 from headgate.api.planned_rows import PlannedRows
 from headgate.api.rows_by_key import RowsByKey
@@ -75,7 +75,7 @@ class RanksByKey(ABC, Generic[Stream]):
     @abstractmethod
     def _stream(self, rows: PlannedRows) -> Stream: ...
 
-    def top(self, n: int, *, by: str, ascending: bool = False, final: bool = False) -> Stream:
+    def top(self, n: int, *unnamed: Never, by: str, ascending: bool = False, final: bool = False) -> Stream:
         """Choose the `n` rows of each key with the greatest values in the column `by`, or the least if `ascending`.
 
         The output has all columns of the rows, and `rank`, from 1. After each batch that changes the rows of a key, the
@@ -87,6 +87,7 @@ class RanksByKey(ABC, Generic[Stream]):
         >>> by_city.top(1, by="km", final=True).select("city", "km", "rank").collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'km': 3, 'rank': 1}, {'city': 'Rome', 'km': 7, 'rank': 1}]
         """
+        check_by_name("top", unnamed, 'top(n, by="column")')
         return self._ranked(top_rows(self._by_key, "top", n, by, ascending=ascending), final)
 
     def max_by(self, column: str, *, final: bool = False) -> Stream:
@@ -118,7 +119,7 @@ class RanksInWindows(ABC, Generic[Stream]):
     def _ranked(self, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = False) -> Stream:
         """Return the stream of the chosen rows."""
 
-    def top(self, n: int, *, by: str, ascending: bool = False) -> Stream:
+    def top(self, n: int, *unnamed: Never, by: str, ascending: bool = False) -> Stream:
         """Choose the `n` rows of each key and window with the greatest values in the column `by`, or the least if
         `ascending`.
 
@@ -128,6 +129,7 @@ class RanksInWindows(ABC, Generic[Stream]):
         >>> hours.top(1, by="km").select("city", "km", "rank").collect().sort_by("km").to_pylist()[0]
         {'city': 'Oslo', 'km': 3, 'rank': 1}
         """
+        check_by_name("top", unnamed, 'top(n, by="column")')
         return self._ranked("top", n, by, ascending=ascending, ranked=True)
 
     def max_by(self, column: str) -> Stream:
@@ -157,6 +159,8 @@ def top_rows(by_key: RowsByKey, call: str, n: int, by: str, *, ascending: bool =
     if not isinstance(ascending, bool):
         raise PlanError(f"{call}: ascending={ascending!r} must be True or False")
     schema = visible(by_key.rows.schema)
+    if not isinstance(by, str):
+        raise PlanError(f"{call}: rows are ranked by one column, so {by!r} must be the name of one")
     check_columns(call, [by], schema)
     if by in by_key.keys:
         raise PlanError(

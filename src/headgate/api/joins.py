@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, Never, TypeVar
 
+from headgate.api.checks import check_by_name
 from headgate.api.job_builder import JobBuilder
 from headgate.api.planned_rows import PlannedRows
 from headgate.errors import PlanError
@@ -26,7 +27,7 @@ class Joinable(ABC, Generic[DataStream]):
     def join(
         self,
         other: DataStream,
-        *,
+        *unnamed: Never,
         on: str | Sequence[str] | Mapping[str, str],
         within: tuple[Duration, Duration] | None = None,
         window: Windows | None = None,
@@ -66,13 +67,14 @@ class Joinable(ABC, Generic[DataStream]):
         """
         from headgate.api.join_plans import JoinedStreams  # few programs join
 
+        check_by_name("join", unnamed, "join(other, on=..., within=...)")
         streams = JoinedStreams.of("join", self._rows, self._joined_with("join", other), on)
         return self._stream(streams.join(within, window, ttl, how, suffix))
 
     def join_as_of(
         self,
         other: DataStream,
-        *,
+        *unnamed: Never,
         on: str | Sequence[str] | Mapping[str, str],
         how: Literal["left", "inner"] = "left",
         suffix: str | None = None,
@@ -98,6 +100,7 @@ class Joinable(ABC, Generic[DataStream]):
         """
         from headgate.api.join_plans import JoinedStreams  # few programs join
 
+        check_by_name("join_as_of", unnamed, "join_as_of(other, on=...)")
         streams = JoinedStreams.of("join_as_of", self._rows, self._joined_with("join_as_of", other), on)
         return self._stream(streams.join_as_of(how, suffix))
 
