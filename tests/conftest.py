@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Run tests that share a Spark session or a broker one after the other, and mark tests that plant a bug."""
     for item in items:
         if "shared_spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group(f"spark {_master(item)}"))
+            item.add_marker(pytest.mark.xdist_group(f"spark {_master(item).partition('[')[0]}"))
         for server in ("kafka", "postgres"):
             if server in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.xdist_group(server))
@@ -105,7 +105,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.planted)
     if config.getoption("planted") == "slice":
         _leave_a_slice(items, _turn(config.rootpath))
-    items.sort(key=lambda item: not (item.get_closest_marker("planted") or item.nodeid.startswith(_LONGEST)))
+    items.sort(key=_turn_of)
 
 
 def pytest_collection_finish() -> None:
@@ -114,10 +114,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """Let libraries find at the end that nothing of theirs is left."""
+    gc.unfreeze()
+
+
+def _turn_of(item: pytest.Item) -> tuple[bool, str]:
+    """Return when the test runs: long ones first, and those on one Spark master together."""
+    shares = "shared_spark" in getattr(item, "fixturenames", ())
+    is_long = shares or item.get_closest_marker("planted") is not None or item.nodeid.startswith(_LONGEST)
+    return not is_long, _master(item) if shares else ""
+
+
 def _master(item: pytest.Item) -> str:
-    """Return the kind of the test's Spark master: tests of one kind run together, since a change takes seconds."""
+    """Return the test's Spark master, as far as its parameters say it. To change the master takes seconds."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    return str(parameters.get("master", "local")).partition("[")[0]
+    return str(parameters.get("master", "local[3]" if parameters.get("place") == "spark" else "local[2]"))
 
 
 def _leave_a_slice(items: list[pytest.Item], turn: int) -> None:

@@ -113,13 +113,14 @@ def planned(build: Build, how: How) -> Subtasks:
     return Subtasks(env._jobs.graph.graph(env._jobs.pending))
 
 
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 3), marks=pytest.mark.soak)], ids=["one", "two"])
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("case", CASES)
-def test_a_join_is_that_of_duckdb(case: str, how: How, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_join_is_that_of_duckdb(case: str, how: How, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sorted_runs, "_SMALL", 16)  # so that there are several runs
     monkeypatch.setattr(sorted_runs, "_MOST_CANDIDATES", 64)
     build, condition = CASES[case]
-    for seed in range(3):
+    for seed in seeds:
         rng = random.Random(seed)
         keys, seconds = rng.choice([(1, 40), (3, 15), (40, 30)])
         left, right = (rows_of(schema, seed * 2 + n, 250, keys, seconds) for n, schema in enumerate((LEFT, RIGHT)))
