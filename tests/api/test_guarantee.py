@@ -34,7 +34,7 @@ def test_the_guarantee_depends_on_the_mode_the_sources_and_the_sinks(
     source: str, sinks: list[str], mode: str | None, guarantee: str, tmp_path: Path
 ) -> None:
     options = {} if mode is None else {"checkpoint_dir": tmp_path / "kept", "checkpoint_mode": mode}
-    env = hg.StreamEnvironment(config=hg.Config(**options))
+    env = hg.StreamEnvironment(config=hg.Config(**options), deployment=hg.LocalDeployment(processes=False))
     stream = env.from_source(PARTS[source](tmp_path))
     for sink in sinks:
         stream.sink_to(PARTS[sink](tmp_path))

@@ -11,7 +11,13 @@ from headgate.lab.places import processes
 DRAIN = 4e6
 
 
-@pytest.mark.parametrize("name", ["unaligned", "unaligned after 50 ms", "aligned, debloating, plain TCP"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "unaligned after 50 ms",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("unaligned", "aligned, debloating, plain TCP")),
+    ],
+)
 def test_a_checkpoint_under_pressure(name: str) -> None:
     case = Case()
     checkpoint.under_pressure(processes, CASES[name], DRAIN, 1, case)

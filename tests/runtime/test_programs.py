@@ -104,7 +104,10 @@ print(sorted(found["n"]), len(set(found["pid"])), os.getpid() in found["pid"])
 """
 
 
-@pytest.mark.parametrize("way", ["script", "argument", "standard input", "notebook"])
+@pytest.mark.parametrize(
+    "way",
+    ["script", "notebook", *(pytest.param(way, marks=pytest.mark.soak) for way in ("argument", "standard input"))],
+)
 def test_processes_are_the_default_and_need_no_main_guard(tmp_path: Path, way: str) -> None:
     """They do not run the program again. The folder it runs in has a module by the name of one of Python's."""
     (tmp_path / "elsewhere").mkdir()

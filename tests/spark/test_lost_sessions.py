@@ -69,7 +69,7 @@ def test_a_session_that_is_stopped_or_killed_ends_the_job(tmp_path: Path) -> Non
 
 
 def test_a_jvm_that_is_killed_ends_the_job(tmp_path: Path) -> None:
-    done = run_script(tmp_path, LOST + "lose('local-cluster[2,1,1024]', kill, checkpoint_dir='checkpoints')")
+    done = run_script(tmp_path, LOST + "lose('local-cluster[1,2,1024]', kill, checkpoint_dir='checkpoints')")
     job, session = done.stdout.splitlines()
     assert re.fullmatch("SessionLost Spark's JVM, which runs .*", job), done.stdout
     assert re.fullmatch("SessionLost Spark's JVM, .* start the program again", session)

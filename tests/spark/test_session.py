@@ -27,7 +27,7 @@ from headgate.spark.gang import SparkGang, barrier_tasks
 from headgate.spark.session import build_session, prepare
 import queue
 
-spark = build_session("local-cluster[2,1,1024]", "quiet")
+spark = build_session("local[2]", "quiet")
 ended = queue.Queue()
 
 def main(payload, index, host):
