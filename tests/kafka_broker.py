@@ -1,4 +1,4 @@
-"""A Kafka broker for tests: Apache Kafka 4.1 in one process, in KRaft mode, on loopback.
+"""A Kafka broker for tests, with helpers for topics and messages.
 
 `python -m tests.kafka_broker` fetches its jars with Maven into the cache of Headgate's downloads; tests do the same if
 they are not there. Without Maven, or without Java, the tests of Kafka are skipped, and say so.
@@ -6,138 +6,62 @@ they are not there. Without Maven, or without Java, the tests of Kafka are skipp
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
 import signal
-import socket
-import subprocess
-import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import pytest
 
-from headgate.demo.data import cache_folder
+from headgate.bench.peers.kafka_broker import SMALL_JAVA, KafkaBroker, NoBroker, jars
 
-VERSION: Final = "4.1.0"
 #: The ports of the running brokers.
 PORTS: set[int] = set()
 #: The processes of the running brokers.
 PIDS: set[int] = set()
-#: Processor time counts more than speed: a small heap, and a compiler that does little.
-_JAVA: Final = ("-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-#: Seconds that the broker may take to start or to answer, and Maven to fetch the jars.
+#: Seconds that the broker may take to answer.
 _PATIENCE: Final = 180.0
-_POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion><groupId>headgate</groupId><artifactId>broker</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
-  </dependency></dependencies>
-</project>
-"""
+_PROPERTIES: Final = {
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
+    "auto.create.topics.enable": "true",
+}
 
 
-class NoBroker(Exception):
-    """The broker cannot run on this machine."""
+class Broker(KafkaBroker):
+    """A broker for tests, which the check of left-over processes and sockets knows."""
 
-
-def jars() -> Path:
-    """Return the folder of the broker's jars, after it has fetched them. Raises NoBroker."""
-    folder = cache_folder() / f"kafka-{VERSION}"
-    if shutil.which("java") is None:
-        raise NoBroker("there is no java")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of tests
-        if not folder.exists():
-            _fetch(folder)
-    return folder
-
-
-def _fetch(folder: Path) -> None:
-    if shutil.which("mvn") is None:
-        raise NoBroker(f"there is no Maven (mvn) to fetch Kafka's jars into {folder}")
-    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-        Path(unfinished, "pom.xml").write_text(_POM)
-        into = f"-DoutputDirectory={unfinished}/jars"
-        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", into]
-        done = subprocess.run(command, cwd=unfinished, capture_output=True, text=True, timeout=_PATIENCE, check=False)
-        if done.returncode:
-            raise NoBroker(f"Maven cannot fetch Kafka's jars: {(done.stdout + done.stderr)[-500:]}")
-        Path(unfinished, "jars").rename(folder)
-
-
-class Broker:
-    """A running broker. `stop`, `kill` and `start` keep its data and its port."""
-
-    def __init__(self) -> None:
-        self._jars = jars()
-        self._folder = tempfile.TemporaryDirectory(prefix="headgate-kafka-")
-        self._root = Path(self._folder.name)
-        self.port, controller = _free_port(), _free_port()
-        PORTS.update((self.port, controller))
-        self.servers = f"127.0.0.1:{self.port}"
-        (self._root / "server.properties").write_text(_properties(self._root, self.port, controller))
-        self._java("kafka.tools.StorageTool", "format", "-t", uuid.uuid4().hex[:22], "-c", "server.properties").wait()
-        self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+    def __init__(self, listeners: Mapping[str, int] | None = None, **properties: object) -> None:
+        super().__init__(SMALL_JAVA, {**_PROPERTIES, **properties}, listeners or {})
+        PORTS.update(self.ports)
 
     def start(self) -> None:
         """Start the broker, and wait until it answers."""
-        self._process = self._java("kafka.Kafka", "server.properties")
-        PIDS.add(self._process.pid)
-        deadline = time.monotonic() + _PATIENCE
-        while not _answers(self.servers):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise NoBroker(f"the broker does not start: {(self._root / 'log').read_text()[-2000:]}")
-
-    def stop(self) -> None:
-        """Let the broker end."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill the broker."""
-        self._end(signal.SIGKILL)
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
+        super().start()
+        PIDS.add(self.pid)
 
     def _end(self, number: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(number)
-            self._process.wait(_PATIENCE)
-            PIDS.discard(self._process.pid)
-            self._process = None
-
-    def close(self) -> None:
-        """End the broker, and remove its data."""
-        self.kill()
-        self._folder.cleanup()
-
-    def _java(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
-        environ = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
-        with (self._root / "log").open("ab") as log:
-            return subprocess.Popen(
-                ["java", *_JAVA, "-cp", f"{self._jars}/*", main, *arguments],
-                cwd=self._root, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ,
-            )  # fmt: skip
+        ended = None if self._process is None else self.pid
+        super()._end(number)
+        if ended is not None:
+            PIDS.discard(ended)
 
     # --- topics and messages
 
     def topic(self, partitions: int = 1, **config: str) -> str:
         """Create a topic with a name of its own. `config` has the topic's options, with `_` for the dots."""
+        name = f"topic-{uuid.uuid4().hex[:10]}"
+        self.make_topic(name, partitions, **config)
+        return name
+
+    def make_topic(self, name: str, partitions: int, **config: str) -> None:
+        """Create a topic with this name."""
         from confluent_kafka.cimpl import NewTopic
 
-        name = f"topic-{uuid.uuid4().hex[:10]}"
         options = {key.replace("_", "."): value for key, value in config.items()}
         self._admin_result("create_topics", [NewTopic(name, partitions, 1, config=options)])
-        return name
+        while name not in self._admin().list_topics(timeout=_PATIENCE).topics:
+            time.sleep(0.01)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
         """Let the topic have so many partitions."""
@@ -155,11 +79,14 @@ class Broker:
         self._admin_result("delete_records", [TopicPartition(topic, partition, before)])
 
     def _admin_result(self, call: str, arguments: Any) -> None:
-        from confluent_kafka.admin import AdminClient
-
-        admin = AdminClient({"bootstrap.servers": self.servers})
+        admin = self._admin()
         for future in getattr(admin, call)(arguments).values():
             future.result(_PATIENCE)
+
+    def _admin(self) -> Any:
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient({"bootstrap.servers": self.servers})
 
     def produce(self, topic: str, values: Iterable[bytes | None], partition: int = -1, **more: Any) -> None:
         """Produce messages, and wait until the broker has them."""
@@ -205,50 +132,13 @@ def values(messages: Sequence[Any]) -> list[bytes]:
     return [message.value() for message in messages]
 
 
-def broker_or_skip() -> Broker:
+def broker_or_skip(listeners: Mapping[str, int] | None = None, **properties: object) -> Broker:
     """Start a broker. Skip the test, aloud, where none can run."""
     try:
         pytest.importorskip("confluent_kafka")
-        return Broker()
+        return Broker(listeners, **properties)
     except NoBroker as error:
         pytest.skip(f"no Kafka broker on this machine, so this is not tested: {error}")
-
-
-def _properties(folder: Path, port: int, controller: int) -> str:
-    options = {
-        "process.roles": "broker,controller",
-        "node.id": 1,
-        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "controller.listener.names": "CONTROLLER",
-        "log.dirs": folder / "data",
-        "offsets.topic.replication.factor": 1,
-        "offsets.topic.num.partitions": 1,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-        "transaction.state.log.num.partitions": 1,
-        "group.initial.rebalance.delay.ms": 0,
-        "auto.create.topics.enable": "true",
-    }
-    return "".join(f"{name}={value}\n" for name, value in options.items())
-
-
-def _answers(servers: str) -> bool:
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    try:
-        AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=1)
-    except KafkaException:
-        return False
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 if __name__ == "__main__":

@@ -45,12 +45,12 @@ _CONNECTORS = (
     _Connector(name="Delta Lake", sinks=("delta",), promise=_EXACTLY_ONCE, packages=("deltalake",), extra="delta"),
     _Connector(name="Iceberg", sinks=("iceberg",), promise=_EXACTLY_ONCE, packages=("pyiceberg",), extra="iceberg"),
     _Connector(
-        name="Kafka", sources=("kafka",), sinks=("kafka",), promise="source exactly once, sink at least once",
+        name="Kafka", sources=("kafka",), sinks=("kafka",), promise="exactly once",
         packages=("confluent-kafka",), extra="kafka",
     ),
     _Connector(
         name="Spark DataFrames", sources=("dataframe",), sinks=("foreach_dataframe",),
-        promise="source exactly once, sink at least once", packages=("pyspark",), also="a Spark session",
+        promise="exactly once", packages=("pyspark",), also="a Spark session",
     ),
     _Connector(
         name="functions", sources=("generate", "iterable", "poll"), sinks=("for_each_batch", "two_phase"),

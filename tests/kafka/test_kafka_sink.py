@@ -113,7 +113,7 @@ def test_no_row_is_lost_in_a_job_that_fails(kafka: Broker, tmp_path: Path) -> No
         return batch
 
     rows = counted(env, rows=20_000).map_batches(fail_once, schema=pa.schema({"n": pa.int64()}))
-    rows.sink_to(hg.sinks.kafka(kafka.servers, topic))
+    rows.sink_to(hg.sinks.kafka(kafka.servers, topic, guarantee="at-least-once"))
     job = env.execute_async()
     assert job.guarantee == "at-least-once"
     assert job.wait(60).restarts == 1
@@ -215,7 +215,7 @@ def test_rows_that_cannot_be_messages_are_refused(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"format": "xml"}, "format='xml' is not one of 'json', 'raw', 'arrow'"),
+        ({"format": "xml"}, "format='xml' is not one of 'json', 'avro', 'arrow', 'raw'"),
         ({"format": "arrow", "key": "k"}, "format='arrow' has many rows"),
         ({"options": {"transactional.id": "x"}}, "has 'transactional.id', which kafka sets itself"),
         ({"options": {"no.such": "x"}}, "Kafka refuses an option"),

@@ -239,7 +239,7 @@ def test_a_topic_that_is_deleted_while_it_is_read(kafka: Broker) -> None:
 def test_a_topic_that_does_not_exist(kafka: Broker) -> None:
     env = environment()
     env.from_source(source(kafka, "no-such-topic")).sink_to(hg.sinks.null())
-    with pytest.raises(hg.SourceError, match=r"topic 'no-such-topic': .*; create the topic, or correct topics="):
+    with pytest.raises(hg.SourceError, match=r"topic 'no-such-topic': .*; create the topic, or correct its name"):
         env.execute()
 
 

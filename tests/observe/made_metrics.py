@@ -134,6 +134,7 @@ def _operators(
             "rows_out": does.get("rows", 0) * second,
             "batches_in": does.get("batches", 0) * second,
             "lag_s": None if "lag_s" not in does else does["lag_s"] * second,
+            "unread": does.get("unread"),
             "watermark": does.get("watermark"),
             "is_idle": does.get("is_idle", False),
             "split": does.get("split"),

@@ -32,6 +32,7 @@ def paced(**fields: Any) -> FakeJob:
     job.ended_checkpoints.append(checkpoint(3))
     for snapshot in job.taken:
         (report,) = snapshot.reports
+        report["operators"][0]["unread"] = {"orders[0]": 17}
         report["operators"][0]["watermark"] = 1_700_000_000_000_000
         report["machine"]["memory_pressure_s"] = 0.0
     return job

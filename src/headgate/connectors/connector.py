@@ -218,6 +218,11 @@ class SourceReader(ABC):
         which reads as fast as it can. Any thread may call this method."""
         return None
 
+    def unread(self) -> Mapping[str, int] | None:
+        """Return how many rows or messages of each split wait in the input, by the split's name. Return None if that is
+        not known. Any thread may call this method, about once a second, so it does not wait."""
+        return None
+
     @property
     def is_reading(self) -> bool:
         """Whether a thread of the reader reads the next rows now. The wait for these rows counts as the source's work.

@@ -31,6 +31,9 @@ class OperatorWindow:
     #: other operators, and for sources without a schedule.
     lag_s: float | None = None
     lag_growth: float | None = None
+    #: What waits in the input of a source, by split, and the growth of each value per second. None if it is not known.
+    unread: Mapping[str, int] | None = None
+    unread_growth: Mapping[str, float] | None = None
     watermark: int | None = None
     #: Whether a source is idle now. Consumers then ignore its watermark.
     is_idle: bool = False
@@ -265,6 +268,7 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
         return int(new.get(name, 0) - old.get(name, 0))
 
     lag, lag_before = new.get("lag_s"), old.get("lag_s")
+    unread, before = new.get("unread"), old.get("unread") or {}
     return OperatorWindow(
         id=new["node"],
         busy=max(0.0, new["busy_s"] - old.get("busy_s", 0.0)) / seconds,
@@ -274,6 +278,8 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
         seconds=seconds,
         lag_s=lag,
         lag_growth=None if lag is None or lag_before is None else (lag - lag_before) / seconds,
+        unread=unread,
+        unread_growth={split: (count - before.get(split, count)) / seconds for split, count in (unread or {}).items()},
         watermark=new.get("watermark"),
         is_idle=new.get("is_idle", False),
         late_rows=count("late_rows"),

@@ -297,6 +297,20 @@ class SourceLag(Struct, kw_only=True, frozen=True):
     catch_up_s: float | None
 
 
+class SplitUnread(Struct, kw_only=True, frozen=True):
+    """What waits in one split of a source, for example in a Kafka partition.
+
+    `growth` is in messages per second. `catch_up_s` is the expected time until nothing waits, or null if it does not
+    shrink.
+    """
+
+    operator: str
+    split: str
+    messages: int
+    growth: float
+    catch_up_s: float | None
+
+
 class CheckpointAnswer(Struct, kw_only=True, frozen=True):
     """A checkpoint that has completed or failed.
 
@@ -360,4 +374,5 @@ class Overview(Struct, kw_only=True, frozen=True):
     edges: list[EdgeAnswer]
     subtasks: list[SubtaskAnswer]
     lag: list[SourceLag]
+    unread: list[SplitUnread]
     checkpoints: list[CheckpointAnswer]

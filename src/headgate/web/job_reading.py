@@ -19,6 +19,7 @@ from headgate.web.answers import (
     OperatorAnswer,
     Role,
     SourceLag,
+    SplitUnread,
     SubtaskAnswer,
     VertexAnswer,
 )
@@ -30,6 +31,8 @@ from headgate.web.watermark_answer import watermark_of
 _FINDINGS: Final = 10
 #: A smaller lag, in seconds, does not count. A source has it between two batches.
 _LEAST_LAG: Final = 0.5
+#: The most splits of an answer.
+_MOST_SPLITS: Final = 100
 
 
 class JobReading:
@@ -56,6 +59,7 @@ class JobReading:
         self.edges = self._edges()
         self.subtasks = self._subtasks()
         self.lag = self._lags()
+        self.unread = self._unread()
 
     def finding_answers(self) -> list[FindingAnswer]:
         return [
@@ -198,6 +202,32 @@ class JobReading:
                     self.topology.operator(operator.id).name, task.subtask, operator.lag_s, operator.lag_growth or 0.0
                 )
         return list(latest.values())
+
+    def _unread(self) -> list[SplitUnread]:
+        """Return what waits in the splits of sources that know it, the longest first."""
+        operators = [
+            operator
+            for task in (() if self.window is None else self.window.tasks)
+            for operator in task.operators.values()
+            if not task.ended
+        ]
+        found = [
+            _split(self.topology.operator(each.id).name, split, count, (each.unread_growth or {}).get(split, 0.0))
+            for each in operators
+            for split, count in (each.unread or {}).items()
+        ]
+        return sorted(found, key=lambda each: (-each.messages, each.operator, each.split))[:_MOST_SPLITS]
+
+
+def _split(operator: str, split: str, messages: int, growth: float) -> SplitUnread:
+    catch_up = 0.0 if not messages else messages / -growth if growth < 0 else None
+    return SplitUnread(
+        operator=operator,
+        split=split,
+        messages=messages,
+        growth=round(growth, 1),
+        catch_up_s=None if catch_up is None else round(catch_up, 1),
+    )
 
 
 def _lag(operator: str, subtask: int, lag: float, growth: float) -> SourceLag:

@@ -106,6 +106,8 @@ class _JobMetrics:
         for row in (row for report in self._reports for row in report["operators"]):
             if (vertex_of[row["node"]], row["subtask"]) in shown:
                 self._rows(OPERATOR, {"operator": row["name"], "subtask": str(row["subtask"])}, row)
+                for split, count in (row.get("unread") or {}).items():
+                    self._other("split_unread_messages", count, row["name"], split)
                 watermark = row.get("watermark")
                 if watermark is not None and MIN_TIME < watermark < MAX_TIME:
                     name = "operator_watermark_timestamp_seconds"

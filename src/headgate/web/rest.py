@@ -171,6 +171,7 @@ class Rest:
             edges=reading.edges,
             subtasks=reading.top(TOP),
             lag=reading.lag,
+            unread=reading.unread,
             checkpoints=_checkpoints(job.checkpoints()),
         )
 

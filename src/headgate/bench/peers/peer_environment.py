@@ -35,7 +35,7 @@ class PeerEnvironment:
     def python(self, say: Callable[[str], None]) -> Path:
         """Return the Python of the environment. Install the environment if it does not exist. Raises ChildFailed."""
         digest = hashlib.sha256(self.requirements.read_bytes()).hexdigest()[:8]
-        folder = _cache() / f"{self.engine.lower()}-{self.version}-{digest}"
+        folder = cache() / f"{self.engine.lower()}-{self.version}-{digest}"
         python, ready = folder / "bin" / "python", folder / ".ready"
         if not ready.exists():
             say(f"installing {self.engine} {self.version} into {folder} (once; about {self.size} MB)")
@@ -64,7 +64,8 @@ def install(python: str, requirements: Path) -> None:
          ":all:", "--require-hashes", "--requirement", str(requirements))  # fmt: skip
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """Return the folder for what is installed on first use."""
     named = os.environ.get("HEADGATE_CACHE")
     return Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headgate"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -27,6 +28,8 @@ _FINAL: Final = frozenset(
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     )
 )  # fmt: skip
+#: In the names of options whose values are secret.
+_SECRET: Final = re.compile(r"password|secret|token|oauthbearer\.config|\.pem$|\.key$")
 #: What to do about an error, by its name.
 _ADVICE: Final = {
     "_TRANSPORT": "check the servers= and that a broker runs there",
@@ -39,8 +42,8 @@ _ADVICE: Final = {
     "TOPIC_AUTHORIZATION_FAILED": "give the user the right to use this topic",
     "GROUP_AUTHORIZATION_FAILED": "give the user the right to use this group",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "give the user the right to use this transactional id",
-    "UNKNOWN_TOPIC_OR_PART": "create the topic, or correct topics=",
-    "_UNKNOWN_TOPIC": "create the topic, or correct topics=",
+    "UNKNOWN_TOPIC_OR_PART": "create the topic, or correct its name",
+    "_UNKNOWN_TOPIC": "create the topic, or correct its name",
     "_UNKNOWN_PARTITION": "create the topic again, or start without resume",
     "MSG_SIZE_TOO_LARGE": "raise message.max.bytes of the topic, and message.max.bytes in options=",
 }
@@ -107,7 +110,14 @@ class KafkaClient:
         try:
             return getattr(library, kind)({**defaults, **settings, **self.options, "error_cb": on_error}, logger=log)
         except (library.KafkaException, TypeError, ValueError) as error:
-            raise ConfigError(f"Kafka refuses an option: {in_words(error)}") from None
+            raise ConfigError(f"Kafka refuses an option: {self._without_secrets(in_words(error))}") from None
+
+    def _without_secrets(self, text: str) -> str:
+        """Return a text of librdkafka, which may quote the value of an option, without the values of secret ones."""
+        for name, value in self.options.items():
+            if isinstance(value, str) and value and _SECRET.search(name):
+                text = text.replace(value, "***")
+        return text
 
 
 def in_words(error: Any) -> str:
@@ -117,6 +127,12 @@ def in_words(error: Any) -> str:
         return str(inner)
     advice = _ADVICE.get(inner.name())
     return f"{inner.str()} ({inner.name()})" + (f"; {advice}" if advice else "")
+
+
+def cause(error: Any, client: Any, told: Sequence[Any]) -> Any:
+    """Return why a request had no answer: a final error that the client told meanwhile, such as a wrong password."""
+    client.poll(0)  # serves the callback of errors
+    return told[0] if told else error
 
 
 def failed(kind: type[HeadgateError], what: str, error: Any) -> HeadgateError:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from headgate.connectors.arguments import FLAG, TEXT, TEXT_OR_NONE, check, check_texts
 from headgate.connectors.connector import Sink, Source
+from headgate.connectors.kafka.delivery import RESERVED as SINK_RESERVED
+from headgate.connectors.kafka.formats import Avro, Format, decoder, encoder
 from headgate.connectors.kafka.kafka_client import KafkaClient
 from headgate.connectors.kafka.kafka_offsets import Start, Stop
-from headgate.connectors.kafka.kafka_sink import RESERVED as SINK_RESERVED
-from headgate.connectors.kafka.kafka_sink import KafkaSink
+from headgate.connectors.kafka.kafka_sink import Guarantee, KafkaSink
 from headgate.connectors.kafka.kafka_source import RESERVED, KafkaSource
 from headgate.connectors.kafka.message_columns import MessageColumns
-from headgate.connectors.kafka.message_decoders import decoder
 from headgate.connectors.kafka.message_encoders import Messages
 from headgate.errors import ConfigError
 from headgate.quantities import seconds, size
@@ -26,7 +26,9 @@ def source(
     topics: str | Sequence[str],
     *,
     schema: pa.Schema | None = None,
-    format: Literal["json", "arrow", "raw"] = "json",
+    format: Format = "json",
+    avro: Avro = None,
+    registry: Avro = None,
     start: Start = "earliest",
     stop: Stop | None = None,
     group: str | None = None,
@@ -39,9 +41,12 @@ def source(
     """Read the messages of Kafka topics. See docs/how-to/kafka.md.
 
     `servers` are brokers as `host:port`, separated by commas. In `format` "json", each message is one JSON object,
-    whose members are columns of `schema`. In "arrow", a message is an Arrow IPC stream of rows of `schema`. In "raw",
-    rows have the message's value in the column `value binary`. `metadata` adds columns: a list of some of `key`,
-    `timestamp`, `headers`, `topic`, `partition` and `offset`, or a dict of these with the names of the columns.
+    whose members are columns of `schema`. In "avro", each message is one record: of the
+    schema `avro` (a dict or JSON text), or of one in the schema `registry` (a URL, or a dict of the options of
+    `confluent_kafka.schema_registry.SchemaRegistryClient`). In "arrow", a message is an Arrow IPC stream of rows of
+    `schema`. In "raw", rows have the message's value in the column `value binary`. `metadata` adds columns: a list of
+    some of `key`, `timestamp`, `headers`, `topic`, `partition` and `offset`, or a dict of these with the names of the
+    columns.
 
     Partitions are divided among the subtasks. Each has its own watermark. Positions are kept in checkpoints, so each
     message is read once, also after a failure. `start` counts only if the job does not resume: "earliest", "latest",
@@ -82,7 +87,7 @@ def source(
     return KafkaSource(
         KafkaClient.checked("kafka", servers, options, RESERVED),
         names,
-        decoder(format, schema),
+        decoder(format, schema, avro, registry),
         MessageColumns(metadata),
         start=start,
         stop=stop,
@@ -97,30 +102,41 @@ def sink(
     servers: str,
     topic: str,
     *,
-    format: Literal["json", "arrow", "raw"] = "json",
+    format: Format = "json",
+    avro: Avro = None,
+    registry: Avro = None,
     key: str | None = None,
     headers: str | None = None,
     timestamp: str | None = None,
+    guarantee: Guarantee | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Sink:
-    """Write rows as messages of a Kafka topic, each at least once. See docs/how-to/kafka.md.
+    """Write rows as messages of a Kafka topic, each exactly once in jobs with checkpoints. See docs/how-to/kafka.md.
 
-    In `format` "json", each row becomes a JSON object. In "raw", the column `value` is the message's value. In
-    "arrow", the rows of a batch become an Arrow IPC stream of at most about 500 kB. `key`, `headers` and `timestamp`
-    name columns. Messages with the same key go to the same partition, the one that Kafka's own producer chooses. A
-    key is text, binary or a whole number, as text. `headers` is a list of structs of `name` and `value`, as the source
-    has it. Without `timestamp`, a message has the time at which it was produced. JSON leaves out the columns of
-    `headers` and `timestamp`.
+    In `format` "json", each row becomes a JSON object. In "avro", it becomes a record of the schema `avro`, which the
+    job registers in the schema `registry`, if there is one, as `topic-value`. In "raw", the column `value` is the
+    message's value. In "arrow", the rows of a batch become an Arrow IPC stream of at most about 500 kB. `key`,
+    `headers` and `timestamp` name columns. Messages with the same key go to the same partition, the one that Kafka's
+    own producer chooses. A key is text, binary or a whole number, as text. `headers` is a list of structs of `name` and
+    `value`, as the source has it. Without `timestamp`, a message has the time at which it was produced. JSON leaves out
+    the columns of `headers` and `timestamp`.
 
-    Messages are visible at once. At each checkpoint, the sink waits until the brokers have all messages before it. So
-    no row is lost. After a failure, the rows after the last checkpoint are written again. The producer is idempotent:
-    lost connections alone repeat nothing. If the brokers are slower than the job, at most 32 MiB of a subtask wait,
-    then the job waits. `options` are those of librdkafka, for example `{"compression.type": "zstd"}`.
+    With `guarantee` "exactly-once", the default in jobs with checkpoints, readers with `read_committed` see each row
+    once. The rows of a checkpoint are staged beside the checkpoint. When it is complete, the driver writes them in one
+    Kafka transaction, with a record in the topic `headgate-commits`, which the sink makes if it is missing. So a row is
+    visible after the next checkpoint. With "at-least-once", the default without checkpoints, messages are visible at
+    once. At each checkpoint, the sink waits until the brokers have all messages before it. So no row is lost, but after
+    a failure the rows after the last checkpoint are written again.
+
+    The producer is idempotent: lost connections alone repeat nothing. If the brokers are slower than the job, at most
+    32 MiB of a subtask wait, then the job waits. `options` are those of librdkafka, for example `{"compression.type":
+    "zstd"}`.
 
     Raises ConfigError for impossible arguments, and without the package confluent-kafka. When the job starts, raises
     PlanError for columns that cannot be written, and SinkError if no broker answers or the topic does not exist. While
-    it runs, raises SinkError for a message that is too large, and if a message is not delivered in time
-    (`message.timeout.ms`, 5 minutes by default).
+    it runs, raises SinkError for a message that is too large, if a message is not delivered in time
+    (`message.timeout.ms`, 5 minutes by default), and for a transaction that takes longer than
+    `transaction.timeout.ms`, one minute by default.
 
     >>> env = hg.StreamEnvironment()
     >>> rows = env.from_source(hg.sources.iterable([{"city": "Rome", "km": 7}]))
@@ -130,5 +146,8 @@ def sink(
     check(TEXT_OR_NONE, key=key, headers=headers, timestamp=timestamp)
     if not topic:
         raise ConfigError("kafka: topic='' must be a name")
+    if guarantee not in (None, "exactly-once", "at-least-once"):
+        raise ConfigError(f"kafka: guarantee={guarantee!r} is not one of 'exactly-once', 'at-least-once'")
     client = KafkaClient.checked("kafka", servers, options, SINK_RESERVED)
-    return KafkaSink(client, topic, Messages(format, key, headers, timestamp))
+    messages = Messages(encoder(format, topic, avro, registry), key, headers, timestamp)
+    return KafkaSink(client, topic, messages, guarantee)

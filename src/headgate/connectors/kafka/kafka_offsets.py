@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
@@ -80,13 +81,20 @@ class Offsets:
         found = self._ask(partitions, spec)
         return {**self.latest([each for each, offset in found.items() if offset < 0]), **_known(found)}
 
+    def asked(self, partitions: Sequence[Partition], spec: Any = None) -> dict[Any, Future[Any]]:
+        """Ask for offsets, the latest if no others, and return the futures of the answers."""
+        library, latest = kafka_library(), self._library.OffsetSpec.latest()
+        wanted = {library.TopicPartition(topic, number): spec or latest for topic, number in partitions}
+        futures: dict[Any, Future[Any]] = self._admin.list_offsets(
+            wanted, isolation_level=self._isolation, request_timeout=ANSWER_TIMEOUT
+        )
+        return futures
+
     def _ask(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
         if not partitions:
             return {}
-        library = kafka_library()
-        wanted = {library.TopicPartition(topic, number): spec for topic, number in partitions}
-        answers = self._admin.list_offsets(wanted, isolation_level=self._isolation, request_timeout=ANSWER_TIMEOUT)
-        found = {}
+        library, found = kafka_library(), {}
+        answers = self.asked(partitions, spec)
         for partition, answer in answers.items():
             try:
                 found[partition.topic, partition.partition] = int(answer.result(ANSWER_TIMEOUT).offset)

@@ -19,6 +19,7 @@ from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, in_words, kaf
 from headgate.connectors.kafka.kafka_offsets import Partition, partitions_of
 from headgate.connectors.kafka.message_columns import BAD, MessageColumns, as_bad
 from headgate.connectors.kafka.message_decoders import MessageDecoder
+from headgate.connectors.kafka.partition_ends import PartitionEnds
 from headgate.errors import SourceError
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Reading:
     #: None: the topics are read without end.
     stops: Mapping[Partition, int] | None
     consumer: Callable[..., Any]
+    ends: PartitionEnds
     decoder: MessageDecoder
     columns: MessageColumns
     #: That of the batches: the decoder's, with the columns.
@@ -87,6 +89,8 @@ class KafkaReader(SourceReader):
         begin = reading.starts if context.positions is None else {**reading.starts, **positions}
         self._offsets = {each: offset for each, offset in begin.items() if is_mine(each, context)}
         self._commits_offsets = reading.commits_offsets
+        self._ends = reading.ends
+        self._stops = reading.stops
         self._numbers: dict[Partition, int] = {}
         stops = reading.stops
         self._open = {each for each, at in self._offsets.items() if stops is None or at < stops.get(each, 0)}
@@ -126,12 +130,23 @@ class KafkaReader(SourceReader):
         """Return the same for the group's offsets, if there is a group."""
         return self.position() if self._commits_offsets and self._offsets else None
 
+    def unread(self) -> Mapping[str, int]:
+        """Return the end of each partition minus the position. Transactions end with a message that readers never see,
+        which counts until it is passed."""
+        positions, ends = dict(self._offsets), self._ends.of(self._offsets)
+        found = {}
+        for (topic, number), end in ends.items():
+            last = end if self._stops is None else min(end, self._stops.get((topic, number), end))
+            found[f"{topic}[{number}]"] = max(0, last - positions.get((topic, number), last))
+        return found
+
     def split_name(self) -> str:
         """Return the partitions that are open."""
         return ", ".join(f"{topic}[{number}]" for topic, number in sorted(self._open)) or "no partition"
 
     def close(self) -> None:
         """End the thread, which closes the consumer."""
+        self._ends.close()
         self._fetching.is_closing.set()
         self._fetcher.close()
 

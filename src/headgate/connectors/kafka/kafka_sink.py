@@ -1,122 +1,224 @@
-"""The Kafka sink: each subtask has a producer, which has delivered all its messages when a checkpoint completes."""
+"""The Kafka sink: subtasks produce messages at least once, or stage them, and the driver commits them exactly once."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, Final
+import re
+from collections.abc import Sequence
+from typing import Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
-from headgate.connectors.connector import Sink, SinkWriter, WriterContext
-from headgate.connectors.kafka.kafka_client import KafkaClient, failed, in_words, kafka_library
+from headgate.config import Config
+from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
+from headgate.connectors.kafka.commits_topic import CommitsTopic
+from headgate.connectors.kafka.delivery import SETTINGS, Delivery, wait_for
+from headgate.connectors.kafka.kafka_client import KafkaClient, cause, failed, kafka_library
 from headgate.connectors.kafka.kafka_offsets import partitions_of
 from headgate.connectors.kafka.message_encoders import Messages
-from headgate.errors import SinkError, SourceError
+from headgate.connectors.kafka.staged_messages import StagedFile, StagingFolder, StagingWriter, give_staged
+from headgate.connectors.kafka.transactions import Transactions, forgotten, unknown
+from headgate.errors import PlanError, SinkError, SourceError
+from headgate.state import shapes
 
-#: Options of librdkafka that the sink sets itself.
-RESERVED: Final = ("enable.idempotence", "partitioner", "delivery.report.only.error", "transactional.id", "on_delivery")
-#: The most kilobytes of messages that wait in a producer. Then `write` waits.
-_QUEUE_KILOBYTES: Final = 32 << 10
-#: Seconds of one wait for deliveries. Between two waits the task looks whether the job is cancelled.
-_FLUSH_WAIT: Final = 0.05
+Guarantee: TypeAlias = Literal["exactly-once", "at-least-once"]
+#: The largest message that librdkafka takes by default, in bytes.
+_LARGEST: Final = 1_000_000
+_PREPARED: Final = shapes.fields({"run": shapes.text, "partition": shapes.count})
+_RUN: Final = re.compile("[A-Za-z0-9-]+")
 
 
 class KafkaSink(Sink):
-    """A sink of messages of a Kafka topic; see `hg.sinks.kafka`."""
+    """A sink of messages of a Kafka topic; see `hg.sinks.kafka`.
 
-    def __init__(self, client: KafkaClient, topic: str, messages: Messages) -> None:
+    Exactly once, the driver commits, not the subtasks: one transaction per checkpoint, which readers see whole, and
+    nothing to hand over when the parallelism changes. All messages pass the driver, at about the rate of one producer.
+
+    `run` names this run of the sink, for the programs that continue it. Without `guarantee`, checkpoints decide.
+    """
+
+    def __init__(self, client: KafkaClient, topic: str, messages: Messages, guarantee: Guarantee | None) -> None:
         self.client = client
         self.topic = topic
         self.messages = messages
-        client.producer(lambda error: None, **_settings())  # a wrong option is refused here
+        self._guarantee = guarantee
+        self._set_guarantee(guarantee == "exactly-once")
+        self._run: str | None = None
+        self._partition = 0
+        self._is_resumed = False
+        self._folder: StagingFolder | None = None
+        self._transactions: Transactions | None = None
+        client.producer(lambda error: None, **SETTINGS)  # a wrong option is refused here
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_transactions": None}
+
+    def _set_guarantee(self, is_exact: bool) -> None:
+        self.exactly_once = self.shows_at_commit = is_exact
+
+    def configure(self, config: Config, spark: Any) -> None:
+        """Decide the guarantee. Raises PlanError for exactly once without checkpoints."""
+        has_checkpoints = config.checkpoint_dir is not None
+        if self._guarantee == "exactly-once" and not has_checkpoints:
+            raise PlanError("kafka: guarantee='exactly-once' needs checkpoints: set checkpoint_dir")
+        self._set_guarantee(has_checkpoints if self._guarantee is None else self.exactly_once)
+
+    # --- before the job starts
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Check the rows, and that the topic exists. Raises PlanError and SinkError."""
+        """Check the rows, and that the topics exist. Raises PlanError and SinkError."""
+        self._check(schema)
+        self._run, self._is_resumed = None, False
+        if self.exactly_once:
+            self._run, self._partition = job, CommitsTopic(self.client).partition_for(job)
+
+    def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
+        """Continue the run of another program, also at least once, if that one staged messages. Otherwise prepare."""
+        if prepared is None:
+            return self.prepare(job, schema)
+        _PREPARED(prepared, "what the sink prepared")
+        if not _RUN.fullmatch(prepared["run"]):
+            raise SinkError(f"kafka: {prepared['run']!r} is not a run of a sink; start from another checkpoint")
+        self._check(schema)
+        self._run, self._partition, self._is_resumed = prepared["run"], prepared["partition"], True
+
+    def prepared(self) -> Any:
+        """Return the run, and the partition of its records."""
+        return {"run": self._run, "partition": self._partition} if self.exactly_once else None
+
+    def _check(self, schema: pa.Schema) -> None:
         self.messages.check(schema)
-        consumer = self.client.consumer(lambda error: None, group_id="headgate")
+        told: list[Any] = []
+        consumer = self.client.consumer(told.append, group_id="headgate")
         try:
             partitions_of(consumer, [self.topic])
         except SourceError as error:
-            raise SinkError(error.message.replace("topics=", "topic=")) from None
+            raise SinkError(error.message) from None
         except kafka_library().KafkaException as error:
-            raise failed(SinkError, f"topic {self.topic!r}", error) from None
+            raise failed(SinkError, f"topic {self.topic!r}", cause(error, consumer, told)) from None
         finally:
             consumer.close()
 
+    def newest_owner(self) -> int:
+        """Return the highest epoch with which a program has claimed the run."""
+        if self._run is None or not self._is_resumed or not self.exactly_once:
+            return 0
+        marker = CommitsTopic(self.client).read(self._run, self._partition, wait=False)
+        return 0 if marker is None or marker.newest is None else marker.newest.epoch
+
+    def published_after(self, checkpoint: int, run: str) -> int:
+        """Return the last checkpoint after this one whose messages are in Kafka, by the run's marker."""
+        if self._run is None or not self._is_resumed or not self.exactly_once:
+            return 0
+        marker = CommitsTopic(self.client).read(self._run, self._partition, wait=self._transactions is not None)
+        if marker is None:
+            if self._transactions is None:
+                return 0  # another job's transaction may hide it; `claim` waits, and refuses
+            raise forgotten(self._run)
+        try:
+            return marker.after(run, checkpoint)
+        except KeyError:
+            raise unknown(self._run, run, checkpoint) from None
+
+    def claim(self, claim: Claim) -> bool:
+        """Fence older programs of the run."""
+        if self._run is not None and claim.home is not None:
+            self._folder = StagingFolder(claim.home, self._run, claim.epoch)
+        if self._run is None or not self.exactly_once:
+            return True
+        self._drop()
+        self._transactions = Transactions(self.client, self.topic, self._run, self._partition, claim)
+        return self._transactions.claim(self._is_resumed)
+
+    def begin(self, claim: Claim) -> None:
+        """Remove the messages that lost programs of this job staged before their first checkpoint."""
+        if self._folder is not None and claim.referenced is not None:
+            runs = [each["run"] for each in claim.referenced if isinstance(each, dict) and "run" in each]
+            claim.check()
+            for folder in self._folder.abandoned([*runs, self._folder.run]):
+                folder.clear()
+
+    # --- while it runs
+
     def writer(self, context: WriterContext) -> SinkWriter:
-        """Return a writer with a producer of its own."""
-        return _KafkaWriter(self, context)
+        """Return a writer that stages messages, or one with a producer of its own."""
+        if not self.exactly_once:
+            return _ProducingWriter(self, context)
+        assert self._folder is not None  # `claim` comes first
+        largest = int(self.client.options.get("message.max.bytes", _LARGEST))
+        return StagingWriter(self.messages, self._folder, largest, context)
+
+    def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
+        """Produce the staged messages of a checkpoint in one transaction, and remove their files."""
+        run = self._run
+        files = [] if run is None else [StagedFile.of(values, run) for values in pending if values]
+        if not files:
+            return
+        if self._transactions is not None:
+            self._transactions.commit(files, checkpoint)
+        elif self.exactly_once:
+            raise SinkError(f"topic {self.topic!r}: the results of run {run} were not claimed: call claim() first")
+        else:
+            self._produce(files)
+        for file in files:
+            file.remove()
+
+    def _produce(self, files: Sequence[StagedFile]) -> None:
+        """Produce what a program staged exactly once, in a job that goes on at least once."""
+        delivery = Delivery(self.client, self.topic, wait_for)
+        try:
+            give_staged(delivery, [file for file in files if file.exists()])  # a committed file was removed
+        finally:
+            delivery.close()
+
+    def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
+        """Commit the checkpoint, and remove what was staged after it."""
+        self.commit(pending, checkpoint)
+        if self._folder is not None:
+            self._folder.clear()
+
+    def finish(self) -> None:
+        """Remove what earlier attempts have staged."""
+        if self._folder is not None:
+            self._folder.clear()
+        self._drop()
+
+    def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:
+        """Commit the last checkpoint, and remove what was staged after it. Without a checkpoint, forget the run."""
+        transactions, folder = self._transactions, self._folder
+        try:
+            if checkpoint and folder is not None:
+                self.rollback(pending, checkpoint)
+            elif transactions is not None and folder is not None and not self._is_resumed:
+                transactions.forget()
+                folder.clear()
+        finally:
+            self._folder = None
+            self._drop()
+
+    def _drop(self) -> None:
+        transactions, self._transactions = self._transactions, None
+        if transactions is not None:
+            transactions.close()
 
 
-class _KafkaWriter(SinkWriter):
-    """Produces messages, and waits for their delivery at each checkpoint.
-
-    While the producer's queue is full, `write` waits: this is the back-pressure of a slow broker.
-    """
+class _ProducingWriter(SinkWriter):
+    """The writer of a sink at least once: its producer has delivered all messages when a checkpoint completes."""
 
     def __init__(self, sink: KafkaSink, context: WriterContext) -> None:
-        self._topic = sink.topic
         self._messages = sink.messages
-        self._wait_until = context.wait_until
-        self._failure: Any = None
-        self._producer = sink.client.producer(self._fail, on_delivery=self._on_delivery, **_settings())
+        self._delivery = Delivery(sink.client, sink.topic, context.wait_until)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for message in self._messages.of(batch):
-            if not self._take(message):
-                self._wait_until(partial(self._take, message))
-        self._producer.poll(0)
-        self._check()
-
-    def _take(self, message: dict[str, Any]) -> bool:
-        """Give a message to the producer. Return whether its queue had room."""
-        try:
-            self._producer.produce(self._topic, **message)
-            return True
-        except BufferError:
-            self._producer.poll(0)
-            self._check()
-            return False
-        except kafka_library().KafkaException as error:
-            size = len(message["value"] or "")
-            raise SinkError(f"topic {self._topic!r}: a message of {size} bytes: {in_words(error)}") from None
+        self._delivery.give(self._messages.encoded(batch))
 
     def flush(self, checkpoint: int) -> None:
         """Wait until the brokers have all messages."""
-        self._wait_until(self._is_delivered)
+        self._delivery.wait()
 
     def finish(self) -> None:
         """Wait until the brokers have all messages."""
-        self._wait_until(self._is_delivered)
-
-    def _is_delivered(self) -> bool:
-        left = self._producer.flush(_FLUSH_WAIT)
-        self._check()
-        return left == 0
+        self._delivery.wait()
 
     def close(self) -> None:
         """Drop messages that are not delivered. After a checkpoint there are none."""
-        if len(self._producer):
-            self._producer.purge()
-            self._producer.flush(_FLUSH_WAIT)
-
-    def _fail(self, error: Any) -> None:
-        self._failure = error
-
-    def _on_delivery(self, error: Any, _message: Any) -> None:
-        if error is not None and self._failure is None:
-            self._failure = error
-
-    def _check(self) -> None:
-        if self._failure is not None:
-            raise failed(SinkError, f"topic {self._topic!r}", self._failure)
-
-
-def _settings() -> dict[str, Any]:
-    """Return the options of a producer. Keys go to the same partitions as with Kafka's own producer."""
-    return {
-        "enable_idempotence": True,
-        "partitioner": "murmur2_random",
-        "delivery_report_only_error": True,
-        "queue_buffering_max_kbytes": _QUEUE_KILOBYTES,
-    }
+        self._delivery.close()

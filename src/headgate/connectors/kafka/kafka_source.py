@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
-from headgate.connectors.kafka.kafka_client import KafkaClient, failed, in_words, kafka_library
+from headgate.connectors.kafka.kafka_client import KafkaClient, cause, failed, in_words, kafka_library
 from headgate.connectors.kafka.kafka_offsets import (
     OFFSETS,
     Offsets,
@@ -24,6 +24,7 @@ from headgate.connectors.kafka.kafka_offsets import (
 from headgate.connectors.kafka.kafka_reader import KafkaReader, Reading
 from headgate.connectors.kafka.message_columns import BAD, BAD_MESSAGES, MessageColumns
 from headgate.connectors.kafka.message_decoders import MessageDecoder
+from headgate.connectors.kafka.partition_ends import PartitionEnds
 from headgate.errors import SourceError
 from headgate.state import shapes
 
@@ -96,19 +97,20 @@ class KafkaSource(Source):
 
     def prepare(self) -> None:
         """Find the partitions, and the offsets where reading starts and stops. Raises SourceError."""
-        offsets, consumer = Offsets(self.client, self.read_committed), self.consumer()
+        told: list[Any] = []
+        offsets, consumer = Offsets(self.client, self.read_committed), self.consumer(told.append)
         try:
-            partitions = self._partitions(consumer)
+            partitions = self._partitions(consumer, told)
             self.starts = starts_of(offsets, consumer, partitions, self._start)
             self.stops = None if self._stop is None else stops_of(offsets, partitions, self._stop)
         finally:
             consumer.close()
 
-    def _partitions(self, consumer: Any) -> list[Partition]:
+    def _partitions(self, consumer: Any, told: Sequence[Any]) -> list[Partition]:
         try:
             return partitions_of(consumer, self.topics)
         except kafka_library().KafkaException as error:
-            raise failed(SourceError, f"topics {', '.join(self.topics)}", error) from None
+            raise failed(SourceError, f"topics {', '.join(self.topics)}", cause(error, consumer, told)) from None
 
     def prepared(self) -> Any:
         """Return the offsets where reading starts and stops."""
@@ -117,9 +119,10 @@ class KafkaSource(Source):
     def restore(self, prepared: Any) -> None:
         """Start and stop where the other program did. Raises SourceError if a topic is gone."""
         _PREPARED(prepared, "what the source prepared")
-        consumer = self.consumer()
+        told: list[Any] = []
+        consumer = self.consumer(told.append)
         try:
-            self._partitions(consumer)
+            self._partitions(consumer, told)
         finally:
             consumer.close()
         self.starts = offsets_of(prepared["starts"])
@@ -138,6 +141,7 @@ class KafkaSource(Source):
             starts=self.starts,
             stops=self.stops,
             consumer=self.consumer,
+            ends=PartitionEnds(self.client, self.read_committed),
             decoder=self.decoder,
             columns=self.columns,
             schema=self.schema,

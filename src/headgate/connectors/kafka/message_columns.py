@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from headgate.connectors.kafka.message_encoders import HEADERS
 from headgate.errors import ConfigError
 
 #: The tag of the side output for messages that cannot be decoded.
@@ -23,7 +24,6 @@ BAD_MESSAGES: Final = pa.schema(
         pa.field("error", pa.string(), nullable=False),
     ]
 )
-_HEADERS: Final = pa.list_(pa.struct({"name": pa.string(), "value": pa.binary()}))
 
 
 def _time(message: Any) -> int | None:
@@ -40,7 +40,7 @@ def _headers(message: Any) -> list[dict[str, Any]] | None:
 _KINDS: Final[dict[str, tuple[pa.DataType, Callable[[Any], Any]]]] = {
     "key": (pa.binary(), lambda message: message.key()),
     "timestamp": (pa.timestamp("ms", "UTC"), _time),
-    "headers": (_HEADERS, _headers),
+    "headers": (HEADERS, _headers),
     "topic": (pa.string(), lambda message: message.topic()),
     "partition": (pa.int32(), lambda message: message.partition()),
     "offset": (pa.int64(), lambda message: message.offset()),

@@ -15,7 +15,6 @@ import pyarrow as pa
 from headgate.compat import concat_batches
 from headgate.connectors.file_sources.json_source import JsonParser, check_json_schema
 from headgate.connectors.schemas import shown
-from headgate.errors import ConfigError
 
 #: The column of the format "raw".
 RAW: Final = pa.schema({"value": pa.binary()})
@@ -89,7 +88,7 @@ class JsonDecoder(MessageDecoder):
             batches.append(batch)
             bad += [(numbers[int(np.searchsorted(starts, line.position))], line.reason) for line in refused]
         rows = concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], self.schema)
-        return Decoded(rows, _all_but(len(values), bad), sorted(bad))
+        return Decoded(rows, all_but(len(values), bad), sorted(bad))
 
 
 class ArrowDecoder(MessageDecoder):
@@ -125,20 +124,6 @@ class ArrowDecoder(MessageDecoder):
         return [pa.RecordBatch.from_arrays(batch.columns, schema=self.schema) for batch in batches]
 
 
-def decoder(format_: str, schema: pa.Schema | None) -> MessageDecoder:
-    """Return the decoder of a format. Raises ConfigError."""
-    if format_ == "raw":
-        if schema is not None:
-            raise ConfigError("kafka: format='raw' has one column, value binary; leave schema= out")
-        return RawDecoder()
-    if format_ not in ("json", "arrow"):
-        raise ConfigError(f"kafka: format={format_!r} is not one of 'json', 'arrow', 'raw'")
-    if not isinstance(schema, pa.Schema):
-        raise ConfigError(f"kafka: format={format_!r} needs schema=, such as pa.schema({{'id': pa.int64()}})")
-    schema = schema.remove_metadata()
-    return JsonDecoder(schema) if format_ == "json" else ArrowDecoder(schema)
-
-
 def _are_objects(text: bytes, values: Sequence[bytes | None]) -> bool:
     """Return whether each value is a line that begins with an object. `text` has them as lines. Raises
     UnicodeDecodeError, a ValueError, for text that is not UTF-8."""
@@ -169,7 +154,8 @@ def _as_line(value: bytes | None) -> tuple[bytes, str]:
     return value.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n", ""  # outside of strings: JSON has none within
 
 
-def _all_but(count: int, bad: Sequence[tuple[int, str]]) -> np.ndarray | None:
+def all_but(count: int, bad: Sequence[tuple[int, str]]) -> np.ndarray | None:
+    """Return the number of rows of each message, one or none for the bad ones, or None if none is bad."""
     if not bad:
         return None
     counts = np.ones(count, np.int64)

@@ -1,10 +1,9 @@
-"""Encoders: from a batch to the values, keys, headers and timestamps of messages."""
+"""Encoders: from a batch of rows to a batch of messages, with the columns value, key, headers and timestamp."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,8 @@ from headgate.errors import ConfigError, PlanError
 #: About the most bytes of a message in the format "arrow". A broker takes at most 1 MiB by default.
 _ARROW_BYTES: Final = 500_000
 _VALUE: Final = "value"
+#: The type of a column of headers, as the source has it.
+HEADERS: Final = pa.list_(pa.struct({"name": pa.string(), "value": pa.binary()}))
 
 
 class MessageEncoder(ABC):
@@ -26,8 +27,8 @@ class MessageEncoder(ABC):
         """Raise PlanError for rows that the format cannot hold."""
 
     @abstractmethod
-    def values(self, batch: pa.RecordBatch) -> Sequence[Any]:
-        """Return the values of the messages of a batch."""
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the values of the messages of a batch, as text or binary."""
 
 
 class JsonEncoder(MessageEncoder):
@@ -36,9 +37,8 @@ class JsonEncoder(MessageEncoder):
     def check(self, schema: pa.Schema) -> None:
         check_json_types(schema)
 
-    def values(self, batch: pa.RecordBatch) -> Sequence[Any]:
-        texts: list[str] = json_texts(batch).to_pylist()
-        return texts
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        return json_texts(batch)
 
 
 class RawEncoder(MessageEncoder):
@@ -51,9 +51,8 @@ class RawEncoder(MessageEncoder):
                 f"timestamp=; besides these, the rows have ({shown(schema)})"
             )
 
-    def values(self, batch: pa.RecordBatch) -> Sequence[Any]:
-        values: list[Any] = batch.column(0).to_pylist()
-        return values
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        return batch.column(0)
 
 
 class ArrowEncoder(MessageEncoder):
@@ -61,9 +60,10 @@ class ArrowEncoder(MessageEncoder):
 
     def check(self, schema: pa.Schema) -> None: ...
 
-    def values(self, batch: pa.RecordBatch) -> Sequence[Any]:
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
         rows = max(1, int(batch.num_rows * _ARROW_BYTES / max(1, batch.nbytes)))
-        return [_stream(batch.slice(begin, rows)) for begin in range(0, batch.num_rows, rows)]
+        streams = [_stream(batch.slice(begin, rows)) for begin in range(0, batch.num_rows, rows)]
+        return pa.array(streams, pa.binary())
 
 
 class Messages:
@@ -73,17 +73,14 @@ class Messages:
     has for them.
     """
 
-    def __init__(self, format_: str, key: str | None, headers: str | None, timestamp: str | None) -> None:
-        encoders: dict[str, type[MessageEncoder]] = {"json": JsonEncoder, "raw": RawEncoder, "arrow": ArrowEncoder}
-        if format_ not in encoders:
-            raise ConfigError(f"kafka: format={format_!r} is not one of {', '.join(map(repr, encoders))}")
-        if format_ == "arrow" and (key or headers or timestamp):
+    def __init__(self, encoder: MessageEncoder, key: str | None, headers: str | None, timestamp: str | None) -> None:
+        if isinstance(encoder, ArrowEncoder) and (key or headers or timestamp):
             raise ConfigError(
                 "kafka: a message of format='arrow' has many rows, so it has no key=, headers=, timestamp="
             )
-        self._encoder = encoders[format_]()
+        self._encoder = encoder
         self._key, self._headers, self._timestamp = key, headers, timestamp
-        self._left_out = {headers, timestamp} | ({key} if format_ == "raw" else set())
+        self._left_out = {headers, timestamp} | ({key} if isinstance(encoder, RawEncoder) else set())
 
     def check(self, schema: pa.Schema) -> None:
         """Raise PlanError for rows that cannot become messages."""
@@ -101,24 +98,30 @@ class Messages:
                 raise PlanError(f"kafka: {argument}={name!r} is {type_}; {_NEEDED[argument]}")
         self._encoder.check(pa.schema([field for field in schema if field.name not in self._left_out]))
 
-    def of(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-        """Yield the arguments of `produce` for each message."""
-        kept = [name for name in batch.schema.names if name not in self._left_out]
-        values = self._encoder.values(batch.select(kept))
-        columns = {"value": values}
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of encoded messages, as the arguments of `Producer.produce` are called."""
+        columns = {"value": pa.binary()}
         if self._key is not None:
-            columns["key"] = _as_bytes(batch.column(self._key)).to_pylist()
+            columns["key"] = pa.binary()
+        if self._timestamp is not None:
+            columns["timestamp"] = pa.int64()
+        if self._headers is not None:
+            columns["headers"] = HEADERS
+        return pa.schema(columns)
+
+    def encoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the messages of a batch of rows. A timestamp is in milliseconds; 0 is the time of producing."""
+        kept = [name for name in batch.schema.names if name not in self._left_out]
+        columns = [pc.cast(self._encoder.values(batch.select(kept)), pa.binary())]
+        if self._key is not None:
+            columns.append(_as_bytes(batch.column(self._key)))
         if self._timestamp is not None:
             times = batch.column(self._timestamp).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
-            columns["timestamp"] = times.fill_null(0).to_pylist()  # 0: the time at which the message is produced
+            columns.append(times.fill_null(0))
         if self._headers is not None:
-            columns["headers"] = [
-                [(each["name"], each["value"]) for each in headers or ()]
-                for headers in batch.column(self._headers).to_pylist()
-            ]
-        names = tuple(columns)
-        for row in zip(*columns.values(), strict=True):
-            yield dict(zip(names, row, strict=True))
+            columns.append(batch.column(self._headers))
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 _NEEDED: Final = {
@@ -130,9 +133,8 @@ _NEEDED: Final = {
 
 def _as_bytes(column: pa.Array) -> pa.Array:
     """Return keys as Kafka gets them: texts and whole numbers as UTF-8."""
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return column
-    return pc.cast(column, pa.string())
+    texts = pc.cast(column, pa.string()) if pa.types.is_integer(column.type) else column
+    return pc.cast(texts, pa.binary())
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
@@ -145,7 +147,7 @@ def _is_key(type_: pa.DataType) -> bool:
 
 
 def _is_headers(type_: pa.DataType) -> bool:
-    return bool(type_.equals(pa.list_(pa.struct({"name": pa.string(), "value": pa.binary()}))))
+    return bool(type_.equals(HEADERS))
 
 
 def _stream(batch: pa.RecordBatch) -> bytes:

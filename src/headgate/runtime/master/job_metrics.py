@@ -43,6 +43,7 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         total["lag_s"] = max(
             (row["lag_s"] for row in rows if row["name"] == name and row.get("lag_s") is not None), default=None
         )
+        total["unread"] = _unread([row.get("unread") for row in rows if row["name"] == name])
         total["watermark"] = _least_watermark([row["watermark"] for row in rows if row["name"] == name])
     for name, latency in _latencies(rows).items():
         operators[name]["latency"] = latency
@@ -73,6 +74,12 @@ def _edges(snapshots: Sequence[Metrics]) -> dict[str, Metrics]:
             total[counter] += edge[counter]
         total["out_pool_usage"] = max(total["out_pool_usage"], edge["out_pool_usage"])
     return edges
+
+
+def _unread(splits: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
+    """Return what waits in the splits of all subtasks, or None if no subtask knows."""
+    known = [each for each in splits if each is not None]
+    return {split: count for each in known for split, count in each.items()} if known else None
 
 
 def _least_watermark(watermarks: Sequence[int | None]) -> int | None:

@@ -137,6 +137,13 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "How long the next rows of a source have been due, in the subtask with the longest lag. None for "
             "operators, and for sources that read as fast as they can.",
         ),
+        Metric(
+            "unread",
+            "dict or None",
+            "How many messages of each Kafka partition the job has not read yet, by `topic[partition]`: the offset of "
+            "the partition's end minus the job's position. It is asked for every 2 s. None for operators, and for "
+            "other sources.",
+        ),
         Metric("batches_in", "batches", "Batches that the operator has taken."),
         Metric("rows_in", "rows", "Rows that the operator has taken."),
         Metric("rows_out", "rows", "Rows that the operator has emitted."),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, Protocol
 
@@ -257,6 +257,11 @@ class SourceHead:
         Any thread may read this property.
         """
         return None if self._reader is None else self._reader.lag()
+
+    @property
+    def unread(self) -> Mapping[str, int] | None:
+        """What waits in the input, by split, or None if the source does not know. Any thread may read this property."""
+        return None if self._reader is None else self._reader.unread()
 
     @property
     def split(self) -> str:

@@ -109,6 +109,7 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
             "rows_out": instance.rows,
             "batches_in": instance.batches,
             "lag_s": instance.lag,
+            "unread": instance.unread,
             "watermark": instance.output.watermark,
             "is_idle": instance.is_idle,
             "split": instance.split,

@@ -17,8 +17,12 @@ function makeList(node, label, heads, nothing) {
 export function makeLag(node) {
   const heads = ["Source", "Latest subtask", "Behind by", "Changes by", "Caught up in"];
   const list = makeList(node, "Lag of sources", heads, "No source has a pace: sources read as fast as they can.");
+  const splits = makeList(node, "Unread messages", ["Source", "Partition", "Unread", "Changes by", "Caught up in"], "");
   return {
     update(overview) {
+      splits((overview.unread ?? []).map((each) => row([
+        each.operator, each.split, format.short(each.messages), `${each.growth > 0 ? "+" : ""}${each.growth} each second`, catchUp(each),
+      ])));
       list(overview.lag.map((lag) => row([lag.operator, String(lag.subtask), format.duration(lag.lag_s), growth(lag), catchUp(lag)])));
     },
   };

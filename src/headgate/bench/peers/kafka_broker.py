@@ -1,0 +1,183 @@
+"""A Kafka broker for measurements and tests: Apache Kafka 4.1 in one process, in KRaft mode, on loopback.
+
+`python -m headgate.bench.peers.kafka_broker` fetches its jars with Maven into the cache of Headgate's downloads.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Final
+
+from headgate.bench.peers.peer_environment import cache
+
+VERSION: Final = "4.1.0"
+#: Processor time counts more than speed: a small heap, and a compiler that does little.
+SMALL_JAVA: Final = ("-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+#: Seconds that the broker may take to start or to answer, and Maven to fetch the jars.
+_PATIENCE: Final = 180.0
+_POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion><groupId>headgate</groupId><artifactId>broker</artifactId><version>1</version>
+  <dependencies><dependency>
+    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
+  </dependency></dependencies>
+</project>
+"""
+
+
+class NoBroker(Exception):
+    """The broker cannot run on this machine."""
+
+
+def jars() -> Path:
+    """Return the folder of the broker's jars, after it has fetched them. Raises NoBroker."""
+    folder = cache() / f"kafka-{VERSION}"
+    if shutil.which("java") is None:
+        raise NoBroker("there is no java")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of tests
+        if not folder.exists():
+            _fetch(folder)
+    return folder
+
+
+def _fetch(folder: Path) -> None:
+    if shutil.which("mvn") is None:
+        raise NoBroker(f"there is no Maven (mvn) to fetch Kafka's jars into {folder}")
+    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+        Path(unfinished, "pom.xml").write_text(_POM)
+        into = f"-DoutputDirectory={unfinished}/jars"
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", into]
+        done = subprocess.run(command, cwd=unfinished, capture_output=True, text=True, timeout=_PATIENCE, check=False)
+        if done.returncode:
+            raise NoBroker(f"Maven cannot fetch Kafka's jars: {(done.stdout + done.stderr)[-500:]}")
+        Path(unfinished, "jars").rename(folder)
+
+
+class KafkaBroker:
+    """A running broker. `stop`, `kill` and `start` keep its data and its port.
+
+    `java` are options of the JVM, and `properties` those of the broker, besides its own. `listeners` are further
+    ports, by the name of a security protocol.
+    """
+
+    def __init__(
+        self,
+        java: tuple[str, ...] = (),
+        properties: Mapping[str, object] = MappingProxyType({}),
+        listeners: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        self._options = java
+        self._jars = jars()
+        self._folder = tempfile.TemporaryDirectory(prefix="headgate-kafka-")
+        self._root = Path(self._folder.name)
+        self.port, controller = free_port(), free_port()
+        self.ports = self.port, controller, *listeners.values()
+        self.servers = f"127.0.0.1:{self.port}"
+        (self._root / "server.properties").write_text(
+            _properties(self._root, {"PLAINTEXT": self.port, **listeners}, controller, properties)
+        )
+        self._java("kafka.tools.StorageTool", "format", "-t", uuid.uuid4().hex[:22], "-c", "server.properties").wait()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Start the broker, and wait until it answers."""
+        self._process = self._java("kafka.Kafka", "server.properties")
+        deadline = time.monotonic() + _PATIENCE
+        while not _answers(self.servers):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise NoBroker(f"the broker does not start: {(self._root / 'log').read_text()[-2000:]}")
+
+    def stop(self) -> None:
+        """Let the broker end."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the broker."""
+        self._end(signal.SIGKILL)
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(_PATIENCE)
+            self._process = None
+
+    def close(self) -> None:
+        """End the broker, and remove its data."""
+        self.kill()
+        self._folder.cleanup()
+
+    def _java(self, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        environ = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
+        with (self._root / "log").open("ab") as log:
+            return subprocess.Popen(
+                ["java", *self._options, "-cp", f"{self._jars}/*", main, *arguments],
+                cwd=self._root, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ,
+            )  # fmt: skip
+
+    def __enter__(self) -> KafkaBroker:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _properties(folder: Path, ports: Mapping[str, int], controller: int, more: Mapping[str, object]) -> str:
+    listeners = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
+    options = {
+        "process.roles": "broker,controller",
+        "node.id": 1,
+        "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+        "listeners": f"{listeners},CONTROLLER://127.0.0.1:{controller}",
+        "advertised.listeners": listeners,
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": ",".join(["CONTROLLER:PLAINTEXT", *(f"{name}:{name}" for name in ports)]),
+        "log.dirs": folder / "data",
+        "offsets.topic.replication.factor": 1,
+        "offsets.topic.num.partitions": 1,
+        "transaction.state.log.replication.factor": 1,
+        "transaction.state.log.min.isr": 1,
+        "transaction.state.log.num.partitions": 1,
+        "group.initial.rebalance.delay.ms": 0,
+        **more,
+    }
+    return "".join(f"{name}={value}\n" for name, value in options.items())
+
+
+def _answers(servers: str) -> bool:
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    try:
+        AdminClient({"bootstrap.servers": servers, "log_level": 0}).list_topics(timeout=1)
+    except KafkaException:
+        return False
+    return True
+
+
+def free_port() -> int:
+    """Return a port of loopback that no program uses now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+if __name__ == "__main__":
+    print(jars())

@@ -1,0 +1,209 @@
+"""The format "avro": messages that are one Avro record each, with or without a schema registry.
+
+With a registry, a message begins with a zero byte and the number of its schema (4 bytes), as Confluent's serializers
+write it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final
+
+import pyarrow as pa
+
+from headgate.connectors.kafka.message_decoders import Decoded, MessageDecoder, all_but
+from headgate.connectors.kafka.message_encoders import MessageEncoder
+from headgate.connectors.schemas import shown
+from headgate.errors import ConfigError, HeadgateError, PlanError, SinkError, SourceError
+
+_HEAD: Final = struct.Struct(">bI")
+
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The options of a schema registry's client, which may have secrets: `repr` does not show them."""
+
+    options: Mapping[str, Any] = field(repr=False)
+
+    @staticmethod
+    def of(value: str | Mapping[str, Any] | None) -> Registry | None:
+        """Return the registry of an argument, a URL or options. Raises ConfigError."""
+        if value is None:
+            return None
+        options = {"url": value} if isinstance(value, str) else value
+        if not isinstance(options, Mapping) or not isinstance(options.get("url"), str):
+            raise ConfigError("kafka: registry= must be a URL, or a dict of the client's options with 'url'")
+        registry = Registry(dict(options))
+        registry.client()  # a wrong option is refused here
+        return registry
+
+    def client(self) -> Any:
+        """Return a client. Raises ConfigError for a wrong option, and without the packages for it."""
+        try:
+            module = import_module("confluent_kafka.schema_registry")
+        except ImportError as error:
+            raise ConfigError(
+                f"a schema registry needs more packages ({error}): pip install 'headgate[schema-registry]'"
+            ) from None
+        try:
+            return module.SchemaRegistryClient(dict(self.options))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"kafka: the schema registry's client refuses an option ({type(error).__name__}); see the options of "
+                "confluent_kafka.schema_registry.SchemaRegistryClient"
+            ) from None
+
+
+def avro_schema(avro: str | Mapping[str, Any] | None) -> Any:
+    """Return a parsed Avro schema, or None without one. Raises ConfigError for a schema that is no record."""
+    if avro is None:
+        return None
+    try:
+        parsed = _fastavro().parse_schema(json.loads(avro) if isinstance(avro, str) else dict(avro))
+    except ConfigError:
+        raise
+    except Exception as error:  # of the JSON text, or any of fastavro
+        raise ConfigError(f"kafka: avro= is not an Avro schema: {error}") from None
+    if not isinstance(parsed, dict) or parsed.get("type") != "record":
+        raise ConfigError("kafka: avro= must be the schema of a record")
+    return parsed
+
+
+def _fastavro() -> Any:
+    try:
+        return import_module("fastavro")
+    except ImportError as error:
+        raise ConfigError(
+            f"format='avro' needs the package fastavro ({error}): pip install 'headgate[kafka]'"
+        ) from None
+
+
+class AvroDecoder(MessageDecoder):
+    """Decodes Avro records. Columns that a record does not have are null; other fields are skipped."""
+
+    def __init__(self, schema: pa.Schema, avro: Any, registry: Registry | None) -> None:
+        self.schema = schema
+        self._avro = avro
+        self._registry = registry
+        self._client: Any = None
+        self._written: dict[int, Any] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+    def decode(self, values: list[bytes | None]) -> Decoded:
+        read = _fastavro().schemaless_reader
+        rows, numbers, bad = [], [], []
+        for number, value in enumerate(values):
+            try:
+                rows.append(self._record(value, read))
+                numbers.append(number)
+            except HeadgateError:
+                raise
+            except Exception as error:  # the bytes may be anything, and fastavro has no error of its own for that
+                bad.append((number, f"it is not an Avro record of the schema: {error or type(error).__name__}"))
+        try:
+            batch = pa.RecordBatch.from_pylist(rows, self.schema)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            batch, misfits = self._one_by_one(rows)
+            bad = sorted([*bad, *((numbers[number], reason) for number, reason in misfits)])
+        return Decoded(batch, all_but(len(values), bad), bad)
+
+    def _record(self, value: bytes | None, read: Any) -> dict[str, Any]:
+        if value is None:
+            raise ValueError("the message has no value")
+        writer, begin = self._avro, 0
+        if self._registry is not None:
+            magic, number = _HEAD.unpack_from(value)
+            if magic:
+                raise ValueError("it does not begin with the number of a registered schema")
+            writer, begin = self._schema_of(number), _HEAD.size
+        stream = io.BytesIO(value)
+        stream.seek(begin)
+        record = read(stream, writer, self._avro)
+        if stream.tell() != len(value):
+            raise ValueError(f"{len(value) - stream.tell()} bytes are left over")
+        return record if isinstance(record, dict) else {}
+
+    def _schema_of(self, number: int) -> Any:
+        """Return the schema that a message was written with. Raises ValueError for a number that is not registered."""
+        assert self._registry is not None
+        if number not in self._written:
+            self._client = self._client or self._registry.client()
+            text = _asked("schema " + str(number), SourceError, lambda: self._client.get_schema(number).schema_str)
+            self._written[number] = _fastavro().parse_schema(json.loads(text))
+        return self._written[number]
+
+    def _one_by_one(self, rows: Sequence[Any]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
+        good, bad = [], []
+        for number, row in enumerate(rows):
+            try:
+                pa.RecordBatch.from_pylist([row], self.schema)
+                good.append(row)
+            except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                bad.append((number, f"it does not fit ({shown(self.schema)}): {error}"))
+        return pa.RecordBatch.from_pylist(good, self.schema), bad
+
+
+class AvroEncoder(MessageEncoder):
+    """Makes an Avro record of each row. `subject` names the schema in the registry."""
+
+    def __init__(self, avro: Any, registry: Registry | None, subject: str) -> None:
+        self._avro = avro
+        self._registry = registry
+        self._subject = subject
+        self._head = b""
+
+    def check(self, schema: pa.Schema) -> None:
+        """Compare the columns with the fields, and register the schema."""
+        fields = {each["name"]: "default" in each for each in self._avro["fields"]}
+        missing = [name for name, has_default in fields.items() if not has_default and name not in schema.names]
+        if missing or (unknown := [name for name in schema.names if name not in fields]):
+            wrong = f"no column {missing[0]!r}" if missing else f"a column {unknown[0]!r} that is no field"
+            raise PlanError(f"kafka: the rows have {wrong} of the schema in avro=; they have ({shown(schema)})")
+        if self._registry is not None:
+            client = self._registry.client()
+            new = import_module("confluent_kafka.schema_registry").Schema(json.dumps(_plain(self._avro)), "AVRO")
+            number = _asked(self._subject, SinkError, lambda: client.register_schema(self._subject, new))
+            self._head = _HEAD.pack(0, number)
+
+    def values(self, batch: pa.RecordBatch) -> pa.Array:
+        write = _fastavro().schemaless_writer
+        texts = []
+        for row in batch.to_pylist():
+            stream = io.BytesIO()
+            stream.write(self._head)
+            try:
+                write(stream, self._avro, row)
+            except Exception as error:  # fastavro raises what the wrong value leads to
+                raise SinkError(f"a row does not fit the schema in avro=: {error or type(error).__name__}") from None
+            texts.append(stream.getvalue())
+        return pa.array(texts, pa.binary())
+
+
+def _plain(schema: Any) -> Any:
+    """Return a parsed schema without fastavro's own entries."""
+    if isinstance(schema, dict):
+        return {key: _plain(value) for key, value in schema.items() if not key.startswith("__")}
+    return [_plain(each) for each in schema] if isinstance(schema, list) else schema
+
+
+def _asked(what: str, kind: type[HeadgateError], ask: Any) -> Any:
+    """Return the registry's answer. Raises ValueError if it does not know or refuses it, and `kind` without an answer.
+    No message has the registry's options."""
+    error_type = import_module("confluent_kafka.schema_registry.error").SchemaRegistryError
+    try:
+        return ask()
+    except error_type as error:
+        if kind is SourceError and error.http_status_code == 404:
+            raise ValueError(f"the schema registry does not know {what}") from None
+        raise kind(f"the schema registry refuses {what}: {error.error_message} ({error.http_status_code})") from None
+    except Exception as error:  # of its HTTP library
+        raise kind(
+            f"the schema registry does not answer about {what} ({type(error).__name__}); check registry="
+        ) from None

@@ -1,0 +1,143 @@
+"""`Delivery`: gives messages to a producer of librdkafka, in order, and waits for room and until brokers have them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import pyarrow as pa
+
+from headgate.connectors.kafka.kafka_client import KafkaClient, failed, in_words, kafka_library
+from headgate.errors import SinkError
+
+#: Waits until a condition is true.
+WaitUntil: TypeAlias = Callable[[Callable[[], bool]], None]
+#: Options of librdkafka that the sink sets itself.
+RESERVED: Final = ("enable.idempotence", "partitioner", "delivery.report.only.error", "transactional.id", "on_delivery")
+#: The most kilobytes of messages that wait in a producer. Then `give` waits.
+_QUEUE_KILOBYTES: Final = 32 << 10
+#: The most messages that a producer takes in one call.
+_MOST_GIVEN: Final = 5_000
+#: Seconds between two looks for room in the queue.
+_LOOK: Final = 0.001
+#: Seconds of one wait for deliveries. Between two waits the caller looks whether it must end.
+_FLUSH_WAIT: Final = 0.05
+
+
+class Delivery:
+    """A producer of messages of one topic. `own` are further options, with `_` for the dots of their names.
+
+    Keys go to the same partitions as with Kafka's own producer. While the producer's queue is full, `give` waits: this
+    is the back-pressure of slow brokers. Methods raise SinkError for a message that is not delivered.
+    """
+
+    def __init__(self, client: KafkaClient, topic: str, wait_until: WaitUntil, **own: Any) -> None:
+        self._topic = topic
+        self._wait_until = wait_until
+        #: The error of a message that was not delivered, or of the producer.
+        self.failure: Any = None
+        self.producer: Any = client.producer(self._fail, on_delivery=self._on_delivery, **SETTINGS, **own)
+
+    def give(self, encoded: pa.RecordBatch) -> None:
+        """Give the messages of a batch that `Messages.encoded` made to the producer."""
+        produce = self._produce_singly if "headers" in encoded.schema.names else self._produce
+        for begin in range(0, encoded.num_rows, _MOST_GIVEN):
+            left = _as_arguments(encoded.slice(begin, _MOST_GIVEN))
+            take = partial(self._take, produce, left)
+            if not take():
+                self._wait_until(take)
+        self.producer.poll(0)
+        self.check()
+
+    def _take(self, produce: Callable[[list[dict[str, Any]]], int], left: list[dict[str, Any]]) -> bool:
+        """Give messages to the producer, and remove them from `left`. Return whether its queue had room for all."""
+        del left[: produce(left)]
+        if not left:
+            return True
+        self.producer.poll(0)
+        self.check()
+        return False
+
+    def _produce(self, messages: list[dict[str, Any]]) -> int:
+        """Return how many messages the producer took. It takes none after one for which its queue has no room."""
+        if self.producer.produce_batch(self._topic, messages) == len(messages):
+            return len(messages)
+        errors = [message.pop("_error", None) for message in messages]
+        for number, error in enumerate(errors):
+            if error is not None:
+                if error.code() != kafka_library().KafkaError._QUEUE_FULL:
+                    raise self._refused(messages[number], error)
+                return number
+        return len(messages)
+
+    def _produce_singly(self, messages: list[dict[str, Any]]) -> int:
+        """Do the same for messages with headers, which librdkafka takes only one by one."""
+        for number, message in enumerate(messages):
+            try:
+                self.producer.produce(self._topic, **message)
+            except BufferError:
+                return number
+            except kafka_library().KafkaException as error:
+                raise self._refused(message, error) from None
+        return len(messages)
+
+    def _refused(self, message: dict[str, Any], error: Any) -> SinkError:
+        size = len(message["value"] or "")
+        return SinkError(f"topic {self._topic!r}: a message of {size} bytes: {in_words(error)}")
+
+    def wait(self) -> None:
+        """Wait until the brokers have all messages."""
+        self._wait_until(self._is_delivered)
+
+    def _is_delivered(self) -> bool:
+        left = self.producer.flush(_FLUSH_WAIT)
+        self.check()
+        return bool(left == 0)
+
+    def close(self) -> None:
+        """Drop messages that are not delivered, and the producer."""
+        producer, self.producer = self.producer, None
+        if producer is not None and len(producer):
+            producer.purge()
+            producer.flush(_FLUSH_WAIT)
+
+    def check(self) -> None:
+        """Raise the error of a message that was not delivered, or of the producer."""
+        if self.failure is not None:
+            raise failed(SinkError, f"topic {self._topic!r}", self.failure)
+
+    def _fail(self, error: Any) -> None:
+        self.failure = error
+
+    def _on_delivery(self, error: Any, _message: Any) -> None:
+        if error is not None and self.failure is None:
+            self.failure = error
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Wait for a producer. It fails messages that are not delivered in time, so the wait ends."""
+    while not condition():
+        time.sleep(_LOOK)
+
+
+#: The options of each producer.
+SETTINGS: Final = {
+    "enable_idempotence": True,
+    "partitioner": "murmur2_random",
+    "delivery_report_only_error": True,
+    "queue_buffering_max_kbytes": _QUEUE_KILOBYTES,
+}
+
+
+def _as_arguments(encoded: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Return the arguments of `Producer.produce` for each message."""
+    columns = [column.to_pylist() for column in encoded.columns]
+    if encoded.schema.names == ["value"]:
+        return [{"value": value} for value in columns[0]]
+    if encoded.schema.names == ["value", "key"]:
+        return [{"value": value, "key": key} for value, key in zip(*columns, strict=True)]
+    if "headers" in encoded.schema.names:
+        columns[-1] = [[(each["name"], each["value"]) for each in headers or ()] for headers in columns[-1]]
+    return [dict(zip(encoded.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]

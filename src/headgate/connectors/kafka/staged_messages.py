@@ -1,0 +1,242 @@
+"""Staged messages: the encoded messages of an epoch, in files beside the job's checkpoints, until they are committed.
+
+A subtask writes one file for each checkpoint: an Arrow IPC stream, compressed, with a checksum. The driver reads it
+back batch by batch, so no process holds a whole epoch in memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from pyarrow import fs
+
+from headgate.connectors.connector import SinkWriter, WriterContext
+from headgate.connectors.kafka.delivery import Delivery
+from headgate.connectors.kafka.message_encoders import Messages
+from headgate.errors import ResultsGone, SinkError
+from headgate.filesystems import brief, create_private, listing, locate, make_for_files, opened, sync, sync_folder
+from headgate.state import shapes
+from headgate.state.checkpoint_files import verify_state
+from headgate.state.checkpoint_metadata import WrittenFile
+
+#: The names of the folders with staged messages, one for each run of a sink.
+_FOLDER: Final = re.compile(r"kafka-([A-Za-z0-9-]+)")
+#: The names of the files: the epoch of the program that wrote it, the attempt, the subtask and the checkpoint.
+_FILE: Final = re.compile(r"([0-9]+)-[0-9]+-[0-9]+-[0-9]+\.arrow")
+_COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="lz4")
+_STAGED: Final = shapes.fields({"path": shapes.text, "size": shapes.count, "checksum": shapes.text,
+                                "messages": shapes.count})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile(WrittenFile):
+    """A file of staged messages, as a checkpoint names it."""
+
+    messages: int
+
+    @staticmethod
+    def of(values: Any, run: str) -> StagedFile:
+        """Return the file that a writer named. Raises SinkError for a file that no writer of the run wrote.
+
+        A damaged or forged checkpoint may hold any value, and the sink reads and removes the file.
+        """
+        try:
+            _STAGED(values, "what a writer staged")
+            folder, _, name = values["path"].rpartition("/")
+            if folder.rpartition("/")[2] != f"kafka-{run}" or not _FILE.fullmatch(name) or ".." in folder.split("/"):
+                raise ValueError(f"{values['path']!r} is no file of this sink")
+        except ValueError as error:
+            raise SinkError(f"kafka: {error} (run {run}); start from another checkpoint") from None
+        return StagedFile(**values)
+
+    def exists(self) -> bool:
+        """Return whether the file is there. The sink removes it when its messages are committed."""
+        with _files(self.path):
+            filesystem, inside = locate(self.path)
+            return bool(filesystem.get_file_info(inside).type == fs.FileType.File)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the messages, as `Messages.encoded` made them. Raises CheckpointError for a file that has changed, and
+        ResultsGone for one that is gone."""
+        if not self.exists():
+            raise ResultsGone(
+                f"{self.path}: is gone, with {self.messages} messages of a checkpoint that are not in Kafka; put it "
+                "back, or start without resume. All machines of the job must share this folder"
+            )
+        verify_state(self)
+        with opened(self.path) as stream, pa.ipc.open_stream(stream) as reader:
+            yield from reader
+
+    def remove(self) -> None:
+        """Remove the file. It may be gone already."""
+        with _files(self.path):
+            filesystem, inside = locate(self.path)
+            with suppress(FileNotFoundError):
+                filesystem.delete_file(inside)
+
+
+class StagingFolder:
+    """The folder of the staged files of one run of a sink, in the folder `home` of the job's checkpoints.
+
+    `owner` is the epoch of this program. It touches no file of newer programs.
+    """
+
+    def __init__(self, home: str, run: str, owner: int) -> None:
+        self.home = home
+        self.run = run
+        self.path = f"{home}/kafka-{run}"
+        self.owner = owner
+
+    def clear(self) -> None:
+        """Remove all files of this program and of older ones, and the folder if it is then empty."""
+        with _files(self.path):
+            filesystem, inside = locate(self.path)
+            entries = listing(filesystem, inside)
+            for entry in entries:
+                if (name := _FILE.fullmatch(entry.base_name)) is not None and int(name[1]) <= self.owner:
+                    with suppress(FileNotFoundError):
+                        filesystem.delete_file(entry.path)
+            if entries and not listing(filesystem, inside):
+                with suppress(OSError):  # an older program, which still runs, has written another file
+                    filesystem.delete_dir(inside)
+
+    def abandoned(self, runs: Collection[str]) -> list[StagingFolder]:
+        """Return the folders of all runs except `runs`, which programs can resume. This program has no folder yet."""
+        with _files(self.home):
+            filesystem, inside = locate(self.home)
+            names = [_FOLDER.fullmatch(entry.base_name) for entry in listing(filesystem, inside)
+                     if entry.type == fs.FileType.Directory]  # fmt: skip
+        found = [name[1] for name in names if name is not None]
+        return [StagingFolder(self.home, run, self.owner) for run in found if run not in runs]
+
+
+class StagingWriter(SinkWriter):
+    """The writer of one subtask: it encodes rows, and stages the messages of each checkpoint in a file."""
+
+    def __init__(self, messages: Messages, folder: StagingFolder, largest: int, context: WriterContext) -> None:
+        self._messages = messages
+        self._folder = folder
+        self._largest = largest
+        self._context = context
+        self._checkpoint = context.checkpoint
+        self._file: _OpenFile | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Stage the messages of a batch. Raises SinkError for a message that the brokers would not take: once its
+        checkpoint is complete, it would be too late."""
+        encoded = self._messages.encoded(batch)
+        check_sizes(encoded, self._largest)
+        if self._file is None:
+            context = self._context
+            name = f"{self._folder.owner}-{context.attempt}-{context.subtask}-{self._checkpoint}.arrow"
+            self._file = _OpenFile(f"{self._folder.path}/{name}", encoded.schema)
+        self._file.write(encoded)
+
+    def flush(self, checkpoint: int) -> Mapping[str, Any] | None:
+        """End the file, durably, and return its name and checksum."""
+        self._checkpoint = checkpoint + 1
+        return self.finish()
+
+    def finish(self) -> Mapping[str, Any] | None:
+        """End the file, durably, and return its name and checksum."""
+        file, self._file = self._file, None
+        return None if file is None else asdict(file.end())
+
+    def close(self) -> None:
+        """Leave an unfinished file to the next clean-up."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.abandon()
+
+
+def check_sizes(encoded: pa.RecordBatch, largest: int) -> None:
+    """Raise SinkError if a message is larger than `largest` bytes."""
+    sizes = pc.fill_null(pc.binary_length(encoded.column("value")), 0)
+    if "key" in encoded.schema.names:
+        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(encoded.column("key")), 0))
+    found = pc.max(sizes).as_py() or 0
+    if found > largest:
+        raise SinkError(
+            f"a message of {found} bytes is too large; raise message.max.bytes of the topic, and message.max.bytes in "
+            "options="
+        )
+
+
+def give_staged(delivery: Delivery, files: Sequence[StagedFile]) -> None:
+    """Produce the messages of files, batch by batch, and wait until the brokers have them."""
+    for file in files:
+        for batch in file.batches():
+            delivery.give(batch)
+    delivery.wait()
+
+
+class _OpenFile:
+    """A file that is being written."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._path = path
+        self._messages = 0
+        with _files(path):
+            self._filesystem, self._inside = locate(path)
+            make_for_files(self._filesystem, self._inside.rpartition("/")[0])
+            create_private(self._filesystem, self._inside)
+            self._stream = _Summed(self._filesystem.open_output_stream(self._inside, compression=None))
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self._stream, mode="w"), schema, options=_COMPRESSION)
+
+    def write(self, encoded: pa.RecordBatch) -> None:
+        with _files(self._path):
+            self._writer.write_batch(encoded)
+            self._messages += encoded.num_rows
+
+    def end(self) -> StagedFile:
+        """End the file. It survives a loss of power from then on."""
+        with _files(self._path):
+            self._writer.close()
+            self._stream.close()
+            sync(self._filesystem, self._inside)
+            if isinstance(self._filesystem, fs.LocalFileSystem):
+                sync_folder(self._filesystem, self._inside)
+        return StagedFile(self._path, self._stream.size, self._stream.checksum.hexdigest(), self._messages)
+
+    def abandon(self) -> None:
+        for part in (self._writer, self._stream):
+            with suppress(OSError, pa.ArrowException):
+                part.close()
+
+
+class _Summed:
+    """A stream that counts and sums what is written to it."""
+
+    def __init__(self, stream: pa.NativeFile) -> None:
+        self._stream = stream
+        self.size = 0
+        self.checksum = xxhash.xxh3_64()
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self.checksum.update(data)
+        self.size += memoryview(data).nbytes
+        written: int = self._stream.write(data)
+        return written
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+        self._stream.close()
+
+
+@contextmanager
+def _files(path: str) -> Iterator[None]:
+    """Turn the errors of filesystems into a SinkError."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise SinkError(f"{path}: messages cannot be staged: {brief(error)}; check space and rights there") from error

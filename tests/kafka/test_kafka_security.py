@@ -1,0 +1,127 @@
+"""TLS, SASL and rights, with a real broker: secrets show nowhere, and what is wrong is one clear error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.bench.peers.kafka_broker import free_port
+from headgate.runtime.master.certificates import issue
+from tests.kafka_broker import Broker, broker_or_skip
+from tests.runtime.jobs import endless, environment, error_of, eventually
+
+SECRET = "hush-hush-4711"
+N = pa.schema({"n": pa.int64()})
+
+
+class Secured:
+    """A broker with a port for SASL over TLS, and users with and without rights."""
+
+    def __init__(self, folder: Path) -> None:
+        identity, _ = issue()
+        (folder / "broker.pem").write_bytes(identity.key + identity.certificate)
+        self._authority = folder / "authority.pem"
+        self._authority.write_bytes(identity.authority)
+        port = free_port()
+        self.servers = f"127.0.0.1:{port}"
+        users = " ".join(f'user_{name}="{SECRET}"' for name in ("headgate", "nobody"))
+        login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
+        self.broker: Broker = broker_or_skip(
+            {"SASL_SSL": port},
+            **{
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": folder / "broker.pem",
+                "sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.sasl_ssl.plain.sasl.jaas.config": login,
+                "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+                "auto.create.topics.enable": "false",
+                "super.users": "User:ANONYMOUS;User:headgate",
+            },
+        )
+
+    def options(self, user: str, password: str = SECRET) -> dict[str, Any]:
+        return {
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": user,
+            "sasl.password": password,
+            "ssl.ca.location": str(self._authority),
+            "ssl.endpoint.identification.algorithm": "none",  # the certificate has another name than 127.0.0.1
+        }
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    secured = Secured(tmp_path_factory.mktemp("secured"))
+    yield secured
+    secured.broker.close()
+
+
+def test_secrets_show_nowhere(secured: Secured, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    given, results = secured.broker.topic(1), secured.broker.topic(1)
+    secured.broker.produce(given, [b'{"n": 1}', b'{"n": 2}'])
+    options = secured.options("headgate")
+    env = environment(checkpoint_dir=tmp_path, checkpoint_interval="20 ms")
+    source = hg.sources.kafka(secured.servers, given, schema=N, group="g", stop="latest", options=options)
+    sink = hg.sinks.kafka(secured.servers, results, options=options)
+    env.from_source(source).sink_to(sink)
+    job = env.execute_async()
+    assert job.guarantee == "exactly-once"
+    job.wait(60)
+    job.save_page(tmp_path / "page.html")
+    assert len(secured.broker.messages(results)) == 2
+    shown = [caplog.text, repr(source.__dict__), repr(sink.__dict__), str(env.explain())]
+    shown += [path.read_bytes().decode(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(shown) > 5
+    assert not any(SECRET in text for text in shown)
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "message"),
+    [
+        ("headgate", "wrong-password", "check user name and password in options="),
+        ("nobody", SECRET, "give the user the right to use this topic"),
+    ],
+)
+def test_a_wrong_password_and_missing_rights(secured: Secured, user: str, password: str, message: str) -> None:
+    topic, options = secured.broker.topic(1), secured.options(user, password)
+    env = environment()
+    env.from_source(hg.sources.kafka(secured.servers, topic, schema=N, options=options)).sink_to(hg.sinks.null())
+    with pytest.raises(hg.SourceError, match=message) as raised:
+        env.execute()
+    assert password not in str(raised.value)
+    env = environment()
+    env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(hg.sinks.kafka(secured.servers, topic, options=options))
+    with pytest.raises(hg.SinkError, match=message) as refused:
+        env.execute()
+    assert password not in str(refused.value)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_topic_that_is_deleted_while_it_is_written(secured: Secured, tmp_path: Path, guarantee: Any) -> None:
+    broker = secured.broker
+    topic, options = broker.topic(1), {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000}
+    env = environment(checkpoint_dir=tmp_path, checkpoint_interval="20 ms", restart=hg.restart.none())
+    endless(env, rate=1000).sink_to(hg.sinks.kafka(broker.servers, topic, guarantee=guarantee, options=options))
+    job = env.execute_async()
+    eventually(lambda: broker.messages(topic))
+    broker.delete_topic(topic)
+    error = error_of(job)
+    assert isinstance(error, hg.SinkError)
+    assert topic in str(error)
+    assert "create the topic" in str(error)
+
+
+def test_an_option_whose_value_is_refused_hides_secrets() -> None:
+    pytest.importorskip("confluent_kafka")
+    options = {"sasl.password": SECRET, "sasl.mechanism": f"PLAIN {SECRET}"}
+    with pytest.raises(hg.ConfigError, match="Kafka refuses an option") as refused:
+        hg.sinks.kafka("127.0.0.1:1", "x", options=options)
+    assert SECRET not in str(refused.value)
