@@ -20,7 +20,7 @@ from headgate.connectors.kafka.commits_topic import Marker
 from headgate.connectors.kafka.kafka_client import KafkaClient
 from headgate.connectors.kafka.kafka_offsets import Offsets
 from headgate.connectors.kafka.kafka_sink import KafkaSink
-from headgate.connectors.kafka.staged_messages import StagedFile, StagingWriter
+from headgate.connectors.kafka.staged_messages import StagedFile, StagedMessagesWriter
 from headgate.connectors.kafka.transactions import Transactions
 from headgate.errors import ResultsGone
 from headgate.testing import check_sink
@@ -112,8 +112,8 @@ job(servers, topic, folder, parallelism=2).execute("killed")
 """
 #: By step: a call after which the program dies, or before it.
 STEPS = {
-    "before staging": ("before", StagingWriter, "write"),
-    "after staging": ("after", StagingWriter, "flush"),
+    "before staging": ("before", StagedMessagesWriter, "write"),
+    "after staging": ("after", StagedMessagesWriter, "flush"),
     "in the transaction": ("after", Transactions, "_produce"),
     "before the end of the transaction": ("before", Transactions, "_end"),
     "after the end of the transaction": ("after", Transactions, "_end"),

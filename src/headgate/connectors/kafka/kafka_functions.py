@@ -78,12 +78,7 @@ def source(
     check(TEXT_OR_NONE, group=group)
     if group == "":
         raise ConfigError("kafka: group='' must be a name, or None")
-    try:
-        interval, most = seconds(discovery_interval), size(fetch_bytes)
-    except ConfigError as error:
-        raise ConfigError(f"kafka: {error.message}") from None
-    if interval <= 0 or most < 1024:
-        raise ConfigError("kafka: discovery_interval= must be above 0, and fetch_bytes= at least '1 kb'")
+    interval, most = _limits(discovery_interval, fetch_bytes)
     return KafkaSource(
         KafkaClient.checked("kafka", servers, options, RESERVED),
         names,
@@ -96,6 +91,17 @@ def source(
         discovery_interval=interval,
         fetch_bytes=most,
     )
+
+
+def _limits(discovery_interval: float | str, fetch_bytes: int | str) -> tuple[float, int]:
+    """Return the arguments as seconds and bytes. Raises ConfigError."""
+    try:
+        interval, most = seconds(discovery_interval), size(fetch_bytes)
+    except ConfigError as error:
+        raise ConfigError(f"kafka: {error.message}") from None
+    if interval <= 0 or most < 1024:
+        raise ConfigError("kafka: discovery_interval= must be above 0, and fetch_bytes= at least '1 kb'")
+    return interval, most
 
 
 def sink(

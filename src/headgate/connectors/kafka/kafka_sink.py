@@ -15,7 +15,7 @@ from headgate.connectors.kafka.delivery import SETTINGS, Delivery, wait_for
 from headgate.connectors.kafka.kafka_client import KafkaClient, cause, failed, kafka_library
 from headgate.connectors.kafka.kafka_offsets import partitions_of
 from headgate.connectors.kafka.message_encoders import Messages
-from headgate.connectors.kafka.staged_messages import StagedFile, StagingFolder, StagingWriter, give_staged
+from headgate.connectors.kafka.staged_messages import StagedFile, StagedMessagesWriter, StagingFolder, give_staged
 from headgate.connectors.kafka.transactions import Transactions, forgotten, unknown
 from headgate.errors import PlanError, SinkError, SourceError
 from headgate.state import shapes
@@ -145,7 +145,7 @@ class KafkaSink(Sink):
             return _ProducingWriter(self, context)
         assert self._folder is not None  # `claim` comes first
         largest = int(self.client.options.get("message.max.bytes", _LARGEST))
-        return StagingWriter(self.messages, self._folder, largest, context)
+        return StagedMessagesWriter(self.messages, self._folder, largest, context)
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
         """Produce the staged messages of a checkpoint in one transaction, and remove their files."""

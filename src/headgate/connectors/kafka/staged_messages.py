@@ -117,7 +117,7 @@ class StagingFolder:
         return [StagingFolder(self.home, run, self.owner) for run in found if run not in runs]
 
 
-class StagingWriter(SinkWriter):
+class StagedMessagesWriter(SinkWriter):
     """The writer of one subtask: it encodes rows, and stages the messages of each checkpoint in a file."""
 
     def __init__(self, messages: Messages, folder: StagingFolder, largest: int, context: WriterContext) -> None:
