@@ -54,7 +54,7 @@ QUERIES: dict[str, tuple[Query, str]] = {
 }
 
 
-@pytest.mark.parametrize("parallelism", [1, 3])
+@pytest.mark.parametrize("parallelism", [3, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_rows_are_those_of_duckdb(query: str, parallelism: int) -> None:
     pipeline, sql = QUERIES[query]

@@ -75,7 +75,7 @@ def test_a_diamond_with_a_slow_arm_ends(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("rows", [1, 1_000, 5_000])
+@pytest.mark.parametrize("rows", [1, 5_000, pytest.param(1_000, marks=pytest.mark.soak)])
 def test_a_job_cancelled_at_any_moment_returns_all_its_memory(mode: str, rows: int) -> None:
     """The memory of TaskManagers that are threads is watched for every test (tests/conftest.py)."""
     env = environment(mode, **SCARCE)

@@ -72,7 +72,9 @@ LIMITED = {"fixed": hg.restart.fixed(3, delay=0), "failure rate": hg.restart.fai
 
 
 @pytest.mark.parametrize(
-    ("restart", "attempts"), [(AT_ONCE, 1), *((each, 3) for each in LIMITED.values())], ids=["once", *LIMITED]
+    ("restart", "attempts"),
+    [(AT_ONCE, 1), (LIMITED["fixed"], 3), pytest.param(LIMITED["failure rate"], 3, marks=pytest.mark.soak)],
+    ids=["once", *LIMITED],
 )
 def test_killed_before_it_has_registered(tmp_path: Path, restart: Any, attempts: int) -> None:
     job = build(environment(tmp_path, KillsAtLaunch(attempts), restart=restart), tmp_path).execute_async()
@@ -80,7 +82,9 @@ def test_killed_before_it_has_registered(tmp_path: Path, restart: Any, attempts:
     assert committed(tmp_path) == expected()
 
 
-@pytest.mark.parametrize("restart", LIMITED.values(), ids=LIMITED)
+@pytest.mark.parametrize(
+    "restart", [LIMITED["failure rate"], pytest.param(LIMITED["fixed"], marks=pytest.mark.soak)], ids=[*LIMITED][::-1]
+)
 def test_none_ever_registers_and_the_strategy_has_a_limit(tmp_path: Path, restart: Any) -> None:
     job = build(environment(tmp_path, KillsAtLaunch(1000), restart=restart), tmp_path).execute_async()
     with pytest.raises(hg.TaskManagerLost, match="TaskManager 0 .*killed by SIGKILL"):
