@@ -29,12 +29,16 @@ class PairTable:
     def nbytes(self) -> int:
         return self._words.nbytes
 
-    def find_or_add(self, left: Int64s | int, right: Int64s) -> Int64s:
+    def find_or_add(self, left: Int64s | int, right: Int64s, *, most: int | None = None) -> Int64s:
         """Return the slot of each pair; new pairs get new slots.
 
-        `right` is not empty. `left` may be one number for all pairs.
+        `right` is not empty. `left` may be one number for all pairs. If the caller knows that no right number is above
+        `most`, the table need not look for the largest.
         """
-        self._make_room(int(right.max()))
+        self._make_room(int(right.max()) if most is None else most)
+        if isinstance(left, int):
+            shifted = left << self._bits
+            return self._words.find_or_add(right | shifted, most=shifted | (1 << self._bits) - 1)
         return self._words.find_or_add(right | (left << self._bits))
 
     def left(self, begin: int = 0) -> Int64s:

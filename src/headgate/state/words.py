@@ -30,11 +30,15 @@ class DirectIndex:
     def nbytes(self) -> int:
         return self._slots.nbytes
 
-    def grow_to(self, words: Int64s, keys: int) -> bool:
-        """Grow until all `words` fit, if `keys` keys justify so much memory. Returns whether the words fit."""
+    def grow_to(self, words: Int64s, keys: int, most: int | None = None) -> bool:
+        """Grow until all `words` fit, if `keys` keys justify so much memory. Returns whether the words fit.
+
+        No word is negative or above `most`, if the caller gives it.
+        """
         if not len(words):
             return True
-        largest = int(words.view(np.uint64).max())  # a negative word is very large then, and does not fit
+        # A negative word is very large here, and does not fit.
+        largest = int(words.view(np.uint64).max()) if most is None else most
         if largest >= max(_PLACES_PER_KEY * keys, _LEAST_REACH):
             return False
         if largest >= len(self._slots):
@@ -93,10 +97,13 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         """Return one word of every key, by slot. It is a view, valid until the table changes."""
         return self._columns[index].values
 
-    def find_or_add(self, *words: Int64s) -> Int64s:
-        """Return the slot of each row; new keys get new slots."""
+    def find_or_add(self, *words: Int64s, most: int | None = None) -> Int64s:
+        """Return the slot of each row; new keys get new slots.
+
+        If the caller knows that no word is negative or above `most`, the table need not look at the words for this.
+        """
         if self._direct is not None:
-            if self._direct.grow_to(words[0], self._population()):
+            if self._direct.grow_to(words[0], self._population(), most):
                 return self._direct_slots(self._direct, words[0])
             self._index_by_hash()
         slots = self._find_or_add(words, hash_words(words))

@@ -67,9 +67,11 @@ class WindowAggregate(WindowOperator[WindowState]):
             **options,
         )
 
-    def _add(self, shard: TimeShard[WindowState], batch: pa.RecordBatch, times: Int64s) -> None:
+    def _add(
+        self, shard: TimeShard[WindowState], batch: pa.RecordBatch, times: Int64s, span: tuple[int, int]
+    ) -> None:
         every, state, changed = self._windows.every, shard.state, []
-        first, last = int(times.min()), int(times.max())
+        first, last = span
         keys = state.find_or_add_keys([batch.column(index) for index in self._key_indices], batch.num_rows)
         index = first // every if first // every == last // every else times // every
         if isinstance(state, PaneState):

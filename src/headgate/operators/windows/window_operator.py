@@ -83,8 +83,11 @@ class WindowOperator(Operator, Generic[State]):
     # --- what a subclass says about its windows
 
     @abstractmethod
-    def _add(self, shard: TimeShard[State], batch: pa.RecordBatch, times: Int64s) -> None:
-        """Add rows, none of them late, to their windows. Emit the rows of windows that have fired before."""
+    def _add(self, shard: TimeShard[State], batch: pa.RecordBatch, times: Int64s, span: tuple[int, int]) -> None:
+        """Add rows, none of them late, to their windows. Emit the rows of windows that have fired before.
+
+        `span` is the least and the greatest of `times`.
+        """
 
     @abstractmethod
     def _fire(self, shard: TimeShard[State], after: int) -> None:
@@ -140,14 +143,15 @@ class WindowOperator(Operator, Generic[State]):
         if not batch.num_rows:
             return
         times = event_times(batch.column(self._time_index), self._time_column, self._time_offset)
-        first = int(times.min())
-        self._check_range(first, int(times.max()))
+        first, last = int(times.min()), int(times.max())
+        self._check_range(first, last)
         if first < (begin := self._first_held(shard.closed)):  # late rows first: they must add nothing to the tables
             held = times >= begin
             self._emit_late(batch.filter(as_arrow(~held)))
             batch, times = batch.filter(as_arrow(held)), times[held]
+            first = int(times.min(initial=last))
         if batch.num_rows:
-            self._add(shard, batch, times)
+            self._add(shard, batch, times, (first, last))
 
     def process_watermark(self, time: int) -> None:
         for shard in self._shards:

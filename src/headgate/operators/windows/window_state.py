@@ -67,7 +67,7 @@ class WindowState:
         Returns the entry of each row. The entries are valid until the next `close`.
         """
         slot = self._find_or_add_window(window) if isinstance(window, int) else self._find_or_add_windows(window)
-        entries = self._entries.find_or_add(slot, keys)
+        entries = self._entries.find_or_add(slot, keys, most=len(self._keys) - 1)
         self._accumulators.update(len(self._entries), entries, batch, times)
         return entries
 
