@@ -59,9 +59,7 @@ class SessionAggregate(WindowOperator[SessionState]):
             **options,
         )
 
-    def _add(
-        self, shard: TimeShard[SessionState], batch: pa.RecordBatch, times: Int64s, span: tuple[int, int]
-    ) -> None:
+    def _add(self, shard: TimeShard[SessionState], batch: pa.RecordBatch, times: Int64s, span: tuple[int, int]) -> None:
         sessions = shard.state.add([batch.column(index) for index in self._key_indices], batch, times)
         if span[0] < shard.fired:
             self._emit_rows(shard.state.rows(shard.state.ended(sessions, shard.fired), MOST_ROWS))

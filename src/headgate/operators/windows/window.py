@@ -67,9 +67,7 @@ class WindowAggregate(WindowOperator[WindowState]):
             **options,
         )
 
-    def _add(
-        self, shard: TimeShard[WindowState], batch: pa.RecordBatch, times: Int64s, span: tuple[int, int]
-    ) -> None:
+    def _add(self, shard: TimeShard[WindowState], batch: pa.RecordBatch, times: Int64s, span: tuple[int, int]) -> None:
         every, state, changed = self._windows.every, shard.state, []
         first, last = span
         keys = state.find_or_add_keys([batch.column(index) for index in self._key_indices], batch.num_rows)
