@@ -269,15 +269,22 @@ def functions_on_cpu(profiles: list[Profile]) -> dict[str, float]:
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("processes", [False, True])
-def test_a_split_of_70_20_10_is_found_within_five_points(processes: bool) -> None:
+@pytest.mark.parametrize(
+    ("processes", "looks", "within"),
+    [
+        (False, 150, 0.1),
+        (True, 150, 0.1),
+        *(pytest.param(each, 500, 0.05, marks=pytest.mark.soak) for each in (False, True)),
+    ],
+)
+def test_a_split_of_70_20_10_is_found(processes: bool, looks: int, within: float) -> None:
     profiles: list[Profile] = []
     with running(processes, splits) as job:
-        while sum(profile.looks for profile in profiles) < 500 and len(profiles) < 10:
-            profiles.append(job.profile("splits"))
+        while sum(profile.looks for profile in profiles) < looks and len(profiles) < 50:
+            profiles.append(job.profile("splits", seconds=1.0))
     found = functions_on_cpu(profiles)
     for name, share in (("seventy", 0.7), ("twenty", 0.2), ("ten", 0.1)):
-        assert found[name] == pytest.approx(share, abs=0.05)
+        assert found[name] == pytest.approx(share, abs=within)
     hottest = profiles[0].hottest[0].frame
     assert (Path(hottest.file).name, hottest.function, hottest.kind) == ("test_profiles.py", "seventy", "user")
 
