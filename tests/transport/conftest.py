@@ -42,7 +42,7 @@ def network_of(caplog: pytest.LogCaptureFixture) -> Iterator[MakeNetwork]:
         yield make
     for network in made:
         network.stop(PATIENCE)
-    assert psutil.Process().num_fds() == before, "a file descriptor was left open"
+    assert psutil.Process().num_fds() <= before, "a file descriptor was left open"  # earlier tests' may close late
     assert [record.getMessage() for record in caplog.records] == []
 
 
