@@ -32,6 +32,7 @@ LAST_LINES = {
     "late_rows.py": "6 readings in all, counted or put aside",
     "log_errors.py": "{'host': 'b', 'message': 'no route', 'times': 1}]",
     "lookup_dimension.py": "{'carrier': 'UA', 'flights': 2, 'known_planes': 1, 'seats': 180}",
+    "nexmark.py": "'window_end': datetime.datetime(2015, 7, 15, 0, 0, 58, tzinfo=zoneinfo.ZoneInfo(key='UTC'))}",
     "python_function.py": " F",
     "restart.py": "10000 rows, 10000 counted, total 49995000",
     "running_totals.py": "the largest total in the history: 12",

@@ -1,4 +1,4 @@
-"""`hg.sources`: the sources of `connectors.built_in_sources`, `kafka`, and `dataframe`, which needs Spark."""
+"""`hg.sources`: the sources of `connectors.built_in_sources`, those that few jobs load, and `dataframe` for Spark."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from headgate.other_names import missing
 if TYPE_CHECKING:
     from headgate.connectors.adbc.adbc_functions import source as adbc
     from headgate.connectors.kafka.kafka_functions import source as kafka
+    from headgate.connectors.nexmark.nexmark_functions import source as nexmark
 
 __all__ = [
-    "adbc", "csv", "dataframe", "files", "generate", "iterable", "json_lines", "kafka", "parquet", "poll",
+    "adbc", "csv", "dataframe", "files", "generate", "iterable", "json_lines", "kafka", "nexmark", "parquet", "poll",
     "socket_lines", "text",
 ]  # fmt: skip
 
@@ -57,6 +58,6 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # type checkers must report unknown names themselves
 
     def __getattr__(name: str) -> object:
-        if name in ("adbc", "kafka"):  # only jobs with a database or with Kafka load these modules
+        if name in ("adbc", "kafka", "nexmark"):  # only jobs with these sources load their modules
             return import_module(f"headgate.connectors.{name}.{name}_functions").source
         raise missing("headgate.sources", name)
