@@ -142,7 +142,9 @@ def q16(bids: hg.DataStream) -> hg.DataStream:
 def q17(bids: hg.DataStream) -> hg.DataStream:
     """The prices of each auction and day. A row replaces the last row of its auction and day."""
     days = bids.with_columns(day="date_format(date_time, 'yyyy-MM-dd')").key_by("auction", "day")
-    prices = {f"{name}_price": make("price") for name, make in (("min", hg.min), ("max", hg.max), ("sum", hg.sum))}
+    prices: dict[str, Any] = {
+        f"{name}_price": make("price") for name, make in (("min", hg.min), ("max", hg.max), ("sum", hg.sum))
+    }
     found = days.aggregate(mean=hg.mean("price"), **ranked("bids", hg.count), **prices)
     counts = ("total_bids", "rank1_bids", "rank2_bids", "rank3_bids")
     return found.select("auction", "day", *counts, *prices, avg_price="cast(mean as bigint)")
@@ -181,7 +183,7 @@ QUERIES: dict[str, Callable[..., hg.DataStream]] = {
 }
 
 
-def kinds(name: str) -> list[str]:
+def kinds(name: str) -> list[Any]:
     """The streams that a query reads: auctions, bids, persons."""
     return list(inspect.signature(QUERIES[name]).parameters)
 
