@@ -17,7 +17,7 @@ from headgate.connectors.nexmark.numbered_events import (
     FIRST_ID,
     PERSONS,
     TIME_TYPE,
-    Kind,
+    EventKind,
     Timeline,
     any_auction,
     any_person,
@@ -41,7 +41,7 @@ def _schema(**types: pa.DataType) -> pa.Schema:
 class NexmarkRows(ABC):
     """The rows of one kind. A call returns rows `start` to `start + n - 1` as a record batch of the class's schema."""
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[EventKind]
     schema: ClassVar[pa.Schema]
 
     def __init__(self, timeline: Timeline) -> None:

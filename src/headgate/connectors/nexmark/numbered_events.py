@@ -31,7 +31,7 @@ STRIDE: Final = 953
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class EventKind:
     """A kind of event: `share` events of each cycle, beginning with number `first` of the cycle."""
 
     first: int
@@ -47,7 +47,7 @@ class Kind:
         return cycles * self.share + min(max(rest - self.first, 0), self.share)
 
 
-PERSONS, AUCTIONS, BIDS = Kind(0, 1), Kind(1, 3), Kind(4, 46)
+PERSONS, AUCTIONS, BIDS = EventKind(0, 1), EventKind(1, 3), EventKind(4, 46)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class Timeline:
     permuted, except for a last group that is not full. `seed` chooses all random numbers.
     """
 
-    kind: Kind
+    kind: EventKind
     rows: int | None
     rate: int
     disorder: int
