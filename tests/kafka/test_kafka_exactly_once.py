@@ -26,6 +26,7 @@ from headgate.errors import ResultsGone
 from headgate.testing import check_sink
 from headgate.testing.sink_contract import _Check
 from headgate.testing.sink_program import EPOCHS, SinkProgram, StoredJob
+from tests.kafka.test_kafka_sink import Places
 from tests.kafka_broker import Broker, values
 from tests.runtime import jobs
 from tests.runtime.jobs import counted, environment, error_of
@@ -63,42 +64,26 @@ def assert_nothing_hidden(broker: Broker, topic: str, partitions: int = 1) -> No
     assert committed == all_
 
 
-class Places:
-    """A topic for each name that the kit uses."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self._topics: dict[str, str] = {}
-
-    def make(self, name: str) -> hg.Sink:
-        if name not in self._topics:
-            self._topics[name] = self._broker.topic(1)
-        return exact(self._broker, self._topics[name])
-
-    def read(self, name: str) -> list[dict[str, Any]]:
-        return [json.loads(value) for value in values(self._broker.messages(self._topics[name]))]
-
-
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_the_sink_keeps_the_contract_at_each_line(kafka: Broker) -> None:
-    places = Places(kafka)
+    places = Places(kafka, key="s", guarantee="exactly-once")
     check_sink(places.make, places.read, broken=lambda: exact(kafka, "no-such-topic"))
 
 
 def test_the_sink_keeps_the_contract(kafka: Broker, tmp_path: Path) -> None:
-    """The same, with a crash at one line of sixty."""
-    places = Places(kafka)
+    """A part of the same: crashes at the steps of one checkpoint, and at a few lines of its commit."""
+    places = Places(kafka, key="s", guarantee="exactly-once")
     check = _Check(places.make, places.read, ROWS, str(tmp_path))
-    check.crashes_between_steps()
+    check.crashes_between_steps([1])
     check.commits_again()
     check.restarts()
     check.aborts()
     check.is_superseded()
     check.fails(exact(kafka, "no-such-topic"), 30.0)
-    for call in ("commit", "rollback"):
-        for number in range(5, check._crash(call, None), 60):
-            check._crash(call, number)
+    lines = check._crash("commit", None)
+    for part in (3, 5, 7):
+        check._crash("commit", lines * part // 8)
 
 
 # --- whole jobs, whose driver is killed
@@ -147,11 +132,15 @@ def job(servers: str, topic: str, folder: str | Path, parallelism: int) -> hg.St
 
 
 @pytest.mark.timeout(240)
-def test_drivers_that_are_killed_at_each_step(kafka: Broker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [
+    ["before the end of the transaction", "after the end of the transaction"],
+    pytest.param([*STEPS], marks=pytest.mark.soak),
+], ids=["some", "all"])  # fmt: skip
+def test_drivers_that_are_killed_at_each_step(kafka: Broker, tmp_path: Path, steps: list[str]) -> None:
     """Another program resumes with more subtasks. Readers see each row once, and no transaction stays open."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HEADGATE_WEB": "off"}
     killed = {}
-    for number, step in enumerate(STEPS):
+    for number, step in enumerate(steps):
         topic, folder = kafka.topic(2), str(tmp_path / str(number))
         arguments = [kafka.servers, topic, folder, step, str(2 + number % 2)]
         with (tmp_path / f"log-{number}").open("w") as log:

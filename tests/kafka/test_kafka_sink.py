@@ -16,7 +16,7 @@ import pytest
 import headgate as hg
 from headgate.testing import assert_same_rows, check_sink
 from headgate.testing.sink_contract import _Check
-from tests.kafka_broker import Broker, broker_or_skip, values
+from tests.kafka_broker import Broker, values
 from tests.runtime.jobs import counted, environment, error_of
 
 
@@ -30,18 +30,37 @@ def objects(kafka: Broker, topic: str, partitions: int = 1) -> list[dict[str, An
     return [json.loads(value) for value in values(kafka.messages(topic, partitions))]
 
 
-def test_the_sink_keeps_the_contract(kafka: Broker) -> None:
-    topics: dict[str, str] = {}
+class Places:
+    """A topic for each name that the kit uses."""
 
-    def make(name: str) -> hg.Sink:
-        if name not in topics:
-            topics[name] = kafka.topic(1)
-        return hg.sinks.kafka(kafka.servers, topics[name])
+    def __init__(self, broker: Broker, **options: Any) -> None:
+        self._broker = broker
+        self._options = options
+        self._topics: dict[str, str] = {}
 
-    check_sink(
-        make, lambda name: objects(kafka, topics[name]),
-        broken=lambda: hg.sinks.kafka(kafka.servers, "no-such-topic"),
-    )  # fmt: skip
+    def make(self, name: str) -> hg.Sink:
+        if name not in self._topics:
+            self._topics[name] = self._broker.topic(1)
+        return hg.sinks.kafka(self._broker.servers, self._topics[name], **self._options)
+
+    def read(self, name: str) -> list[dict[str, Any]]:
+        return objects(self._broker, self._topics[name])
+
+
+@pytest.mark.soak
+def test_the_sink_keeps_the_contract_at_each_line(kafka: Broker) -> None:
+    places = Places(kafka)
+    check_sink(places.make, places.read, broken=lambda: hg.sinks.kafka(kafka.servers, "no-such-topic"))
+
+
+def test_the_sink_keeps_the_contract(kafka: Broker, tmp_path: Path) -> None:
+    """A part of the same: crashes at the steps of one checkpoint."""
+    places = Places(kafka)
+    check = _Check(places.make, places.read, pa.table({"n": range(30)}), str(tmp_path))
+    check.crashes_between_steps([1])
+    check.restarts()
+    check.aborts()
+    check.fails(hg.sinks.kafka(kafka.servers, "no-such-topic"), 30.0)
 
 
 def test_formats_keys_headers_and_timestamps(kafka: Broker) -> None:
@@ -172,23 +191,20 @@ class Pausing(hg.Sink):
         return self.sink.writer(context)
 
 
-def test_a_broker_that_does_not_answer() -> None:
+def test_a_broker_that_does_not_answer(kafka: Broker) -> None:
     """The writer waits when its queue is full, and a cancel ends the wait. In the end messages are not delivered."""
-    broker = broker_or_skip()
-    topic = broker.topic(1)
+    topic = kafka.topic(1)
     try:
-        check = _Check(lambda name: Pausing(broker, topic), lambda name: [], pa.table({"s": ["x" * 1000] * 1000}), "")
-        os.kill(broker.pid, signal.SIGCONT)
-        check.waits(Pausing(broker, topic), 30.0)
-        os.kill(broker.pid, signal.SIGCONT)
+        check = _Check(lambda name: Pausing(kafka, topic), lambda name: [], pa.table({"s": ["x" * 1000] * 1000}), "")
+        check.waits(Pausing(kafka, topic), 30.0)
+        os.kill(kafka.pid, signal.SIGCONT)
         env = environment()
-        counted(env, rows=10).sink_to(Pausing(broker, topic, options={"message.timeout.ms": 1500}))
+        counted(env, rows=10).sink_to(Pausing(kafka, topic, options={"message.timeout.ms": 1500}))
         error = error_of(env.execute_async())
         assert isinstance(error, hg.SinkError)
         assert f"topic '{topic}'" in str(error)
     finally:
-        os.kill(broker.pid, signal.SIGCONT)
-        broker.close()
+        os.kill(kafka.pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -122,9 +122,9 @@ class _Check:
                 f"{when}: readers see {len(early)} rows too early or twice, such as {next(iter(early))}"
             )
 
-    def crashes_between_steps(self) -> None:
-        """End the program before each step; another one resumes."""
-        for epoch, step in itertools.product(range(EPOCHS), range(len(_STEPS) + 1)):
+    def crashes_between_steps(self, epochs: Iterable[int] = range(EPOCHS)) -> None:
+        """End the program before each step of these epochs; another one resumes."""
+        for epoch, step in itertools.product(epochs, range(len(_STEPS) + 1)):
             name, stored = next(self._names), StoredJob()
             program = self._program(name, stored)
             for _ in range(epoch):

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -19,57 +18,38 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Final
 
-from headgate.bench.peers.peer_environment import cache
+from headgate.bench.peers import maven
 
 VERSION: Final = "4.1.0"
 #: Processor time counts more than speed: a small heap, and a compiler that does little.
 SMALL_JAVA: Final = ("-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-#: Seconds that the broker may take to start or to answer, and Maven to fetch the jars.
+#: Seconds that the broker may take to start or to answer.
 _PATIENCE: Final = 180.0
-_POM: Final = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion><groupId>headgate</groupId><artifactId>broker</artifactId><version>1</version>
-  <dependencies><dependency>
-    <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{VERSION}</version>
-  </dependency></dependencies>
-</project>
-"""
 
 
 class NoBroker(Exception):
-    """The broker cannot run on this machine."""
+    """This machine cannot fetch or run a broker."""
+
+
+class BrokerFailed(Exception):
+    """The broker does not start, such as with a wrong property."""
 
 
 def jars() -> Path:
     """Return the folder of the broker's jars, after it has fetched them. Raises NoBroker."""
-    folder = cache() / f"kafka-{VERSION}"
     if shutil.which("java") is None:
         raise NoBroker("there is no java")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with (folder.parent / f"{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # several processes of tests
-        if not folder.exists():
-            _fetch(folder)
-    return folder
-
-
-def _fetch(folder: Path) -> None:
-    if shutil.which("mvn") is None:
-        raise NoBroker(f"there is no Maven (mvn) to fetch Kafka's jars into {folder}")
-    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
-        Path(unfinished, "pom.xml").write_text(_POM)
-        into = f"-DoutputDirectory={unfinished}/jars"
-        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", into]
-        done = subprocess.run(command, cwd=unfinished, capture_output=True, text=True, timeout=_PATIENCE, check=False)
-        if done.returncode:
-            raise NoBroker(f"Maven cannot fetch Kafka's jars: {(done.stdout + done.stderr)[-500:]}")
-        Path(unfinished, "jars").rename(folder)
+    try:
+        return maven.jars(f"kafka-{VERSION}", f"org.apache.kafka:kafka_2.13:{VERSION}")
+    except maven.NoJars as error:
+        raise NoBroker(error.message) from None
 
 
 class KafkaBroker:
     """A running broker. `stop`, `kill` and `start` keep its data and its port.
 
     `java` are options of the JVM, and `properties` those of the broker, besides its own. `listeners` are further
-    ports, by the name of a security protocol.
+    ports, by the name of a security protocol. Raises NoBroker and BrokerFailed.
     """
 
     def __init__(
@@ -88,17 +68,30 @@ class KafkaBroker:
         (self._root / "server.properties").write_text(
             _properties(self._root, {"PLAINTEXT": self.port, **listeners}, controller, properties)
         )
-        self._java("kafka.tools.StorageTool", "format", "-t", uuid.uuid4().hex[:22], "-c", "server.properties").wait()
         self._process: subprocess.Popen[bytes] | None = None
+        self._format()
         self.start()
 
+    def _format(self) -> None:
+        """Prepare the folder of the data."""
+        arguments = "format", "-t", uuid.uuid4().hex[:22], "-c", "server.properties"
+        if self._java("kafka.tools.StorageTool", *arguments).wait(_PATIENCE):
+            if "UnsupportedClassVersionError" in self._log():
+                raise NoBroker(f"java is too old for Kafka {VERSION}")
+            raise BrokerFailed(f"the broker's folder cannot be prepared: {self._log()}")
+
     def start(self) -> None:
-        """Start the broker, and wait until it answers."""
-        self._process = self._java("kafka.Kafka", "server.properties")
+        """Start the broker, and wait until it answers. Raises BrokerFailed."""
+        self._process = process = self._java("kafka.Kafka", "server.properties")
         deadline = time.monotonic() + _PATIENCE
         while not _answers(self.servers):
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                raise NoBroker(f"the broker does not start: {(self._root / 'log').read_text()[-2000:]}")
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise BrokerFailed(f"the broker does not start: {self._log()}")
+
+    def _log(self) -> str:
+        """Return the end of the broker's log."""
+        return (self._root / "log").read_text()[-2000:]
 
     def stop(self) -> None:
         """Let the broker end."""
