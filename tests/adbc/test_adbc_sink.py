@@ -48,8 +48,9 @@ def memory() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_it_keeps_the_contract(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_contract, "_MOST_LINES", 30)
+@pytest.mark.parametrize("lines", [20, pytest.param(150, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+def test_it_keeps_the_contract(memory: Path, monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
+    monkeypatch.setattr(sink_contract, "_MOST_LINES", lines)
 
     def make(name: str) -> hg.Sink:
         execute(memory / name, "create table if not exists results (n integer, s text)")
@@ -66,8 +67,9 @@ def test_it_keeps_the_contract(memory: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert left == {"results", "headgate_commits"}, "no staging table is left"
 
 
-def test_upserts_keep_the_contract(memory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_contract, "_MOST_LINES", 10)
+@pytest.mark.parametrize("lines", [3, pytest.param(150, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+def test_upserts_keep_the_contract(memory: Path, monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
+    monkeypatch.setattr(sink_contract, "_MOST_LINES", lines)
 
     def make(name: str) -> hg.Sink:
         execute(memory / name, "create table if not exists results (n integer primary key, s text)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.testing import check_sink, sink_contract
+from headgate.testing.sink_program import SinkProgram, StoredJob
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -34,8 +36,9 @@ def numbers(start: int, count: int) -> pa.RecordBatch:
     return pa.record_batch({"n": pa.array(range(start, start + count), pa.int64())})
 
 
-def test_it_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_contract, "_MOST_LINES", 20)
+@pytest.mark.parametrize("lines", [8, pytest.param(150, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
+def test_it_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
+    monkeypatch.setattr(sink_contract, "_MOST_LINES", lines)
     (tmp_path / "file").touch()
     check_sink(
         lambda name: hg.sinks.delta(tmp_path / name), lambda name: read(tmp_path / name),
@@ -128,6 +131,24 @@ def test_impossible_arguments_are_refused() -> None:
         hg.sinks.delta("x", storage_options={"a": 1})  # type: ignore[dict-item]
     with pytest.raises(hg.ConfigError, match="credentials|password"):
         hg.sinks.delta("s3://key:secret@bucket/x")
+
+
+def test_a_table_that_is_made_anew_gets_the_next_rows(tmp_path: Path) -> None:
+    """Somebody replaces the table between two commits of a job. The new table has a higher version at the second."""
+    schema = pa.schema({"n": pa.int64()})
+    rows = pa.table({"n": range(6)}, schema=schema)
+    program = SinkProgram(hg.sinks.delta(tmp_path / "t"), StoredJob(), rows, home=str(tmp_path), subtasks=1)
+    program.start()
+    for step in (program.write, program.flush, program.store, program.commit, program.write, program.flush):
+        step()
+    program.store()
+    shutil.rmtree(tmp_path / "t/_delta_log")
+    table = deltalake.DeltaTable.create(str(tmp_path / "t"), schema)
+    for _ in range(3):
+        deltalake.write_deltalake(table, pa.table({"n": [9]}), mode="append")
+    program.commit()
+    program.close()
+    assert sorted(row["n"] for row in read(tmp_path / "t")) == [1, 4, 9, 9, 9]
 
 
 def test_other_writers_do_not_disturb(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from headgate.connectors.file_sinks.partition_by import NO_VALUE, check_partitio
 from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
 from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
 from headgate.errors import ConfigError, PlanError, SinkError, Superseded
-from headgate.filesystems import absolute, brief
+from headgate.filesystems import absolute, brief, locate
 
 
 def delta_library() -> Any:
@@ -43,6 +43,12 @@ class DeltaSink(TableSink):
         super().__init__(f"delta: {self._uri}", new_columns)
         self._partition_by = tuple(partition_by)
         self._storage_options = dict(storage_options)
+        #: The table in the last version that was read, and the stamp of this version's file in the log.
+        self._kept: Any = None
+        self._stamp: tuple[Any, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_kept": None}
 
     def check(self, schema: pa.Schema) -> None:
         """Check that the table takes the rows. A table that is not there must be possible."""
@@ -125,7 +131,18 @@ class DeltaSink(TableSink):
         return bool(delta_library().DeltaTable.is_deltatable(self._uri, storage_options=self._storage_options))
 
     def _table(self) -> Any:
-        return delta_library().DeltaTable(self._uri, storage_options=self._storage_options)
+        """Return the table in its newest version. Reads only what the log has got since the last time."""
+        if self._kept is not None and self._stamp_now() == self._stamp:
+            self._kept.update_incremental()
+        else:  # somebody has removed the table and made it anew, which an update does not see
+            self._kept = delta_library().DeltaTable(self._uri, storage_options=self._storage_options)
+        self._stamp = self._stamp_now()
+        return self._kept
+
+    def _stamp_now(self) -> tuple[Any, ...]:
+        filesystem, folder = locate(self._uri)
+        file = filesystem.get_file_info(f"{folder.rstrip('/')}/_delta_log/{self._kept.version():020}.json")
+        return file.size, file.mtime_ns
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -133,6 +150,7 @@ class DeltaSink(TableSink):
         try:
             yield
         except (delta_library().exceptions.DeltaError, OSError) as error:
+            self._kept = None
             raise SinkError(f"{self._what}: {brief(error)}; check the path, and the rights there") from error
 
 

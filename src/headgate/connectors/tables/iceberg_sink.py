@@ -42,6 +42,10 @@ class IcebergSink(TableSink):
         self._name = table
         self._catalog_name = catalog
         self._options = dict(options)
+        self._connected: Any = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connected": None}
 
     def check(self, schema: pa.Schema) -> None:
         """Check that the table takes the rows. A table that is not there must be possible."""
@@ -111,7 +115,10 @@ class IcebergSink(TableSink):
         return check_columns(self._what, schema, _columns(table), self._new_columns)
 
     def _catalog(self) -> Any:
-        return iceberg_library("catalog").load_catalog(self._catalog_name, **self._options)
+        """Return the catalog. It stays connected until an error."""
+        if self._connected is None:
+            self._connected = iceberg_library("catalog").load_catalog(self._catalog_name, **self._options)
+        return self._connected
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -121,6 +128,7 @@ class IcebergSink(TableSink):
         except HeadgateError:
             raise
         except Exception as error:  # the library has many kinds, and catalogs add their own
+            self._connected = None
             raise SinkError(f"{self._what}: {type(error).__name__}: {brief(error)}") from error
 
 
