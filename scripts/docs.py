@@ -63,6 +63,7 @@ SECTIONS = {
         "BatchKeys", "BatchContext", "ColumnState", "SideOutput",
     ],
     "Sources": ["sources"],
+    "Lookups": ["lookups"],
     "Sinks": ["sinks", "BatchInfo"],
     "Connectors of your own": [
         "Source", "SourceReader", "ReaderContext", "Sink", "SinkWriter", "WriterContext", "Claim",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from headgate import restart, testing, throttle
-    from headgate.api import sinks, sources
+    from headgate.api import lookups, sinks, sources
     from headgate.api.environment import StreamEnvironment
     from headgate.api.stream import DataStream, KeyedStream, WindowedStream
     from headgate.api.stream_sink import StreamSink
@@ -116,6 +116,7 @@ _HOMES = {
     "headgate.spark.spark_deployment": ("SparkDeployment",),
 }  # fmt: skip
 _MODULES = {
+    "lookups": "headgate.api.lookups",
     "restart": "headgate.restart",
     "sinks": "headgate.api.sinks",
     "sources": "headgate.api.sources",
@@ -133,9 +134,9 @@ __all__ = [
     "SessionLost", "SideOutput", "Sink", "SinkError", "SinkWriter", "Source", "SourceError", "SourceReader",
     "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded",
     "TaskManagerLost", "TraceError", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "WriterContext",
-    "__version__", "approx_count_distinct", "collect_list", "count", "count_distinct", "first", "hop", "last", "max",
-    "mean", "min", "quantile", "restart", "session", "sinks", "sources", "stddev", "sum", "testing", "throttle",
-    "tumble", "var",
+    "__version__", "approx_count_distinct", "collect_list", "count", "count_distinct", "first", "hop", "last",
+    "lookups", "max", "mean", "min", "quantile", "restart", "session", "sinks", "sources", "stddev", "sum",
+    "testing", "throttle", "tumble", "var",
 ]  # fmt: skip
 
 

@@ -91,6 +91,39 @@ def test_the_source_reads_a_query(postgres: Postgres) -> None:
         hg.sources.adbc("postgresql", postgres.uri, table, by="id")
 
 
+def test_a_lookup_finds_rows_by_keys_of_many_types(postgres: Postgres) -> None:
+    uuid = "6f1c2f4e-6f0f-4b7e-8f5a-0a3a4b5c6d7e"
+    table = postgres.table("u uuid, n int, v varchar(9), day date, x text, primary key (u, n, v, day)")
+    postgres.execute(f"insert into {table} values ('{uuid}', 1, 'a', '2024-05-01', 'found')")
+    row = {"u": uuid, "n": 1, "v": "a", "day": "2024-05-01"}
+    stream = environment().from_source(hg.sources.iterable([row, {**row, "n": 2}, {**row, "day": None}]))
+    asked = hg.lookups.adbc("postgresql", postgres.uri, table)
+    found = stream.lookup(asked, on=list(row)).collect().to_pylist()
+    assert [each["x"] for each in found] == ["found", None, None]
+    with pytest.raises(hg.PlanError, match="column 'n' is string in the stream and int32 in the table; convert one"):
+        environment().from_source(hg.sources.iterable([{"n": "1"}])).lookup(asked, on="n")
+    query = f"select n, 1.5::numeric as amount from {table}"
+    with pytest.raises(hg.SourceError, match="column 'amount' is numeric, which has no type in Arrow; cast it"):
+        stream.lookup(hg.lookups.adbc("postgresql", postgres.uri, query), on="n")
+    bad = environment().from_source(hg.sources.iterable([{"u": "x"}]))
+    with pytest.raises(hg.SourceError, match=r"invalid input syntax for type uuid.*SQLSTATE 22P02"):
+        bad.lookup(asked, on="u", retries=0).collect()
+
+
+def test_a_lookup_goes_on_after_its_connections_were_cut(postgres: Postgres) -> None:
+    table = postgres.table("n int primary key, x text")
+    postgres.execute(f"insert into {table} values (1, 'one')")
+    keys = pa.record_batch({"n": [1, 2]})
+    asked = hg.lookups.adbc("postgresql", postgres.uri, table)
+    opened = asked.opened(keys.schema, asked.columns(keys.schema, None), 5.0)
+    assert opened(keys).to_pylist() == [{"n": 1, "x": "one"}]
+    postgres.rows("select count(pg_terminate_backend(pid)) from pg_stat_activity where pid != pg_backend_pid()")
+    with pytest.raises(hg.SourceError, match=f"adbc: table {table}: "):
+        opened(keys)
+    assert opened(keys).to_pylist() == [{"n": 1, "x": "one"}]
+    opened.close()
+
+
 @pytest.mark.parametrize(
     ("columns", "row", "options", "error"),
     [

@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.errors import JobCancelled, UserFunctionError
+from headgate.errors import JobCancelled, SourceError, UserFunctionError
 from headgate.operators.operator import call_user, function_name
 
 #: The pause before the first retry, seconds. Each further pause is twice as long, up to the most.
@@ -52,7 +52,8 @@ class LookupCalls:
     def of_keys(self, keys: pa.RecordBatch) -> list[Any]:
         """Return what the function returned for each part of the keys, in order.
 
-        Raises UserFunctionError if a call failed or took too long in all attempts.
+        Raises UserFunctionError, or SourceError of a table that is asked, if a call failed or took too long in all
+        attempts.
         """
         size = self._limits.batch_keys
         parts = [keys.slice(start, size) for start in range(0, keys.num_rows, size)]
@@ -82,16 +83,16 @@ class LookupCalls:
             pause = min(2 * pause, _LONGEST_PAUSE)
         raise AssertionError("unreachable")
 
-    def _failure(self, error: UserFunctionError) -> UserFunctionError:
+    def _failure(self, error: UserFunctionError | SourceError) -> UserFunctionError | SourceError:
         """Return the last error, with the number of attempts."""
         times = self._limits.retries + 1
-        return error if times == 1 else UserFunctionError(f"all {times} attempts failed; the last: {error.message}")
+        return error if times == 1 else type(error)(f"all {times} attempts failed; the last: {error.message}")
 
     def _round(
         self, indices: Sequence[int], parts: Sequence[pa.RecordBatch], results: dict[int, Any]
-    ) -> UserFunctionError | None:
+    ) -> UserFunctionError | SourceError | None:
         """Call the function for these parts, at most `concurrency` at a time. Returns the last error, or None."""
-        error = None
+        error: UserFunctionError | SourceError | None = None
         for start in range(0, len(indices), self._limits.concurrency):
             some = indices[start : start + self._limits.concurrency]
             calls = [(index, self._begin(parts[index])) for index in some]
@@ -105,7 +106,7 @@ class LookupCalls:
                         f"{function_name(self._function)} did not return within {self._limits.timeout:g} s for "
                         f"{parts[index].num_rows} keys; allow more with timeout=, or ask for fewer with batch_keys="
                     )
-                except UserFunctionError as failure:
+                except (UserFunctionError, SourceError) as failure:
                     error = failure
         return error
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.errors import DataError, PlanError
+from headgate.operators.asked_table import AskedTable, OpenedTable
 from headgate.operators.lookup import checked_join
 from headgate.operators.lookup_cache import LookupCache
 from headgate.operators.lookup_calls import CallLimits, LookupCalls
@@ -30,7 +31,7 @@ class FunctionLookup(Operator):
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Callable[..., Any] | AskedTable,
         on: tuple[str, ...],
         *,
         schema: pa.Schema,
@@ -43,7 +44,8 @@ class FunctionLookup(Operator):
         clock: Callable[[], float] = wall_clock,
     ) -> None:
         super().__init__()
-        self._function = function
+        self._given = function
+        self._function: Any = None
         self._on = on
         self._limits = limits
         self._clock = clock
@@ -51,6 +53,7 @@ class FunctionLookup(Operator):
         self._schema, keys = function_lookup_schema(on, schema, how=how, suffix=suffix, input_schema=input_schema)
         self._asked = pa.schema([pa.field(name, kind) for name, kind in zip(on, keys, strict=True)])
         self._expected = pa.schema([*self._asked, *schema])
+        self._wanted = schema
         self._added = pa.schema([*schema, pa.field(_HAS_ROW, pa.bool_())])
         self._cache_rows = cache_rows
         self._ttl = ttl
@@ -63,6 +66,9 @@ class FunctionLookup(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         name = f"{context.operator}[{context.subtask}]"
+        self._function = self._given
+        if isinstance(self._given, AskedTable):
+            self._function = self._given.opened(self._asked, self._wanted, self._limits.timeout)
         self._calls = LookupCalls(self._function, self._limits, name)
 
     def process(self, batch: pa.RecordBatch) -> None:
@@ -142,6 +148,8 @@ class FunctionLookup(Operator):
     def close(self) -> None:
         if self._calls is not None:
             self._calls.close()
+        if isinstance(self._function, OpenedTable):
+            self._function.close()
         self._cache = self._new_cache()
 
     def state_bytes(self) -> int:

@@ -1,19 +1,25 @@
-"""The functions `hg.sources.adbc` and `hg.sinks.adbc`."""
+"""The functions `hg.sources.adbc`, `hg.sinks.adbc` and `hg.lookups.adbc`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 import pyarrow as pa
 
+from headgate.connectors.adbc.adbc_lookup import AdbcTable
 from headgate.connectors.adbc.adbc_sink import AdbcSink, Mode
 from headgate.connectors.adbc.adbc_source import AdbcSource
 from headgate.connectors.adbc.database import Database
+from headgate.connectors.adbc.query import Query
 from headgate.connectors.arguments import FLAG, SCHEMA_OR_NONE, TEXT, WHOLE, check, check_texts
 from headgate.connectors.connector import Sink, Source
 from headgate.errors import ConfigError
+from headgate.operators.asked_table import AskedTable
 from headgate.quantities import seconds
+
+#: Seconds for the question which columns a lookup has.
+_PLAN_TIMEOUT: Final = 30.0
 
 
 def source(
@@ -105,6 +111,30 @@ def sink(
     if not all(table.split(".")):
         raise ConfigError(f"adbc: table={table!r} must be a name, or schema.name")
     return AdbcSink(Database.checked(driver, uri, _seconds("timeout", timeout)), table, tuple(names))
+
+
+def lookup(driver: Literal["postgresql", "sqlite"], uri: str, query: str) -> AskedTable:
+    """Let `DataStream.lookup` ask a database for the rows of keys. See docs/how-to/join-streams.md.
+
+    `uri` is as in `hg.sinks.adbc`. `query` is the name of a table, or a `select`, in which a key has at most one row.
+    The columns of `on` are whole numbers or text; in PostgreSQL, text is converted to the type of the column, such as
+    uuid. All other columns of the query are added, or those of `schema=` of `lookup`, with its types.
+
+    One query asks for the different keys of a batch, at most `batch_keys` of them. With an index on the columns of `on`
+    its cost is that of the keys. Cache, retries, `concurrency` (also the most connections of a subtask) and `timeout`
+    (the longest time for one query) are those of `lookup`.
+
+    Raises ConfigError for impossible arguments, and without the packages of `headgate[adbc]`. The call of `lookup`
+    raises SourceError if the database cannot be read, and PlanError for columns that it lacks.
+
+    >>> cities = hg.lookups.adbc("sqlite", "trips.db", "select city, country from cities")
+    >>> cities
+    lookups.adbc(sqlite, 'select city, country from cities')
+    """
+    check(TEXT, query=query)
+    if not query.strip():
+        raise ConfigError("adbc: query= must be a table or a select")
+    return AdbcTable(Query(Database.checked(driver, uri, _PLAN_TIMEOUT), query))
 
 
 def _seconds(name: str, value: float | str) -> float:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.connectors.adbc.database import Database, DatabaseConnection, database_errors, quoted
+from headgate.connectors.adbc.query import Query
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.poll_source import PollSource
 from headgate.errors import SourceError
@@ -64,9 +65,8 @@ class _Poll:
 
     def __init__(self, database: Database, query: str, by: str, *, start: int | str | None, batch_rows: int,
                  bounded: bool) -> None:  # fmt: skip
-        is_select = query.split()[0].lower() in ("select", "with", "(")
-        self._from = f"({query.strip().rstrip(';')})" if is_select else ".".join(map(quoted, query.split(".")))
-        self.what = "adbc: the query" if is_select else f"adbc: table {query}"
+        self._query = Query(database, query)
+        self.what = self._query.what
         self.by = by
         self.schema: pa.Schema | None = None
         self._database = database
@@ -77,20 +77,9 @@ class _Poll:
 
     def found_schema(self) -> pa.Schema:
         """Return the columns of the query. Raises SourceError, also for a column that Arrow has no type for."""
-        # SQLite tells the types of values, not of columns.
-        rows = "where 1 = 0" if self._database.is_postgresql else "limit 100"
-        with self._database.connected(SourceError, self.what) as connection:
-            found = connection.query(f"select * from {self._from} as found {rows}")
-        if not found.num_rows and self.schema is None and not self._database.is_postgresql:
-            raise SourceError(f"{self.what}: there are no rows, so SQLite does not tell the types; give schema=")
-        for column in found.schema:
-            if isinstance(column.type, pa.BaseExtensionType):
-                name = getattr(column.type, "type_name", column.type)
-                raise SourceError(
-                    f"{self.what}: column {column.name!r} is {name}, which has no type in Arrow; cast it in a query, "
-                    f"such as: select cast({column.name} as double precision) as {column.name}"
-                )
-        return pa.schema([pa.field(column.name, column.type) for column in found.schema])
+        found = self._query.columns(may_be_empty=self.schema is not None)
+        self._query.check_types(found)
+        return pa.schema([pa.field(column.name, column.type) for column in found])
 
     def __call__(self, split: str, position: Any) -> tuple[pa.RecordBatch, Any] | None:
         """Return the rows after a position, and their last position. Returns None at the end of a bounded source."""
@@ -110,7 +99,8 @@ class _Poll:
         assert self.schema is not None
         by = quoted(self.by)
         after, values = (f"{by} is not null", ()) if last is None else (f"{by} > $1", (last,))
-        query = f"select {quoted(*self.schema.names)} from {self._from} as found where {after} order by {by} limit "
+        columns, given = quoted(*self.schema.names), self._query.sql
+        query = f"select {columns} from {given} as found where {after} order by {by} limit "
         try:
             with database_errors(SourceError, self.what):
                 if self._connection is None:
