@@ -16,7 +16,12 @@ from headgate.connectors.adbc.database import DatabaseConnection
 from headgate.operators.asked_table import AskedTable, OpenedTable
 from tests.adbc.databases import execute
 
-STREAM = [{"id": 1, "city": "Rome"}, {"id": 2, "city": None}, {"id": 3, "city": "Oslo"}, {"id": 4, "city": "Rome"}]
+STREAM: list[dict[str, Any]] = [
+    {"id": 1, "city": "Rome"},
+    {"id": 2, "city": None},
+    {"id": 3, "city": "Oslo"},
+    {"id": 4, "city": "Rome"},
+]
 
 
 @pytest.fixture
