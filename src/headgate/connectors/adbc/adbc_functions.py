@@ -8,10 +8,10 @@ from typing import Final, Literal, get_args
 import pyarrow as pa
 
 from headgate.connectors.adbc.adbc_lookup import AdbcTable
+from headgate.connectors.adbc.adbc_query import AdbcQuery
 from headgate.connectors.adbc.adbc_sink import AdbcSink, Mode
 from headgate.connectors.adbc.adbc_source import AdbcSource
 from headgate.connectors.adbc.database import Database
-from headgate.connectors.adbc.query import Query
 from headgate.connectors.arguments import FLAG, SCHEMA_OR_NONE, TEXT, WHOLE, check, check_texts
 from headgate.connectors.connector import Sink, Source
 from headgate.errors import ConfigError
@@ -134,7 +134,7 @@ def lookup(driver: Literal["postgresql", "sqlite"], uri: str, query: str) -> Ask
     check(TEXT, query=query)
     if not query.strip():
         raise ConfigError("adbc: query= must be a table or a select")
-    return AdbcTable(Query(Database.checked(driver, uri, _PLAN_TIMEOUT), query))
+    return AdbcTable(AdbcQuery(Database.checked(driver, uri, _PLAN_TIMEOUT), query))
 
 
 def _seconds(name: str, value: float | str) -> float:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headgate.connectors.adbc.adbc_query import AdbcQuery
 from headgate.connectors.adbc.database import DatabaseConnection, database_errors, quoted
-from headgate.connectors.adbc.query import Query
 from headgate.errors import PlanError, SourceError
 from headgate.operators.asked_table import AskedTable, OpenedTable
 from headgate.records.canonical import value_type
@@ -23,7 +23,7 @@ _KEYS = "headgate_keys"
 class AdbcTable(AskedTable):
     """A table or a query of a database; see `hg.lookups.adbc`."""
 
-    query: Query
+    query: AdbcQuery
 
     def __str__(self) -> str:
         return self.query.what
@@ -61,13 +61,13 @@ class AdbcTable(AskedTable):
     def opened(self, keys: pa.Schema, columns: pa.Schema, timeout: float) -> OpenedTable:
         """Return what one subtask calls. It opens connections when it needs them."""
         database = replace(self.query.database, timeout=timeout)
-        return _OpenedTable(Query(database, self.query.text), keys, columns)
+        return _OpenedTable(AdbcQuery(database, self.query.text), keys, columns)
 
 
 class _OpenedTable(OpenedTable):
     """Asks the database. It keeps the connections that no call uses; `deque` makes this safe between threads."""
 
-    def __init__(self, query: Query, keys: pa.Schema, columns: pa.Schema) -> None:
+    def __init__(self, query: AdbcQuery, keys: pa.Schema, columns: pa.Schema) -> None:
         super().__init__(query.what)
         self._query = query
         self._keys = keys
@@ -117,7 +117,7 @@ class _OpenedTable(OpenedTable):
                 return
 
 
-def _statement(query: Query, keys: pa.Schema, columns: pa.Schema) -> str:
+def _statement(query: AdbcQuery, keys: pa.Schema, columns: pa.Schema) -> str:
     """Return the query that joins the keys with the table. The keys are one parameter for each column in PostgreSQL,
     and one JSON text in SQLite."""
     if query.database.is_postgresql:
@@ -136,7 +136,7 @@ def _statement(query: Query, keys: pa.Schema, columns: pa.Schema) -> str:
     return f"select {place} as {_KEYS}, {added} from {given} join {query.sql} as found on {equal}"
 
 
-def _text_types(query: Query, keys: pa.Schema) -> list[str]:
+def _text_types(query: AdbcQuery, keys: pa.Schema) -> list[str]:
     """Return the types to which texts are converted, so that an index on a column such as a uuid is used."""
     found = query.columns(may_be_empty=True)
     metadata = [found.field(key.name).metadata or {} for key in keys]
@@ -144,7 +144,7 @@ def _text_types(query: Query, keys: pa.Schema) -> list[str]:
     return ["" if pa.types.is_integer(key.type) else type_ for key, type_ in zip(keys, types, strict=True)]
 
 
-def _parameters(query: Query, keys: pa.RecordBatch) -> list[Any]:
+def _parameters(query: AdbcQuery, keys: pa.RecordBatch) -> list[Any]:
     columns = [column.cast(pa.int64() if pa.types.is_integer(column.type) else pa.string()) for column in keys.columns]
     values = [column.to_pylist() for column in columns]
     return values if query.database.is_postgresql else [json.dumps(list(zip(*values, strict=True)))]

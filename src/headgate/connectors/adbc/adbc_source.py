@@ -8,8 +8,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.connectors.adbc.adbc_query import AdbcQuery
 from headgate.connectors.adbc.database import Database, DatabaseConnection, database_errors, quoted
-from headgate.connectors.adbc.query import Query
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.poll_source import PollSource
 from headgate.errors import SourceError
@@ -65,7 +65,7 @@ class _Poll:
 
     def __init__(self, database: Database, query: str, by: str, *, start: int | str | None, batch_rows: int,
                  bounded: bool) -> None:  # fmt: skip
-        self._query = Query(database, query)
+        self._query = AdbcQuery(database, query)
         self.what = self._query.what
         self.by = by
         self.schema: pa.Schema | None = None

@@ -11,7 +11,7 @@ from headgate.errors import SourceError
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class AdbcQuery:
     """A table or a `select` of a database."""
 
     database: Database
