@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.operators.deduplicate import Deduplicate, KeepFirst, KeepLast, KeepLastToCome, apart_by
+from headgate.operators.last_rows import LastRows
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.state.snapshot import Snapshot, decode, encode
 from tests.examples import examples
@@ -121,6 +123,43 @@ def test_the_last_row_to_come(batches: list[list[Row]]) -> None:
         operator.process(batch)
         assert numbers(kept) == sorted({key: number + at for at, (key, _) in enumerate(rows)}.values())
         number += len(rows)
+
+
+@settings(max_examples=examples(100))
+@given(BATCHES, st.booleans(), st.integers(0, 5))
+def test_the_last_row_at_the_end(batches: list[list[Row]], by_time: bool, restart: int) -> None:
+    make = partial(LastRows, ("key",), input_schema=SCHEMA, output=SCHEMA, time_column="t" if by_time else None)
+    operator = make()
+    kept = opened(operator)
+    latest: dict[str | None, tuple[int, int]] = {}
+    number = 0
+    for at, (rows, batch) in enumerate(zip(batches, batches_of(batches), strict=True)):
+        if at == restart:
+            snapshot = operator.snapshot()
+            operator = make()
+            kept = opened(operator)
+            operator.restore([decode(encode({"node": snapshot}))["node"]])
+        operator.process(batch)
+        for key, time in rows:
+            latest[key] = max(latest.get(key, (-100, 0)), (time if by_time else 0, number))
+            number += 1
+    assert kept.rows == []
+    operator.end_input()
+    assert sorted(numbers(kept)) == sorted(n for _, n in latest.values())
+    assert operator.snapshot().tables["keys"].num_rows == 0  # a restart does not emit them again
+
+
+def test_replaced_rows_leave_the_state() -> None:
+    operator = LastRows(("key",), input_schema=SCHEMA, output=SCHEMA)
+    kept, keys = opened(operator), pa.array([f"key {n}" for n in range(30_000)])
+    sizes = []
+    for turn in range(12):
+        columns = [keys, pa.nulls(len(keys), pa.timestamp("us")), pa.repeat(turn, len(keys))]
+        operator.process(pa.record_batch(columns, schema=SCHEMA))
+        sizes.append(operator.state_bytes())
+    assert max(sizes[6:]) <= max(sizes[:6])
+    operator.end_input()
+    assert pa.Table.from_batches(kept.batches).equals(pa.table([keys, columns[1], columns[2]], schema=SCHEMA))
 
 
 def test_the_clock_ends_the_life_of_a_key() -> None:

@@ -47,6 +47,10 @@ QUERIES: dict[str, tuple[Query, str]] = {
         lambda stream: stream.deduplicate("name", keep="last").changes().key_by("name").max_by("ts", final=True),
         "select * from events qualify row_number() over (partition by name order by ts desc) = 1",
     ),
+    "latest at the end": (
+        lambda stream: stream.deduplicate("name", keep="last", final=True).select("name", "number", "ts"),
+        "select name, number, ts from events qualify row_number() over (partition by name order by ts desc) = 1",
+    ),
     "pairs": (
         lambda stream: stream.select("name", "number").deduplicate(["name", "number"]),
         "select distinct name, number from events",
@@ -62,7 +66,7 @@ def test_the_rows_are_those_of_duckdb(query: str, parallelism: int) -> None:
     assert_same(pipeline(stream_of(env)).collect(), expected(sql))
 
 
-@pytest.mark.parametrize("query", ["top", "lowest in windows", "latest", "pairs"])
+@pytest.mark.parametrize("query", ["top", "lowest in windows", "latest", "latest at the end", "pairs"])
 def test_a_restart_changes_nothing(query: str) -> None:
     pipeline, sql = QUERIES[query]
     given: list[pa.RecordBatch | AdvanceWatermark] = []
@@ -122,6 +126,11 @@ def test_mistakes_are_found_at_the_call() -> None:
         (lambda: stream.deduplicate("name", ttl="soon"), "deduplicate: ttl: 'soon' is not a duration"),
         (lambda: stream.key_by("name").aggregate(final=True, rows=hg.count()).deduplicate("name", keep="last", ttl=1),
          "ttl= has no effect with keep='last' and without event time"),
+        (lambda: stream.deduplicate("name", final=True), "final=True has no effect with keep='first'"),
+        (lambda: stream.deduplicate("name", keep="last", final=1), "final=1 must be True"),  # type: ignore[arg-type]
+        (lambda: stream.deduplicate("name", keep="last", ttl=1, final=True), "ttl= and final=True exclude each other"),
+        (lambda: stream.deduplicate("name", keep="last", final=True).key_by("name").window(hg.tumble("1 s")),
+         "lost at 'deduplicate', whose rows .* come at the end"),
     ]  # fmt: skip
     for call, error in calls:
         with pytest.raises(hg.PlanError, match=error):

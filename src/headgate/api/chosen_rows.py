@@ -39,12 +39,14 @@ class Deduplicates(ABC, Generic[Stream]):
         *,
         keep: Literal["first", "last"] = "first",
         ttl: float | str | timedelta | None = None,
+        final: bool = False,
     ) -> Stream:
         """Pass on one row of all rows with the same values in the columns `on`.
 
         With `keep="first"`, this is the row that comes first; the others are dropped. With `keep="last"`, a row
         replaces the row before: after each batch the operator passes on the last row of each key, by event time if the
-        stream has event time. An older row that comes late is dropped.
+        stream has event time. An older row that comes late is dropped. With `final=True`, it emits these rows only when
+        a bounded input ends, one for each key.
 
         The operator remembers each key for `ttl`, by event time if the stream has event time, otherwise by the clock.
         Without `ttl` it remembers a key for ever. With `keep="first"`, a row `ttl` after the row that was passed on, or
@@ -52,6 +54,8 @@ class Deduplicates(ABC, Generic[Stream]):
 
         >>> trips.deduplicate("city").collect()["km"].to_pylist()
         [7, 3]
+        >>> trips.deduplicate("city", keep="last", final=True).collect()["km"].to_pylist()
+        [5, 3]
         """
         columns = check_columns("deduplicate", as_columns("deduplicate: on", on), visible(self._rows.schema))
         if not columns:
@@ -59,12 +63,15 @@ class Deduplicates(ABC, Generic[Stream]):
         if keep not in ("first", "last"):
             raise PlanError(f"deduplicate: keep={keep!r} must be 'first' or 'last'")
         time_to_live = None if ttl is None else _time_to_live(ttl)
+        by_key = RowsByKey.of(self._rows, columns)
+        if _is_final(final, keep, ttl):
+            return self._stream(by_key.last_rows())
         if time_to_live is not None and keep == "last" and self._rows.event_time is None:
             raise PlanError(
                 "deduplicate: ttl= has no effect with keep='last' and without event time, because no key is "
                 "remembered; leave it out, or add watermark=hg.Watermark(column) to from_source"
             )
-        return self._stream(RowsByKey.of(self._rows, columns).deduplicated(keep, time_to_live))
+        return self._stream(by_key.deduplicated(keep, time_to_live))
 
 
 class RanksByKey(ABC, Generic[Stream]):
@@ -178,3 +185,20 @@ def _time_to_live(ttl: float | str | timedelta) -> int:
     if found <= 0:
         raise PlanError(f"deduplicate: ttl={ttl!r} is too short: a key needs at least one microsecond")
     return found
+
+
+def _is_final(final: bool, keep: str, ttl: object) -> bool:
+    """Return `final`. Raises PlanError if it does not fit the other arguments of `deduplicate`."""
+    if not isinstance(final, bool):
+        raise PlanError(f"deduplicate: final={final!r} must be True or False")
+    if final and keep == "first":
+        raise PlanError(
+            "deduplicate: final=True has no effect with keep='first', because a first row is never replaced; leave "
+            "it out"
+        )
+    if final and ttl is not None:
+        raise PlanError(
+            "deduplicate: ttl= and final=True exclude each other: the row of each key is kept until the input ends; "
+            "leave one of them out"
+        )
+    return final

@@ -98,5 +98,7 @@ def _remedy(node: Node, before: EventTime) -> str:
         return _KEEP_IN_UNION
     if node.attributes["kind"] == "aggregate":
         return "because a running aggregate's rows have no event time; use windows there too"
+    if node.attributes["kind"] in ("top", "deduplicate"):
+        return "whose rows replace one another, or come at the end of the input, and so have no event time"
     column = "" if before.column == HIDDEN_COLUMN else f" {before.column!r}"
     return f"whose result must keep the event-time column{column} as a timestamp"

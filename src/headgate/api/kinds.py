@@ -30,6 +30,4 @@ def _key(columns: tuple[str, ...]) -> str:
 def _remedy(origin: Node) -> str:
     if origin.attributes["kind"] == "window":
         return "leave out its allowed_lateness, and take late rows from late_output(tag)"
-    if origin.attributes["kind"] == "deduplicate":
-        return "for the last row of each key at the end of the input write key_by(...).max_by(time, final=True) there"
     return "use final=True there, or windows, whose results are final"

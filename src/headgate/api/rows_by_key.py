@@ -149,6 +149,17 @@ class RowsByKey:
         upserts_by = self.keys if keep == "last" else None
         return rows.then("deduplicate", operator, rows.schema, time, upserts_by=upserts_by)
 
+    def last_rows(self) -> PlannedRows:
+        """Add an operator that emits the last row of each key when the input ends, and return its output."""
+        from headgate.operators.last_rows import LastRows, last_rows_schema
+
+        rows, time = self.rows, self.rows.event_time
+        rows.check_append_only("deduplicate")
+        output = last_rows_schema(visible(rows.schema))
+        timed = {} if time is None else {"time_column": time.column, "time_offset": time.offset}
+        operator = partial(LastRows, self.keys, input_schema=rows.schema, output=output, **timed)
+        return rows.then("deduplicate", operator, output, None)
+
     def process(
         self, function: KeyedFunction, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema] | None
     ) -> PlannedRows:

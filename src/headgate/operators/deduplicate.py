@@ -67,16 +67,17 @@ class Deduplicate(Operator):
         known = len(self._keys)
         slots = self._keys.find_or_add([batch.column(index) for index in self._key_indices], batch.num_rows)
         self._times.resize(len(self._keys))
-        rows = self._chosen(slots, times, known)
-        if len(rows) < batch.num_rows:
-            batch = batch.take(as_arrow(np.sort(rows)))
-        self.emit(batch)
+        self._pass_on(batch, slots, self._chosen(slots, times, known))
         if self._ttl is not None and len(self._keys) >= self._forget_at:
             self._forget(self._now() if self._time_column is None else self._watermark)
 
     def _chosen(self, slots: Int64s, times: Int64s, known: int) -> Int64s:
         """Return the rows to pass on, each once. Slots from `known` on are those of new keys."""
         raise NotImplementedError
+
+    def _pass_on(self, batch: pa.RecordBatch, slots: Int64s, rows: Int64s) -> None:
+        """Emit the chosen rows, in the order of the batch. `slots` has the slot of each row of the batch."""
+        self.emit(batch.take(as_arrow(np.sort(rows))) if len(rows) < batch.num_rows else batch)
 
     def _first_of_each(self, slots: Int64s) -> Int64s:
         """Return the first row of each different slot."""
@@ -110,15 +111,23 @@ class Deduplicate(Operator):
         self._forget_at = max(_LEAST_KEYS, 2 * len(self._keys))
 
     def snapshot(self) -> Snapshot:
-        keys, times, rows = self._keys.frozen(), self._times.frozen(), len(self._keys)
+        keys, times, rows, more = self._keys.frozen(), self._times.frozen(), self._kept(), self._frozen_columns()
 
         def some(part: slice) -> pa.Table:
             columns = keys.columns(np.arange(part.start, part.stop), self._key_names, self.context.max_parallelism)
-            return pa.table(columns | {"time": as_arrow(times.values[part])})
+            return pa.table(columns | {"time": as_arrow(times.values[part])} | more(part))
 
         kind = "processing time" if self._time_column is None else f"{self._time_column} + {self._time_offset} us"
         of = {"the operator": self.what, "time": kind, "max_parallelism": self.context.max_parallelism}
         return Snapshot(LazyTables({"keys": partial(in_pieces, rows, some)}), {"of": of})
+
+    def _kept(self) -> int:
+        """Return how many keys a snapshot has: the first ones, by slot."""
+        return len(self._keys)
+
+    def _frozen_columns(self) -> Callable[[slice], dict[str, pa.Array]]:
+        """Return a function that makes more columns of a snapshot from a copy of the state, for some slots."""
+        return lambda part: {}
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours = self.snapshot()
@@ -133,9 +142,14 @@ class Deduplicate(Operator):
         if batch.num_rows:
             if batch.column("time").null_count:
                 raise ValueError("a key has no time")
-            slots = self._keys.find_or_add(batch.columns[1:-1], batch.num_rows)
+            end = 1 + len(self._key_names)
+            slots = self._keys.find_or_add(batch.columns[1:end], batch.num_rows)
             self._times.resize(len(self._keys))
             self._times.values[slots] = raw_values(batch.column("time"))
+            self._load_columns(slots, batch.columns[end + 1 :])
+
+    def _load_columns(self, slots: Int64s, columns: Sequence[pa.Array]) -> None:
+        """Restore the columns of `_frozen_columns` for these slots."""
 
 
 class KeepFirst(Deduplicate):
