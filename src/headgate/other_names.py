@@ -128,17 +128,12 @@ _INSTEAD: Final = {
     ),
     # Modules
     "WatermarkStrategy": 'hg.Watermark("column", out_of_orderness="5 s")',
-    **dict.fromkeys(
-        ("tumbling", "Tumble", "TumblingEventTimeWindows", "TumblingProcessingTimeWindows"), 'hg.tumble("1 min")'
-    ),
-    **dict.fromkeys(
-        ("sliding", "slide", "Slide", "SlidingEventTimeWindows", "SlidingProcessingTimeWindows"),
-        'hg.hop("10 min", every="1 min")',
-    ),
-    **dict.fromkeys(
-        ("Session", "SessionWindow", "session_window", "EventTimeSessionWindows", "ProcessingTimeSessionWindows"),
-        'hg.session("30 min")',
-    ),
+    **dict.fromkeys(("tumbling", "Tumble", "TumblingEventTimeWindows"), 'hg.tumble("1 min")'),
+    **dict.fromkeys(("sliding", "slide", "Slide", "SlidingEventTimeWindows"), 'hg.hop("10 min", every="1 min")'),
+    **dict.fromkeys(("Session", "SessionWindow", "session_window", "EventTimeSessionWindows"), 'hg.session("30 min")'),
+    "TumblingProcessingTimeWindows": 'hg.tumble("1 min", time="processing")',
+    "SlidingProcessingTimeWindows": 'hg.hop("10 min", every="1 min", time="processing")',
+    "ProcessingTimeSessionWindows": 'hg.session("30 min", time="processing")',
     **dict.fromkeys(
         ("Time", "Duration", "timedelta", "seconds", "minutes"),
         'tumble("5 s"): times are strings with a unit, everywhere',

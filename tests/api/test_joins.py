@@ -113,6 +113,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"within": ("0 s", "delay")}, "within: column 'delay' is int64, and a bound must be a timestamp"),
     ({"within": ("delay", "1 s")}, "the lower bound of within= is a duration, or the event-time column 'ts'"),
     ({"within": None, "window": hg.hop("2 h", every="1 h")}, r"must be hg.tumble\(size\); for other ranges"),
+    ({"within": None, "window": hg.tumble("1 h", time="processing")}, "must go by event time; .* use ttl="),
     ({"within": None, "ttl": 0}, "ttl=0 must be above 0"),
     ({"within": None, "ttl": "-1 s"}, "ttl='-1 s' must be above 0"),
     ({"within": None, "ttl": "1 h", "how": "left"}, "with ttl=, how='left' is not possible"),

@@ -84,6 +84,10 @@ def _why_missing(graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> str:
         return f"it was lost at the union, {_KEEP_IN_UNION}"
     node = graph[inputs[0].source]
     while True:
+        if node.attributes["kind"] == "window" and node.event_time is None:
+            return (
+                f"the windows of {node.name!r} go by the clock, so its rows have none; use time='processing' here too"
+            )
         above = [graph[part.source] for part in graph.inputs(node.id)]
         if not above:
             return f"source {node.name!r} has no watermark: add watermark=hg.Watermark(column) to from_source"

@@ -130,6 +130,8 @@ class JoinedStreams:
         left_time, _ = self.event_times()
         if not isinstance(windows, Windows) or windows.size != windows.every:
             raise PlanError(f"{self.call}: window={windows} must be hg.tumble(size); for other ranges use within=")
+        if windows.by_clock:
+            raise PlanError(f"{self.call}: window={windows} must go by event time; for rows by the clock use ttl=")
         kind = self.left.schema.field(left_time.column).type
         return JoinPlan(SameWindow(windows.size), window=(windows.size, kind))
 

@@ -79,21 +79,22 @@ class RowsByKey:
 
         `lateness` is in microseconds. If `late_tag` is not empty, late rows go to the side output of this name.
         """
-        rows, time = self.rows, self.required_time("window")
+        rows, time = self.rows, self.window_time(windows)
         rows.check_append_only("window")
+        column = None if time is None else time.column
         options = {}
         if top is not None:
             from headgate.operators.ranked_rows import ROWS, ranked_schema
 
             aggregates = ((ROWS, top),)
-        schema = window_schema(self.keys, time.column, windows, aggregates, rows.schema)
+        schema = window_schema(self.keys, column, windows, aggregates, rows.schema)
         if top is not None:
             schema = options["output"] = ranked_schema(schema, top)
         operator = partial(
             _operator_of(windows, is_ranked=top is not None),
             keys=self.keys,
-            time_column=time.column,
-            time_offset=time.offset,
+            time_column=column,
+            time_offset=0 if time is None else time.offset,
             windows=windows,
             aggregates=aggregates,
             input_schema=rows.schema,
@@ -103,13 +104,21 @@ class RowsByKey:
             **options,
         )
         sides = {late_tag: Side(rows.schema, time)} if late_tag else {}
-        bound = f"{out_of_orderness(rows.graph, rows.inputs)}, allowed_lateness={lateness / 1e6:g} s"
-        attributes = {"bound": bound, "by_time": time.column, **_sums(aggregates, rows.schema)}
+        attributes = _sums(aggregates, rows.schema)
+        if time is not None:
+            bound = f"{out_of_orderness(rows.graph, rows.inputs)}, allowed_lateness={lateness / 1e6:g} s"
+            attributes = {"bound": bound, "by_time": time.column, **attributes}
         # A session that has grown replaces sessions with other bounds.
         bounds = ("session",) if isinstance(windows, Sessions) else ("window_start", "window_end")
         rank = ("rank",) if top is not None and top.ranked else ()
         upserts_by = (*self.keys, *bounds, *rank) if lateness else None
-        return rows.then("window", operator, schema, AFTER_WINDOW, sides, upserts_by=upserts_by, **attributes)
+        after = None if time is None else AFTER_WINDOW
+        return rows.then("window", operator, schema, after, sides, upserts_by=upserts_by, **attributes)
+
+    def window_time(self, windows: Windows | Sessions) -> EventTime | None:
+        """Return the event time that windows need, or None for windows by the clock. Raises PlanError if it is
+        missing."""
+        return None if windows.by_clock else self.required_time("window")
 
     def ranked(self, top: TopRows, final: bool) -> PlannedRows:
         """Add an operator that emits the rows of `top` for each key, and return its output."""
@@ -204,9 +213,15 @@ class RowsByKey:
 def _operator_of(windows: Windows | Sessions, *, is_ranked: bool) -> Any:
     """Return the class of the operator. It is imported here, so that a job without windows does not load it."""
     if is_ranked:
-        from headgate.operators.ranked_rows import TopInSessions, TopInWindows
+        from headgate.operators import ranked_rows as top
 
-        return TopInSessions if isinstance(windows, Sessions) else TopInWindows
+        if isinstance(windows, Sessions):
+            return top.TopInClockSessions if windows.by_clock else top.TopInSessions
+        return top.TopInClockWindows if windows.by_clock else top.TopInWindows
+    if windows.by_clock:
+        from headgate.operators.windows.clock_windows import ClockSessions, ClockWindows
+
+        return ClockSessions if isinstance(windows, Sessions) else ClockWindows
     if isinstance(windows, Sessions):
         from headgate.operators.windows.session_window import SessionAggregate
 

@@ -29,7 +29,7 @@ from headgate.errors import ConfigError, PlanError
 from headgate.operators.aggregates.aggregates import Aggregate
 from headgate.operators.rows import FlatMapRows, MapBatches, MapRows, select_expressions, with_columns_expressions
 from headgate.operators.side_output import SideOutput
-from headgate.operators.windows.window_kinds import Sessions, Windows
+from headgate.operators.windows.window_kinds import Sessions, Windows, check_may_be_late
 from headgate.other_names import OtherNames
 from headgate.quantities import microseconds
 
@@ -381,7 +381,7 @@ class KeyedStream(DataStream, RanksByKey[DataStream]):
             raise PlanError(
                 f"window: {windows!r} is not a window; use hg.tumble(size), hg.hop(size, every=...) or hg.session(gap)"
             )
-        self._by_key.required_time("window")
+        self._by_key.window_time(windows)
         return WindowedStream(self, windows)
 
     def aggregate(self, /, *unnamed: Never, final: bool = False, **aggregates: Aggregate) -> DataStream:
@@ -458,6 +458,7 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
 
         >>> counts = hours.allowed_lateness("10 min").aggregate(trips=hg.count())
         """
+        check_may_be_late("allowed_lateness", self._windows)
         try:
             allowed = microseconds(lateness)
         except ConfigError as error:
@@ -476,10 +477,11 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
         >>> counts = hours.late_output("late").aggregate(trips=hg.count())
         >>> late_rows = counts.side_output("late")
         """
+        check_may_be_late("late_output", self._windows)
         return replace(self, _late_tag=check_label("late_output: the tag", tag))
 
     def aggregate(self, /, *unnamed: Never, **aggregates: Aggregate) -> DataStream:
-        """Emit one row per key and window when the watermark passes the end of the window.
+        """Emit one row per key and window when the watermark, or the clock, passes the end of the window.
 
         The output has the key columns, `window_start`, `window_end` and the named aggregates. `window_end` is
         exclusive, and both have the type of the event-time column. The event time of an output row is the last

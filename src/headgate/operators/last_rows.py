@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.operators.deduplicate import KeepLast
-from headgate.records.canonical import Int64s, as_arrow, value_type
+from headgate.records.canonical import Int64s, value_type
 from headgate.state.growable import Growable
 from headgate.state.row_log import RowLog
 

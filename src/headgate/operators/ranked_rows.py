@@ -11,6 +11,7 @@ from headgate.errors import PlanError
 from headgate.operators.aggregates.running_aggregate import RunningAggregate
 from headgate.operators.aggregates.top_rows import TopAccumulator, TopRows
 from headgate.operators.operator import Operator
+from headgate.operators.windows.clock_windows import ClockSessions, ClockWindows
 from headgate.operators.windows.session_window import SessionAggregate
 from headgate.operators.windows.window import WindowAggregate
 from headgate.records.canonical import Int64s, as_arrow, flat_ranges
@@ -77,3 +78,11 @@ class TopInWindows(RankedRows, WindowAggregate):
 
 class TopInSessions(RankedRows, SessionAggregate):
     """The operator that emits the rows of each session. See `SessionAggregate`."""
+
+
+class TopInClockWindows(RankedRows, ClockWindows):
+    """The operator that emits the rows of each key and window by the clock. See `ByClock`."""
+
+
+class TopInClockSessions(RankedRows, ClockSessions):
+    """The operator that emits the rows of each session by the clock. See `ByClock`."""

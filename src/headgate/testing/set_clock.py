@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from functools import cache, partial
+from typing import Any, Final
 
 from headgate.errors import ConfigError
+from headgate.operators.deduplicate import KeepFirst
 from headgate.operators.joins.join import Join
 from headgate.operators.keyed.keyed_batches import KeyedBatches
 from headgate.operators.keyed.keyed_process import KeyedProcess
 from headgate.operators.operator import Operator, OperatorFactory
+from headgate.operators.ranked_rows import TopInClockSessions, TopInClockWindows
+from headgate.operators.windows.clock_windows import ClockSessions, ClockWindows
 from headgate.testing.moments import in_microseconds, shown_moment
 
 
@@ -45,18 +48,33 @@ def _if_due(due: int | None, clock: Callable[[], float]) -> int | None:
     return 0 if due is not None and due <= int(clock() * 1e6) else None
 
 
-class _OnTaskClock(KeyedProcess):
-    """A keyed process whose task runs on the machine's clock, while its timers run on the test's clock."""
+class _Polled(Operator):
+    """The part of an operator whose task runs on the machine's clock, while the operator goes by the test's clock."""
+
+    _clock: Callable[[], float]
 
     def next_time(self) -> int | None:
         return _if_due(super().next_time(), self._clock)
 
 
-class _JoinOnTaskClock(Join):
-    """A join whose task runs on the machine's clock, while rows leave by the test's clock."""
+#: The operators that go by a clock.
+_BY_CLOCK: Final = (
+    ClockSessions,
+    ClockWindows,
+    Join,
+    KeepFirst,
+    KeyedBatches,
+    KeyedProcess,
+    TopInClockSessions,
+    TopInClockWindows,
+)
 
-    def next_time(self) -> int | None:
-        return _if_due(super().next_time(), self._clock)
+
+@cache
+def _polled(kind: type[Operator]) -> type[Operator]:
+    """Return a subclass that a task polls, if operators of this kind have timers."""
+    has_timers = kind.next_time is not Operator.next_time
+    return type(f"Polled{kind.__name__}", (_Polled, kind), {}) if has_timers else kind
 
 
 def on_clock(factory: OperatorFactory, clock: SetClock, *, in_task: bool) -> OperatorFactory:
@@ -65,12 +83,8 @@ def on_clock(factory: OperatorFactory, clock: SetClock, *, in_task: bool) -> Ope
     With `in_task`, a task drives the operator and polls it on the machine's clock. Otherwise the test drives the
     operator.
     """
-    in_tasks: dict[Any, type[Operator]] = {
-        KeyedBatches: KeyedBatches,
-        KeyedProcess: _OnTaskClock,
-        Join: _JoinOnTaskClock,
-    }
-    if not isinstance(factory, partial) or factory.func not in in_tasks:
+    if not isinstance(factory, partial) or factory.func not in _BY_CLOCK:
         return factory
     keywords: dict[str, Any] = {**factory.keywords, "clock": clock}
-    return partial(in_tasks[factory.func] if in_task else factory.func, *factory.args, **keywords)
+    kind: Any = factory.func
+    return partial(_polled(kind) if in_task else kind, *factory.args, **keywords)

@@ -52,6 +52,8 @@ class SessionState:
         self._session_of_bucket = Growable(np.int64)
         self._picker = OneRowPerSlot()
         self._closed = MIN_TIME
+        #: The time of the last row of all.
+        self._latest = MIN_TIME
         self._compact_at = _LEAST
         #: The sessions that may end until `_horizon`. Each session that is not here ends later.
         self._next = [np.zeros(0, np.int64)]
@@ -115,6 +117,7 @@ class SessionState:
         sessions[fresh] = self._begin(keys.take(order).take(begin.take(fresh)))
         self._first.values[sessions] = firsts.take(order.take(begin))
         self._last.values[sessions] = np.maximum.reduceat(lasts.take(order), begin)
+        self._latest = max(self._latest, int(last.max()))
         self._expect(sessions)
         of_bursts = np.empty(bursts, np.int64)
         of_bursts[order[~old]] = sessions.take(joined[~old])
@@ -199,6 +202,16 @@ class SessionState:
             keys = self._keys.keys(self._key.values.take(some))
             start, end = self._first.values.take(some), self._last.values.take(some) + self._gap
             yield keys, start, end, self._accumulators.results(some)
+
+    def next_number(self, after: int) -> int | None:
+        """Return a time after `after` before which no session ends, or None if no session ends any more."""
+        soon = np.concatenate(self._next)
+        ends = self._last.values.take(soon[self._absorbed_by.values.take(soon) == soon]) + self._gap
+        ends = ends[ends > after]
+        times = [int(ends.min())] if len(ends) else []
+        if self._latest + self._gap > max(self._horizon, after):
+            times.append(max(self._horizon, after) + 1)
+        return min(times, default=None)
 
     def close(self, last: int) -> None:
         """Close all sessions that end at or before `last`."""
@@ -298,6 +311,7 @@ class SessionState:
                 self._first.values[sessions], self._last.values[sessions] = begin, end
                 needed = np.maximum(begin, max(self._first_bucket() * self._gap, MIN_TIME))
                 self._enter(slots, np.minimum(needed, end), end, sessions)
+                self._latest = max(self._latest, int(end.max()))
                 self._accumulators.load(len(self), sessions, batch.columns[self._key_columns + 3 :])
         self._horizon = MIN_TIME
 

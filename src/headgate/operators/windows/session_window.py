@@ -41,7 +41,7 @@ class SessionAggregate(WindowOperator[SessionState]):
         windows: Sessions,
         aggregates: tuple[tuple[str, Aggregate], ...],
         input_schema: pa.Schema,
-        time_column: str,
+        time_column: str | None,
         time_offset: int,
         **options: Any,
     ) -> None:
@@ -74,6 +74,9 @@ class SessionAggregate(WindowOperator[SessionState]):
     def _last_ended(self, watermark: int) -> int:
         return max(watermark, MIN_TIME)
 
+    def _ends_at(self, number: int) -> int:
+        return number
+
     def _first_held(self, closed: int) -> int:
         return closed - self._windows.gap + 1
 
@@ -86,7 +89,7 @@ class SessionAggregate(WindowOperator[SessionState]):
     def _check_windows(self, snapshot: Snapshot) -> None:
         of = snapshot.values.get("of")
         found = _MICROSECONDS.fullmatch(str(of.get(_GAP))) if isinstance(of, dict) else None
-        if found is not None and (were := Sessions(int(found[1]))) != self._windows:
+        if found is not None and (were := Sessions(int(found[1]), self._windows.by_clock)) != self._windows:
             raise ChangedWindows(
                 f"had {were}, and has {self._windows} now: change it back, or start without the checkpoint"
             )

@@ -28,6 +28,10 @@ class ShardState(Protocol):
     def keys(self) -> int:
         """The number of keys."""
 
+    def next_number(self, after: int) -> int | None:
+        """Return a number above `after` that is not above that of any window with rows, or None without such a
+        window."""
+
     def close(self, last: int) -> None:
         """Remove the windows up to and including the number `last`."""
 

@@ -47,7 +47,7 @@ class WindowAggregate(WindowOperator[WindowState]):
         windows: Windows,
         aggregates: tuple[tuple[str, Aggregate], ...],
         input_schema: pa.Schema,
-        time_column: str,
+        time_column: str | None,
         time_offset: int,
         **options: Any,
     ) -> None:
@@ -103,6 +103,9 @@ class WindowAggregate(WindowOperator[WindowState]):
     def _last_ended(self, watermark: int) -> int:
         return (watermark - self._windows.size) // self._windows.every
 
+    def _ends_at(self, number: int) -> int:
+        return number * self._windows.every + self._windows.size
+
     def _first_held(self, closed: int) -> int:
         return (closed + 1) * self._windows.every
 
@@ -119,7 +122,7 @@ class WindowAggregate(WindowOperator[WindowState]):
         texts = [str(of.get(name)) for name in (_SIZE, _EVERY)] if isinstance(of, dict) else ["", ""]
         found = [_MICROSECONDS.fullmatch(text) for text in texts]
         size, every = (0 if match is None else int(match[1]) for match in found)
-        if size >= every > 0 and (were := Windows(size, every)) != self._windows:
+        if size >= every > 0 and (were := Windows(size, every, self._windows.by_clock)) != self._windows:
             raise ChangedWindows(
                 f"had {were}, and has {self._windows} now: change it back, or start without the checkpoint"
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -13,6 +14,10 @@ from headgate.operators.event_times import check_time_column, unit_of
 from headgate.quantities import duration_text, microseconds
 
 Duration = float | str | timedelta
+#: The time that windows go by: the event time of rows, or the clock when rows come.
+Time = Literal["event", "processing"]
+#: The type of the bounds of windows by the clock.
+CLOCK_TIME: Final = pa.timestamp("us", "UTC")
 #: Panes are faster only if each row is in at least this many windows.
 _LEAST_PANES = 4
 
@@ -20,14 +25,15 @@ _LEAST_PANES = 4
 @dataclass(frozen=True, slots=True)
 class Windows:
     """Windows of `size` microseconds. A new window begins every `every` microseconds, counted from
-    1970-01-01T00:00Z."""
+    1970-01-01T00:00Z. If `by_clock`, the window of a row is that of the clock when the row comes."""
 
     size: int
     every: int
+    by_clock: bool = False
 
     def __str__(self) -> str:
-        size, every = duration_text(self.size), duration_text(self.every)
-        return f"tumble({size})" if size == every else f"hop({size}, every={every})"
+        size, every, time = duration_text(self.size), duration_text(self.every), _shown_time(self.by_clock)
+        return f"tumble({size}{time})" if size == every else f"hop({size}, every={every}{time})"
 
     @property
     def per_row(self) -> int:
@@ -50,9 +56,10 @@ class Sessions:
     """Sessions of one key each. Rows that are less than `gap` microseconds apart are in the same session."""
 
     gap: int
+    by_clock: bool = False
 
     def __str__(self) -> str:
-        return f"session({duration_text(self.gap)})"
+        return f"session({duration_text(self.gap)}{_shown_time(self.by_clock)})"
 
     @property
     def durations(self) -> dict[str, int]:
@@ -60,26 +67,31 @@ class Sessions:
         return {"gap": self.gap}
 
 
-def tumble(size: Duration) -> Windows:
+def tumble(size: Duration, *, time: Time = "event") -> Windows:
     """Declare windows that follow one another without gaps. Raises PlanError if `size` is not above 0.
+
+    With `time="processing"`, a row is in the window of the moment when it comes, and a window fires when the clock
+    passes its end. Such windows need no event time, no row is late, and each run may give other results. When a bounded
+    input ends, the last windows fire at once.
 
     ```python
     stream.key_by("shop").window(hg.tumble("1 h")).aggregate(rows=hg.count())
     ```
     """
-    return hop(size, every=size)
+    return hop(size, every=size, time=time)
 
 
-def hop(size: Duration, every: Duration) -> Windows:
+def hop(size: Duration, every: Duration, *, time: Time = "event") -> Windows:
     """Declare overlapping windows. Each window is `size` long, and a window begins at every multiple of `every`.
 
-    Raises PlanError if `every` is not above 0, or if `every` is longer than `size`.
+    For `time="processing"`, see `tumble`. Raises PlanError if `every` is not above 0, or if `every` is longer than
+    `size`.
 
     ```python
     stream.key_by("shop").window(hg.hop("1 h", every="5 min")).aggregate(rows=hg.count())
     ```
     """
-    windows = Windows(_duration(size), _duration(every))
+    windows = Windows(_duration(size), _duration(every), _by_clock(time))
     if windows.every <= 0:
         raise PlanError(f"window: {every!r} is too short: windows need at least one microsecond")
     if windows.size < windows.every:
@@ -87,18 +99,18 @@ def hop(size: Duration, every: Duration) -> Windows:
     return windows
 
 
-def session(gap: Duration) -> Sessions:
+def session(gap: Duration, *, time: Time = "event") -> Sessions:
     """Declare sessions: a session of a key ends when no row of this key follows for `gap` of event time.
 
     `window_start` is the time of the session's first row. `window_end` is the time of its last row plus `gap`. A row at
-    `window_end` begins a new session. A row between two sessions may join them to one. Raises PlanError if `gap` is not
-    above 0.
+    `window_end` begins a new session. A row between two sessions may join them to one. With `time="processing"`, the
+    time of a row is the moment when it comes; see `tumble`. Raises PlanError if `gap` is not above 0.
 
     ```python
     stream.key_by("user").window(hg.session("30 min")).aggregate(clicks=hg.count())
     ```
     """
-    sessions = Sessions(_duration(gap))
+    sessions = Sessions(_duration(gap), _by_clock(time))
     if sessions.gap <= 0:
         raise PlanError(f"window: gap {gap!r} is too short: sessions need a gap of at least one microsecond")
     return sessions
@@ -111,18 +123,38 @@ def _duration(value: Duration) -> int:
         raise PlanError(f"window: {error.message}") from None
 
 
+def _by_clock(time: str) -> bool:
+    if time not in ("event", "processing"):
+        raise PlanError(f"window: time={time!r} must be 'event' or 'processing'")
+    return time == "processing"
+
+
+def _shown_time(by_clock: bool) -> str:
+    return ", time='processing'" if by_clock else ""
+
+
+def check_may_be_late(call: str, windows: Windows | Sessions) -> None:
+    """Raise PlanError for windows by the clock: no row is late for them. `call` is the user's call about late rows."""
+    if windows.by_clock:
+        raise PlanError(
+            f"{call}: no row is late for {windows}, because a row is in the window of the moment when it comes; leave "
+            f"{call} out, or leave out time='processing' to go by event time"
+        )
+
+
 def window_schema(
     keys: tuple[str, ...],
-    time_column: str,
+    time_column: str | None,
     windows: Windows | Sessions,
     aggregates: tuple[tuple[str, Aggregate], ...],
     input_schema: pa.Schema,
 ) -> pa.Schema:
     """Return the schema of the results: key columns, window_start, window_end, aggregates.
 
-    Raises PlanError for an impossible aggregation, or if the time column's unit is too coarse for the windows.
+    A `time_column` of None means windows by the clock. Raises PlanError for an impossible aggregation, or if the time
+    column's unit is too coarse for the windows.
     """
-    kind = check_time_column(time_column, input_schema)
+    kind = CLOCK_TIME if time_column is None else check_time_column(time_column, input_schema)
     for name, value in windows.durations.items():
         if value % unit_of(kind):
             raise PlanError(

@@ -1,4 +1,4 @@
-"""`WindowOperator`: what all operators with windows of event time have in common.
+"""`WindowOperator`: what all operators with windows have in common. `ByClock` adapts it to windows by the clock.
 
 This is the order of event time, allowed lateness, late rows, and checkpoints. A window has a number, which ascends with
 the window's end. A subclass says what the numbers mean, and aggregates the rows.
@@ -20,6 +20,7 @@ from headgate.operators.emission_log import EmissionLog
 from headgate.operators.event_times import as_timestamps, event_times, time_range
 from headgate.operators.operator import MIN_TIME, Operator, OperatorContext
 from headgate.operators.windows.time_shards import State, TimeShard
+from headgate.operators.windows.window_kinds import CLOCK_TIME
 from headgate.records.canonical import Int64s, as_arrow, null_mask
 from headgate.records.hashing import key_group_range, key_groups, key_hash
 from headgate.state import shapes
@@ -54,7 +55,7 @@ class WindowOperator(Operator, Generic[State]):
         *,
         schema: pa.Schema,
         input_schema: pa.Schema,
-        time_column: str,
+        time_column: str | None,
         time_offset: int,
         empty_state: Callable[[], State],
         on_null_time: Literal["error", "late"] = "error",
@@ -67,8 +68,8 @@ class WindowOperator(Operator, Generic[State]):
         self._log = self.emissions = EmissionLog()
         self._time_column = time_column
         self._time_offset = time_offset
-        self._time_type = input_schema.field(time_column).type
-        self._time_index = input_schema.get_field_index(time_column)
+        self._time_type = CLOCK_TIME if time_column is None else input_schema.field(time_column).type
+        self._time_index = -1 if time_column is None else input_schema.get_field_index(time_column)
         self._keys = keys
         self._key_indices = [input_schema.get_field_index(key) for key in keys]
         self._null_is_late = on_null_time == "late"
@@ -96,6 +97,10 @@ class WindowOperator(Operator, Generic[State]):
     @abstractmethod
     def _last_ended(self, watermark: int) -> int:
         """Return the number of the last window that ends at or before the watermark."""
+
+    @abstractmethod
+    def _ends_at(self, number: int) -> int:
+        """Return the end of the window with this number."""
 
     @abstractmethod
     def _first_held(self, closed: int) -> int:
@@ -142,7 +147,7 @@ class WindowOperator(Operator, Generic[State]):
     def _process(self, shard: TimeShard[State], batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        times = event_times(batch.column(self._time_index), self._time_column, self._time_offset)
+        times = self._times(shard, batch)
         first, last = int(times.min()), int(times.max())
         self._check_range(first, last)
         if first < (begin := self._first_held(shard.closed)):  # late rows first: they must add nothing to the tables
@@ -153,13 +158,21 @@ class WindowOperator(Operator, Generic[State]):
         if batch.num_rows:
             self._add(shard, batch, times, (first, last))
 
+    def _times(self, shard: TimeShard[State], batch: pa.RecordBatch) -> Int64s:
+        """Return the time of each row, in microseconds."""
+        assert self._time_column is not None
+        return event_times(batch.column(self._time_index), self._time_column, self._time_offset)
+
     def process_watermark(self, time: int) -> None:
+        self._advance_all(time)
+        self.output.emit_watermark(time)
+
+    def _advance_all(self, time: int) -> None:
         for shard in self._shards:
             if time > shard.watermark:
                 self._advance(shard, time)
         if len(self._shards) > 1:
             self._merge_shards()
-        self.output.emit_watermark(time)
 
     def _advance(self, shard: TimeShard[State], time: int) -> None:
         shard.watermark = time
@@ -181,7 +194,7 @@ class WindowOperator(Operator, Generic[State]):
         of = {
             "the operator": self.what,
             **self._described(),
-            "event time": f"{self._time_column} + {self._time_offset} us",
+            "event time": "the clock" if self._time_column is None else f"{self._time_column} + {self._time_offset} us",
             "max_parallelism": self.context.max_parallelism,
         }
         return Snapshot(LazyTables({"entries": partial(self._table, states)}), {"of": of, "progress": progress})
@@ -264,6 +277,8 @@ class WindowOperator(Operator, Generic[State]):
     def _without_null_times(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with an event time, and emit the other rows as late. Raises DataError if null times are
         errors."""
+        if self._time_column is None:
+            return batch
         nulls = null_mask(batch.column(self._time_index))
         if nulls is None:
             return batch
@@ -287,8 +302,9 @@ class WindowOperator(Operator, Generic[State]):
         """Raise DataError if the column's type cannot hold the bounds of all windows of these event times."""
         (start, end), (least, greatest) = self._bounds(first, last), time_range(self._time_type)
         if start < least or end > greatest:
+            name = "processing time" if self._time_column is None else f"event-time column {self._time_column!r}"
             raise DataError(
-                f"event-time column {self._time_column!r}: a window of {first if start < least else last} us since the "
+                f"{name}: a window of {first if start < least else last} us since the "
                 f"epoch begins or ends at a time that {self._time_type} cannot hold; filter such rows out, or cast the "
                 "column to a coarser unit"
             )

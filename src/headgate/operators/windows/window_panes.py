@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
+from headgate.operators.operator import MAX_TIME
 from headgate.operators.windows.window_state import Fired, WindowState
 from headgate.records.canonical import Int64s
 
@@ -38,6 +39,10 @@ class PaneState(WindowState):
         panes = np.unique(self._windows.column()[self._open.values])
         for window in self._windows_of(panes, after, last):
             yield from self._merge_panes(window, self._entries_of(window), most)
+
+    def next_number(self, after: int) -> int | None:
+        """Return the number of the first window above `after` that has an open pane, or None if none is open."""
+        return None if self._first_open == MAX_TIME else max(self._first_open - self._panes + 1, after + 1)
 
     def changed(self, entries: Int64s, after: int, last: int, most: int) -> Iterator[Fired]:
         """Yield the results that these entries changed, in the windows from `after` + 1 to `last`.

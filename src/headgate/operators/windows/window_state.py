@@ -91,6 +91,10 @@ class WindowState:
             index = self._windows.column().take(windows.take(some))
             yield self._keys.keys(keys.take(some)), index, self._accumulators.results(some)
 
+    def next_number(self, after: int) -> int | None:
+        """Return the number of the first open window, which is above `after`, or None if none is open."""
+        return None if self._first_open == MAX_TIME else max(self._first_open, after + 1)
+
     def close(self, last: int) -> None:
         """Close all windows up to and including `last`. Their entries become dead."""
         if last < self._first_open:
