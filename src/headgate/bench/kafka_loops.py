@@ -1,0 +1,92 @@
+"""Bare loops of confluent_kafka, the measuring stick of `kafka`. Each runs in a process of its own.
+
+A loop reads what a program without Headgate would read: `consume(10000)`, join, `pyarrow.json`. The other one produces
+texts that are ready.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.json as pj
+
+from headgate.bench.conversation import ChildProcess, serve
+
+TIMEOUT = 300.0
+SCHEMA = pa.schema({"id": pa.int64(), "city": pa.string(), "price": pa.float64(), "due": pa.int64()})
+
+
+class BareLoops:
+    """The process of the loops. Use it as a context manager. Methods return seconds."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._process = ChildProcess("the bare loop", [sys.executable, "-P", "-m", "headgate.bench.kafka_loops"])
+
+    def source(self, topic: str, messages: int) -> float:
+        """Read and parse so many messages of partition 0."""
+        return self._ask(do="source", topic=topic, messages=messages)
+
+    def sink(self, topic: str, messages: int) -> float:
+        """Produce so many messages, until the broker has them."""
+        return self._ask(do="sink", topic=topic, messages=messages)
+
+    def _ask(self, **request: Any) -> float:
+        return float(self._process.ask({"servers": self._servers, **request}, TIMEOUT)["seconds"])
+
+    def __enter__(self) -> BareLoops:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.close()
+
+
+def texts(messages: int) -> list[bytes]:
+    """Return the messages of all measurements: JSON objects of about 70 bytes."""
+    cities = ("Rome", "Oslo", "Lima", "Bern")
+    return [b'{"id": %d, "city": "%s", "price": %d.25, "due": 1714557600000}' % (n, cities[n % 4].encode(), n % 1000)
+            for n in range(messages)]  # fmt: skip
+
+
+def _source(servers: str, topic: str, messages: int) -> float:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "bare", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    options, parse = pj.ReadOptions(use_threads=False), pj.ParseOptions(explicit_schema=SCHEMA)
+    began, seen = time.perf_counter(), 0
+    while seen < messages:
+        values = [message.value() or b"" for message in consumer.consume(10_000, 0.1) if message.error() is None]
+        if values:
+            seen += pj.read_json(io.BytesIO(b"\n".join(values)), options, parse).num_rows
+    seconds = time.perf_counter() - began
+    consumer.close()
+    return seconds
+
+
+def _sink(servers: str, topic: str, messages: int) -> float:
+    from confluent_kafka import Producer
+
+    ready = texts(messages)
+    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    began = time.perf_counter()
+    for text in ready:
+        while True:
+            try:
+                producer.produce(topic, text)
+                break
+            except BufferError:
+                producer.poll(0.01)
+        producer.poll(0)
+    producer.flush()
+    return time.perf_counter() - began
+
+
+if __name__ == "__main__":
+    serve(lambda request: {"seconds": {"source": _source, "sink": _sink}[request.pop("do")](**request)})

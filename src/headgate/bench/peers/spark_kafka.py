@@ -1,0 +1,131 @@
+"""Spark Structured Streaming with Kafka, for `kafka`. `SparkKafka` runs this module in its own process.
+
+Maven fetches the jars of Spark's Kafka source on first use.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import tempfile
+import time
+from typing import Any
+
+from headgate.bench.conversation import ChildFailed, ChildProcess, serve
+from headgate.bench.peers.maven import NoJars, jars
+
+TIMEOUT = 600.0
+SCHEMA = "id bigint, city string, price double, due bigint"
+#: A message of `kafka_loops.texts`, in SQL.
+CITY = "element_at(array('Rome', 'Oslo', 'Lima', 'Bern'), cast(value % 4 + 1 as int)) as city"
+PRICE, DUE = "value % 1000 + 0.25D as price", "unix_micros(timestamp) as due"
+MESSAGE = f"to_json(struct(value as id, {CITY}, {PRICE}, {DUE})) as value"
+WARM_UP = 2
+
+
+class SparkKafka:
+    """A Spark in its own process. Use it as a context manager. Methods raise ChildFailed if Spark cannot run."""
+
+    def __init__(self, servers: str) -> None:
+        try:
+            self._jars = spark_jars()
+        except NoJars as error:
+            raise ChildFailed(error.message) from None
+        self._servers = servers
+        command = [sys.executable, "-P", "-m", "headgate.bench.peers.spark_kafka"]
+        self._process = ChildProcess("Spark Structured Streaming", command)
+
+    def read_seconds(self, topic: str) -> float:
+        """Return the seconds of a query that reads and parses all messages of a topic, its start-up included."""
+        return float(self._ask(do="read", topic=topic)["value"])
+
+    def write_rates(self, topic: str, rows: int, batches: int) -> list[float]:
+        """Return the messages/s of micro-batches of `rows` messages."""
+        return list(self._ask(do="write", topic=topic, rows=rows, batches=batches)["value"])
+
+    def write_paced(self, topic: str, rate: float, seconds: float) -> None:
+        """Write at `rate` messages/s for some seconds."""
+        self._ask(do="pace", topic=topic, rate=rate, seconds=seconds)
+
+    def _ask(self, **request: Any) -> dict[str, Any]:
+        return self._process.ask({"servers": self._servers, "jars": self._jars, **request}, TIMEOUT)
+
+    def __enter__(self) -> SparkKafka:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.close()
+
+
+def spark_jars() -> list[str]:
+    """Return the jars of the Kafka source of the installed Spark. Raises NoJars."""
+    version = importlib.metadata.version("pyspark")
+    scala = "2.13" if int(version.partition(".")[0]) >= 4 else "2.12"
+    coordinates = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}"
+    folder = jars(f"spark-kafka-{version}", coordinates, without="org.apache.hadoop,org.scala-lang,org.slf4j")
+    return sorted(map(str, folder.glob("*.jar")))
+
+
+def _session(jars: list[str]) -> Any:
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder
+    return (
+        builder.master("local[1]")
+        .config("spark.jars", ",".join(jars))
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "1")
+        .getOrCreate()
+    )
+
+
+def _read(spark: Any, servers: str, topic: str) -> float:
+    from pyspark.sql import functions as f
+
+    stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
+    rows = (
+        stream.option("startingOffsets", "earliest").load().select(f.from_json(f.col("value").cast("string"), SCHEMA))
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        query = rows.writeStream.format("noop").option("checkpointLocation", folder).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return time.perf_counter() - began
+
+
+def _write(spark: Any, servers: str, topic: str, rows: int, batches: int) -> list[float]:
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=rows, numPartitions=1)
+    with tempfile.TemporaryDirectory() as folder:
+        query = _to_kafka(source.load(), servers, topic, folder)
+        while query.isActive and len(query.recentProgress) < WARM_UP + batches:
+            time.sleep(0.05)
+        progress = [(batch["numInputRows"], batch["batchDuration"]) for batch in query.recentProgress]
+        query.stop()
+    return [1000.0 * count / duration for count, duration in progress[WARM_UP : WARM_UP + batches] if count]
+
+
+def _pace(spark: Any, servers: str, topic: str, rate: float, seconds: float) -> None:
+    source = spark.readStream.format("rate").options(rowsPerSecond=round(rate), numPartitions=1)
+    with tempfile.TemporaryDirectory() as folder:
+        query = _to_kafka(source.load(), servers, topic, folder)
+        time.sleep(seconds)
+        query.stop()
+
+
+def _to_kafka(rows: Any, servers: str, topic: str, folder: str) -> Any:
+    writer = rows.selectExpr(MESSAGE).writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
+    return writer.option("topic", topic).option("checkpointLocation", folder).start()
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    spark = _session(request.pop("jars"))
+    call: Any = {"read": _read, "write": _write, "pace": _pace}[request.pop("do")]
+    return {"value": call(spark, **request)}
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    serve(_answer)

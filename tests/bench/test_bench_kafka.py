@@ -1,0 +1,47 @@
+"""The case `kafka` on a real broker, with small sizes: it measures what it claims. Speed is not tested."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headgate.bench import kafka as case
+from headgate.bench import kafka_jobs
+from headgate.bench.case_options import Options
+from headgate.bench.kafka_jobs import read_seconds, write_paced, write_seconds
+from headgate.bench.kafka_loops import BareLoops, texts
+from headgate.bench.peers.kafka_broker import NoBroker
+from tests.kafka_broker import Broker, values
+
+COUNT = 2_000
+
+
+def test_loops_and_jobs_read_and_write_the_same_messages(kafka: Broker) -> None:
+    given, bare, ours = (kafka.topic() for _ in range(3))
+    kafka.produce(given, texts(COUNT))
+    with BareLoops(kafka.servers) as loops:
+        assert loops.source(given, COUNT) > 0
+        assert loops.sink(bare, COUNT) > 0
+    assert read_seconds(kafka.servers, given, COUNT) > 0  # raises if it reads more or fewer
+    assert write_seconds(kafka.servers, ours, COUNT, "exactly-once") > 0
+    seen = [[json.loads(value) for value in values(kafka.messages(topic))] for topic in (given, bare, ours)]
+    assert seen[0] == seen[1] == seen[2]
+    assert [row["id"] for row in seen[0]] == list(range(COUNT))
+
+
+def test_the_latency_counts_each_message_once(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_jobs, "WARM_UP", 0.0)
+    found = write_paced(kafka.servers, kafka.topic(), 10_000.0, 0.3, "at-least-once")
+    assert found.get_total_count() == 3_000
+    assert 0 < found.get_max_value() < 60_000_000
+
+
+def test_without_a_broker_the_case_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_broker() -> None:
+        raise NoBroker("there is no java")
+
+    monkeypatch.setattr(case, "KafkaBroker", no_broker)
+    result = case.run(Options(quick=True, say=lambda text: None))
+    assert not result.passed
+    assert result.skipped[0].reason == "there is no java"
