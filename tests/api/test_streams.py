@@ -246,8 +246,11 @@ def test_the_error_of_wrong_sql_names_the_call(plans, call, where):
 def test_arguments_without_their_names_and_lists_are_refused(plans):
     stream, other = plans.stream(), plans.stream()
     with pytest.raises(hg.PlanError, match="join: give '1 h' by name: join"):
-        stream.join(other, "1 h", on="carrier")
-    with pytest.raises(hg.PlanError, match="top: give 'delay' by name: top"):
-        stream.key_by("carrier").top(2, "delay", by="delay")
+        stream.join(other, "carrier", "1 h")
+    with pytest.raises(hg.PlanError, match="join: give one of within=, window= and ttl="):
+        stream.join(other, "carrier")
+    with pytest.raises(hg.PlanError, match="top: give True by name: top"):
+        stream.key_by("carrier").top(2, "delay", True)
+    assert stream.key_by("carrier").top(2, "delay").schema.names[-1] == "rank"
     with pytest.raises(hg.PlanError, match=r"top: rows are ranked by one column, so \['delay'\] must be the name"):
         stream.key_by("carrier").top(2, by=["delay"])

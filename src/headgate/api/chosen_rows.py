@@ -82,7 +82,7 @@ class RanksByKey(ABC, Generic[Stream]):
     @abstractmethod
     def _stream(self, rows: PlannedRows) -> Stream: ...
 
-    def top(self, n: int, *unnamed: Never, by: str, ascending: bool = False, final: bool = False) -> Stream:
+    def top(self, n: int, by: str, *unnamed: Never, ascending: bool = False, final: bool = False) -> Stream:
         """Choose the `n` rows of each key with the greatest values in the column `by`, or the least if `ascending`.
 
         The output has all columns of the rows, and `rank`, from 1. After each batch that changes the rows of a key, the
@@ -94,7 +94,7 @@ class RanksByKey(ABC, Generic[Stream]):
         >>> by_city.top(1, by="km", final=True).select("city", "km", "rank").collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'km': 3, 'rank': 1}, {'city': 'Rome', 'km': 7, 'rank': 1}]
         """
-        check_by_name("top", unnamed, 'top(n, by="column")')
+        check_by_name("top", unnamed, "top(n, by, ascending=..., final=...)")
         return self._ranked(top_rows(self._by_key, "top", n, by, ascending=ascending), final)
 
     def max_by(self, column: str, *, final: bool = False) -> Stream:
@@ -126,7 +126,7 @@ class RanksInWindows(ABC, Generic[Stream]):
     def _ranked(self, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = False) -> Stream:
         """Return the stream of the chosen rows."""
 
-    def top(self, n: int, *unnamed: Never, by: str, ascending: bool = False) -> Stream:
+    def top(self, n: int, by: str, *unnamed: Never, ascending: bool = False) -> Stream:
         """Choose the `n` rows of each key and window with the greatest values in the column `by`, or the least if
         `ascending`.
 
@@ -136,7 +136,7 @@ class RanksInWindows(ABC, Generic[Stream]):
         >>> hours.top(1, by="km").select("city", "km", "rank").collect().sort_by("km").to_pylist()[0]
         {'city': 'Oslo', 'km': 3, 'rank': 1}
         """
-        check_by_name("top", unnamed, 'top(n, by="column")')
+        check_by_name("top", unnamed, "top(n, by, ascending=...)")
         return self._ranked("top", n, by, ascending=ascending, ranked=True)
 
     def max_by(self, column: str) -> Stream:

@@ -27,8 +27,8 @@ class Joinable(ABC, Generic[DataStream]):
     def join(
         self,
         other: DataStream,
-        *unnamed: Never,
         on: str | Sequence[str] | Mapping[str, str],
+        *unnamed: Never,
         within: tuple[Duration, Duration] | None = None,
         window: Windows | None = None,
         ttl: Duration | None = None,
@@ -67,15 +67,15 @@ class Joinable(ABC, Generic[DataStream]):
         """
         from headgate.api.join_plans import JoinedStreams  # few programs join
 
-        check_by_name("join", unnamed, "join(other, on=..., within=...)")
+        check_by_name("join", unnamed, "join(other, on, within=...)")
         streams = JoinedStreams.of("join", self._rows, self._joined_with("join", other), on)
         return self._stream(streams.join(within, window, ttl, how, suffix))
 
     def join_as_of(
         self,
         other: DataStream,
-        *unnamed: Never,
         on: str | Sequence[str] | Mapping[str, str],
+        *unnamed: Never,
         how: Literal["left", "inner"] = "left",
         suffix: str | None = None,
     ) -> DataStream:
@@ -100,7 +100,7 @@ class Joinable(ABC, Generic[DataStream]):
         """
         from headgate.api.join_plans import JoinedStreams  # few programs join
 
-        check_by_name("join_as_of", unnamed, "join_as_of(other, on=...)")
+        check_by_name("join_as_of", unnamed, "join_as_of(other, on, how=...)")
         streams = JoinedStreams.of("join_as_of", self._rows, self._joined_with("join_as_of", other), on)
         return self._stream(streams.join_as_of(how, suffix))
 
