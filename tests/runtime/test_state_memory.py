@@ -21,11 +21,25 @@ class Lists(hg.KeyedProcessFunction):
         self.elements.add("x" * 10_000)
 
 
+class Sums(hg.KeyedBatchFunction):
+    total = hg.ColumnState(pa.int64())
+
+    def process(self, batch: pa.RecordBatch, keys: hg.BatchKeys, ctx: hg.BatchContext) -> None:
+        self.total.update(self.total.values() + 1)
+
+
+BY_CLOCK = hg.tumble("9 d", time="processing")
 STATEFUL = {
     "running": lambda stream: stream.key_by("n").aggregate(rows=hg.count(), final=True),
     "window": lambda stream: stream.key_by("n").window(hg.tumble("1 h")).aggregate(rows=hg.collect_list("n")),
     "join": lambda stream: stream.join(stream, on="n", within=("-1 h", "1 h"), suffix="_2"),
     "as of": lambda stream: stream.join_as_of(stream, on="n", suffix="_2"),
+    "session": lambda stream: stream.key_by("n").window(hg.session("1 h")).aggregate(rows=hg.count()),
+    "by the clock": lambda stream: stream.key_by("n").window(BY_CLOCK).aggregate(rows=hg.count()),
+    "top": lambda stream: stream.key_by("n").top(2, by="at", final=True),
+    "first": lambda stream: stream.deduplicate("n"),
+    "last": lambda stream: stream.deduplicate("n", keep="last", final=True),
+    "batches": lambda stream: stream.key_by("n").process(Sums(), schema=stream.schema),
     "process": lambda stream: stream.key_by("n").process(Lists(), schema=stream.schema),
 }
 
