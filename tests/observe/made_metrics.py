@@ -133,6 +133,7 @@ def _operators(
             "rows_in": does.get("rows", 0) * second,
             "rows_out": does.get("rows", 0) * second,
             "batches_in": does.get("batches", 0) * second,
+            "lookup_wait_s": does.get("lookup_wait_s", 0.0) * second,
             "lag_s": None if "lag_s" not in does else does["lag_s"] * second,
             "unread": does.get("unread"),
             "watermark": does.get("watermark"),

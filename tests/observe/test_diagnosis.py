@@ -274,3 +274,7 @@ def test_a_slow_lookup_is_named() -> None:
     (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, SLEEPS), **both(2, IDLES)}))
     assert finding.cause.name == "slow_lookup"
     assert finding.sentence.startswith("'numbers' waits for 'ids': its lookup takes 0.33 s a batch")
+    asks = {**SLEEPS, "lookup_wait_s": 0.97}
+    (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, asks), **both(2, IDLES)}))
+    assert "a batch, and it waits for the lookup's answers for 97% of the time" in finding.sentence
+    assert finding.cause.evidence["lookup_wait"] == pytest.approx(0.97)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -209,6 +210,76 @@ def test_a_wrong_answer_is_an_error(answer: object, words: str) -> None:
     with pytest.raises(DataError, match=words):
         rows_of(operator)
     operator.close()
+
+
+class Cancelled(Exception):
+    """Stands for a cancel of the job."""
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_cancel_ends_the_wait_for_a_call(is_async: bool) -> None:
+    release, asked = threading.Event(), threading.Event()
+
+    async def later(_: pa.RecordBatch) -> None:
+        asked.set()
+        await asyncio.sleep(60)
+
+    def blocked(_: pa.RecordBatch) -> None:
+        asked.set()
+        release.wait(60)
+
+    def cancel() -> None:
+        if asked.is_set() and operator.lookup_wait_s > 0:  # the metric grows while the call lasts
+            raise Cancelled
+
+    operator = opened(later if is_async else blocked)
+    operator.open(OperatorContext("job", "lookup", 0, 1, let_task_work=cancel))
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        operator.process(STREAM)
+    assert time.monotonic() - began < 30
+    operator.close()
+    release.set()
+
+
+def test_a_cancel_ends_the_pause_before_a_retry() -> None:
+    calls = []
+
+    def broken(keys: pa.RecordBatch) -> None:
+        calls.append(keys)
+        raise OSError("no connection")
+
+    def cancel() -> None:
+        if len(calls) == 2:
+            raise Cancelled
+
+    operator = opened(broken, retries=1_000)
+    operator.open(OperatorContext("job", "lookup", 0, 1, let_task_work=cancel))
+    with pytest.raises(Cancelled):
+        operator.process(STREAM)
+    operator.close()
+
+
+def test_a_running_job_takes_a_cancel_while_a_call_lasts() -> None:
+    release, asked = threading.Event(), threading.Event()
+
+    def blocked(_: pa.RecordBatch) -> None:
+        asked.set()
+        release.wait(60)
+
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    rows = env.from_source(hg.sources.iterable([STREAM]))
+    rows.lookup(blocked, on="city", schema=SCHEMA).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        assert asked.wait(30)
+        began = time.monotonic()
+        job.cancel()
+        with pytest.raises(hg.JobCancelled):
+            job.wait(30)
+        assert time.monotonic() - began < 20  # far less than the call takes
+    finally:
+        release.set()
 
 
 def test_none_and_unknown_keys_are_no_rows() -> None:

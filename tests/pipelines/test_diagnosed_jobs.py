@@ -141,6 +141,25 @@ def test_a_fixed_rate_that_is_in_the_way() -> None:
     assert "its throttle FixedRate(rows_per_s=1000" in finding.sentence
 
 
+def slow_answers(keys: pa.RecordBatch) -> pa.Table:
+    threading.Event().wait(STALL)
+    return pa.table({**dict(zip(keys.schema.names, keys.columns, strict=True)), "answer": keys.column(0)})
+
+
+def test_a_slow_lookup_has_its_share_of_waiting() -> None:
+    env = environment(False, parallelism=1, network_memory="4 MiB")
+    rows = numbers(env).rebalance()
+    asked = rows.lookup(slow_answers, on=NUMBERS.names[0], schema=pa.schema({"answer": pa.int64()}), cache_rows=0)
+    asked.name("customers").sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        finding = found(job, lambda each: each.operator == "customers" and "lookup_wait" in each.cause.evidence)
+    finally:
+        job.cancel()
+    assert finding.cause.name == "slow_lookup"
+    assert "it waits for the lookup's answers for" in finding.sentence
+
+
 def test_a_slow_sink_at_the_end_of_a_chain() -> None:
     env = environment(True, parallelism=1, network_memory="4 MiB")
     rows = numbers(env).rebalance().map_batches(fast, schema=NUMBERS)

@@ -452,9 +452,8 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
         """Keep each window for this much event time after it has fired.
 
         If a row arrives for such a window, the operator emits the window's output row for its key again, with new
-        values. The last output row of a key and window is the correct row. A session may grow when a row arrives late;
-        its new row then replaces the key's earlier rows within its bounds. So the stream upserts by key and window; see
-        `changes`. A window uses memory until it is removed.
+        values. A session may grow when a row arrives late; its new row then replaces the key's earlier rows within its
+        bounds. So the stream upserts by key and window; see `changes`. A window uses memory until it is removed.
 
         >>> counts = hours.allowed_lateness("10 min").aggregate(trips=hg.count())
         """

@@ -228,11 +228,15 @@ def _function(window: Window, root: SlowTasks) -> Cause:
     batch = _seconds_per_batch([task.operators[operator.id] for task in root.tasks])
     takes = "has not returned from a batch" if batch is None else f"takes {_duration(batch)} a batch"
     off = f", and its thread is off the processor for {1 - (cpu or 0.0):.0%} of it" if waits else ""
+    asking = mean(root.tasks, lambda task: task.operators[operator.id].lookup_wait)
+    if asking:
+        off = f", and it waits for the lookup's answers for {asking:.0%} of the time"
     return Cause(
         name=name,
         text=f"{subject} {takes}{off}",
         evidence={
             **_cpu(root),
+            **({"lookup_wait": asking} if asking else {}),
             "seconds_per_batch": batch or 0.0,
             "busy": mean(root.tasks, lambda task: task.busy),
         },

@@ -38,6 +38,8 @@ class OperatorWindow:
     #: Whether a source is idle now. Consumers then ignore its watermark.
     is_idle: bool = False
     late_rows: int = 0
+    #: The share of the window in which the operator waited for a user's lookup function.
+    lookup_wait: float = 0.0
     #: The name of the split that a source reads now. Recordings do not contain this name.
     split: str | None = None
 
@@ -283,6 +285,7 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
         watermark=new.get("watermark"),
         is_idle=new.get("is_idle", False),
         late_rows=count("late_rows"),
+        lookup_wait=max(0.0, new.get("lookup_wait_s", 0.0) - old.get("lookup_wait_s", 0.0)) / seconds,
         split=new.get("split"),
     )
 

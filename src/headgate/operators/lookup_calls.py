@@ -11,19 +11,22 @@ import inspect
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
 import pyarrow as pa
 
-from headgate.errors import JobCancelled, SourceError, UserFunctionError
+from headgate.errors import SourceError, UserFunctionError
 from headgate.operators.operator import call_user, function_name
 
 #: The pause before the first retry, seconds. Each further pause is twice as long, up to the most.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
+#: The most seconds of a wait in which the task does nothing else.
+_SLICE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +41,22 @@ class CallLimits:
 
 
 class LookupCalls:
-    """The calls for one subtask. `of_keys` waits until all calls have returned. `waited` counts the seconds of that."""
+    """The calls for one subtask. `of_keys` waits until all calls have returned. `waited` counts the seconds of
+    that, also while it waits.
 
-    def __init__(self, function: Callable[..., Any], limits: CallLimits, name: str) -> None:
+    While it waits, it calls `let_task_work` several times per second. An error of that, such as a cancel, ends the
+    wait.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], limits: CallLimits, name: str, let_task_work: Callable[[], None]
+    ) -> None:
         self._function = function
         self._limits = limits
         self._name = name
+        self._let_task_work = let_task_work
         self._numbers = count()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = threading.Event()
         self.waited = 0.0
 
     def of_keys(self, keys: pa.RecordBatch) -> list[Any]:
@@ -57,14 +67,9 @@ class LookupCalls:
         """
         size = self._limits.batch_keys
         parts = [keys.slice(start, size) for start in range(0, keys.num_rows, size)]
-        began = time.monotonic()
-        try:
-            return self._with_retries(parts)
-        finally:
-            self.waited += time.monotonic() - began
+        return self._with_retries(parts)
 
     def close(self) -> None:
-        self._closed.set()
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._loop = None
@@ -78,8 +83,7 @@ class LookupCalls:
                 return [results[index] for index in range(len(parts))]
             if attempt == self._limits.retries:
                 raise self._failure(failed)
-            if self._closed.wait(pause):
-                raise JobCancelled("the lookup was closed")
+            self._wait(pause, _pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
         raise AssertionError("unreachable")
 
@@ -99,7 +103,8 @@ class LookupCalls:
             deadline = time.monotonic() + self._limits.timeout
             for index, call in calls:
                 try:
-                    results[index] = call.result(max(0.0, deadline - time.monotonic()))
+                    self._wait(deadline - time.monotonic(), partial(_is_done, call))
+                    results[index] = call.result(0)
                 except TimeoutError:
                     call.cancel()
                     error = UserFunctionError(
@@ -109,6 +114,19 @@ class LookupCalls:
                 except (UserFunctionError, SourceError) as failure:
                     error = failure
         return error
+
+    def _wait(self, seconds: float, is_over: Callable[[float], bool]) -> None:
+        """Wait for at most these seconds until `is_over(timeout)`, which waits itself, is True.
+
+        The task still works.
+        """
+        now = time.monotonic()
+        deadline, is_ended = now + seconds, False
+        while not is_ended and now < deadline:
+            is_ended = is_over(min(deadline - now, _SLICE))
+            before, now = now, time.monotonic()
+            self.waited += now - before
+            self._let_task_work()
 
     def _begin(self, keys: pa.RecordBatch) -> Future[Any]:
         if inspect.iscoroutinefunction(self._function):
@@ -135,6 +153,16 @@ class LookupCalls:
     def _start_thread(self, target: Callable[..., None], *arguments: Any) -> None:
         name = f"headgate-{self._name}-{next(self._numbers)}"
         threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
+
+
+def _pause(timeout: float) -> bool:
+    time.sleep(timeout)
+    return False
+
+
+def _is_done(call: Future[Any], timeout: float) -> bool:
+    """Wait for a call for at most `timeout` seconds. Return whether it has returned or raised."""
+    return bool(wait([call], timeout).done)
 
 
 def _call(future: Future[Any], function: Callable[..., Any], keys: pa.RecordBatch) -> None:

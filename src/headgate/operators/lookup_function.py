@@ -69,7 +69,7 @@ class FunctionLookup(Operator):
         self._function = self._given
         if isinstance(self._given, AskedTable):
             self._function = self._given.opened(self._asked, self._wanted, self._limits.timeout)
-        self._calls = LookupCalls(self._function, self._limits, name)
+        self._calls = LookupCalls(self._function, self._limits, name, self._while_it_waits)
 
     def process(self, batch: pa.RecordBatch) -> None:
         rows = batch.num_rows
@@ -94,6 +94,11 @@ class FunctionLookup(Operator):
         else:
             self._cache = self._new_cache()
 
+    def _while_it_waits(self) -> None:
+        assert self._calls is not None, "open comes first"
+        self.lookup_wait_s = self._calls.waited
+        self.context.let_task_work()
+
     def _emit_with(self, batch: pa.RecordBatch, found: pa.Table) -> None:
         added = [found.column(name).combine_chunks() for name in self._added.names]
         arrays = [part.chunk(0) if isinstance(part, pa.ChunkedArray) else part for part in added]
@@ -106,10 +111,7 @@ class FunctionLookup(Operator):
         """Return the row of each slot, from the function."""
         assert self._calls is not None, "open comes first"
         keys = pa.RecordBatch.from_arrays(self._cache.keys(slots), schema=self._asked)
-        try:
-            answers = self._calls.of_keys(keys)
-        finally:
-            self.lookup_wait_s = self._calls.waited
+        answers = self._calls.of_keys(keys)
         tables = [self._checked(answer) for answer in answers if answer is not None]
         table = pa.concat_tables(tables) if tables else self._expected.empty_table()
         return self._in_order(keys, table.combine_chunks())

@@ -12,7 +12,7 @@ import os
 import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Never, Protocol, Self
@@ -53,6 +53,10 @@ class Output(Protocol):
         read it."""
 
 
+def _no_task() -> None:
+    """Do nothing: no task drives the operator."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorContext:
     """The place where an operator runs: its job, name and subtask."""
@@ -63,6 +67,10 @@ class OperatorContext:
     parallelism: int
     #: How many key groups the operator has. The group of a key is `key_groups(key_hash(columns), max_parallelism)`.
     max_parallelism: int = 128
+    _: KW_ONLY
+    #: Lets the task flush its output and run its mail, in the middle of a batch. An operator that waits for something
+    #: outside calls it at least ten times per second. It raises JobCancelled if the job was cancelled.
+    let_task_work: Callable[[], None] = _no_task
 
 
 class Operator:

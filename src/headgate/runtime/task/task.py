@@ -241,6 +241,16 @@ class Task:
             for writer in self.writers:
                 writer.on_time(now)
 
+    def work_within_record(self) -> None:
+        """Run the mail and flush what is due, while an operator waits in the middle of an input batch.
+
+        The time counts for the operator. Raises JobCancelled after a cancel.
+        """
+        self._mailbox.run()
+        now = self._clock()
+        for writer in self.writers:
+            writer.on_time(now)
+
     def _wait(self, until: float, why: Wait) -> None:
         timeout = None if until == WAIT else max(0.0, until - self._clock())
         work = self.times.switch(why)

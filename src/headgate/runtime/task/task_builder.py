@@ -282,7 +282,14 @@ class _TaskAssembly:
     # --- the chain
 
     def _context(self, node: Node) -> OperatorContext:
-        return OperatorContext(self._services.job, node.name, self._subtask, node.parallelism, self._max_parallelism)
+        return OperatorContext(
+            self._services.job,
+            node.name,
+            self._subtask,
+            node.parallelism,
+            self._max_parallelism,
+            let_task_work=self._work_within_record,
+        )
 
     def _build_source_head(self, node: Node) -> SourceHead:
         source, spec = node.source, node.watermark
@@ -388,6 +395,10 @@ class _TaskAssembly:
     def _deliver(self, node_id: int, batch: pa.RecordBatch, checkpoint: int) -> None:
         assert self._task is not None
         self._services.deliver(node_id, batch, checkpoint, self._task)
+
+    def _work_within_record(self) -> None:
+        if self._task is not None:  # no task while the operators open
+            self._task.work_within_record()
 
     def _wait_for_target(self, has_room: Callable[[], bool]) -> None:
         assert self._task is not None
