@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.connectors.kafka.kafka_client import KafkaClient
+from headgate.connectors.kafka.kafka_offsets import Offsets, Partition
 from headgate.testing import assert_same_rows, check_source
 from tests.kafka_broker import Broker
 from tests.runtime.jobs import environment, error_of, eventually
@@ -313,6 +316,39 @@ def test_a_broker_that_restarts_only_delays_the_job(kafka: Broker, tmp_path: Pat
     assert not has_ended(job), error_of(job)
     job.cancel()
     assert_same_rows(results.to_table(), [{"n": n} for n in range(20)])
+
+
+class Starting(Offsets):
+    """Asks brokers that answer the first question about a partition with an error."""
+
+    error: int | None = None
+
+    def asked(self, partitions: Sequence[Partition], spec: Any = None) -> dict[Any, Future[Any]]:
+        from confluent_kafka import KafkaError, KafkaException
+
+        answers, error = dict(super().asked(partitions, spec)), self.error
+        if error is not None:
+            self.error = None
+            refused: Future[Any] = Future()
+            refused.set_exception(KafkaException(KafkaError(error)))
+            answers[next(iter(answers))] = refused
+        return answers
+
+
+def test_a_leader_that_has_just_started_is_asked_again(kafka: Broker) -> None:
+    """Otherwise a job that starts beside its broker fails, as random schedules have shown."""
+    from confluent_kafka import KafkaError
+
+    topic = kafka.topic(2)
+    fill(kafka, topic, 2, 10)
+    places = [(topic, 0), (topic, 1)]
+    offsets = Starting(KafkaClient(kafka.servers, {}), read_committed=True)
+    for error in (KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError._NOENT):
+        offsets.error = error
+        assert offsets.latest(places) == dict.fromkeys(places, 5)
+    offsets.error = KafkaError.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(hg.SourceError, match="the right to use this topic"):
+        offsets.latest(places)
 
 
 def has_ended(job: hg.JobHandle) -> bool:

@@ -28,6 +28,13 @@ _FINAL: Final = frozenset(
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
     )
 )  # fmt: skip
+#: Errors of a partition whose leader has just started or changed. They pass. `_NOENT`: librdkafka found no leaders.
+_PASSING: Final = frozenset(
+    (
+        "FENCED_LEADER_EPOCH", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE",
+        "UNKNOWN_LEADER_EPOCH", "_NOENT",
+    )
+)  # fmt: skip
 #: In the names of options whose values are secret.
 _SECRET: Final = re.compile(r"password|secret|token|oauthbearer\.config|\.pem$|\.key$")
 #: What to do about an error, by its name.
@@ -118,6 +125,12 @@ class KafkaClient:
             if isinstance(value, str) and value and _SECRET.search(name):
                 text = text.replace(value, "***")
         return text
+
+
+def passes(error: Any) -> bool:
+    """Return whether a question that brokers answered with this error may soon have another answer."""
+    inner = error.args[0] if isinstance(error, Exception) and error.args else error
+    return hasattr(inner, "name") and inner.name() in _PASSING
 
 
 def in_words(error: Any) -> str:

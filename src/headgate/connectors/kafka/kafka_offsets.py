@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, Final, Literal, TypeAlias
 
-from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, KafkaClient, failed, in_words, kafka_library
+from headgate.connectors.kafka.kafka_client import (
+    ANSWER_TIMEOUT,
+    KafkaClient,
+    failed,
+    in_words,
+    kafka_library,
+    passes,
+)
 from headgate.errors import ConfigError, SourceError
 from headgate.state import shapes
 
@@ -16,6 +24,8 @@ from headgate.state import shapes
 Partition: TypeAlias = tuple[str, int]
 Start: TypeAlias = Literal["earliest", "latest", "group"] | datetime | Mapping[Partition, int]
 Stop: TypeAlias = Literal["latest"] | datetime | Mapping[Partition, int]
+#: Seconds until a question is asked again.
+_LOOK: Final = 0.05
 #: The shape of offsets in a checkpoint: rows of topic, partition and offset.
 OFFSETS: Final = shapes.items(shapes.row(shapes.text, shapes.count, shapes.count))
 
@@ -91,15 +101,21 @@ class Offsets:
         return futures
 
     def _ask(self, partitions: Sequence[Partition], spec: Any) -> dict[Partition, int]:
-        if not partitions:
-            return {}
-        library, found = kafka_library(), {}
-        answers = self.asked(partitions, spec)
-        for partition, answer in answers.items():
-            try:
-                found[partition.topic, partition.partition] = int(answer.result(ANSWER_TIMEOUT).offset)
-            except (library.KafkaException, TimeoutError) as error:
-                raise SourceError(f"{partition.topic}[{partition.partition}]: {in_words(error)}") from None
+        """Ask, and ask again about partitions whose leader has just started or changed."""
+        library, found, left = kafka_library(), {}, list(partitions)
+        deadline = time.monotonic() + ANSWER_TIMEOUT
+        while left:
+            answers, left = self.asked(left, spec), []
+            for partition, answer in answers.items():
+                place = partition.topic, partition.partition
+                try:
+                    found[place] = int(answer.result(ANSWER_TIMEOUT).offset)
+                except (library.KafkaException, TimeoutError) as error:
+                    if not passes(error) or time.monotonic() > deadline:
+                        raise SourceError(f"{place[0]}[{place[1]}]: {in_words(error)}") from None
+                    left.append(place)
+            if left:
+                time.sleep(_LOOK)
         return found
 
 
