@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import socket
@@ -30,8 +31,8 @@ PIDS: set[int] = set()
 PASSWORD: Final = "very-secret-9"
 #: Seconds that the server may take to start or to end, and apt to fetch the packages.
 _PATIENCE: Final = 120.0
-#: The server and its library, for each version that a Debian has.
-_VERSIONS: Final = ("17", "16", "15")
+#: Libraries that the server loads only to compile queries, or that take the place of others.
+_NEEDLESS: Final = ("libllvm", "libelogind")
 #: Tests check what a crash of the server does, and none of them cuts its power.
 _OPTIONS: Final = ("fsync=off", "shared_buffers=16MB", "max_connections=50", "listen_addresses=127.0.0.1")
 
@@ -66,16 +67,39 @@ def _fetch(root: Path) -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
         raise NoPostgres("it is not installed, and there is no apt to fetch it")
     with tempfile.TemporaryDirectory(dir=root.parent) as unfinished:
-        for version in _VERSIONS:
-            command = ["apt-get", "download", f"postgresql-{version}", "libpq5"]
-            done = subprocess.run(command, cwd=unfinished, capture_output=True, timeout=_PATIENCE, check=False)
-            if done.returncode == 0:
-                break
-        else:
-            raise NoPostgres(f"apt cannot fetch it: {done.stderr.decode()[-300:]}")
+        _lines("apt-get", "download", *_packages(), folder=unfinished)
         for package in Path(unfinished).glob("*.deb"):
-            subprocess.run(["dpkg-deb", "-x", package, f"{unfinished}/root"], check=True, timeout=_PATIENCE)
+            _lines("dpkg-deb", "-x", str(package), f"{unfinished}/root")
         Path(unfinished, "root").rename(root)
+
+
+def _packages() -> list[str]:
+    """Return the package of the newest server that apt knows, and of its libraries that are not installed."""
+    servers = [name for name in _lines("apt-cache", "pkgnames", "postgresql-") if re.fullmatch(r"postgresql-\d+", name)]
+    if not servers:
+        raise NoPostgres("apt knows no server; `apt-get update` may help")
+    server = max(servers, key=lambda name: int(name.rpartition("-")[2]))
+    libraries = _libraries_of(server)
+    libraries |= _libraries_of(*libraries)
+    installed = set(_lines("dpkg-query", "-W", "-f", "${Package}\\n"))
+    return [server, *sorted(libraries - installed)]
+
+
+def _libraries_of(*packages: str) -> set[str]:
+    depends = [line.split()[-1] for line in _lines("apt-cache", "depends", *packages) if " Depends:" in line]
+    return {name for name in depends if name.startswith("lib") and not name.startswith(_NEEDLESS)}
+
+
+def _lines(*command: str, folder: str | None = None) -> list[str]:
+    """Run a command, and return the lines that it prints. Raises NoPostgres if it fails."""
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE, check=True,
+            env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoPostgres(f"{' '.join(command[:2])} failed: {getattr(error, 'stderr', None) or error}") from None
+    return done.stdout.splitlines()
 
 
 class Postgres:
@@ -185,8 +209,9 @@ class Postgres:
         return True
 
     def _environ(self) -> dict[str, str]:
-        libraries = str(self._programs.parents[3] / "lib")
-        found = [str(path) for path in Path(libraries).glob("*-linux-gnu")] if not libraries.startswith("/usr/") else []
+        root = self._programs.parents[4]  # of usr/lib/postgresql/15/bin
+        is_unpacked = str(self._programs).count("/usr/lib/postgresql/") and root != Path("/")
+        found = [str(path) for path in root.glob("**/lib/*-linux-gnu")] if is_unpacked else []
         environ = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return {**environ, "LD_LIBRARY_PATH": os.pathsep.join(found)} if found else environ
 
