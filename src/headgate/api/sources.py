@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from headgate.connectors.adbc.adbc_functions import source as adbc
     from headgate.connectors.kafka.kafka_functions import source as kafka
     from headgate.connectors.nexmark.nexmark_functions import source as nexmark
+    from headgate.connectors.tables.table_functions import delta_source as delta
 
 __all__ = [
-    "adbc", "csv", "dataframe", "files", "generate", "iterable", "json_lines", "kafka", "nexmark", "parquet", "poll",
+    "adbc", "csv", "dataframe", "delta", "files", "generate", "iterable", "json_lines", "kafka", "nexmark", "parquet",
+    "poll",
     "socket_lines", "text",
 ]  # fmt: skip
 
@@ -60,4 +62,6 @@ if not TYPE_CHECKING:  # type checkers must report unknown names themselves
     def __getattr__(name: str) -> object:
         if name in ("adbc", "kafka", "nexmark"):  # only jobs with these sources load their modules
             return import_module(f"headgate.connectors.{name}.{name}_functions").source
+        if name == "delta":
+            return import_module("headgate.connectors.tables.table_functions").delta_source
         raise missing("headgate.sources", name)

@@ -1,4 +1,4 @@
-"""The functions `hg.sinks.delta` and `hg.sinks.iceberg`."""
+"""The functions `hg.sinks.delta`, `hg.sinks.iceberg` and `hg.sources.delta`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import get_args
 
-from headgate.connectors.arguments import TEXT, check, check_texts
-from headgate.connectors.connector import Sink
+from headgate.connectors.arguments import FLAG, TEXT, WHOLE, check, check_texts
+from headgate.connectors.connector import Sink, Source
 from headgate.connectors.tables.table_columns import NewColumns
 from headgate.errors import ConfigError
+from headgate.filesystems import absolute
 
 
 def delta(
@@ -72,6 +73,50 @@ def iceberg(
         raise ConfigError(f"iceberg: table={table!r} must be namespace.name")
     _check_new_columns(new_columns)
     return IcebergSink(table, catalog, new_columns, _options("options", options))
+
+
+def delta_source(
+    uri: str | os.PathLike[str],
+    *,
+    start: int | None = None,
+    interval: float | str = "1 s",
+    bounded: bool = False,
+    batch_rows: int = 65_536,
+    storage_options: Mapping[str, str] | None = None,
+) -> Source:
+    """Read the rows of a Delta table, and later those that new versions add. See docs/how-to/tables.md.
+
+    `uri` is the path or URI of the table's folder, which all machines of the job must share. The source reads all rows
+    of the newest version, then the files that each later version adds. If there is none, it looks again after
+    `interval`. With `bounded`, the input ends there. `start` is a version: the source then reads only the rows that
+    later versions add. The place is kept in checkpoints, so each row is read once, also after a failure.
+
+    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made. A version
+    that only rewrites files, as `OPTIMIZE` does, adds no rows. `storage_options` are those of the library deltalake,
+    for the log.
+
+    Raises ConfigError for impossible arguments, and without the package deltalake. Raises SourceError if there is no
+    table, for a version that removes or changes rows, and for one whose files or log are gone.
+
+    >>> env = hg.StreamEnvironment()
+    >>> env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(hg.sinks.delta("lake/numbers")).name
+    'sink'
+    >>> result = env.execute()
+    >>> env.from_source(hg.sources.delta("lake/numbers", bounded=True)).collect().to_pylist()
+    [{'n': 1}]
+    """
+    from headgate.connectors.tables.delta_source import DeltaSource
+
+    check(FLAG, bounded=bounded)
+    check(WHOLE, batch_rows=batch_rows)
+    if batch_rows < 1:
+        raise ConfigError("delta: batch_rows= must be at least 1")
+    if start is not None and (isinstance(start, bool) or not isinstance(start, int) or start < 0):
+        raise ConfigError(f"delta: start={start!r} must be a version of the table, a whole number from 0")
+    return DeltaSource(
+        absolute(uri), start=start, batch_rows=batch_rows, interval=interval, bounded=bounded,
+        storage_options=_options("storage_options", storage_options),
+    )  # fmt: skip
 
 
 def _check_new_columns(new_columns: str) -> None:

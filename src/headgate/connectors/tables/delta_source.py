@@ -1,0 +1,230 @@
+"""The source of a Delta table: the rows of one version, then those that each later version adds.
+
+The position is `[version, is_snapshot, file, row]`: the next row of the files of a snapshot, or of those that a version
+adds. Files have an order. The version may not be there yet.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.connectors.connector import ReaderContext, SourceReader
+from headgate.connectors.poll_source import PollSource
+from headgate.connectors.tables.delta_sink import delta_library
+from headgate.connectors.tables.table_columns import table_columns
+from headgate.errors import SourceError
+from headgate.filesystems import brief, locate
+from headgate.state import shapes
+
+#: The name of the only split: a table is read by one subtask.
+_SPLIT: Final = "table"
+_POSITION: Final = shapes.mapping(shapes.row(shapes.one_of("open", "ended"), shapes.plain))
+
+
+class DeltaSource(PollSource):
+    """A source of the rows of a Delta table; see `hg.sources.delta`."""
+
+    def __init__(self, uri: str, *, start: int | None, batch_rows: int, interval: float | str, bounded: bool,
+                 storage_options: Mapping[str, str]) -> None:  # fmt: skip
+        poll = _Poll(uri, start=start, batch_rows=batch_rows, bounded=bounded, storage_options=storage_options)
+        super().__init__(poll, poll.columns, [_SPLIT], interval=interval, bounded=bounded)
+        self.task_functions = ()  # the function is ours
+        self._poll = poll
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Return a reader with an open file of its own."""
+        own = copy(self)
+        own.fn = own._poll = copy(self._poll)
+        return PollSource.reader(own, context)
+
+    def end_polls(self) -> None:
+        """Close the file that is open."""
+        self._poll.close()
+
+    def check_position(self, position: Any) -> None:
+        """Raise ValueError if `position` is not a state, and None or four numbers."""
+        _POSITION(position, "the position")
+        for _, place in position.values():
+            match place:
+                case None | [int(), 0 | 1, int(), int()] if place is None or min(place) >= 0:
+                    pass
+                case _:
+                    raise ValueError(f"the position {place!r} is not a version, 0 or 1, a file and a row")
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A data file: its path below the table's folder, and the values of its partition by column."""
+
+    path: str
+    values: Mapping[str, Any]
+
+
+class _Poll:
+    """The function that the source asks for rows. It keeps the files of one version, and one open file."""
+
+    def __init__(self, uri: str, *, start: int | None, batch_rows: int, bounded: bool,
+                 storage_options: Mapping[str, str]) -> None:  # fmt: skip
+        self._uri = uri
+        self.what = f"delta: {uri}"
+        self._start = start
+        self._batch_rows = batch_rows
+        self._bounded = bounded
+        self._storage_options = dict(storage_options)
+        #: The version, whether it is a snapshot, and its files.
+        self._files: tuple[int, int, Sequence[_File]] | None = None
+        self._open: pq.ParquetFile | None = None
+        self._rest: Iterator[pa.RecordBatch] = iter(())
+        #: The file and the row with which `_rest` begins.
+        self._place = (-1, -1)
+        with self._errors():
+            table = self._table()
+            self.columns = table_columns(pa.schema(table.schema().to_arrow()))
+            if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
+                raise SourceError(f"{self.what}: the table has mapped columns, which the source cannot read")
+
+    def __call__(self, split: str, position: Any) -> tuple[pa.RecordBatch, Any] | None:
+        """Return the rows after a position, and the position after them. Returns None at the end of a bounded source.
+
+        An empty batch means that the table has no newer version.
+        """
+        with self._errors():
+            if self._files is None:
+                position = self._begun(position)
+            version, is_snapshot, file, row = position
+            while is_snapshot or self._is_listed(version) or self._has(version):
+                files = self._files_of(version, is_snapshot)
+                while file < len(files):
+                    if (batch := self._next(files[file], file, row)) is not None:
+                        return batch, [version, is_snapshot, file, row + batch.num_rows]
+                    file, row = file + 1, 0
+                version, is_snapshot, file, row = version + 1, 0, 0, 0
+        if self._bounded:
+            return None
+        return pa.RecordBatch.from_pylist([], self.columns), [version, is_snapshot, file, row]
+
+    def _begun(self, position: Any) -> Any:
+        """Return the first position. Raises SourceError if the table does not have it any more."""
+        newest = self._table().version()
+        if position is None:
+            position = [newest, 1, 0, 0] if self._start is None else [self._start + 1, 0, 0, 0]
+        following = position[0] + position[1]  # the first version whose file of the log is needed
+        if following > newest + 1:
+            raise SourceError(
+                f"{self.what}: there is no version {following - 1}, the newest is {newest}; was the table replaced?"
+            )
+        if following <= newest and not self._has(following):
+            raise SourceError(f"{self.what}: the log no longer has version {following}; start again without resume")
+        return position
+
+    def _is_listed(self, version: int) -> bool:
+        return self._files is not None and self._files[:2] == (version, 0)
+
+    def _files_of(self, version: int, is_snapshot: int) -> Sequence[_File]:
+        if self._files is None or self._files[:2] != (version, is_snapshot):
+            files = self._snapshot(version) if is_snapshot else list(self._added(version))
+            self._files, self._place = (version, is_snapshot, files), (-1, -1)
+        return self._files[2]
+
+    def _snapshot(self, version: int) -> list[_File]:
+        table = self._table(version)
+        if pa.table(table.deletion_vectors()).num_rows:
+            raise self._has_deletion_vectors(version)
+        names = table.metadata().partition_columns
+        rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        files = [_File(row["path"], {name: row[f"partition.{name}"] for name in names}) for row in rows]
+        return sorted(files, key=lambda file: file.path)
+
+    def _added(self, version: int) -> Iterator[_File]:
+        """Yield the files that a version adds. Raises SourceError if it changes or removes rows."""
+        filesystem, path = self._log(version)
+        with filesystem.open_input_stream(path) as stream:
+            actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
+        for action in actions:
+            if "remove" in action and action["remove"].get("dataChange", True):
+                raise SourceError(
+                    f"{self.what}: version {version} removes or changes rows; the source follows tables that only get "
+                    f"new rows. Start again without resume, or leave out this version with start={version}"
+                )
+            if "add" in action and action["add"].get("dataChange", True):
+                if action["add"].get("deletionVector"):
+                    raise self._has_deletion_vectors(version)
+                yield _File(action["add"]["path"], action["add"].get("partitionValues", {}))
+
+    def _has_deletion_vectors(self, version: int) -> SourceError:
+        return SourceError(
+            f"{self.what}: version {version} has deletion vectors, which the source cannot read; rewrite its files "
+            "with REORG TABLE ... APPLY (PURGE)"
+        )
+
+    def _has(self, version: int) -> bool:
+        filesystem, path = self._log(version)
+        return bool(filesystem.get_file_info(path).is_file)
+
+    def _log(self, version: int) -> tuple[Any, str]:
+        filesystem, folder = locate(self._uri)
+        return filesystem, f"{folder.rstrip('/')}/_delta_log/{version:020}.json"
+
+    def _next(self, file: _File, number: int, row: int) -> pa.RecordBatch | None:
+        """Return the rows of a file from `row` on, at most `batch_rows`, or None at its end."""
+        if self._place != (number, row):
+            self.close()
+            filesystem, folder = locate(self._uri)
+            stream = filesystem.open_input_file(f"{folder.rstrip('/')}/{unquote(file.path)}")
+            self._open = pq.ParquetFile(stream)
+            names = [name for name in self.columns.names if name in self._open.schema_arrow.names]
+            self._rest = _after(self._open.iter_batches(self._batch_rows, columns=names), row)
+        batch = next(self._rest, None)
+        if batch is None:
+            self.close()
+            return None
+        self._place = (number, row + batch.num_rows)
+        return pa.RecordBatch.from_arrays(
+            [_column(column, batch, file.values) for column in self.columns], schema=self.columns
+        )
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        if self._open is not None:
+            self._open.close(force=True)
+        self._open, self._rest, self._place = None, iter(()), (-1, -1)
+
+    def _table(self, version: int | None = None) -> Any:
+        return delta_library().DeltaTable(self._uri, version=version, storage_options=self._storage_options)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (delta_library().exceptions.DeltaError, OSError, pa.ArrowException) as error:
+            raise SourceError(f"{self.what}: {brief(error)}; check the path, and that the version is there") from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_files": None, "_open": None, "_rest": None, "_place": (-1, -1)}
+
+
+def _after(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the batches without the first rows."""
+    for batch in batches:
+        if rows < batch.num_rows:
+            yield batch.slice(rows)
+        rows = max(0, rows - batch.num_rows)
+
+
+def _column(column: pa.Field, batch: pa.RecordBatch, values: Mapping[str, Any]) -> pa.Array:
+    """Return a column of a file: from its rows, or from its partition. A file that lacks it has nulls."""
+    if column.name in batch.schema.names:
+        return batch.column(column.name).cast(column.type)
+    value = values.get(column.name)
+    if value is None or value == "":  # in the log, an empty text is a null
+        return pa.nulls(batch.num_rows, column.type)
+    return pa.repeat(pa.scalar(value).cast(column.type), batch.num_rows)
