@@ -42,11 +42,14 @@ _CONNECTORS = (
         name="databases", sources=("adbc",), sinks=("adbc",), promise=_EXACTLY_ONCE,
         packages=("adbc-driver-manager", "adbc-driver-postgresql", "adbc-driver-sqlite"), extra="adbc",
     ),
-    _Connector(name="Delta Lake", sinks=("delta",), promise=_EXACTLY_ONCE, packages=("deltalake",), extra="delta"),
+    _Connector(
+        name="Delta Lake", sources=("delta",), sinks=("delta",), promise=_EXACTLY_ONCE,
+        packages=("deltalake",), extra="delta",
+    ),
     _Connector(name="Iceberg", sinks=("iceberg",), promise=_EXACTLY_ONCE, packages=("pyiceberg",), extra="iceberg"),
     _Connector(
         name="Kafka", sources=("kafka",), sinks=("kafka",), promise="exactly once",
-        packages=("confluent-kafka",), extra="kafka",
+        packages=("confluent-kafka", "fastavro"), extra="kafka",
     ),
     _Connector(
         name="Spark DataFrames", sources=("dataframe",), sinks=("foreach_dataframe",),
@@ -57,7 +60,10 @@ _CONNECTORS = (
         promise="as the function keeps it",
     ),
     _Connector(name="sockets", sources=("socket_lines",), promise="may lose or repeat rows"),
-    _Connector(name="for tests and programs", sinks=("collect", "null", "printer"), promise="collect: exactly once"),
+    _Connector(
+        name="for tests and programs", sources=("nexmark",), sinks=("collect", "null", "printer"),
+        promise="collect: exactly once",
+    ),
 )  # fmt: skip
 
 

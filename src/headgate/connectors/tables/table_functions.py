@@ -98,12 +98,13 @@ def delta_source(
     Raises ConfigError for impossible arguments, and without the package deltalake. Raises SourceError if there is no
     table, for a version that removes or changes rows, and for one whose files or log are gone.
 
-    >>> env = hg.StreamEnvironment()
-    >>> env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(hg.sinks.delta("lake/numbers")).name
-    'sink'
-    >>> result = env.execute()
-    >>> env.from_source(hg.sources.delta("lake/numbers", bounded=True)).collect().to_pylist()
-    [{'n': 1}]
+    ```python
+    import deltalake
+
+    deltalake.write_deltalake("lake/numbers", pa.table({"n": [1, 2]}))
+    numbers = hg.StreamEnvironment().from_source(hg.sources.delta("lake/numbers", bounded=True))
+    print(numbers.collect()["n"].to_pylist())  # [1, 2]
+    ```
     """
     from headgate.connectors.tables.delta_source import DeltaSource
 
