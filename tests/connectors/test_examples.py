@@ -7,6 +7,7 @@ import inspect
 import io
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,8 @@ import headgate as hg
 from headgate.connectors import built_in_sinks, built_in_sources
 
 FUNCTIONS = [getattr(module, name) for module in (built_in_sources, built_in_sinks) for name in module.__all__]
+if find_spec("deltalake"):
+    FUNCTIONS.append(hg.sources.delta)
 
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: f"{function.__module__}.{function.__name__}")

@@ -221,8 +221,7 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
         at most one row for each key. A subtask makes `concurrency` (4) calls at a time and waits for them, so that a
         slow function shows as back-pressure; the metric `lookup_wait_s` counts the time. A call may take `timeout`
         (30 s), and a failed call is repeated `retries` times (2). Each subtask keeps the rows of `cache_rows` keys
-        (100,000; 0 means none), for `cache_ttl` (default: without end). Rows keep their order. `hg.lookups.adbc(...)`
-        is such a function, for a table of a database; it knows its `schema`.
+        (100,000; 0: none), for `cache_ttl` (default: for ever). Rows keep their order. Also: `hg.lookups.adbc(...)`.
 
         >>> countries = pa.table({"city": ["Rome"], "country": ["Italy"]})
         >>> trips.lookup(countries, on="city").collect()["country"].to_pylist()
