@@ -24,6 +24,7 @@ CASES = {
     "latency": "headgate.bench.latency",
     "latency-adaptive": "headgate.bench.latency_adaptive",
     "metrics": "headgate.bench.metrics_cost",
+    "nexmark": "headgate.bench.nexmark",
     "rows": "headgate.bench.python_rows",
     "slow-sink": "headgate.bench.slow_sink",
 }
@@ -37,6 +38,7 @@ ABOUT = {
     "latency": "from the time when the source should make a row to the keyed operator, at 10 % and 50 % of full speed",
     "latency-adaptive": 'latency at 50 % of full speed with buffer_timeout="adaptive"',
     "metrics": "what metrics cost: the processor time of keyed-sum, in turn with and without them",
+    "nexmark": "rows/s per core of the queries of Nexmark, compared with Flink SQL (installed on first use)",
     "rows": "rows/s of Python functions on rows and with state, compared with Bytewax (installed on first use)",
     "slow-sink": "the memory of a job whose sinks are slow, for five minutes",
 }

@@ -38,6 +38,11 @@ class ChildProcess:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
         )
 
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Send `request` and return the answer.
 

@@ -1,0 +1,224 @@
+"""`nexmark`: rows/s per core of the queries of Nexmark, compared with Flink SQL.
+
+Both engines read the same Parquet files: two for each kind of event, with one row group each, so that each subtask
+reads one file from its beginning to its end. Each rate comes from a small and a large set of files: the difference of
+their rows, divided by the difference of their times. The start-up, which both have, therefore does not count. Headgate
+and Flink run in turn, query by query and round by round. Both drop their results.
+"""
+
+from __future__ import annotations
+
+import runpy
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import headgate as hg
+from headgate.bench.case_options import Options
+from headgate.bench.conversation import ChildFailed
+from headgate.bench.peers.flink_nexmark import FlinkNexmark
+from headgate.bench.report import CaseResult, Figure, Skipped, ratios
+from headgate.connectors.generate_source import GenerateSource
+from headgate.errors import HeadgateError
+
+PARALLELISM: Final = 2
+RATE: Final = 100_000
+MEAN_TARGET, LEAST_TARGET = 5.0, 1.0
+#: Events of the small and of the large set of files.
+EVENTS, QUICK_EVENTS = (500_000, 5_000_000), (100_000, 2_000_000)
+ROUNDS: Final = 3
+NAMES: Final = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q14", "q20", "q21", "q22")
+_MORE: Final = ("q9", "q15", "q16", "q17", "q18", "q19")
+_KINDS: Final = ("persons", "auctions", "bids")
+_BLOCK: Final = 8192
+_EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "nexmark.py"
+_MS: Final = pa.timestamp("ms", tz="UTC")
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The Parquet files of one set of events."""
+
+    folder: Path
+    rows: dict[str, int]
+
+    @classmethod
+    def written(cls, folder: Path, events: int) -> Files:
+        """Write the files."""
+        rows = {}
+        for kind in _KINDS:
+            (folder / kind).mkdir(parents=True)
+            source: Any = hg.sources.nexmark(kind, events, rate=RATE)
+            rows[kind] = source.rows
+            for part in range(PARALLELISM):
+                table = _blocks(source, part)
+                pq.write_table(table, folder / kind / f"{part}.parquet", row_group_size=max(1, table.num_rows))
+        return cls(folder, rows)
+
+
+def _blocks(source: GenerateSource, part: int) -> pa.Table:
+    """Return every second block of the rows, with times in milliseconds: the unit of Flink's timestamps."""
+    last = source.rows or 0
+    starts = range(part * _BLOCK, last, PARALLELISM * _BLOCK)
+    batches = [source.make(start, min(_BLOCK, last - start)) for start in starts]
+    types = [(name, _MS if pa.types.is_timestamp(kind) else kind)
+             for name, kind in zip(source.schema.names, source.schema.types, strict=True)]  # fmt: skip
+    return pa.Table.from_batches(batches, source.schema).cast(pa.schema(types))
+
+
+@dataclass(slots=True)
+class _Query:
+    """What was measured of a query, round by round: rows/s per core, and the peak of the resident memory in MB."""
+
+    ours: list[float] = field(default_factory=list)
+    flinks: list[float] = field(default_factory=list)
+    our_memory: list[float] = field(default_factory=list)
+    flinks_memory: list[float] = field(default_factory=list)
+
+
+def run(options: Options) -> CaseResult:
+    """Measure Headgate and Flink in turn. Without Flink, measure one round of Headgate alone."""
+    names = NAMES if options.quick else (*NAMES, *_MORE)
+    measured = {name: _Query() for name in names}
+    queries, kinds = _queries()
+    skipped = []
+    with tempfile.TemporaryDirectory(prefix="headgate-nexmark-") as root:
+        sets = [
+            Files.written(Path(root, str(events)), events) for events in (QUICK_EVENTS if options.quick else EVENTS)
+        ]
+        try:
+            with FlinkNexmark(PARALLELISM, options.say) as flink:
+                flink.seconds("q0", sets[0].folder)  # the first run starts the JVM
+                for _ in range(1 if options.quick else ROUNDS):
+                    for name in names:
+                        options.say(f"nexmark: {name}")
+                        _ours(measured[name], queries[name], kinds(name), sets, flink.pid)
+                        _flinks(measured[name], name, kinds(name), sets, flink)
+        except ChildFailed as error:
+            skipped.append(Skipped("Flink", str(error)))
+            measured = {name: _Query() for name in names}
+            for name in names:
+                _ours(measured[name], queries[name], kinds(name), sets, 0)
+    figures, met = _figures(measured)
+    return CaseResult(
+        case="nexmark", met=met and not skipped, figures=tuple(figures), skipped=tuple(skipped),
+        target=f"at least {MEAN_TARGET:g} times Flink SQL in the geometric mean, {LEAST_TARGET:g} in each query",
+        settings={"parallelism": PARALLELISM, "events per second": RATE},
+    )  # fmt: skip
+
+
+def _queries() -> tuple[dict[str, Any], Any]:
+    """Return the queries of the example by name, and the function that says what a query reads."""
+    if not _EXAMPLE.exists():
+        raise HeadgateError(f"nexmark runs in a checkout: there is no {_EXAMPLE}, which has the queries")
+    example = runpy.run_path(str(_EXAMPLE))
+    return example["QUERIES"], example["kinds"]
+
+
+def _ours(measured: _Query, query: Any, kinds: list[str], sets: list[Files], other: int) -> None:
+    with _peak([psutil.Process()], other) as peak:
+        seconds = [_seconds(query, kinds, files) for files in sets]
+    measured.our_memory.append(peak[0])
+    measured.ours.append(_rate(kinds, sets, seconds))
+
+
+def _flinks(measured: _Query, name: str, kinds: list[str], sets: list[Files], flink: FlinkNexmark) -> None:
+    with _peak([psutil.Process(flink.pid)], 0) as peak:
+        seconds = [flink.seconds(name, files.folder) for files in sets]
+    measured.flinks_memory.append(peak[0])
+    measured.flinks.append(_rate(kinds, sets, seconds))
+
+
+def _seconds(query: Any, kinds: list[str], files: Files) -> float:
+    """Return the seconds of a job, start-up included. Raises HeadgateError if it has not read all rows."""
+    env = hg.StreamEnvironment(parallelism=PARALLELISM)
+    watermark = hg.Watermark("date_time", out_of_orderness="4 s")
+    streams = {kind: env.from_source(hg.sources.parquet(files.folder / kind), watermark=watermark) for kind in kinds}
+    query(**streams).sink_to(hg.sinks.null())
+    began = time.perf_counter()
+    result = env.execute("nexmark")
+    seconds = time.perf_counter() - began
+    rows = sum(files.rows[kind] for kind in kinds)
+    if result.rows_in != rows or result.late_rows:
+        raise HeadgateError(f"{query.__name__} read {result.rows_in:,} rows of {rows:,}, {result.late_rows:,} late")
+    return seconds
+
+
+def _rate(kinds: list[str], sets: list[Files], seconds: list[float]) -> float:
+    small, large = (sum(files.rows[kind] for kind in kinds) for files in sets)
+    if seconds[1] <= seconds[0]:
+        raise HeadgateError(
+            f"{large:,} rows took {seconds[1]:.2f} s, {small:,} took {seconds[0]:.2f} s: the machine is busy"
+        )
+    return (large - small) / (seconds[1] - seconds[0]) / PARALLELISM
+
+
+@contextmanager
+def _peak(roots: list[psutil.Process], other: int) -> Iterator[list[float]]:
+    """Sample the resident memory of processes and their children, in MB. The list has the peak after the block.
+
+    The process `other` and its children do not count.
+    """
+    peak, ended = [0.0], threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(0.1):
+            peak[0] = max(peak[0], sum(map(_resident, _tree(roots, other))) / 1e6)
+
+    thread = threading.Thread(target=sample, name="memory")
+    thread.start()
+    try:
+        yield peak
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _tree(roots: list[psutil.Process], other: int) -> set[psutil.Process]:
+    found: set[psutil.Process] = set(roots)
+    with suppress(psutil.Error):
+        for root in roots:
+            found.update(root.children(recursive=True))
+        if other:
+            away = psutil.Process(other)
+            found -= {away, *away.children(recursive=True)}
+    return found
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def _figures(measured: dict[str, _Query]) -> tuple[list[Figure], bool]:
+    """Return the figures, and whether the targets are met."""
+    figures, least = [], {}
+    for name, query in measured.items():
+        figures.append(Figure(f"{name}: Headgate", "rows/s per core", tuple(query.ours)))
+        figures.append(Figure(f"{name}: Headgate, peak memory", "MB", tuple(query.our_memory)))
+        if query.flinks:
+            ratio = Figure(f"{name}: ratio to Flink", "", ratios(query.ours, query.flinks))
+            figures += [
+                Figure(f"{name}: Flink SQL", "rows/s per core", tuple(query.flinks)),
+                Figure(f"{name}: Flink SQL, peak memory", "MB", tuple(query.flinks_memory)),
+                ratio,
+            ]
+            least[name] = median(ratio.values)
+    if not least:
+        return figures, False
+    mean = exp(sum(map(log, least.values())) / len(least))
+    figures += [Figure("geometric mean of the ratios", "", (mean,)), Figure("least ratio", "", (min(least.values()),))]
+    return figures, mean >= MEAN_TARGET and min(least.values()) >= LEAST_TARGET

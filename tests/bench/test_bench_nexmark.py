@@ -1,0 +1,63 @@
+"""The case `nexmark` without Flink: its files, its jobs, and its verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from headgate.bench import nexmark
+from headgate.bench.nexmark import Files, _figures, _queries, _Query, _rate, _seconds
+from headgate.bench.peers.flink_nexmark import FlinkNexmark
+from headgate.errors import HeadgateError
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return Files.written(tmp_path_factory.mktemp("nexmark"), 40_000)
+
+
+def test_the_files_have_every_row_in_two_row_groups(files: Files) -> None:
+    assert files.rows == {"persons": 800, "auctions": 2400, "bids": 36_800}
+    for kind, rows in files.rows.items():
+        parts = sorted((files.folder / kind).iterdir())
+        assert [pq.ParquetFile(part).num_row_groups for part in parts] == [1, 1]
+        assert sum(pq.read_metadata(part).num_rows for part in parts) == rows
+
+
+def test_a_query_reads_all_rows_of_its_files(files: Files) -> None:
+    queries, kinds = _queries()
+    assert _seconds(queries["q8"], kinds("q8"), files) > 0
+    lacking = Files(files.folder, {**files.rows, "bids": 36_801})
+    with pytest.raises(HeadgateError, match="q2 read 36,800 rows of 36,801"):
+        _seconds(queries["q2"], kinds("q2"), lacking)
+
+
+def test_both_sides_have_every_query() -> None:
+    names = {*nexmark.NAMES, *nexmark._MORE}
+    assert names <= _queries()[0].keys()
+    assert names == FlinkNexmark.queries
+
+
+def test_a_rate_is_per_core_and_without_start_up() -> None:
+    sets = [Files(Path(), {"bids": rows}) for rows in (1_000, 21_000)]
+    assert _rate(["bids"], sets, [5.0, 6.0]) == 10_000
+    with pytest.raises(HeadgateError, match="the machine is busy"):
+        _rate(["bids"], sets, [5.0, 5.0])
+
+
+def measured(*ratios: float) -> dict[str, _Query]:
+    return {
+        f"q{number}": _Query(ours=[ratio], flinks=[1.0], our_memory=[1.0], flinks_memory=[1.0])
+        for number, ratio in enumerate(ratios)
+    }
+
+
+@pytest.mark.parametrize(("ratios", "met"), [((2.0, 12.5), True), ((2.0, 12.0), False), ((0.9, 99.0), False)])
+def test_the_mean_and_the_least_ratio_decide(ratios: tuple[float, ...], met: bool) -> None:
+    figures, found = _figures(measured(*ratios))
+    by_name = {figure.name: figure.median for figure in figures}
+    assert found is met
+    assert by_name["least ratio"] == min(ratios)
+    assert by_name["geometric mean of the ratios"] == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
