@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from headgate.bench import nexmark
-from headgate.bench.nexmark import Files, NoRate, _figures, _queries, _Query, _rate, _seconds
-from headgate.bench.peers.flink_nexmark import FlinkNexmark
+from headgate.bench.nexmark_queries import nexmark_case as nexmark
+from headgate.bench.nexmark_queries.flink_nexmark import FlinkNexmark
+from headgate.bench.nexmark_queries.nexmark_case import Files, NoRate, _figures, _queries, _Query, _rate, _seconds
 from headgate.errors import HeadgateError
 
 

@@ -24,7 +24,7 @@ CASES = {
     "latency": "headgate.bench.latency",
     "latency-adaptive": "headgate.bench.latency_adaptive",
     "metrics": "headgate.bench.metrics_cost",
-    "nexmark": "headgate.bench.nexmark",
+    "nexmark": "headgate.bench.nexmark_queries.nexmark_case",
     "rows": "headgate.bench.python_rows",
     "slow-sink": "headgate.bench.slow_sink",
 }

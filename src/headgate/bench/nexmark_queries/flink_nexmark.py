@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 from headgate.bench.conversation import ChildFailed, ChildProcess
+from headgate.bench.nexmark_queries.flink_nexmark_job import QUERIES
 from headgate.bench.peers.flink import FLINK, QUERY_TIMEOUT
-from headgate.bench.peers.flink_nexmark_job import QUERIES
 from headgate.bench.peers.peer_environment import cache
 
 #: Seconds that Maven may take to fetch a jar.

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import headgate as hg
 from headgate.bench.case_options import Options
 from headgate.bench.conversation import ChildFailed
-from headgate.bench.peers.flink_nexmark import FlinkNexmark
+from headgate.bench.nexmark_queries.flink_nexmark import FlinkNexmark
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 from headgate.connectors.generate_source import GenerateSource
 from headgate.errors import HeadgateError
@@ -42,7 +42,7 @@ NAMES: Final = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q14", "q20", "
 _MORE: Final = ("q9", "q15", "q16", "q17", "q18", "q19")
 _KINDS: Final = ("persons", "auctions", "bids")
 _BLOCK: Final = 8192
-_EXAMPLE: Final = Path(__file__).parents[3] / "examples" / "nexmark.py"
+_EXAMPLE: Final = Path(__file__).parents[4] / "examples" / "nexmark.py"
 _MS: Final = pa.timestamp("ms", tz="UTC")
 
 

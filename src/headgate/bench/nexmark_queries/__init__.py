@@ -1,0 +1,1 @@
+"""The case `nexmark`: the queries of Nexmark on Headgate and on Flink SQL."""
