@@ -20,7 +20,7 @@ import headgate as hg
 from tests.postgres_server import Postgres, postgres_or_skip
 from tests.runtime.jobs import eventually
 
-ROWS, RATE = 6000, 3000.0
+ROWS, RATE = 6000, 1500.0
 PROGRAM = """
 import sys
 from tests.adbc.test_postgres_faults import run
@@ -149,8 +149,8 @@ def held_commit(server: Postgres, table: str) -> Iterator[None]:
     with holder.cursor() as cursor:
         cursor.execute(f"lock table {table} in exclusive mode")
     waits = "select pid from pg_stat_activity where wait_event_type = 'Lock' and query like 'insert into%'"
-    eventually(lambda: server.rows(waits), timeout=60)
     try:
+        eventually(lambda: server.rows(waits), timeout=60)
         yield
     finally:
         with suppress(dbapi.Error):  # the server may be another one by now
