@@ -38,7 +38,7 @@ def evaluated(text: str, batch: pa.RecordBatch = BATCH) -> pa.Array:
         ("m + l", pa.decimal128(31, 4)), ("m - m", pa.decimal128(10, 2)), ("m * 2", pa.decimal128(11, 2)),
         ("m * 1.10", pa.decimal128(13, 4)), ("m / 3", pa.decimal128(13, 6)), ("m % 7", pa.decimal128(3, 2)),
         ("i * m", pa.decimal128(30, 2)), ("-m", MONEY), ("m * f", pa.float64()), ("m * 1e1", pa.float64()),
-        ("x / x", pa.decimal128(38, 6)),
+        ("x / x", pa.decimal128(38, 6)), ("1.0D * m", pa.float64()), ("cast(1.5 as double) * m", pa.float64()),
     ],
 )  # fmt: skip
 def test_types(text: str, kind: pa.DataType) -> None:
@@ -85,8 +85,9 @@ def test_comparisons(text: str, wanted: list[bool | None]) -> None:
 
 def test_what_does_not_fit_is_an_error() -> None:
     batch = pa.RecordBatch.from_pydict({"d": [Decimal(10) ** 37]}, schema=pa.schema({"d": pa.decimal128(38, 0)}))
-    with pytest.raises(DataError, match=r"a value of 'd \* 100' leaves the range of its type"):
+    with pytest.raises(DataError, match=r"a value of 'd \* 100' leaves the range of its type.*write 1\.0D \* column"):
         evaluated("d * 100", batch)
+    assert evaluated("1.0D * d * 100", batch).to_pylist() == [1e39]  # the way out that the error names
     wide = pa.schema({"w": pa.decimal256(60, 10)})
     with pytest.raises(PlanError, match=r"decimal256\(60, 10\) and decimal256\(60, 10\) have too many digits"):
         compile_expression("w * w", wide)

@@ -51,12 +51,17 @@ def cast_node(node: SqlNode, target: pa.DataType, *, strict: bool) -> SqlNode | 
     """Return the node of a cast, or None if no value of the one type can become one of the other."""
     source = value_type(node.type)
     if source.equals(target) or pa.types.is_null(source):
-        return Literal(None, target) if pa.types.is_null(source) else _plain(node, source)
+        return Literal(None, target) if pa.types.is_null(source) else _without_exact(_plain(node, source))
     pair = (_kind(source), _kind(target))
     if pair in _PLAIN:
         return Cast(node, target, False)
     kernel = _kernel(pair, target, strict)
     return None if kernel is None else Apply(kernel, (_input(node, source),), target)
+
+
+def _without_exact(node: SqlNode) -> SqlNode:
+    """Return the node. A literal that the user cast to float64, such as 1.0D, is no longer also an exact decimal."""
+    return Literal(node.value, node.type) if isinstance(node, Literal) else node
 
 
 def _plain(node: SqlNode, kind: pa.DataType) -> SqlNode:

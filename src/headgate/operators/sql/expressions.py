@@ -40,7 +40,7 @@ class Expression:
         except pa.ArrowInvalid as error:
             limits = "its type" if pa.types.is_decimal(self.type) else "64 bits"
             problem = f"a value of {self.text!r} leaves the range of {limits} ({error})"
-            raise DataError(f"{problem}; to calculate in float64, write 1.0 * column") from None
+            raise DataError(f"{problem}; to calculate in float64, write 1.0D * column") from None
         return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
 
 
