@@ -119,7 +119,10 @@ def check_parallelism(call: str, parallelism: object, most: int | None) -> int:
 
 
 def check_label(subject: str, label: object) -> str:
-    """Return a name that the user gives to an operator, a job or a side output. Raises PlanError for an empty name."""
+    """Check a name that the user gives to an operator, a job or a side output, and return it.
+
+    `subject` says in the error what is named. Raises PlanError for an empty name, and for a value that is no string.
+    """
     if not isinstance(label, str) or not label.strip():
         raise PlanError(f"{subject} must be a string that is not empty, not {label!r}")
     return label

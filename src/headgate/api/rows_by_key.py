@@ -191,8 +191,10 @@ class RowsByKey:
         return rows.then("process", operator, output, after_function(time, output), sides, **timed)
 
     def required_time(self, call: str) -> EventTime:
-        """Return the event time. Raises PlanError if there is no event time, and names the operator at which it was
-        lost."""
+        """Return the event time of the rows. `call` is the method that needs it, for the error.
+
+        Raises PlanError if the rows have no event time. The error names the operator at which it was lost.
+        """
         return required(call, self.rows.event_time, self.rows.graph, self.rows.inputs)
 
     def checked(self, unnamed: Sequence[object], aggregates: dict[str, Aggregate]) -> Aggregates:

@@ -28,7 +28,10 @@ FEWEST, MOST = 5, 40
 
 
 def run(options: Options) -> CaseResult:
-    """Measure pairs. In each pair, the other of the two settings runs first."""
+    """Measure the cost of metrics in pairs of runs: one with metrics, one without. Return the costs and their ratios.
+
+    The two runs of a pair swap their order from pair to pair.
+    """
     sizes = QUICK_SIZES if options.quick else SIZES
     fewest, most = (2, 2) if options.quick else (FEWEST, MOST)
     costs: dict[bool, list[float]] = {True: [], False: []}

@@ -42,5 +42,5 @@ def held_back_s(job: hg.JobHandle, task: str) -> float:
 
 
 def queued_bytes(job: hg.JobHandle) -> int:
-    """Return the bytes in flight between tasks, summed over all places."""
+    """Return the bytes between the job's tasks now: the sum of `in_flight` of the job's metrics."""
     return sum(sum(places.values()) for places in job.metrics()["in_flight"])

@@ -307,6 +307,6 @@ def mean(tasks: Sequence[TaskWindow], value: Callable[[TaskWindow], float]) -> f
     return sum(value(task) for task in tasks) / len(tasks)
 
 
-def peers(tasks: Sequence[float]) -> float:
-    """Return the median of some values, or 0 without values."""
-    return median(tasks) if tasks else 0.0
+def peers(values: Sequence[float]) -> float:
+    """Return what is usual among tasks: the median of `values`, one for each task. Without tasks, return 0."""
+    return median(values) if values else 0.0

@@ -58,7 +58,7 @@ class LookupCache:
         return self._keys.keys(slots)
 
     def put(self, slots: Int64s, rows: pa.RecordBatch, now: int) -> None:
-        """Set the row of each slot: row i is that of `slots[i]`."""
+        """Store row i of `rows` as the row of slot `slots[i]`. Their time to live begins at `now`."""
         self._times.values[slots] = now
         self._places.values[slots] = np.arange(self._count, self._count + rows.num_rows)
         self._count += rows.num_rows

@@ -61,7 +61,7 @@ class StateFile(WrittenFile):
 
     @staticmethod
     def of(values: Mapping[str, Any]) -> StateFile:
-        """Return the file that `asdict` turned into these values."""
+        """Return the StateFile whose fields are `values`, as `dataclasses.asdict` wrote them."""
         in_flight = values["in_flight"]
         return StateFile(**{**values, "in_flight": None if in_flight is None else InFlightFile(**in_flight)})
 

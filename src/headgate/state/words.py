@@ -53,7 +53,7 @@ class DirectIndex:
         return slots
 
     def known(self, words: Int64s) -> Int64s:
-        """Return the slot of each word, or -1 if it is unknown. Any words are allowed."""
+        """Return the slot of each word, or -1 if it is unknown. A word may be negative, or too large for the array."""
         slots = np.full(len(words), -1)
         inside: Int64s = np.flatnonzero((words >= 0) & (words < len(self._slots)))
         slots[inside] = self._slots.take(words.take(inside))

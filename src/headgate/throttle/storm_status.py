@@ -22,10 +22,11 @@ _RESEND_GROWTH: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class StormStatus(ComparedMechanism):
-    """Storm 2: an input queue of `receive_buffer` messages stops its senders when it is full, until it is empty again.
+    """Storm 2: an input queue of `receive_buffer` messages stops its senders when it is full.
 
-    Messages that were on the way go to an overflow without limit. Each TaskManager checks every `check_interval`
-    whether an overflow is empty. A TaskManager that has `transfer_buffer` messages to send waits, too.
+    Messages that were on the way go to an overflow without limit. The senders stop until it is empty. Each TaskManager
+    checks every `check_interval` whether an overflow is empty. A TaskManager that has `transfer_buffer` messages to
+    send waits, too.
 
     >>> hg.throttle.StormStatus().receive_buffer
     32768

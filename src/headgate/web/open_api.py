@@ -15,7 +15,7 @@ _TYPES = {int: "integer", float: "number", str: "string"}
 
 
 def open_api(version: str) -> dict[str, Any]:
-    """Return the document. `version` is the version of Headgate."""
+    """Return the OpenAPI document of the REST interface, as a dict. `version` is the version of Headgate."""
     types = [Fault, Overview, *(route.type for route in JSON_ROUTES)]
     _, schemas = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     paths = {route.path: {"get": _json(route)} for route in JSON_ROUTES}

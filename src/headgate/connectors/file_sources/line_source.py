@@ -359,10 +359,11 @@ def _cut(file: DataFile, split_size: int) -> list[ByteRange]:
 
 @contextmanager
 def open_text(file: DataFile, start: int) -> Iterator[Callable[[int], bytes]]:
-    """Open a file, and yield a function `read(n)` that reads its text from byte `start` on.
+    """Open a file, and yield a function `read(n)` that returns the next bytes of its text, at most `n`.
 
-    `read` ends at the size that the file had when the source found it. For a compressed file, `read` always begins at
-    the beginning of the text.
+    `read` begins at byte `start`, and ends at the size that the file had when the source found it. In a compressed
+    file, `read` ignores `start`: it begins at the first byte of the text, and ends at the last one. Raises SourceError
+    if the file is shorter than `start`, or becomes shorter.
     """
     with reading(file.path):
         if file.path.endswith(_COMPRESSED):

@@ -60,7 +60,10 @@ class Registry:
 
 
 def avro_schema(avro: str | Mapping[str, Any] | None) -> Any:
-    """Return a parsed Avro schema, or None without one. Raises ConfigError for a schema that is no record."""
+    """Parse the schema that the user gave as `avro=`, a dict or JSON text, and return it. For None, return None.
+
+    Raises ConfigError if it is not the Avro schema of a record, and without the package fastavro.
+    """
     if avro is None:
         return None
     try:

@@ -41,7 +41,10 @@ class DataFileWriter(FileWriter):
 
 
 def converted(batch: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:
-    """Return the rows with exactly these columns. Raises SinkError for a value that does not fit."""
+    """Return the rows with the columns and types of the table. A column that the rows lack is null.
+
+    `where` is the table's folder, for the error. Raises SinkError for a value that does not fit its column.
+    """
     arrays = []
     for column in columns:
         index = batch.schema.get_field_index(column.name)

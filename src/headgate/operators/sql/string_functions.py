@@ -208,7 +208,7 @@ STRING_FUNCTIONS = (
     ),
     Function(
         "regexp_extract(s, pattern[, group])",
-        "a group of the first match, 1 by default; '' without one",
+        "a group of the first match, by default group 1; '' if nothing matches",
         _extract,
         2,
         3,

@@ -66,7 +66,10 @@ def position(strings: pa.Array, wanted: str) -> pa.Array:
 
 
 def split_part(strings: pa.Array, delimiter: str, number: int) -> pa.Array:
-    """Return the part with this number; a negative number counts from the end. Without such a part, return ''."""
+    """Split each string at the delimiter, and return the part with this number, or '' if there is no such part.
+
+    Parts are counted from 1, or with a negative number from -1 at the end. A null gives null.
+    """
     if not delimiter:
         return strings if number in (1, -1) else _everywhere(strings, "")
     parts = pc.split_pattern(strings, delimiter)

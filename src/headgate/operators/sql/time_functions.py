@@ -337,12 +337,12 @@ TIME_FUNCTIONS = (
     ),
     Function(
         "interval('1 day 2 hours')",
-        "a length of time, for t + interval 90 minutes; also years and months",
+        "a length of time, as the literal interval '1 day 2 hours'; also years and months",
         _interval,
         1,
         1,
     ),
-    Function("date_trunc(unit, t)", "the first moment of the unit that holds t, such as 'hour'", _truncate, 2, 2),
+    Function("date_trunc(unit, t)", "the start of the unit that contains t, such as 'hour'", _truncate, 2, 2),
     Function("trunc(t, unit)", "the first day of the week, month, quarter or year", _truncate_date, 2, 2),
     Function(
         "extract(field from t)",

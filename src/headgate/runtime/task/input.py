@@ -86,7 +86,7 @@ class TaskInput:
         return self._barriers.blocks_input
 
     def close(self) -> None:
-        """Read no more. The gates are released next."""
+        """Stop reading. The task calls this before it releases the gates."""
 
     @property
     def has_data(self) -> bool:

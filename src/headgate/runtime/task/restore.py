@@ -105,11 +105,11 @@ def input_in_flight(
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """One of the `subtasks` subtasks at the end of an exchange.
+    """A subtask that takes rows in flight from a checkpoint: number `subtask` of `subtasks` consumers of `exchange`.
 
-    `selector` partitions the rows of a keyed exchange. Each target takes its own share, so the selector must give
-    the same result everywhere. Without a selector whole channels are assigned to targets. `groups_stay` says whether
-    keys have the same key groups as before.
+    `selector` says to which subtask each row of a keyed exchange belongs. Each target takes its own rows, so the
+    selector must be the same for all targets. Without a selector, a target takes whole channels. `groups_stay` says
+    whether each key has the key group that it had in the checkpoint.
     """
 
     exchange: str
