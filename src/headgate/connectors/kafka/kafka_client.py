@@ -32,7 +32,7 @@ _FINAL: Final = frozenset(
 _PASSING: Final = frozenset(
     (
         "FENCED_LEADER_EPOCH", "LEADER_NOT_AVAILABLE", "NOT_LEADER_FOR_PARTITION", "OFFSET_NOT_AVAILABLE",
-        "UNKNOWN_LEADER_EPOCH", "_NOENT",
+        "UNKNOWN_LEADER_EPOCH", "_NOENT", "_TIMED_OUT",
     )
 )  # fmt: skip
 #: In the names of options whose values are secret.

@@ -24,6 +24,9 @@ from headgate.state import shapes
 Partition: TypeAlias = tuple[str, int]
 Start: TypeAlias = Literal["earliest", "latest", "group"] | datetime | Mapping[Partition, int]
 Stop: TypeAlias = Literal["latest"] | datetime | Mapping[Partition, int]
+#: Seconds that brokers have for one question. A client that has lost the leader of a partition finds it only for the
+#: next question.
+_QUESTION: Final = 5.0
 #: Seconds until a question is asked again.
 _LOOK: Final = 0.05
 #: The shape of offsets in a checkpoint: rows of topic, partition and offset.
@@ -96,7 +99,7 @@ class Offsets:
         library, latest = kafka_library(), self._library.OffsetSpec.latest()
         wanted = {library.TopicPartition(topic, number): spec or latest for topic, number in partitions}
         futures: dict[Any, Future[Any]] = self._admin.list_offsets(
-            wanted, isolation_level=self._isolation, request_timeout=ANSWER_TIMEOUT
+            wanted, isolation_level=self._isolation, request_timeout=_QUESTION
         )
         return futures
 
