@@ -1,4 +1,5 @@
-"""Read the orders of a database, and write them to JSON files and to tables of Delta Lake and Iceberg.
+"""Read the orders of a database, and write them to JSON files and to tables of Delta Lake and Iceberg. A second job
+reads the Delta table, and adds to each order a column of the database.
 
 It needs three libraries: pip install 'headgate[adbc,delta,iceberg]'.
 """
@@ -49,3 +50,9 @@ if __name__ == "__main__":
         iceberg = load_catalog("main", **catalog).load_table("lake.orders").scan().to_arrow()
         print(f"{lines} lines of JSON, {DeltaTable(delta).to_pyarrow_table().num_rows} rows in Delta, ", end="")
         print(f"{iceberg.num_rows} in Iceberg; totals: {totals(database)}")
+
+        env = hg.StreamEnvironment()
+        of_city = hg.lookups.adbc("sqlite", database, "select city, euros as total from totals")
+        shares = env.from_source(hg.sources.delta(delta, bounded=True)).lookup(of_city, on="city")
+        percent = shares.select("id", percent="100 * euros / total").collect()
+        print(sorted(percent.to_pylist(), key=lambda row: row["id"]))

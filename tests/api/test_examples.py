@@ -20,7 +20,7 @@ LAST_LINES = {
     "choose_rows.py": "cheapest from 01:00: lamp for 30",
     "csv_to_parquet.py": "{'city': 'Rome', 'km': 7.0, 'minutes': 30, 'km_per_hour': 14.0}",
     "daily_extremes.py": '"weir",1.75,1.75,1.75,1.75,1',
-    "database_to_tables.py": "3 in Iceberg; totals: [('Oslo', 5.5), ('Rome', 15.0)]",
+    "database_to_tables.py": "{'id': 2, 'percent': 100.0}, {'id': 3, 'percent': 20.0}]",
     "dataframe_source.py": "[Row(km=3, checkpoint=0), Row(km=12, checkpoint=0)]",
     "own_connector.py": "[('a', 0, 4), ('a', 1, 5), ('b', 0, 6)]",
     "partition_rows.py": "worker 1: 6 rows of odd orders",
