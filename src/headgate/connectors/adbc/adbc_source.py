@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any, Final
 
 import pyarrow as pa
@@ -10,26 +9,21 @@ import pyarrow.compute as pc
 
 from headgate.connectors.adbc.adbc_query import AdbcQuery
 from headgate.connectors.adbc.database import Database, DatabaseConnection, database_errors, quoted
-from headgate.connectors.connector import ReaderContext, SourceReader
-from headgate.connectors.poll_source import PollSource
+from headgate.connectors.polled_table import PolledTable
 from headgate.errors import SourceError
-from headgate.state import shapes
 
 #: The name of the only split: a query is read by one subtask.
 _SPLIT: Final = "rows"
-_POSITION: Final = shapes.mapping(shapes.row(shapes.one_of("open", "ended"), shapes.plain))
 
 
-class AdbcSource(PollSource):
+class AdbcSource(PolledTable["_Poll"]):
     """A source of the rows of a query, in the order of a column; see `hg.sources.adbc`."""
 
     def __init__(self, database: Database, query: str, by: str, schema: pa.Schema | None, *, start: int | str | None,
                  batch_rows: int, interval: float | str, bounded: bool) -> None:  # fmt: skip
         poll = _Poll(database, query, by, start=start, batch_rows=batch_rows, bounded=bounded)
         poll.schema = schema.remove_metadata() if schema is not None else poll.found_schema()
-        super().__init__(poll, poll.schema, [_SPLIT], interval=interval, bounded=bounded)
-        self.task_functions = ()  # the function is ours
-        self._poll = poll
+        super().__init__(poll, poll.schema, _SPLIT, interval=interval, bounded=bounded)
 
     def prepare(self) -> None:
         """Check that the query can be read, and that its columns are those of the schema. Raises SourceError."""
@@ -42,22 +36,10 @@ class AdbcSource(PollSource):
         if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise SourceError(f"{what}: by={by!r} is {kind}; it must be a whole number or text")
 
-    def reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader with a connection of its own."""
-        own = copy(self)
-        own.fn = own._poll = copy(self._poll)
-        return PollSource.reader(own, context)
-
-    def end_polls(self) -> None:
-        """Close the connection."""
-        self._poll.close()
-
-    def check_position(self, position: Any) -> None:
-        """Raise ValueError if `position` is not a state and the last value of `by`, which is None before the first."""
-        _POSITION(position, "the position")
-        for _, last in position.values():
-            if not isinstance(last, (int, str, type(None))) or isinstance(last, bool):
-                raise ValueError(f"the position {last!r} is neither a whole number nor text")
+    def check_place(self, place: Any) -> None:
+        """Raise ValueError if `place` is not the last value of `by`, which is None before the first."""
+        if not isinstance(place, (int, str, type(None))) or isinstance(place, bool):
+            raise ValueError(f"the position {place!r} is neither a whole number nor text")
 
 
 class _Poll:

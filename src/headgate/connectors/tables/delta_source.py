@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -17,48 +16,31 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.connectors.connector import ReaderContext, SourceReader
-from headgate.connectors.poll_source import PollSource
+from headgate.connectors.polled_table import PolledTable
 from headgate.connectors.tables.delta_sink import delta_library
 from headgate.connectors.tables.table_columns import table_columns
 from headgate.errors import SourceError
 from headgate.filesystems import brief, locate
-from headgate.state import shapes
 
 #: The name of the only split: a table is read by one subtask.
 _SPLIT: Final = "table"
-_POSITION: Final = shapes.mapping(shapes.row(shapes.one_of("open", "ended"), shapes.plain))
 
 
-class DeltaSource(PollSource):
+class DeltaSource(PolledTable["_Poll"]):
     """A source of the rows of a Delta table; see `hg.sources.delta`."""
 
     def __init__(self, uri: str, *, start: int | None, batch_rows: int, interval: float | str, bounded: bool,
                  storage_options: Mapping[str, str]) -> None:  # fmt: skip
         poll = _Poll(uri, start=start, batch_rows=batch_rows, bounded=bounded, storage_options=storage_options)
-        super().__init__(poll, poll.columns, [_SPLIT], interval=interval, bounded=bounded)
-        self.task_functions = ()  # the function is ours
-        self._poll = poll
+        super().__init__(poll, poll.columns, _SPLIT, interval=interval, bounded=bounded)
 
-    def reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader with an open file of its own."""
-        own = copy(self)
-        own.fn = own._poll = copy(self._poll)
-        return PollSource.reader(own, context)
-
-    def end_polls(self) -> None:
-        """Close the file that is open."""
-        self._poll.close()
-
-    def check_position(self, position: Any) -> None:
-        """Raise ValueError if `position` is not a state, and None or four numbers."""
-        _POSITION(position, "the position")
-        for _, place in position.values():
-            match place:
-                case None | [int(), 0 | 1, int(), int()] if place is None or min(place) >= 0:
-                    pass
-                case _:
-                    raise ValueError(f"the position {place!r} is not a version, 0 or 1, a file and a row")
+    def check_place(self, place: Any) -> None:
+        """Raise ValueError if `place` is neither None nor four numbers."""
+        match place:
+            case None | [int(), 0 | 1, int(), int()] if place is None or min(place) >= 0:
+                pass
+            case _:
+                raise ValueError(f"the position {place!r} is not a version, 0 or 1, a file and a row")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,53 @@
+"""`PolledTable`: a source of one table. It asks an object of Headgate's for rows, in place of a user's function."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from copy import copy
+from typing import Any, Generic, Protocol, TypeVar
+
+import pyarrow as pa
+
+from headgate.connectors.connector import ReaderContext, SourceReader
+from headgate.connectors.poll_source import PollSource
+
+
+class TablePoll(Protocol):
+    """A function as `hg.sources.poll` takes it, which holds a connection or a file."""
+
+    def __call__(self, split: str, position: Any) -> tuple[pa.RecordBatch, Any] | None: ...
+
+    def close(self) -> None:
+        """Free what the function holds. The next call may open it again."""
+
+
+Poll = TypeVar("Poll", bound=TablePoll)
+
+
+class PolledTable(PollSource, Generic[Poll]):
+    """The base class of sources of one table, which one subtask reads: the table is the only split, `split`."""
+
+    def __init__(self, poll: Poll, schema: pa.Schema, split: str, *, interval: float | str, bounded: bool) -> None:
+        super().__init__(poll, schema, [split], interval=interval, bounded=bounded)
+        self.task_functions = ()  # the function is ours
+        self._poll = poll
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        """Return a reader whose function holds a connection or a file of its own."""
+        own = copy(self)
+        own.fn = own._poll = copy(self._poll)
+        return PollSource.reader(own, context)
+
+    def end_polls(self) -> None:
+        """Free what the function holds."""
+        self._poll.close()
+
+    def check_position(self, position: Any) -> None:
+        """Raise ValueError if `position` is not a state and a place in the table, which is None before the first."""
+        super().check_position(position)
+        for _, place in position.values():
+            self.check_place(place)
+
+    @abstractmethod
+    def check_place(self, place: Any) -> None:
+        """Raise ValueError if `place` is neither None nor a place that the function returns."""
