@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from headgate.bench import kafka as case
-from headgate.bench import kafka_jobs
 from headgate.bench.case_options import Options
-from headgate.bench.kafka_jobs import read_seconds, write_paced, write_seconds
-from headgate.bench.kafka_loops import BareLoops, texts
+from headgate.bench.kafka_messages import kafka_case as case
+from headgate.bench.kafka_messages import kafka_jobs
+from headgate.bench.kafka_messages.kafka_jobs import read_seconds, write_paced, write_seconds
+from headgate.bench.kafka_messages.kafka_loops import BareLoops, texts
 from headgate.bench.peers.kafka_broker import NoBroker
 from tests.kafka_broker import Broker, values
 

@@ -25,7 +25,8 @@ class BareLoops:
 
     def __init__(self, servers: str) -> None:
         self._servers = servers
-        self._process = ChildProcess("the bare loop", [sys.executable, "-P", "-m", "headgate.bench.kafka_loops"])
+        program = [sys.executable, "-P", "-m", "headgate.bench.kafka_messages.kafka_loops"]
+        self._process = ChildProcess("the bare loop", program)
 
     def source(self, topic: str, messages: int) -> float:
         """Read and parse so many messages of partition 0."""

@@ -15,8 +15,14 @@ from hdrh.histogram import HdrHistogram
 from headgate.bench.case_options import Options
 from headgate.bench.conversation import ChildFailed
 from headgate.bench.idle_timer import lateness_beside
-from headgate.bench.kafka_jobs import CHECKPOINT_INTERVAL, read_seconds, seen_after, write_paced, write_seconds
-from headgate.bench.kafka_loops import BareLoops, texts
+from headgate.bench.kafka_messages.kafka_jobs import (
+    CHECKPOINT_INTERVAL,
+    read_seconds,
+    seen_after,
+    write_paced,
+    write_seconds,
+)
+from headgate.bench.kafka_messages.kafka_loops import BareLoops, texts
 from headgate.bench.peers.kafka_broker import KafkaBroker, NoBroker
 from headgate.bench.peers.spark_kafka import SparkKafka
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios

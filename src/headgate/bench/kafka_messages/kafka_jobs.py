@@ -17,7 +17,7 @@ from hdrh.histogram import HdrHistogram
 
 import headgate as hg
 from headgate.bench.idle_timer import LONGEST, new_histogram
-from headgate.bench.kafka_loops import SCHEMA
+from headgate.bench.kafka_messages.kafka_loops import SCHEMA
 
 CHECKPOINT_INTERVAL = "1 s"
 #: Seconds after the start of a measurement of latency whose messages do not count: jobs start then.
