@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ import pytest
 from headgate.errors import DataError, PlanError
 from headgate.operators.aggregates import aggregates as hg
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
-from headgate.operators.operator import MAX_TIME, MIN_TIME
+from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.operators.windows.window import WindowAggregate
 from headgate.operators.windows.window_kinds import Windows, hop, tumble, window_schema
 from headgate.operators.windows.window_panes import PaneState
@@ -33,6 +33,7 @@ def build(
     schema: pa.Schema = SCHEMA,
     offset: int = 0,
     on_null_time: Literal["error", "late"] = "error",
+    clock: Callable[[], float] = lambda: 7.0,
 ) -> tuple[WindowAggregate, Kept]:
     operator = WindowAggregate(
         keys,
@@ -42,7 +43,7 @@ def build(
         aggregates=aggregates,
         input_schema=schema,
         on_null_time=on_null_time,
-        clock=lambda: 7.0,
+        clock=clock,
     )
     return operator, attach(operator)
 
@@ -117,6 +118,49 @@ def test_late_rows_are_counted_and_take_no_memory() -> None:
     assert (operator.late_rows, operator.state_keys()) == (4, 2)
     operator.process_watermark(MAX_TIME)
     assert bounds(kept) == [(20, 30, 1), (30, 40, 1)]
+
+
+def test_rows_of_small_batches_are_added_together_before_their_window_fires() -> None:
+    operator, kept = build(tumble(10e-6), (("n", hg.count()), ("first", hg.first("value")), ("last", hg.last("value"))))
+    operator.process_watermark(0)
+    for value in range(5):
+        operator.process(rows([value]).set_column(2, "value", pa.array([value])))
+        operator.process_watermark(value)
+    assert (operator.state_keys(), operator.rows_out) == (0, 0)  # they wait
+    assert operator.state_bytes() >= 5 * 24
+    operator.process_watermark(10)
+    assert [row[-3:] for row in kept.rows] == [(5, 0, 4)]
+
+
+def test_a_late_row_does_not_wait_and_rows_keep_their_order() -> None:
+    operator, kept = build(tumble(10e-6), (("first", hg.first("value")), ("last", hg.last("value"))))
+    operator.process_watermark(10)
+    operator.process(rows([11]).set_column(2, "value", pa.array([1])))
+    operator.process(rows([3, 12]).set_column(2, "value", pa.array([2, 3])))
+    assert (operator.late_rows, operator.state_keys()) == (1, 1)
+    operator.process_watermark(20)
+    assert [row[-2:] for row in kept.rows] == [(1, 3)]
+
+
+def test_rows_wait_only_for_a_while_and_only_until_they_are_many() -> None:
+    now = [0.0]
+    operator, _ = build(tumble(10e-6), clock=lambda: now[0])
+    operator.process(rows([1]))
+    assert operator.state_keys() == 0
+    now[0] = 0.3
+    operator.process(rows([2]))
+    assert operator.state_keys() == 1
+    operator.process(rows([3], keys=[2]))
+    assert operator.state_keys() == 1
+    operator.process(rows([4] * 5000, keys=range(5000)))
+    assert operator.state_keys() == 5000
+
+
+def test_a_snapshot_has_the_rows_that_wait() -> None:
+    operator, _ = build(tumble(10e-6))
+    operator.open(OperatorContext("job", "sums", 0, 1))
+    operator.process(rows([1, 2]))
+    assert operator.snapshot().tables["entries"].num_rows == 1
 
 
 def test_in_a_hop_a_row_joins_the_windows_that_have_not_fired() -> None:

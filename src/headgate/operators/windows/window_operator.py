@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from headgate.errors import CheckpointError, DataError
 from headgate.operators.emission_log import EmissionLog
-from headgate.operators.event_times import as_timestamps, event_times, time_range
+from headgate.operators.event_times import as_timestamps, event_times, time_range, time_span
 from headgate.operators.operator import MIN_TIME, Operator, OperatorContext
+from headgate.operators.windows.collected_rows import CollectedRows
 from headgate.operators.windows.time_shards import State, TimeShard
 from headgate.operators.windows.window_kinds import CLOCK_TIME
 from headgate.records.canonical import Int64s, as_arrow, null_mask
@@ -44,6 +45,9 @@ class WindowOperator(Operator, Generic[State]):
     key's whole row again. A row is late if the operator no longer retains any of the row's windows. Late rows go to the
     side output `late_tag`. If the job does not read this side output, the operator counts and drops late rows. A null
     event time raises DataError. With `on_null_time="late"`, a row with a null event time is late.
+
+    Rows of small batches wait in the operator, and it adds many of them to their windows at once. No result can change
+    by that: the rows are added before a window fires, and before a snapshot.
     """
 
     #: What the operator is, for the error when a checkpoint has the state of another operator.
@@ -69,6 +73,7 @@ class WindowOperator(Operator, Generic[State]):
         self._time_column = time_column
         self._time_offset = time_offset
         self._time_type = CLOCK_TIME if time_column is None else input_schema.field(time_column).type
+        self._time_range = time_range(self._time_type)
         self._time_index = -1 if time_column is None else input_schema.get_field_index(time_column)
         self._keys = keys
         self._key_indices = [input_schema.get_field_index(key) for key in keys]
@@ -78,6 +83,10 @@ class WindowOperator(Operator, Generic[State]):
         self._clock = clock
         self._empty_state = empty_state
         self._shards = [self._new_shard(MIN_TIME, self._last_ended(MIN_TIME))]
+        self._waiting = CollectedRows(input_schema)
+        self._shards_bytes: int | None = None  # None: not measured since the last change
+        #: Without allowed lateness, a row that is not late changes no window that has fired.
+        self._may_wait = not allowed_lateness and time_column is not None
         #: The key groups of this subtask whose former subtasks had ended before the checkpoint.
         self._ended_groups: list[range] = []
 
@@ -129,7 +138,9 @@ class WindowOperator(Operator, Generic[State]):
         self._shards[0].groups = [self._own_groups()]
 
     def state_bytes(self) -> int:
-        return sum(shard.state.nbytes for shard in self._shards)
+        if self._shards_bytes is None:
+            self._shards_bytes = sum(shard.state.nbytes for shard in self._shards)
+        return self._shards_bytes + self._waiting.bytes
 
     def state_keys(self) -> int:
         """Return the number of keys. `state_bytes() / state_keys()` is the size of one key in bytes."""
@@ -148,15 +159,29 @@ class WindowOperator(Operator, Generic[State]):
         if not batch.num_rows:
             return
         times = self._times(shard, batch)
-        first, last = int(times.min()), int(times.max())
+        first, last = time_span(times)
         self._check_range(first, last)
         if first < (begin := self._first_held(shard.closed)):  # late rows first: they must add nothing to the tables
             held = times >= begin
             self._emit_late(batch.filter(as_arrow(~held)))
             batch, times = batch.filter(as_arrow(held)), times[held]
             first = int(times.min(initial=last))
+            self._add_waiting()
+        elif self._may_wait and len(self._shards) == 1:
+            if self._waiting.add(batch, first, last, self._clock()):
+                self._add_waiting()
+            return
         if batch.num_rows:
+            self._shards_bytes = None
             self._add(shard, batch, times, (first, last))
+
+    def _add_waiting(self) -> None:
+        """Add the rows that wait to their windows."""
+        if self._waiting.rows:
+            batch, span = self._waiting.take()
+            shard = self._shards[0]
+            self._shards_bytes = None
+            self._add(shard, batch, self._times(shard, batch), span)
 
     def _times(self, shard: TimeShard[State], batch: pa.RecordBatch) -> Int64s:
         """Return the time of each row, in microseconds."""
@@ -175,8 +200,12 @@ class WindowOperator(Operator, Generic[State]):
             self._merge_shards()
 
     def _advance(self, shard: TimeShard[State], time: int) -> None:
-        shard.watermark = time
-        before, shard.fired = shard.fired, self._last_ended(time)
+        before, fired, shard.watermark = shard.fired, self._last_ended(time), time
+        if fired == before == shard.closed:
+            return
+        self._add_waiting()
+        self._shards_bytes = None
+        shard.fired = fired
         self._fire(shard, before)
         shard.closed = max(shard.closed, self._last_ended(time - self._lateness))
         shard.state.close(shard.closed)
@@ -189,6 +218,7 @@ class WindowOperator(Operator, Generic[State]):
     # --- checkpoints
 
     def snapshot(self) -> Snapshot:
+        self._add_waiting()
         states = [shard.state.frozen() for shard in self._shards]
         progress = [[groups.start, groups.stop, *shard.point] for shard in self._shards for groups in shard.groups]
         of = {
@@ -300,7 +330,7 @@ class WindowOperator(Operator, Generic[State]):
 
     def _check_range(self, first: int, last: int) -> None:
         """Raise DataError if the column's type cannot hold the bounds of all windows of these event times."""
-        (start, end), (least, greatest) = self._bounds(first, last), time_range(self._time_type)
+        (start, end), (least, greatest) = self._bounds(first, last), self._time_range
         if start < least or end > greatest:
             name = "processing time" if self._time_column is None else f"event-time column {self._time_column!r}"
             raise DataError(
