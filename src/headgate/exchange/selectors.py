@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.records.canonical import as_arrow
-from headgate.records.hashing import key_groups, key_hash, subtask_of_key_group
+from headgate.records.canonical import as_arrow, is_integer, raw_values
+from headgate.records.hashing import hash_of_word, key_groups, key_hash, subtask_of_key_group
 
 #: This function can skip the check of each row's bounds. `RecordBatch.take` cannot, and the check costs as much as the
 #: copy itself.
@@ -130,17 +130,23 @@ class KeyGroups:
         self.splits = channels > 1 and bool(keys)
         self.max_parallelism = max_parallelism
         groups = np.arange(max_parallelism)
-        self._channel_of_group = subtask_of_key_group(groups, channels, max_parallelism).astype(
-            small_integers(channels)
-        )
+        subtasks = subtask_of_key_group(groups, channels, max_parallelism)
+        self._channel_of_group = subtasks.astype(small_integers(channels))
+        self._channels_by_group: list[int] = subtasks.tolist()
 
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         if not self.splits:  # no key columns: one global key, and one channel for it
             return [(0, batch)]
-        hashes = key_hash([batch.column(key) for key in self._keys])
-        return split_by_channel(
-            batch, self._channel_of_group.take(key_groups(hashes, self.max_parallelism)), self._channels
-        )
+        columns = [batch.column(key) for key in self._keys]
+        if batch.num_rows <= _FEW_ROWS and len(columns) == 1 and is_integer(columns[0]):
+            return _runs(batch, self._channels_of_few(columns[0]))
+        groups = key_groups(key_hash(columns), self.max_parallelism)
+        return split_by_channel(batch, self._channel_of_group.take(groups), self._channels)
+
+    def _channels_of_few(self, integers: pa.Array) -> list[int]:
+        """Return the channel of each row. For a few rows this costs a quarter of the time that NumPy takes."""
+        words: list[int] = raw_values(integers).tolist()
+        return [self._channels_by_group[hash_of_word(word) % self.max_parallelism] for word in words]
 
 
 def small_integers(channels: int) -> type[np.uint8] | type[np.uint16]:
@@ -159,7 +165,7 @@ def split_by_channel(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: i
     if ends[first] == batch.num_rows:
         return [(first, batch)]
     if batch.num_rows <= _FEW_ROWS:
-        return _runs(batch, channels)
+        return _runs(batch, channels.tolist())
     ordered = _TAKE.call([batch, as_arrow(order)], _UNCHECKED)
     selected, start = [], 0
     for channel, end in enumerate(ends):
@@ -169,7 +175,10 @@ def split_by_channel(batch: pa.RecordBatch, channels: npt.NDArray[Any], count: i
     return selected
 
 
-def _runs(batch: pa.RecordBatch, channels: npt.NDArray[Any]) -> list[tuple[int, pa.RecordBatch]]:
+def _runs(batch: pa.RecordBatch, channels: list[int]) -> list[tuple[int, pa.RecordBatch]]:
     """Split the batch wherever the channel changes. A channel may get several pieces."""
-    edges = [0, *(np.flatnonzero(channels[1:] != channels[:-1]) + 1).tolist(), batch.num_rows]
-    return [(int(channels[start]), batch.slice(start, end - start)) for start, end in pairwise(edges)]
+    edges = [row for row in range(1, len(channels)) if channels[row] != channels[row - 1]]
+    if not edges:
+        return [(channels[0], batch)]
+    edges = [0, *edges, len(channels)]
+    return [(channels[start], batch.slice(start, end - start)) for start, end in pairwise(edges)]

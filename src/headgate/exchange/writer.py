@@ -314,10 +314,16 @@ class RecordWriter:
             self._watermark_at = at
 
     def _write_watermark(self, pending: PendingSlices) -> None:
-        if pending.watermark is not None:
-            time, pending.watermark = pending.watermark, None
-            pending.watermark_sent_at = self._clock()
-            self._write(pending, WatermarkElement(time))
+        for watermark in self._take_watermark(pending):
+            self._write(pending, watermark)
+
+    def _take_watermark(self, pending: PendingSlices) -> list[WatermarkElement]:
+        """Return the watermark to send now, in a list, or an empty list if there is none."""
+        if pending.watermark is None:
+            return []
+        time, pending.watermark = pending.watermark, None
+        pending.watermark_sent_at = self._clock()
+        return [WatermarkElement(time)]
 
     def _message_size_for(self, pending: PendingSlices) -> int:
         """Return the message size for a channel. A reader, or any reader of a broadcast, may ask for a smaller one."""
@@ -332,9 +338,11 @@ class RecordWriter:
         if pending.rows:
             batches, released = pending.cut(self._message_size_for(pending))
             self._count.bytes -= released
-            for batch in batches:
+            for batch in batches[:-1]:
                 self._write(pending, batch)
-        self._write_watermark(pending)
+            self._write(pending, batches[-1], *self._take_watermark(pending))
+        else:
+            self._write_watermark(pending)
         self._write_markers(pending)
 
     def _cut_oldest(self) -> None:
@@ -357,7 +365,8 @@ class RecordWriter:
         for channel, marker in markers:
             self._due.put(channel, SpanningSerializer(serialize(marker, self._codec)))
 
-    def _write(self, pending: PendingSlices, element: Element) -> None:
-        pieces = serialize(element, self._codec)
+    def _write(self, pending: PendingSlices, *elements: Element) -> None:
+        """Write elements that follow each other, as one record of the partition."""
+        pieces = [piece for element in elements for piece in serialize(element, self._codec)]
         for channel in pending.channels:
             self._due.put(channel, SpanningSerializer(pieces))

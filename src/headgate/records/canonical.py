@@ -48,10 +48,18 @@ _DTYPES: Final[dict[int, np.dtype[np.generic]]] = {
     )
 } | {kind.id: np.dtype(np.int64) for kind in (pa.timestamp("us"), pa.duration("us"), pa.time64("us"), pa.date64())}
 
+#: Integers and times.
+_INTEGERS: Final = frozenset(kind for kind, dtype in _DTYPES.items() if dtype.kind in "iu")
+
 
 def is_bytes(kind: pa.DataType) -> bool:
     """Return whether values of this type are strings or binaries of any kind."""
     return kind.id in _BYTES
+
+
+def is_integer(column: pa.Array) -> bool:
+    """Return whether the words of a column are its raw values: integers or times, none of them null."""
+    return column.type.id in _INTEGERS and not column.null_count
 
 
 def value_type(kind: pa.DataType) -> pa.DataType:

@@ -38,6 +38,7 @@ _SECOND, _THIRD = np.uint64(0xDAA66D2C7DDF743F), np.uint64(0x1715609F7C746C69)  
 _COLUMN = np.uint64(0xD6E8FEB86659FD93)
 _NULL = np.uint64(0x6E756C6C6B657921)
 _SHIFT_1, _SHIFT_2, _SHIFT_3 = np.uint64(30), np.uint64(27), np.uint64(31)
+_GOLDEN_INT, _MIX_1_INT, _MIX_2_INT, _ALL_BITS = int(_GOLDEN), int(_MIX_1), int(_MIX_2), (1 << 64) - 1
 
 
 def mix(words: UInt64s) -> UInt64s:
@@ -117,6 +118,17 @@ def _column_hash(column: pa.Array) -> UInt64s:
     if nulls is not None:
         hashes[nulls] = _NULL
     return hashes
+
+
+def hash_of_word(word: int) -> int:
+    """Return the hash of a key of one word, an int64. It is the hash that `hash_words` returns for this key.
+
+    For a few keys, Python's integers cost less than NumPy's arrays.
+    """
+    mixed = (word + _GOLDEN_INT) & _ALL_BITS
+    mixed = ((mixed ^ mixed >> 30) * _MIX_1_INT) & _ALL_BITS
+    mixed = ((mixed ^ mixed >> 27) * _MIX_2_INT) & _ALL_BITS
+    return mixed ^ mixed >> 31
 
 
 def key_groups(hashes: UInt64s, max_parallelism: int) -> Int64s:

@@ -10,7 +10,6 @@ import heapq
 import itertools
 import logging
 import selectors
-import socket
 import threading
 import time
 from collections import deque
@@ -20,6 +19,7 @@ from typing import Any, Protocol
 
 from headgate.errors import HeadgateError
 from headgate.transport.link_socket import LinkSocket
+from headgate.transport.wake_up import WakeUp
 
 _Ready = tuple[selectors.SelectorKey, int]
 log = logging.getLogger(__name__)
@@ -62,10 +62,8 @@ class NetworkThread:
     def __init__(self, name: str, on_error: Callable[[Exception], None] | None = None) -> None:
         self._on_error = on_error
         self._selector = selectors.DefaultSelector()
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
-        self._selector.register(self._wake_in, selectors.EVENT_READ, None)
+        self._wake_up = WakeUp()
+        self._selector.register(self._wake_up, selectors.EVENT_READ, None)
         self._posted: deque[Callable[[], object]] = deque()
         self._marked: deque[Link] = deque()
         self._woken = False
@@ -109,10 +107,7 @@ class NetworkThread:
     def _wake(self) -> None:
         if not self._woken:
             self._woken = True
-            try:
-                self._wake_out.send(b"\0")
-            except OSError:  # the socket is full, and the thread wakes anyway; or it is closed with the thread
-                pass
+            self._wake_up.set()
 
     # --- on the network thread
 
@@ -155,7 +150,7 @@ class NetworkThread:
             ready = self._with_filled(ready)
         for key, mask in ready:
             if key.data is None:
-                self._wake_in.recv(64)
+                self._wake_up.clear()
             else:
                 self._guarded(key.data.on_ready, mask)
         # Reset the flag before looking for work. Work that is added later then wakes the thread again.
@@ -189,7 +184,6 @@ class NetworkThread:
             if not isinstance(key.fileobj, int):
                 key.fileobj.close()  # type: ignore[attr-defined]
         self._selector.close()
-        self._wake_out.close()
 
     def _guarded(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Run a callback, and report an exception instead of ending the thread.
