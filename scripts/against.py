@@ -3,11 +3,11 @@
 
   .venv/bin/python scripts/against.py COMMIT [CASE ...] [--pairs N] [--compiled]
 
-The cases are keyed-sum, exchange and latency; without CASE all three run. For each figure it prints both medians, and
-the mean ratio of this checkout to the other commit, with half the width of the 95 % interval of this ratio. The other
-commit and its compiled package are kept in .venv/against.
+The cases are keyed-sum, exchange, latency and small-batches; without CASE all four run. For each figure it prints both
+medians, and the mean ratio of this checkout to the other commit, with half the width of the 95 % interval of this
+ratio. The other commit and its compiled package are kept in .venv/against.
 
-A fourth case, instructions, counts the processor's instructions for a row of keyed-sum. It needs valgrind (Debian:
+A fifth case, instructions, counts the processor's instructions for a row of keyed-sum. It needs valgrind (Debian:
 valgrind). Other programs on the machine do not change this count. Two pairs, of a minute or two each, are enough.
 """
 
@@ -41,6 +41,9 @@ COUNTED = 1_000_000, 5_000_000
 PAYLOAD = 512 << 20
 #: Rows/s of the paced runs: about 10 % and 50 % of the full rate of two cores.
 PACES, PACED_SECONDS = {"10 %": 2_500_000, "50 %": 12_500_000}, 8.0
+#: Small batches: blocks/s of the paced source and the rows of its blocks; then blocks at full speed, and their rows.
+BLOCKS_PER_SECOND, PACED_ROWS = 1000, (1, 64, 500)
+FLUSHED, FLUSHED_ROWS = 30_000, 1024
 
 
 def main() -> None:
@@ -173,6 +176,54 @@ def latency() -> dict[str, float]:
     return figures
 
 
+def small_batches() -> dict[str, float]:
+    """Measure the processor time of paced blocks, and the rows/s of blocks that are flushed one by one."""
+    figures = {}
+    _small_blocks(2000, 1, BLOCKS_PER_SECOND)
+    for rows in PACED_ROWS:
+        used = []
+        for seconds in (1, 9):
+            before = processor_seconds()
+            _small_blocks(seconds * BLOCKS_PER_SECOND, rows, BLOCKS_PER_SECOND)
+            used.append(processor_seconds() - before)
+        figures[f"paced blocks of {rows} rows, us per block"] = (used[1] - used[0]) * 1e6 / (8 * BLOCKS_PER_SECOND)
+    took = [_small_blocks(blocks, FLUSHED_ROWS, None) for blocks in (FLUSHED // 10, FLUSHED + FLUSHED // 10)]
+    figures[f"blocks of {FLUSHED_ROWS} rows, flushed, million rows/s"] = (
+        FLUSHED * FLUSHED_ROWS / 1e6 / (took[1] - took[0])
+    )
+    return figures
+
+
+def _small_blocks(blocks: int, rows: int, pace: int | None) -> float:
+    """Return the seconds of sums per key and second over so many blocks. `pace` is in blocks/s."""
+    import numpy as np
+    import pyarrow as pa
+
+    import headgate as hg
+
+    random, many = np.random.default_rng(1), 1 << 17
+    made = pa.record_batch({"key": pa.array(random.integers(1000, size=many)), "value": pa.array(random.random(many))})
+
+    def slices(start: int, n: int) -> pa.RecordBatch:
+        return made.slice(start % (many - n), n)
+
+    environment = hg.StreamEnvironment(
+        parallelism=2,
+        config=hg.Config(buffer_timeout=0 if pace is None else "adaptive"),
+        deployment=hg.LocalDeployment(taskmanagers=2, processes=True),
+    )
+    rate = None if pace is None else pace * rows
+    source = hg.sources.generate(
+        slices, rows=blocks * rows, rate=rate, schema=made.schema, time="ts", batch_rows=rows, batch_time="1 h"
+    )
+    keyed = environment.from_source(source, watermark=hg.Watermark("ts")).key_by("key")
+    sums = keyed.window(hg.tumble("1 s")).aggregate(total=hg.sum("value"), rows=hg.count())
+    sums.sink_to(hg.sinks.null())
+    began = time.perf_counter()
+    environment.execute("small-batches")
+    return time.perf_counter() - began
+
+
 def instructions() -> dict[str, float]:
     """Count instructions in threads of one process, with few and with many rows. The difference of the two counts
     excludes the fixed cost of a job."""
@@ -228,9 +279,10 @@ CASES: dict[str, Callable[[], dict[str, float]]] = {
     "keyed-sum": keyed_sum,
     "exchange": exchange,
     "latency": latency,
+    "small-batches": small_batches,
     "instructions": instructions,
 }
-TIMED = ["keyed-sum", "exchange", "latency"]
+TIMED = ["keyed-sum", "exchange", "latency", "small-batches"]
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--probe"]:

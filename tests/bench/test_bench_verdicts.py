@@ -236,7 +236,7 @@ def test_metrics_are_measured_in_pairs_until_their_cost_is_known(
         return 1.0
 
     monkeypatch.setattr(metrics_cost, "keyed_sum_seconds", run)
-    monkeypatch.setattr(metrics_cost, "_processor_seconds", lambda: used[0])
+    monkeypatch.setattr(metrics_cost, "processor_seconds", lambda: used[0])
     monkeypatch.setattr(metrics_cost, "_first_job", lambda rows: None)
     result = metrics_cost.run(TOLD)
     assert result.met is met

@@ -18,7 +18,7 @@ CASES = {
     "checkpoint": "headgate.bench.checkpoint",
     "exchange": "headgate.bench.exchange",
     "first-row": "headgate.bench.first_row",
-    "kafka": "headgate.bench.kafka",
+    "kafka": "headgate.bench.kafka_messages.kafka_case",
     "keyed-sum": "headgate.bench.keyed_sum",
     "keys": "headgate.bench.many_keys",
     "latency": "headgate.bench.latency",
@@ -27,6 +27,7 @@ CASES = {
     "nexmark": "headgate.bench.nexmark_queries.nexmark_case",
     "rows": "headgate.bench.python_rows",
     "slow-sink": "headgate.bench.slow_sink",
+    "small-batches": "headgate.bench.small_batches",
 }
 ABOUT = {
     "checkpoint": "what checkpoints cost, how long they stop the output, and how soon a killed job is back",
@@ -41,6 +42,7 @@ ABOUT = {
     "nexmark": "rows/s per core of the queries of Nexmark, compared with Flink SQL (installed on first use)",
     "rows": "rows/s of Python functions on rows and with state, compared with Bytewax (installed on first use)",
     "slow-sink": "the memory of a job whose sinks are slow, for five minutes",
+    "small-batches": "the processor time of small batches, paced and at full speed, compared with Flink SQL",
 }
 _DESCRIPTION = (
     "Measure Headgate, and compare it with other engines. All cases take 40 minutes or more; "

@@ -1,4 +1,4 @@
-"""Keep a virtual machine's cores awake, and read how much time its host takes, because both change latencies.
+"""The processors: keep them awake, and read how much of their time a job uses and the host of a virtual machine takes.
 
 An idle virtual core returns to the host. The host may take tens of milliseconds to give the core back. Batches that
 arrive every few milliseconds then wait for a core, not for the engine. The cores of a low-latency machine never sleep
@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+import psutil
 
 #: A program that keeps a core busy, with the lowest of all priorities. Its arguments are the core and the parent
 #: process. It ends with its parent.
@@ -55,3 +57,10 @@ def stolen_seconds(stat: Path = Path("/proc/stat")) -> float:
         return int(total[_STEAL]) / os.sysconf("SC_CLK_TCK")
     except (OSError, IndexError, ValueError):
         return 0.0
+
+
+def processor_seconds() -> float:
+    """Return the processor seconds of this process and of all its descendants, including ended ones."""
+    here = psutil.Process()
+    times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
+    return float(sum(used.user + used.system + used.children_user + used.children_system for used in times))

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from statistics import mean, stdev
 from typing import Final
 
-import psutil
-
 from headgate.bench.case_options import Options
+from headgate.bench.host import processor_seconds
 from headgate.bench.keyed_job import SETTINGS, keyed_sum_seconds
 from headgate.bench.keyed_sum import Sizes
 from headgate.bench.report import CaseResult, Figure, ratios
@@ -65,10 +64,10 @@ def half_width(values: tuple[float, ...]) -> float:
 
 def _cost(sizes: Sizes, job: Callable[[int], object]) -> float:
     """Return the processor seconds for a million rows."""
-    at = [_processor_seconds()]
+    at = [processor_seconds()]
     for rows in (sizes.small, sizes.large):
         job(rows)
-        at.append(_processor_seconds())
+        at.append(processor_seconds())
     return ((at[2] - at[1]) - (at[1] - at[0])) * 1e6 / (sizes.large - sizes.small)
 
 
@@ -76,10 +75,3 @@ def _first_job(rows: int) -> None:
     """Run a job that does not count. After it, the process that forks TaskManagers has imported everything."""
     keyed_sum_seconds(rows)
     time.sleep(1.0)
-
-
-def _processor_seconds() -> float:
-    """Return the processor seconds of this process and of all its descendants, including ended ones."""
-    here = psutil.Process()
-    times = [process.cpu_times() for process in (here, *here.children(recursive=True))]
-    return float(sum(used.user + used.system + used.children_user + used.children_system for used in times))

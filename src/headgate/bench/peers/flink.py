@@ -16,6 +16,8 @@ FLINK: Final = PeerEnvironment(
 )
 #: How many seconds a query may take. The first query also starts Flink.
 QUERY_TIMEOUT = 600.0
+#: A rate, in rows/s, that no source of Flink reaches.
+AS_FAST_AS_POSSIBLE = 1_000_000_000
 
 Query = Literal["one-phase", "two-phase", "source-only"]
 
@@ -29,9 +31,12 @@ class Flink:
         job = Path(__file__).with_name("flink_job.py")
         self._process = ChildProcess("Flink", [str(FLINK.python(say)), str(job), str(parallelism)])
 
-    def seconds(self, query: Query, rows: int) -> float:
-        """Return the seconds that `query` takes for `rows` rows, the job's start-up included. Raises ChildFailed."""
-        return float(self._process.ask({"query": query, "rows": rows}, QUERY_TIMEOUT)["seconds"])
+    def seconds(self, query: Query, rows: int, rate: int = AS_FAST_AS_POSSIBLE) -> float:
+        """Return the seconds that `query` takes for `rows` rows, the job's start-up included. Raises ChildFailed.
+
+        The source makes at most `rate` rows/s.
+        """
+        return float(self._process.ask({"query": query, "rows": rows, "rate": rate}, QUERY_TIMEOUT)["seconds"])
 
     def __enter__(self) -> Flink:
         return self

@@ -1,8 +1,8 @@
 """`keyed-sum` on Flink SQL. The Python of Flink's own environment runs this file, so it imports nothing of Headgate.
 
 It reads requests from standard input, one JSON line for each run:
-`{"query": "one-phase" | "two-phase" | "source-only", "rows": n}`. It answers on standard output with `{"seconds": s}`
-or `{"error": text}`. All runs share one JVM, so Flink is warm after the first one.
+`{"query": "one-phase" | "two-phase" | "source-only", "rows": n, "rate": rows per second}`. It answers on standard
+output with `{"seconds": s}` or `{"error": text}`. All runs share one JVM, so Flink is warm after the first one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 
 SOURCE = """
 create table source_{run} (k bigint, v double, ts as localtimestamp, watermark for ts as ts)
-with ('connector' = 'datagen', 'rows-per-second' = '1000000000', 'number-of-rows' = '{rows}',
+with ('connector' = 'datagen', 'rows-per-second' = '{rate}', 'number-of-rows' = '{rows}',
       'fields.k.min' = '0', 'fields.k.max' = '999')
 """
 WINDOWS = "create table windows_{run} (k bigint, w timestamp(3), s double, c bigint) with ('connector' = 'blackhole')"
@@ -36,7 +36,7 @@ QUERIES = {
 }
 
 
-def execute(query: str, rows: int, parallelism: int, run: int) -> float:
+def execute(query: str, rows: int, rate: int, parallelism: int, run: int) -> float:
     """Run the query. Return the seconds from submitting the job to its end, start-up included."""
     statements, phases = QUERIES[query]
     environment = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
@@ -44,7 +44,7 @@ def execute(query: str, rows: int, parallelism: int, run: int) -> float:
     config.set("parallelism.default", str(parallelism))
     config.set("table.optimizer.agg-phase-strategy", phases)
     for statement in statements[:-1]:
-        environment.execute_sql(statement.format(run=run, rows=rows))
+        environment.execute_sql(statement.format(run=run, rows=rows, rate=rate))
     began = time.perf_counter()
     environment.execute_sql(statements[-1].format(run=run)).wait()
     return time.perf_counter() - began
@@ -55,7 +55,8 @@ def main() -> None:
     for run, line in enumerate(sys.stdin):
         request = json.loads(line)
         try:
-            answer: dict[str, object] = {"seconds": execute(request["query"], request["rows"], parallelism, run)}
+            seconds = execute(request["query"], request["rows"], request["rate"], parallelism, run)
+            answer: dict[str, object] = {"seconds": seconds}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {str(error)[:2000]}"}
         print(json.dumps(answer), flush=True)
