@@ -49,7 +49,10 @@ def _port(vertex: JobVertex, edge: JobEdge) -> str:
 
 
 def _kind(node: Node) -> str:
-    """Return the kind of the rows that a node makes upserting, or "" for other nodes."""
+    """Return the columns that a source reads if it does not read all, or the kind of the rows that a node makes
+    upserting, or ""."""
+    if "reads" in node.attributes:
+        return f" (reads {', '.join(node.attributes['reads'])})"
     if node.upserts is None or node.upserts.origin != node.id:
         return ""
     return f" (upserts by {', '.join(node.upserts.key) or 'one global key'})"

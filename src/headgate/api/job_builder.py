@@ -24,6 +24,7 @@ from headgate.connectors.frames import as_table, is_frame
 from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.errors import PlanError
 from headgate.plan.job_graph import build_job_graph
+from headgate.plan.used_columns import with_used_columns
 from headgate.runtime.deployment import Deployment
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class JobBuilder:
         sinks = self.pending or self._last_run
         if not sinks:
             raise PlanError(_NO_SINK)
-        return describe(build_job_graph(self.graph.graph(sinks)))
+        return describe(with_used_columns(build_job_graph(self.graph.graph(sinks))))
 
     def collect(self, rows: PlannedRows, limit: int | None) -> pa.Table:
         """Run a job that computes these rows, and return the rows.

@@ -25,8 +25,8 @@ from headgate.operators.rows import (
     result_schema,
     select_expressions,
 )
-from headgate.operators.sql.expressions import HIDDEN_COLUMN, column_expression
-from headgate.plan.graph import FORWARD, TO_ONE, EventTime, Partitioning, Side
+from headgate.operators.sql.expressions import HIDDEN_COLUMN, Expression, column_expression
+from headgate.plan.graph import FORWARD, TO_ONE, ColumnUse, EventTime, Partitioning, Side
 
 #: The partitioning by one global key. One subtask then processes all rows; other subtasks would have no work.
 _GLOBAL_KEY = Partitioning("key_group")
@@ -52,6 +52,7 @@ class PlannedRows:
         event_time: EventTime | None,
         sides: Mapping[str, Side] | None = None,
         *,
+        uses: ColumnUse | None = None,
         upserts_by: Sequence[str] | None = None,
         **attributes: Any,
     ) -> PlannedRows:
@@ -62,6 +63,7 @@ class PlannedRows:
             parallelism=self.parallelism_below(),
             schema=schema,
             operator=operator,
+            uses=uses,
             event_time=event_time,
             upserts_by=upserts_by,
             sides=sides or {},
@@ -90,7 +92,10 @@ class PlannedRows:
         row."""
         predicate = filter_predicate(condition, self.schema, by_row)
         operator = partial(FilterRows if by_row else Filter, predicate, self.schema)
-        return self.then("filter", operator, self.schema, self.event_time)
+        uses = None
+        if isinstance(predicate, Expression):
+            uses = ColumnUse(predicate.columns, {name: name for name in self.schema.names})
+        return self.then("filter", operator, self.schema, self.event_time, uses=uses)
 
     def project(self, kind: str, columns: Columns) -> PlannedRows:
         """Compute columns. If the event-time column is not one of them, keep it as the hidden column."""
@@ -100,7 +105,7 @@ class PlannedRows:
             event_time = replace(event_time, column=HIDDEN_COLUMN)
         schema = result_schema(columns)
         times.check_still_time(kind, event_time, schema)
-        return self.then(kind, partial(Project, columns, schema), schema, event_time)
+        return self.then(kind, partial(Project, columns, schema), schema, event_time, uses=_use_of(columns))
 
     def side_output(self, tag: str) -> PlannedRows:
         """Return the side output `tag` of the last operator. Raises PlanError if the operator has no such side
@@ -206,6 +211,14 @@ class PlannedRows:
 
 def _column(field: pa.Field | None) -> str:
     return "no column" if field is None else f"{field.name!r} {field.type}"
+
+
+def _use_of(columns: Columns) -> ColumnUse:
+    """Return the input columns that a `Project` needs. It computes every expression, even one that nobody needs: the
+    expression may be an error."""
+    computed = [expression.columns for _, expression in columns if expression.column is None]
+    passed = {name: expression.column for name, expression in columns if expression.column is not None}
+    return ColumnUse(frozenset().union(*computed), passed)
 
 
 def _common_field(fields: list[pa.Field]) -> pa.Field:

@@ -187,7 +187,7 @@ class RowsByKey:
             time_offset=0 if time is None else time.offset,
         )
         sides = {tag: Side(side, after_function(time, side)) for tag, side in schemas.items()}
-        timed = {} if time is None else {"by_time": time.column}
+        timed: dict[str, Any] = {} if time is None else {"by_time": time.column}
         return rows.then("process", operator, output, after_function(time, output), sides, **timed)
 
     def required_time(self, call: str) -> EventTime:

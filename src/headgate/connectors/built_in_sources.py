@@ -174,9 +174,10 @@ def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: in
     """Read the rows of Parquet files, at most `batch_rows` rows at a time.
 
     The source reads the `columns` in the given order, or all columns if `columns` is None. A split is one or more whole
-    row groups, up to `split_size` bytes uncompressed. The schema is the schema of the first file. Raises SourceError
-    for files that cannot be read, lack a column or differ in their columns. Raises ConfigError for impossible
-    arguments.
+    row groups, up to `split_size` bytes uncompressed. The schema is the schema of the first file. A job does not read
+    the columns that a `filter` in SQL, a `select` or a `with_columns` after the source leaves out; `explain` shows what
+    it reads. Raises SourceError for files that cannot be read, lack a column or differ in their columns. Raises
+    ConfigError for impossible arguments.
 
     ```python
     import pyarrow.parquet as pq

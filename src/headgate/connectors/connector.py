@@ -115,6 +115,14 @@ class Source(ABC):
     def configure(self, config: Config) -> None:
         """Store the options that the source needs. The driver calls this when an environment takes the source."""
 
+    def reading(self, columns: Collection[str]) -> Source:
+        """Return a source for a job that needs only these columns, at least one, or this source. The driver calls this.
+
+        The rows of the result have all columns of `schema`. The values of columns that are not needed may be null. The
+        positions of its readers must not depend on `columns`: another job may need others.
+        """
+        return self
+
     def commit(self, pending: Sequence[Any], checkpoint: int) -> None:
         """Tell the outside what the job has read, for example acknowledge messages. The driver calls this.
 

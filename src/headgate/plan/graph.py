@@ -29,13 +29,15 @@ class EventTime:
 class WatermarkSpec:
     """The rule for a source's watermarks: the largest time in a split so far, minus `out_of_orderness`.
 
-    `out_of_orderness` is in microseconds; `idle_timeout` is in seconds.
+    `out_of_orderness` and `max_drift` are in microseconds; `idle_timeout` is in seconds.
     """
 
     column: str
     out_of_orderness: int = 0
     idle_timeout: float | None = None
     on_null_time: Literal["error", "late"] = "error"
+    #: How far a subtask's watermark may be ahead of the slowest subtask's. None: as far as it likes.
+    max_drift: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,18 @@ class Upserts:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnUse:
+    """The columns of its input that an operator needs.
+
+    The operator reads the columns `read`. `passed` has the columns that it passes on unchanged: their names in its
+    output, with their names in its input. It needs such a column only if a later operator needs it.
+    """
+
+    read: frozenset[str]
+    passed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Side:
     """A side output of a node: an additional output beside the main output."""
 
@@ -108,6 +122,8 @@ class Node:
     throttle: Mechanism | None = None
     operator: OperatorFactory | None = None
     sink: Sink | None = None
+    #: The columns that the operator needs. None: all columns.
+    uses: ColumnUse | None = None
     event_time: EventTime | None = None
     #: The kind of the rows that the node emits, or that a sink gets. None for append-only rows.
     upserts: Upserts | None = None

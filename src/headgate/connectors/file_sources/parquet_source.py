@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -49,6 +50,8 @@ class ParquetSource(Source):
         self._splits: list[RowGroups] = []
         self._model = expand(self._paths)[0]
         self.schema = self._footer(self._model)[0]
+        #: The columns whose values the job needs.
+        self._needed = self.schema.names
 
     def prepare(self) -> None:
         """List the files, compare their schemas and pack row groups into splits. Raises SourceError."""
@@ -78,15 +81,21 @@ class ParquetSource(Source):
         """List the files that a job would read if it started now."""
         return expand(self._paths)
 
+    def reading(self, columns: Collection[str]) -> ParquetSource:
+        """Return a source that reads only these columns from the files. The values of the others are null."""
+        other = copy(self)
+        other._needed = [name for name in self.schema.names if name in columns]
+        return other
+
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader of this subtask's splits."""
-        read = partial(read_row_groups, schema=self.schema, batch_rows=self._batch_rows)
+        read = partial(read_row_groups, schema=self.schema, batch_rows=self._batch_rows, needed=self._needed)
         return SplitReader(self._splits, read, context)
 
     def read_file(self, file: DataFile, place: int | None, bad: object) -> Iterator[tuple[pa.RecordBatch, int]]:
         """Yield the rows of one file from a place on. `bad` is not used, because Parquet has no bad lines."""
         whole = RowGroups(file, tuple(range(len(self._row_group_sizes(file)))))
-        return read_row_groups(whole, place, self.schema, self._batch_rows)
+        return read_row_groups(whole, place, self.schema, self._batch_rows, self._needed)
 
     def _cut(self, file: DataFile) -> list[RowGroups]:
         return pack_row_groups(file, self._row_group_sizes(file), self._split_size)
@@ -137,14 +146,16 @@ def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> li
     return [*splits, RowGroups(file, tuple(packed))] if packed else splits
 
 
-def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema,
-                    batch_rows: int) -> Iterator[tuple[pa.RecordBatch, int]]:  # fmt: skip
+def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema, batch_rows: int,
+                    needed: Sequence[str] | None = None) -> Iterator[tuple[pa.RecordBatch, int]]:  # fmt: skip
     """Yield the rows of a split from a place on, at most `batch_rows` at a time. Each batch comes with the place after
     it.
 
-    A place is the number of rows of the split that were read. The batches have the columns of `schema`.
+    A place is the number of rows of the split that were read. The batches have the columns of `schema`. The values of
+    columns that are not `needed` are null. None: all are needed.
     """
-    file, names = split.file, schema.names
+    file, needed = split.file, schema.names if needed is None else needed
+    nulls = {field.name: pa.nulls(batch_rows, field.type) for field in schema if field.name not in needed}
     given, at = place or 0, 0
     with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
         # Without pre_buffer, memory holds one column chunk at a time instead of a whole row group. Spark writes
@@ -153,8 +164,13 @@ def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema,
         numbers = deque(split.numbers)
         while numbers and at + parquet.metadata.row_group(numbers[0]).num_rows <= given:
             at += parquet.metadata.row_group(numbers.popleft()).num_rows
-        for batch in parquet.iter_batches(batch_rows, list(numbers), names, use_threads=False):
-            columns = [batch.column(field.name).cast(field.type) for field in schema]
+        for batch in parquet.iter_batches(batch_rows, list(numbers), list(needed), use_threads=False):
+            columns = [
+                nulls[field.name][: batch.num_rows]
+                if field.name in nulls
+                else batch.column(field.name).cast(field.type)
+                for field in schema
+            ]
             rows = pa.RecordBatch.from_arrays(columns, schema=schema).slice(max(given - at, 0))
             at += batch.num_rows
             yield rows, max(given, at)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import pyarrow as pa
@@ -71,6 +72,14 @@ class WatchedFiles(Source):
         started = shapes.row(shapes.path_below, shapes.count, self._source.place)
         fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(started)}
         shapes.fields(fields)(position, "the position")
+
+    def reading(self, columns: Collection[str]) -> WatchedFiles:
+        """Return a source that reads only these columns of Parquet files, or this source for other files."""
+        if not isinstance(self._source, ParquetSource):
+            return self
+        other = copy(self)
+        other._source = self._source.reading(columns)
+        return other
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader of the files that this subtask reads by their names."""

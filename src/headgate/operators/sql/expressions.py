@@ -9,7 +9,8 @@ string with a number is a PlanError, because neither is converted to the other.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 
 import pyarrow as pa
 
@@ -32,6 +33,16 @@ class Expression:
     def type(self) -> pa.DataType:
         return self.root.type
 
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that the expression reads."""
+        return frozenset(column.name for column in _columns(self.root))
+
+    @property
+    def column(self) -> str | None:
+        """The column whose values the expression returns unchanged, or None if it computes something."""
+        return self.root.name if isinstance(self.root, Column) else None
+
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the expression's value for each row of `batch`. Raises DataError if an integer or a decimal
         overflows."""
@@ -42,6 +53,18 @@ class Expression:
             problem = f"a value of {self.text!r} leaves the range of {limits} ({error})"
             raise DataError(f"{problem}; to calculate in float64, write 1.0D * column") from None
         return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
+
+
+def _columns(part: object) -> Iterator[Column]:
+    """Yield the columns of a node, or of nodes in a tuple."""
+    if isinstance(part, Column):
+        yield part
+    elif isinstance(part, SqlNode) and is_dataclass(part):
+        for each in fields(part):
+            yield from _columns(getattr(part, each.name))
+    elif isinstance(part, tuple | list):
+        for item in part:
+            yield from _columns(item)
 
 
 def compile_expression(text: str, schema: pa.Schema) -> Expression:

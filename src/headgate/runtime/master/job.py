@@ -21,6 +21,7 @@ from headgate.other_names import OtherNames
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
+from headgate.plan.used_columns import with_used_columns
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.checkpointing.guarantee import Guarantee
 from headgate.runtime.deployment import Deployment
@@ -333,7 +334,7 @@ def submit(
     `resume` is the checkpoint to resume from: its path or URI, "latest" or "latest-if-any". Errors are raised before
     anything runs. A checkpoint that is older than what sinks have published is an error, unless `allow_duplicates`.
     """
-    job_graph = build_job_graph(graph)
+    job_graph = with_used_columns(build_job_graph(graph))
     count = deployment.taskmanagers(job_graph.parallelism, config)
     plan = ExecutionPlan(job_graph, count)
     run = f"{os.getpid():x}-{os.urandom(4).hex()}"
