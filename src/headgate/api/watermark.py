@@ -27,8 +27,13 @@ class Watermark:
     After `idle_timeout` without rows, a source subtask no longer holds back the watermarks of others. By default, a
     subtask without rows always holds them back. A bounded source ignores `idle_timeout`. A null in the column fails the
     job. With `on_null_time="late"`, a row with a null counts as late; `deduplicate` by time, and running `first` and
-    `last`, raise DataError for it. Durations are seconds, strings such as "1 h" and "200 ms", or `timedelta`. Raises
-    PlanError for impossible values.
+    `last`, raise DataError for it.
+
+    With `max_drift`, a source subtask whose watermark is further ahead of the slowest subtask of this source waits for
+    it. Subtasks that read old files of different ages then keep few windows open. Idle subtasks, and those that have
+    ended, do not count. Batch mode ignores `max_drift`.
+
+    Durations are seconds, strings such as "1 h" and "200 ms", or `timedelta`. Raises PlanError for impossible values.
 
     >>> watermark = hg.Watermark("at", out_of_orderness="5 s")
     >>> rows = pa.record_batch({"at": pa.array([30, 90], pa.timestamp("s", tz="UTC"))})
@@ -40,12 +45,15 @@ class Watermark:
     out_of_orderness: float | str | timedelta = "0 s"
     idle_timeout: float | str | timedelta | None = None
     on_null_time: Literal["error", "late"] = "error"
+    max_drift: float | str | timedelta | None = None
 
     def __post_init__(self) -> None:
         if _duration("out_of_orderness", self.out_of_orderness) < 0:
             raise PlanError(f"Watermark: out_of_orderness={self.out_of_orderness!r} must not be negative")
         if self.idle_timeout is not None and _duration("idle_timeout", self.idle_timeout) <= 0:
             raise PlanError(f"Watermark: idle_timeout={self.idle_timeout!r} must be above 0, or None for no timeout")
+        if self.max_drift is not None and _duration("max_drift", self.max_drift) < 1e-6:
+            raise PlanError(f"Watermark: max_drift={self.max_drift!r} must be above 0, or None for no limit")
         if self.on_null_time not in ("error", "late"):
             raise PlanError(f"Watermark: on_null_time={self.on_null_time!r} must be 'error' or 'late'")
 
@@ -63,6 +71,7 @@ class Watermark:
             out_of_orderness=microseconds(self.out_of_orderness),
             idle_timeout=None if self.idle_timeout is None else seconds(self.idle_timeout),
             on_null_time=self.on_null_time,
+            max_drift=None if self.max_drift is None else microseconds(self.max_drift),
         )
 
 

@@ -246,6 +246,15 @@ class ReportBatch:
     rows: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportWatermark:
+    """The watermark of a subtask of an aligned source, in microseconds since the epoch. None: it does not count."""
+
+    node: int
+    subtask: int
+    watermark: int | None
+
+
 # --- the driver to a TaskManager
 
 
@@ -369,6 +378,14 @@ class SetRate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AlignSource:
+    """The subtasks of an aligned source may read while their watermark is at most `bound`."""
+
+    node: int
+    bound: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
     """End the TaskManager, because the job has finished."""
 
@@ -396,6 +413,7 @@ ToJob: TypeAlias = (
     | ReportProfile
     | ReportTrace
     | DeclineRequest
+    | ReportWatermark
     | ToThrottle
 )
 FromTaskManager: TypeAlias = ToAttempt | ToJob
@@ -408,6 +426,7 @@ FromDriver: TypeAlias = (
     | Drain
     | TakeProfile
     | TraceChannel
+    | AlignSource
     | ThrottleOrder
     | Close
     | Cancel

@@ -68,6 +68,8 @@ class SimulatedJob:
     ) -> None:
         if config.is_batch or config.checkpoint_dir is not None:
             raise ConfigError("a simulated job has neither checkpoints nor batch mode: leave these options out")
+        if any(node.watermark is not None and node.watermark.max_drift is not None for node in graph.nodes):
+            raise ConfigError("a simulated job does not align watermarks: leave max_drift out")
         if isinstance(config.throttle, StormZooKeeper):
             raise ConfigError("a simulated job has no ZooKeeper: use another throttle")
         costs = costs or Costs()

@@ -59,6 +59,7 @@ from headgate.runtime.control_messages import (
     ReportProfile,
     ReportTrace,
     ReportTrees,
+    ReportWatermark,
     RequestSleep,
     RunStage,
     TaskFinished,
@@ -68,6 +69,7 @@ from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.attempt import Attempt, Member, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
 from headgate.runtime.master.channel_traces import ChannelTraces
+from headgate.runtime.master.job_alignment import JobAlignment
 from headgate.runtime.master.job_end import SETTLE_POLL, JobEnd
 from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
@@ -146,6 +148,7 @@ class JobMaster:
         self.ended = threading.Event()
         self._attempt: Attempt
         self._throttle = JobThrottle(None, plan, self._order)
+        self._alignment = JobAlignment(plan, self._send)
         self._before: Metrics | None = None
         self.watched = WatchedJob(run, name, self.monitor, self)
         self.web_url: str | None = None
@@ -154,6 +157,7 @@ class JobMaster:
     def _begin_attempt(self) -> None:
         self._stages = Stages(self._plan, batch=self._config.is_batch)
         self._throttle = JobThrottle(self._config.throttle, self._plan, self._order)
+        self._alignment = JobAlignment(self._plan, self._send)
         self._attempt = Attempt(
             self,
             self._name,
@@ -291,6 +295,8 @@ class JobMaster:
                 self._requests.on_message(message)
             case RequestSleep() | AnnounceBackPressure() | ReportTrees() | ReportBatch():
                 self._throttle.on_message(member.index, message)
+            case ReportWatermark():
+                self._alignment.on_message(message)
             case Printed():
                 printed_lines.show(message)
             case TaskFinished():

@@ -251,6 +251,11 @@ class SourceHead:
         return self._idle
 
     @property
+    def reached(self) -> int:
+        """The watermark of the rows so far, in microseconds since the epoch, or MIN_TIME if there is none."""
+        return MIN_TIME if self._watermarks is None else self._watermarks.watermark
+
+    @property
     def lag(self) -> float | None:
         """The seconds for which the next rows have been due, or None for a source without a schedule.
 

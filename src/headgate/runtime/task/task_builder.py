@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -38,8 +38,13 @@ from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.task_state import TaskState
 from headgate.runtime.task.time_account import Wait, time_account
 
+if TYPE_CHECKING:
+    from headgate.exchange.watermark_alignment import AlignedSubtask
+
 #: Seconds between two checks whether the target of a sink has room.
 _TARGET_POLL = 0.01
+#: The least seconds between two reports of an aligned subtask, for each subtask of its source. The driver gets all.
+_REPORTS_EVERY = 1e-3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,6 +56,8 @@ class BuiltTask:
     subtask: int
     nodes: dict[int, Operator | SourceHead]
     source: SourceHead | None
+    #: The part of the subtask in the alignment of its source's watermarks.
+    alignment: AlignedSubtask | None
     input: TaskInput | None
     gates: list[GateChannels]
     partitions: list[ResultPartition]
@@ -161,6 +168,7 @@ class _TaskAssembly:
         self._entries: list[ToOperator] = []
         self._entered: list[Node] = []
         self._nodes: dict[int, Operator | SourceHead] = {}
+        self._alignment: AlignedSubtask | None = None
         self._task: Task | None = None
         self._times = time_account(services.clocks.monotonic, services.config.metrics)
 
@@ -171,7 +179,7 @@ class _TaskAssembly:
         head: Head
         if head_node.source is not None:
             source = self._nodes[head_node.id] = self._build_source_head(head_node)
-            head = self._gated(source, head_node)
+            head = self._aligned(self._gated(source, head_node), source, head_node)
         else:
             task_input = self._exchanges.build_input()
             entry = self._build_entry(head_node)
@@ -203,6 +211,7 @@ class _TaskAssembly:
             subtask=self._subtask,
             nodes=self._nodes,
             source=source,
+            alignment=self._alignment,
             input=task_input,
             gates=self._exchanges.gates,
             partitions=partitions,
@@ -339,6 +348,18 @@ class _TaskAssembly:
             clocks=self._services.clocks,
             times=self._times,
         )
+
+    def _aligned(self, head: Head, source: SourceHead, node: Node) -> Head:
+        """Return the head of a source, behind the alignment of its watermarks if it has one."""
+        drift = None if node.watermark is None else node.watermark.max_drift
+        if drift is None or node.parallelism == 1 or self._services.config.is_batch:
+            return head
+        from headgate.exchange.watermark_alignment import AlignedSubtask
+        from headgate.runtime.task.aligned_head import AlignedSourceHead  # few jobs align watermarks
+
+        send = partial(self._services.report_watermark, node.id, self._subtask)
+        self._alignment = AlignedSubtask(drift, node.parallelism * _REPORTS_EVERY, send)
+        return AlignedSourceHead(head, source, self._alignment)
 
     def _gated(self, source: SourceHead, node: Node) -> Head:
         """Return the head of a source, behind its throttle if it has one."""

@@ -43,6 +43,8 @@ class TaskManagerServices:
     started_at: Callable[[], float]
     #: Reports a task's part in a checkpoint to the driver.
     report_part: Callable[[Part], None]
+    #: Reports the watermark of a subtask (node, subtask) of an aligned source to the driver. None: it does not count.
+    report_watermark: Callable[[int, int, int | None], None] = lambda node, subtask, watermark: None
     #: The number of the job's attempt, which sinks use in names of files.
     attempt: int
     #: The number of the next checkpoint, or 0 without checkpoints.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headgate.records.events import CheckpointBarrier
-from headgate.runtime.control_messages import InjectBarrier
+from headgate.runtime.control_messages import AlignSource, ContinueSources, Drain, InjectBarrier
 from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_builder import BuiltTask
 
@@ -52,6 +52,23 @@ class BuiltTasks:
         for built in self.all:
             if built.source is not None:
                 built.source.is_held = is_held
+                built.task.wake()
+
+    def on_order(self, order: ContinueSources | Drain | AlignSource) -> None:
+        """Follow an order of the driver to sources."""
+        match order:
+            case ContinueSources():
+                self.hold(False)
+            case Drain():
+                self.drain()
+            case AlignSource():
+                self.align(order)
+
+    def align(self, message: AlignSource) -> None:
+        """Set how far the subtasks of an aligned source may read."""
+        for built in self.all:
+            if built.alignment is not None and built.vertex.head.id == message.node:
+                built.alignment.bound = message.bound
                 built.task.wake()
 
     def drain(self) -> None:

@@ -25,6 +25,7 @@ from headgate.exchange.pending import PendingBudget
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.plan.stages import Stages
 from headgate.runtime.control_messages import (
+    AlignSource,
     AllFinished,
     Cancel,
     Close,
@@ -42,6 +43,7 @@ from headgate.runtime.control_messages import (
     ReleaseBatch,
     ReportCheckpointMetrics,
     ReportMetrics,
+    ReportWatermark,
     RunStage,
     SetRate,
     StartTasks,
@@ -218,6 +220,9 @@ class TaskManager:
                 opened=lambda: self._events.put(self._task_opened),
                 started_at=lambda: self._started_at,
                 report_part=lambda part: self._driver.send(ReportCheckpointMetrics(part=part)),
+                report_watermark=lambda node, subtask, watermark: self._driver.send(
+                    ReportWatermark(node=node, subtask=subtask, watermark=watermark)
+                ),
                 attempt=self._spec.credentials.attempt,
                 checkpoint=self._spec.checkpoint,
                 restore=self._spec.restore,
@@ -291,10 +296,8 @@ class TaskManager:
                 self._tasks.wake()
             case InjectBarrier():
                 self._inject(message)
-            case ContinueSources():
-                self._tasks.hold(False)
-            case Drain():
-                self._tasks.drain()
+            case ContinueSources() | Drain() | AlignSource():
+                self._tasks.on_order(message)
             case TakeProfile():
                 self._profiler.take(message, self._built)
             case TraceChannel():

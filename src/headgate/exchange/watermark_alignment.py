@@ -1,0 +1,92 @@
+"""Watermark alignment: a subtask of a source waits while its watermark is too far ahead of the slowest subtask's.
+
+Without it, a source that reads several old files at once keeps a window open for each time that any of the files has
+reached. The driver has an `AlignmentGroup` for each source. It hears the watermarks of all subtasks, and answers with a
+bound: the least of them, plus the drift that is allowed. Flink calls this watermark alignment, with its drift
+(FLIP-182). Times are microseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from headgate.records.elements import MAX_TIME, MIN_TIME
+
+#: A subtask reports when it has come so much nearer to its bound, as a share of the drift.
+_SHARE: Final = 0.25
+#: The most seconds until a subtask reports a watermark, however little it has risen.
+_LATEST: Final = 0.1
+
+
+class AlignmentGroup:
+    """The watermarks of all subtasks of one source.
+
+    A subtask that is idle, has no split or has ended does not count. A subtask that has no rows yet does: nobody may be
+    far ahead of it. Until all subtasks have reported, the bound is the least time, so that nobody runs ahead.
+
+    >>> group = AlignmentGroup(2, drift=60)
+    >>> group.on_report(0, 100), group.on_report(1, 30), group.on_report(1, 50), group.on_report(1, None)
+    (None, 90, 110, 160)
+    """
+
+    def __init__(self, subtasks: int, drift: int) -> None:
+        self._missing = subtasks
+        self._drift = drift
+        self._watermarks: dict[int, int | None] = {}
+        self.bound = MIN_TIME
+
+    def on_report(self, subtask: int, watermark: int | None) -> int | None:
+        """Note the watermark of a subtask; None: it does not count. Returns the new bound, or None if it stays."""
+        self._missing -= subtask not in self._watermarks
+        self._watermarks[subtask] = watermark
+        if self._missing:
+            return None
+        least = min((each for each in self._watermarks.values() if each is not None), default=MAX_TIME)
+        before, self.bound = self.bound, min(least + self._drift, MAX_TIME)
+        return None if self.bound == before else self.bound
+
+
+class AlignedSubtask:
+    """The part of one subtask: it may read while its watermark is at most `bound`. `send` sends a report to the driver.
+
+    The task's thread calls `report`. Another thread may set `bound`, and then wakes the task. `pause` is the least time
+    between two reports of a subtask that may read, in seconds.
+    """
+
+    def __init__(self, drift: int, pause: float, send: Callable[[int | None], None]) -> None:
+        self._step = int(drift * _SHARE)
+        self._pause = pause
+        self._send = send
+        self._reported: int | None = None
+        self._has_reported = False
+        self._reported_at = float("-inf")
+        self.bound = MIN_TIME
+
+    def report(self, now: float, watermark: int | None, *, waits: bool) -> None:
+        """Report a watermark, or None if the subtask does not count, where the driver's bound may depend on it.
+
+        A subtask that `waits` reports at once what it has not reported yet.
+        """
+        if not self.has_news(watermark):
+            return
+        if self._is_urgent(watermark, waits) or self._is_due(now, watermark):
+            self._has_reported, self._reported, self._reported_at = True, watermark, now
+            self._send(watermark)
+
+    def has_news(self, watermark: int | None) -> bool:
+        """Return whether the driver does not know this watermark."""
+        return not self._has_reported or watermark != self._reported
+
+    @property
+    def next_report(self) -> float:
+        """The latest time of the next report, if there is news."""
+        return self._reported_at + _LATEST
+
+    def _is_urgent(self, watermark: int | None, waits: bool) -> bool:
+        return waits or not self._has_reported or watermark is None or self._reported is None
+
+    def _is_due(self, now: float, watermark: int | None) -> bool:
+        assert watermark is not None and self._reported is not None
+        is_far = watermark >= self._reported + self._step
+        return now >= (self._reported_at + self._pause if is_far else self.next_report)
