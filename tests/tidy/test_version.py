@@ -50,6 +50,11 @@ def test_a_wheel_is_pure_unless_asked_for(tmp_path: Path) -> None:
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
     assert json.loads(done.stdout)["package"] == "pure"
+    queries = "from headgate.bench.nexmark_queries.nexmark_case import _queries; print(len(_queries()[0]))"
+    done = subprocess.run(
+        [sys.executable, "-c", queries], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert int(done.stdout) > 10, done.stderr
 
 
 def test_an_unknown_option_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,8 @@ NAMES: Final = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q14", "q20", "
 _MORE: Final = ("q9", "q15", "q16", "q17", "q18", "q19")
 _KINDS: Final = ("persons", "auctions", "bids")
 _BLOCK: Final = 8192
-_EXAMPLE: Final = Path(__file__).parents[4] / "examples" / "nexmark.py"
+#: The example with the queries: its copy in a wheel, or else the file of the checkout.
+_EXAMPLES: Final = (Path(__file__).with_name("example.py"), Path(__file__).parents[4] / "examples" / "nexmark.py")
 _MS: Final = pa.timestamp("ms", tz="UTC")
 
 
@@ -149,9 +150,7 @@ class _Case:
 
 def _queries() -> tuple[dict[str, Any], Any]:
     """Return the queries of the example by name, and the function that says what a query reads."""
-    if not _EXAMPLE.exists():
-        raise HeadgateError(f"nexmark runs in a checkout: there is no {_EXAMPLE}, which has the queries")
-    example = runpy.run_path(str(_EXAMPLE))
+    example = runpy.run_path(str(next(path for path in _EXAMPLES if path.exists())))
     return example["QUERIES"], example["kinds"]
 
 
