@@ -76,6 +76,8 @@ EXPECTED = {
             from marked
         ) select bidder, min(date_time) as window_start, max(date_time) + interval 10 seconds as window_end,
             count(*) as bid_count from numbered group by bidder, number""",
+    # The clock decides the window of a bid, so only the sum over all windows is known.
+    "q12": "select bidder, count(*) as bid_count from bids group by bidder",
     "q13": "select auction, bidder, price, date_time, 'side ' || auction % 10000 as value from bids",
     "q14": """select auction, bidder, 0.908 * price as price, date_time, extra,
             case when hour(date_time) between 8 and 18 then 'dayTime'
@@ -132,6 +134,9 @@ def pipeline(name: str, env: hg.StreamEnvironment) -> hg.DataStream:
 
 def final(name: str, found: pa.Table) -> pa.Table:
     """The rows that no later row replaces, with DuckDB's columns."""
+    if name == "q12":
+        sums = found.group_by("bidder").aggregate([("bid_count", "sum")])
+        found = sums.rename_columns(["bidder", "bid_count"])
     if name in UPSERTS:
         keys = list(zip(*(found[column].to_pylist() for column in UPSERTS[name]), strict=True))
         found = found.take(list({key: row for row, key in enumerate(keys)}.values()))
