@@ -99,6 +99,10 @@ def test_an_upserting_stream_needs_mode_upsert(database: Path) -> None:
     with pytest.raises(hg.PlanError, match="sink_to"):
         counts.sink_to(sink(database))
     counts.sink_to(sink(database, mode="upsert", key="n"))
+    wrong = r"key= is total, but the rows of 'aggregate' replace one another by n: .*key=\['n'\]"
+    with pytest.raises(hg.PlanError, match=wrong):
+        counts.sink_to(sink(database, mode="upsert", key="total"))
+    counts.select(m="n", s="total").sink_to(sink(database, mode="upsert", key="m"))  # renamed: not known
 
 
 def test_a_row_without_a_key_is_refused(database: Path) -> None:

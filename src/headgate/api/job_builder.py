@@ -65,6 +65,8 @@ class JobBuilder:
             )
         if not sink.takes_upserts:
             rows.check_append_only(f"sink_to({default_name(sink)})")
+        if sink.upsert_key is not None:
+            rows.check_upsert_key(f"sink_to({default_name(sink)})", sink.upsert_key)
         sink.configure(self.config, self._spark)
         self._sinks.append(sink)
         self.pending.append(self._sink_node(rows, sink))

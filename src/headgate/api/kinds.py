@@ -23,6 +23,15 @@ def refused(call: str, upserts: Upserts, origin: Node) -> PlanError:
     )
 
 
+def wrong_key(call: str, key: tuple[str, ...], upserts: Upserts, origin: Node) -> PlanError:
+    """Return the error of a sink that replaces rows by another key than the stream does."""
+    remedy = f"give key={list(upserts.key)!r}" if upserts.key else _remedy(origin)
+    return PlanError(
+        f"{call}: key= is {_key(key)}, but the rows of {origin.name!r} replace one another by {_key(upserts.key)}: the "
+        f"sink would keep rows that were replaced, or replace rows that were not; {remedy}"
+    )
+
+
 def _key(columns: tuple[str, ...]) -> str:
     return ", ".join(columns) or "the global key"
 

@@ -154,6 +154,16 @@ class PlannedRows:
 
             raise refused(call, upserts, self.graph[upserts.origin])
 
+    def check_upsert_key(self, call: str, key: tuple[str, ...]) -> None:
+        """Raise PlanError if these rows are upserting by other columns than `key`. Columns that were renamed since then
+        cannot be compared."""
+        upserts = self.graph.upserts(self.inputs)
+        if upserts is None or not set(upserts.key) <= set(self.schema.names) or set(upserts.key) == set(key):
+            return
+        from headgate.api.kinds import wrong_key  # only for an error
+
+        raise wrong_key(call, key, upserts, self.graph[upserts.origin])
+
     def shown(self) -> PlannedRows:
         """Return the same rows without the hidden column and without event time."""
         schema = times.visible(self.schema)

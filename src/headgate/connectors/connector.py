@@ -310,6 +310,9 @@ class Sink(ABC):
     exactly_once: bool = False
     #: Whether the sink may get rows that replace earlier rows with the same key. The rows of a key come in order.
     takes_upserts: bool = True
+    #: The columns by which the sink replaces rows. An upserting stream must have the same key. None: the sink replaces
+    #: no rows.
+    upsert_key: tuple[str, ...] | None = None
     #: Spark task slots that the sink's own Spark jobs need while the job runs, in addition to the slots of its tasks.
     slots: int = 0
 

@@ -35,6 +35,7 @@ class AdbcSink(Sink):
         self._target = f"{quoted(schema)}.{quoted(name)}" if schema else quoted(name)
         self._key = key
         self.takes_upserts = bool(key)
+        self.upsert_key = key or None
         self._what = f"adbc: table {table}"
         self._commits = CommitTable(self._schema)
         self._columns: tuple[str, ...] = ()
