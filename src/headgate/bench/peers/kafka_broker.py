@@ -23,6 +23,8 @@ from headgate.bench.peers import maven
 VERSION: Final = "4.1.0"
 #: Processor time counts more than speed: a small heap, and a compiler that does little.
 SMALL_JAVA: Final = ("-Xmx512m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+#: Linux kills the broker when the thread that started it has ended in any way, also by SIGKILL.
+_END_WITH_PARENT: Final = ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()
 #: Seconds that the broker may take to start or to answer.
 _PATIENCE: Final = 180.0
 
@@ -121,7 +123,7 @@ class KafkaBroker:
         environ = {name: value for name, value in os.environ.items() if name != "JDK_JAVA_OPTIONS"}
         with (self._root / "log").open("ab") as log:
             return subprocess.Popen(
-                ["java", *self._options, "-cp", f"{self._jars}/*", main, *arguments],
+                [*_END_WITH_PARENT, "java", *self._options, "-cp", f"{self._jars}/*", main, *arguments],
                 cwd=self._root, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ,
             )  # fmt: skip
 
