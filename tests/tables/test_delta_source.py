@@ -95,6 +95,18 @@ def test_partitions_and_added_columns_are_read(tmp_path: Path) -> None:
     assert collected(tmp_path / "t", start=0) == rows[2:]  # from the log, not from the snapshot
 
 
+@pytest.mark.parametrize("name", ["n", "city", "late"])
+def test_a_job_reads_only_the_columns_that_it_needs(tmp_path: Path, name: str) -> None:
+    append(tmp_path / "t", [{"n": 1, "city": "Rome", "s": "a"}], partition_by=["city"])
+    append(tmp_path / "t", [{"n": 2, "city": "Oslo", "s": "b", "late": 7}], schema_mode="merge")
+    source = hg.sources.delta(tmp_path / "t", bounded=True)
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    rows = env.from_source(source)
+    expected = {"n": {1, 2}, "city": {"Rome", "Oslo"}, "late": {None, 7}}
+    assert set(rows.select(name).collect()[name].to_pylist()) == expected[name]
+    assert set(rows.collect()["s"].to_pylist()) == {"a", "b"}  # the source itself still reads all of them
+
+
 def test_a_version_that_changes_rows_is_refused(table: Path) -> None:
     deltalake.DeltaTable(str(table)).delete("n = 5")
     assert len(collected(table)) == 11

@@ -7,8 +7,9 @@ adds. Files have an order. The version may not be there yet.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote
@@ -33,6 +34,13 @@ class DeltaSource(PolledTable["_Poll"]):
                  storage_options: Mapping[str, str]) -> None:  # fmt: skip
         poll = _Poll(uri, start=start, batch_rows=batch_rows, bounded=bounded, storage_options=storage_options)
         super().__init__(poll, poll.columns, _SPLIT, interval=interval, bounded=bounded)
+
+    def reading(self, columns: Collection[str]) -> DeltaSource:
+        """Return a source that reads only these columns from the files. The values of the others are null."""
+        other = copy(self)
+        other.fn = other._poll = copy(self._poll)
+        other._poll.needed = columns
+        return other
 
     def check_place(self, place: Any) -> None:
         """Raise ValueError if `place` is neither None nor four numbers."""
@@ -68,6 +76,8 @@ class _Poll:
         self._rest: Iterator[pa.RecordBatch] = iter(())
         #: The file and the row with which `_rest` begins.
         self._place = (-1, -1)
+        #: The columns whose values the job needs. None: all.
+        self.needed: Collection[str] | None = None
         with self._errors():
             table = self._table()
             self.columns = table_columns(pa.schema(table.schema().to_arrow()))
@@ -164,6 +174,8 @@ class _Poll:
             stream = filesystem.open_input_file(f"{folder.rstrip('/')}/{unquote(file.path)}")
             self._open = pq.ParquetFile(stream)
             names = [name for name in self.columns.names if name in self._open.schema_arrow.names]
+            if self.needed is not None:  # a batch without a column has no number of rows
+                names = [name for name in names if name in self.needed] or names[:1]
             self._rest = _after(self._open.iter_batches(self._batch_rows, columns=names), row)
         batch = next(self._rest, None)
         if batch is None:
