@@ -1,5 +1,5 @@
-"""Read the orders of a database, and write them to JSON files and to tables of Delta Lake and Iceberg. A second job
-reads the Delta table, and adds to each order a column of the database.
+"""Read the orders of a database, and write them to JSON files and to tables of Delta Lake and Iceberg. Other
+jobs read the tables; one adds to each order a column of the database.
 
 It needs three libraries: pip install 'headgate[adbc,delta,iceberg]'.
 """
@@ -47,7 +47,8 @@ if __name__ == "__main__":
         env.execute()
 
         lines = sum(len(path.read_text().splitlines()) for path in Path(folder, "json").glob("*.json*"))
-        iceberg = load_catalog("main", **catalog).load_table("lake.orders").scan().to_arrow()
+        env = hg.StreamEnvironment()
+        iceberg = env.from_source(hg.sources.iceberg("lake.orders", "main", options=catalog, bounded=True)).collect()
         print(f"{lines} lines of JSON, {DeltaTable(delta).to_pyarrow_table().num_rows} rows in Delta, ", end="")
         print(f"{iceberg.num_rows} in Iceberg; totals: {totals(database)}")
 

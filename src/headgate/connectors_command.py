@@ -46,7 +46,10 @@ _CONNECTORS = (
         name="Delta Lake", sources=("delta",), sinks=("delta",), promise=_EXACTLY_ONCE,
         packages=("deltalake",), extra="delta",
     ),
-    _Connector(name="Iceberg", sinks=("iceberg",), promise=_EXACTLY_ONCE, packages=("pyiceberg",), extra="iceberg"),
+    _Connector(
+        name="Iceberg", sources=("iceberg",), sinks=("iceberg",), promise=_EXACTLY_ONCE,
+        packages=("pyiceberg",), extra="iceberg",
+    ),
     _Connector(
         name="Kafka", sources=("kafka",), sinks=("kafka",), promise="exactly once",
         packages=("confluent-kafka", "fastavro"), extra="kafka",

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from headgate.connectors.kafka.kafka_functions import source as kafka
     from headgate.connectors.nexmark.nexmark_functions import source as nexmark
     from headgate.connectors.tables.table_functions import delta_source as delta
+    from headgate.connectors.tables.table_functions import iceberg_source as iceberg
 
 __all__ = [
-    "adbc", "csv", "dataframe", "delta", "files", "generate", "iterable", "json_lines", "kafka", "nexmark", "parquet",
-    "poll",
-    "socket_lines", "text",
+    "adbc", "csv", "dataframe", "delta", "files", "generate", "iceberg", "iterable", "json_lines", "kafka", "nexmark",
+    "parquet", "poll", "socket_lines", "text",
 ]  # fmt: skip
 
 
@@ -62,6 +62,6 @@ if not TYPE_CHECKING:  # type checkers must report unknown names themselves
     def __getattr__(name: str) -> object:
         if name in ("adbc", "kafka", "nexmark"):  # only jobs with these sources load their modules
             return import_module(f"headgate.connectors.{name}.{name}_functions").source
-        if name == "delta":
-            return import_module("headgate.connectors.tables.table_functions").delta_source
+        if name in ("delta", "iceberg"):
+            return getattr(import_module("headgate.connectors.tables.table_functions"), f"{name}_source")
         raise missing("headgate.sources", name)

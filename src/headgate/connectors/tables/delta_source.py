@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 
 from headgate.connectors.polled_table import PolledTable
 from headgate.connectors.tables.delta_sink import delta_library
+from headgate.connectors.tables.open_file import OpenFile, needed_names
 from headgate.connectors.tables.table_columns import table_columns
 from headgate.errors import SourceError
 from headgate.filesystems import brief, locate
@@ -67,15 +69,11 @@ class _Poll:
         self._uri = uri
         self.what = f"delta: {uri}"
         self._start = start
-        self._batch_rows = batch_rows
         self._bounded = bounded
         self._storage_options = dict(storage_options)
         #: The version, whether it is a snapshot, and its files.
         self._files: tuple[int, int, Sequence[_File]] | None = None
-        self._open: pq.ParquetFile | None = None
-        self._rest: Iterator[pa.RecordBatch] = iter(())
-        #: The file and the row with which `_rest` begins.
-        self._place = (-1, -1)
+        self._file = OpenFile(batch_rows)
         #: The columns whose values the job needs. None: all.
         self.needed: Collection[str] | None = None
         with self._errors():
@@ -124,7 +122,8 @@ class _Poll:
     def _files_of(self, version: int, is_snapshot: int) -> Sequence[_File]:
         if self._files is None or self._files[:2] != (version, is_snapshot):
             files = self._snapshot(version) if is_snapshot else list(self._added(version))
-            self._files, self._place = (version, is_snapshot, files), (-1, -1)
+            self._files = version, is_snapshot, files
+            self._file.close()
         return self._files[2]
 
     def _snapshot(self, version: int) -> list[_File]:
@@ -168,29 +167,22 @@ class _Poll:
 
     def _next(self, file: _File, number: int, row: int) -> pa.RecordBatch | None:
         """Return the rows of a file from `row` on, at most `batch_rows`, or None at its end."""
-        if self._place != (number, row):
-            self.close()
-            filesystem, folder = locate(self._uri)
-            stream = filesystem.open_input_file(f"{folder.rstrip('/')}/{unquote(file.path)}")
-            self._open = pq.ParquetFile(stream)
-            names = [name for name in self.columns.names if name in self._open.schema_arrow.names]
-            if self.needed is not None:  # a batch without a column has no number of rows
-                names = [name for name in names if name in self.needed] or names[:1]
-            self._rest = _after(self._open.iter_batches(self._batch_rows, columns=names), row)
-        batch = next(self._rest, None)
+        batch = self._file.next(number, row, partial(self._opened, file))
         if batch is None:
-            self.close()
             return None
-        self._place = (number, row + batch.num_rows)
         return pa.RecordBatch.from_arrays(
             [_column(column, batch, file.values) for column in self.columns], schema=self.columns
         )
 
+    def _opened(self, file: _File) -> tuple[pq.ParquetFile, Sequence[str]]:
+        filesystem, folder = locate(self._uri)
+        parquet = pq.ParquetFile(filesystem.open_input_file(f"{folder.rstrip('/')}/{unquote(file.path)}"))
+        names = [name for name in self.columns.names if name in parquet.schema_arrow.names]
+        return parquet, needed_names(names, lambda name: self.needed is None or name in self.needed)
+
     def close(self) -> None:
         """Close the file that is open."""
-        if self._open is not None:
-            self._open.close(force=True)
-        self._open, self._rest, self._place = None, iter(()), (-1, -1)
+        self._file.close()
 
     def _table(self, version: int | None = None) -> Any:
         return delta_library().DeltaTable(self._uri, version=version, storage_options=self._storage_options)
@@ -203,15 +195,7 @@ class _Poll:
             raise SourceError(f"{self.what}: {brief(error)}; check the path, and that the version is there") from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_files": None, "_open": None, "_rest": None, "_place": (-1, -1)}
-
-
-def _after(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the batches without the first rows."""
-    for batch in batches:
-        if rows < batch.num_rows:
-            yield batch.slice(rows)
-        rows = max(0, rows - batch.num_rows)
+        return {**self.__dict__, "_files": None, "_file": OpenFile(self._file.batch_rows)}
 
 
 def _column(column: pa.Field, batch: pa.RecordBatch, values: Mapping[str, Any]) -> pa.Array:

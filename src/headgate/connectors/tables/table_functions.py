@@ -1,4 +1,4 @@
-"""The functions `hg.sinks.delta`, `hg.sinks.iceberg` and `hg.sources.delta`."""
+"""The functions `delta` and `iceberg` of `hg.sinks` and `hg.sources`."""
 
 from __future__ import annotations
 
@@ -108,16 +108,67 @@ def delta_source(
     """
     from headgate.connectors.tables.delta_source import DeltaSource
 
-    check(FLAG, bounded=bounded)
-    check(WHOLE, batch_rows=batch_rows)
-    if batch_rows < 1:
-        raise ConfigError("delta: batch_rows= must be at least 1")
-    if start is not None and (isinstance(start, bool) or not isinstance(start, int) or start < 0):
-        raise ConfigError(f"delta: start={start!r} must be a version of the table, a whole number from 0")
+    _check_reading("delta", start, bounded, batch_rows)
     return DeltaSource(
         absolute(uri), start=start, batch_rows=batch_rows, interval=interval, bounded=bounded,
         storage_options=_options("storage_options", storage_options),
     )  # fmt: skip
+
+
+def iceberg_source(
+    table: str,
+    catalog: str = "default",
+    *,
+    start: int | None = None,
+    interval: float | str = "1 s",
+    bounded: bool = False,
+    batch_rows: int = 65_536,
+    options: Mapping[str, str] | None = None,
+) -> Source:
+    """Read the rows of an Iceberg table, and later those that new snapshots add. See docs/how-to/tables.md.
+
+    `table`, `catalog` and `options` are as for `hg.sinks.iceberg`. The source reads all rows of the newest snapshot,
+    then the files that each later snapshot adds. If there is none, it looks again after `interval`. With `bounded`, the
+    input ends there. `start` is the number of a snapshot: the source then reads only the rows that later snapshots add;
+    0 is the beginning of the history. The place is kept in checkpoints, so each row is read once, also after a failure.
+
+    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made; a column that
+    gets another name later is still found. A snapshot that only rewrites files adds no rows.
+
+    Raises ConfigError for impossible arguments, and without the package pyiceberg. Raises SourceError if there is no
+    table, for a snapshot that removes or changes rows, for deleted rows, for files that are not Parquet, and for a
+    snapshot that has expired.
+
+    ```python
+    import pathlib
+
+    options = {"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": f"file://{pathlib.Path.cwd()}/lake"}
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("here", **options)
+    catalog.create_namespace("lake")
+    catalog.create_table("lake.numbers", pa.schema({"n": pa.int64()})).append(pa.table({"n": [1, 2]}))
+    source = hg.sources.iceberg("lake.numbers", "here", options=options, bounded=True)
+    print(hg.StreamEnvironment().from_source(source).collect()["n"].to_pylist())  # [1, 2]
+    ```
+    """
+    from headgate.connectors.tables.iceberg_source import IcebergSource
+
+    check(TEXT, table=table, catalog=catalog)
+    _check_reading("iceberg", start, bounded, batch_rows)
+    return IcebergSource(
+        table, catalog, start=start, batch_rows=batch_rows, interval=interval, bounded=bounded,
+        options=_options("options", options),
+    )  # fmt: skip
+
+
+def _check_reading(name: str, start: int | None, bounded: bool, batch_rows: int) -> None:
+    check(FLAG, bounded=bounded)
+    check(WHOLE, batch_rows=batch_rows)
+    if batch_rows < 1:
+        raise ConfigError(f"{name}: batch_rows= must be at least 1")
+    if start is not None and (isinstance(start, bool) or not isinstance(start, int) or start < 0):
+        raise ConfigError(f"{name}: start={start!r} must be a version of the table, a whole number from 0")
 
 
 def _check_new_columns(new_columns: str) -> None:

@@ -1,0 +1,218 @@
+"""The source of an Iceberg table: the rows of one snapshot, then those that each later snapshot adds.
+
+The position is `[snapshot, phase, file, row]`: the next row of all files of the snapshot, or of those that it adds. The
+phase `_DONE` means that its rows are read, and the next snapshot may not be there yet. Files have an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from functools import partial
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.connectors.polled_table import PolledTable
+from headgate.connectors.tables.iceberg_sink import iceberg_library
+from headgate.connectors.tables.open_file import OpenFile, needed_names
+from headgate.connectors.tables.table_columns import table_columns
+from headgate.errors import HeadgateError, SourceError
+from headgate.filesystems import brief
+
+#: The name of the only split: a table is read by one subtask.
+_SPLIT: Final = "table"
+#: The phases of a position: the files that a snapshot adds, all its files, and none any more.
+_ADDED, _WHOLE, _DONE = 0, 1, 2
+#: Stands for the snapshot of a table without one. Iceberg's numbers are above 0.
+_NO_SNAPSHOT: Final = 0
+_FIELD_ID: Final = b"PARQUET:field_id"
+
+
+class IcebergSource(PolledTable["_Poll"]):
+    """A source of the rows of an Iceberg table; see `hg.sources.iceberg`."""
+
+    def __init__(self, table: str, catalog: str, *, start: int | None, batch_rows: int, interval: float | str,
+                 bounded: bool, options: Mapping[str, str]) -> None:  # fmt: skip
+        poll = _Poll(table, catalog, start=start, batch_rows=batch_rows, bounded=bounded, options=options)
+        super().__init__(poll, poll.columns, _SPLIT, interval=interval, bounded=bounded)
+
+    def reading(self, columns: Collection[str]) -> IcebergSource:
+        """Return a source that reads only these columns from the files. The values of the others are null."""
+        other = copy(self)
+        other.fn = other._poll = copy(self._poll)
+        other._poll.needed = columns
+        return other
+
+    def check_place(self, place: Any) -> None:
+        """Raise ValueError if `place` is neither None nor four numbers."""
+        match place:
+            case None | [int(), 0 | 1 | 2, int(), int()] if place is None or min(place) >= 0:
+                pass
+            case _:
+                raise ValueError(f"the position {place!r} is not a snapshot, 0 to 2, a file and a row")
+
+
+class _Poll:
+    """The function that the source asks for rows. It keeps the files of one snapshot, and one open file."""
+
+    def __init__(self, name: str, catalog: str, *, start: int | None, batch_rows: int, bounded: bool,
+                 options: Mapping[str, str]) -> None:  # fmt: skip
+        self._name = name
+        self._catalog_name = catalog
+        self.what = f"iceberg: {catalog}.{name}"
+        self._start = start
+        self._bounded = bounded
+        self._options = dict(options)
+        self._catalog: Any = None
+        #: The snapshot, the phase, and the paths of its files.
+        self._files: tuple[int, int, Sequence[str]] | None = None
+        self._file = OpenFile(batch_rows)
+        #: The columns whose values the job needs. None: all.
+        self.needed: Collection[str] | None = None
+        with self._errors():
+            schema = self._table().schema()
+            self.columns = table_columns(schema.as_arrow())
+            #: The number of each column, which does not change when the column gets another name.
+            self._ids = {field.name: field.field_id for field in schema.fields}
+
+    def __call__(self, split: str, position: Any) -> tuple[pa.RecordBatch, Any] | None:
+        """Return the rows after a position, and the position after them. Returns None at the end of a bounded source.
+
+        An empty batch means that the table has no newer snapshot.
+        """
+        with self._errors():
+            table = self._table()
+            snapshot, phase, file, row = self._first(table) if position is None else position
+            while True:
+                if phase == _DONE:
+                    following = self._following(table, snapshot)
+                    if following is None:
+                        break
+                    snapshot, phase, file, row = following, _ADDED, 0, 0
+                files = self._files_of(table, snapshot, phase)
+                while file < len(files):
+                    if (batch := self._next(table, files[file], file, row)) is not None:
+                        return batch, [snapshot, phase, file, row + batch.num_rows]
+                    file, row = file + 1, 0
+                phase, file, row = _DONE, 0, 0
+        if self._bounded:
+            return None
+        return pa.RecordBatch.from_pylist([], self.columns), [snapshot, _DONE, 0, 0]
+
+    def _first(self, table: Any) -> tuple[int, int, int, int]:
+        if self._start is not None:
+            if self._start != _NO_SNAPSHOT and table.snapshot_by_id(self._start) is None:
+                raise SourceError(f"{self.what}: there is no snapshot {self._start}; give start= the number of one")
+            return self._start, _DONE, 0, 0
+        newest = table.current_snapshot()
+        return (_NO_SNAPSHOT, _DONE, 0, 0) if newest is None else (newest.snapshot_id, _WHOLE, 0, 0)
+
+    def _following(self, table: Any, snapshot: int) -> int | None:
+        """Return the snapshot after this one, or None if it is the newest. Raises SourceError if it is not part of the
+        table's history."""
+        newest = table.current_snapshot()
+        if newest is None or newest.snapshot_id == snapshot:
+            return None
+        history = list(iceberg_library("table.snapshots").ancestors_of(newest, table.metadata))
+        parents = {(each.parent_snapshot_id or _NO_SNAPSHOT): int(each.snapshot_id) for each in history}
+        if snapshot not in parents:
+            raise SourceError(
+                f"{self.what}: the snapshot after {snapshot} is not in the table's history: it has expired, or the "
+                "table was rolled back; start again without resume"
+            )
+        return parents[snapshot]
+
+    def _files_of(self, table: Any, snapshot: int, phase: int) -> Sequence[str]:
+        if self._files is None or self._files[:2] != (snapshot, phase):
+            found = self._all_files(table, snapshot) if phase == _WHOLE else self._added(table, snapshot)
+            self._files = snapshot, phase, sorted(found)
+            self._file.close()
+        return self._files[2]
+
+    def _all_files(self, table: Any, snapshot: int) -> Iterator[str]:
+        if table.snapshot_by_id(snapshot) is None:
+            raise SourceError(f"{self.what}: snapshot {snapshot} has expired; start again without resume")
+        for task in table.scan(snapshot_id=snapshot).plan_files():
+            if task.delete_files:
+                raise SourceError(
+                    f"{self.what}: snapshot {snapshot} has files with deleted rows, which the source cannot read; "
+                    "rewrite the table's data files, or start after it"
+                )
+            yield self._checked(task.file)
+
+    def _added(self, table: Any, number: int) -> Iterator[str]:
+        """Yield the files that a snapshot adds. Raises SourceError if it changes or removes rows."""
+        snapshot = table.snapshot_by_id(number)
+        operation = iceberg_library("table.snapshots").Operation
+        if snapshot.summary is not None and snapshot.summary.operation == operation.REPLACE:
+            return  # it only rewrites files
+        if snapshot.summary is None or snapshot.summary.operation != operation.APPEND:
+            raise SourceError(
+                f"{self.what}: snapshot {number} removes or changes rows; the source follows tables that only get new "
+                f"rows. Start again without resume, or leave out this snapshot with start={number}"
+            )
+        added = iceberg_library("manifest").ManifestEntryStatus.ADDED
+        for manifest in snapshot.manifests(table.io):
+            if manifest.added_snapshot_id == number:
+                for entry in manifest.fetch_manifest_entry(table.io):
+                    if entry.status == added:
+                        yield self._checked(entry.data_file)
+
+    def _checked(self, file: Any) -> str:
+        if file.file_format != iceberg_library("manifest").FileFormat.PARQUET:
+            raise SourceError(f"{self.what}: {file.file_path} is not a Parquet file; the source reads no others")
+        return str(file.file_path)
+
+    def _next(self, table: Any, path: str, number: int, row: int) -> pa.RecordBatch | None:
+        """Return the rows of a file from `row` on, at most `batch_rows`, or None at its end."""
+        batch = self._file.next(number, row, partial(self._opened, table, path))
+        if batch is None:
+            return None
+        assert self._file.parquet is not None
+        names = self._names_in(self._file.parquet)
+        columns = [
+            batch.column(names[column.name]).cast(column.type)
+            if names.get(column.name) in batch.schema.names
+            else pa.nulls(batch.num_rows, column.type)
+            for column in self.columns
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.columns)
+
+    def _opened(self, table: Any, path: str) -> tuple[pq.ParquetFile, Sequence[str]]:
+        parquet = pq.ParquetFile(table.io.new_input(path).open())
+        names = {in_file: name for name, in_file in self._names_in(parquet).items()}
+        return parquet, needed_names([*names], lambda name: self.needed is None or names[name] in self.needed)
+
+    def _names_in(self, parquet: pq.ParquetFile) -> dict[str, str]:
+        """Return the columns that a file has: the name in the table, and the name in the file. The number of a column
+        finds it; a file that another program wrote may have no numbers."""
+        in_file = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in parquet.schema_arrow}
+        if in_file.keys() == {-1}:
+            return {name: name for name in self._ids if name in parquet.schema_arrow.names}
+        return {name: in_file[number] for name, number in self._ids.items() if number in in_file}
+
+    def close(self) -> None:
+        """Close the file that is open."""
+        self._file.close()
+
+    def _table(self) -> Any:
+        if self._catalog is None:
+            self._catalog = iceberg_library("catalog").load_catalog(self._catalog_name, **self._options)
+        return self._catalog.load_table(self._name)
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of the library into a SourceError."""
+        try:
+            yield
+        except HeadgateError:
+            raise
+        except Exception as error:  # the library has many kinds, and catalogs add their own
+            self._catalog = None
+            raise SourceError(f"{self.what}: {type(error).__name__}: {brief(error)}") from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_catalog": None, "_files": None, "_file": OpenFile(self._file.batch_rows)}

@@ -1,0 +1,160 @@
+"""The source of Iceberg tables: snapshots, later snapshots, positions, and tables that it refuses."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headgate as hg
+from headgate.testing import check_source
+from tests.runtime.jobs import eventually
+
+pytest.importorskip("pyiceberg.catalog.sql")
+from pyiceberg.catalog import load_catalog
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType, NestedField, StringType
+
+
+def numbers(*values: int) -> list[dict[str, Any]]:
+    return [{"n": n, "s": f"row {n}"} for n in values]
+
+
+class Lake:
+    """A catalog in a SQLite file, with tables in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": f"file://{folder}/lake"}
+        self.catalog = load_catalog("test", **self.options)
+        self.catalog.create_namespace("lake")
+
+    def table(self, name: str = "t") -> Any:
+        return self.catalog.load_table(f"lake.{name}")
+
+    def append(self, rows: list[dict[str, Any]], name: str = "t") -> int:
+        """Append rows, and return the number of the snapshot."""
+        given = pa.Table.from_pylist(rows)
+        table: Any = self.catalog.create_table_if_not_exists(f"lake.{name}", given.schema)
+        table.append(given)
+        return int(table.current_snapshot().snapshot_id)
+
+    def source(self, name: str = "t", **options: Any) -> Any:
+        return hg.sources.iceberg(f"lake.{name}", "test", options=self.options, **options)
+
+    def collected(self, name: str = "t", **options: Any) -> list[dict[str, Any]]:
+        env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+        rows: list[dict[str, Any]] = env.from_source(self.source(name, bounded=True, **options)).collect().to_pylist()
+        return sorted(rows, key=lambda row: row["n"])
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A catalog with a table whose three snapshots have 12 rows."""
+    lake = Lake(tmp_path)
+    lake.snapshots = [lake.append(numbers(*range(start, start + 4))) for start in (0, 4, 8)]  # type: ignore[attr-defined]
+    return lake
+
+
+def test_it_keeps_the_contract(lake: Lake) -> None:
+    lake.catalog.create_table("lake.none", pa.schema({"n": pa.int64(), "s": pa.string()}))
+    check_source(
+        lambda: lake.source(bounded=True, batch_rows=3), numbers(*range(12)),
+        idle=lambda: lake.source("none", interval="10 ms"), broken=lambda: lake.source("missing"),
+    )  # fmt: skip
+
+
+def test_start_leaves_out_the_snapshots_before(lake: Any) -> None:
+    assert [row["n"] for row in lake.collected(start=lake.snapshots[1])] == [8, 9, 10, 11]
+    assert [row["n"] for row in lake.collected(start=0)] == [*range(12)]
+    assert lake.collected(start=lake.snapshots[2]) == []
+    with pytest.raises(hg.SourceError, match="there is no snapshot 7"):
+        lake.collected(start=7)
+
+
+def test_another_program_continues_after_the_newest_snapshot(lake: Any) -> None:
+    place, seen = None, []
+    for rows in ([], numbers(12), numbers(13, 14)):
+        if rows:
+            lake.append(rows)
+        for _ in range(2):
+            source = pickle.loads(pickle.dumps(lake.source(start=lake.snapshots[2])))
+            batch, place = source.fn("table", place)
+            source.check_place(place)
+            seen.append(batch.to_pylist())
+            source.end_polls()
+    assert seen == [[], [], numbers(12), [], numbers(13, 14), []]
+
+
+def test_later_snapshots_are_followed(lake: Lake) -> None:
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    found = hg.sinks.collect()
+    env.from_source(lake.source(interval="10 ms")).sink_to(found)
+    job = env.execute_async()
+    eventually(lambda: found.to_table().num_rows == 12)
+    lake.append(numbers(20, 21))
+    lake.append(numbers(22))
+    eventually(lambda: found.to_table().num_rows == 15)
+    job.cancel()
+    assert sorted(found.to_table()["n"].to_pylist()) == [*range(12), 20, 21, 22]
+
+
+def test_columns_that_were_added_or_renamed_are_read(lake: Any) -> None:
+    with lake.table().update_schema() as update:
+        update.add_column("x", LongType())
+        update.rename_column("s", "text")
+    lake.table().append(pa.table({"n": [20], "text": ["new"], "x": [7]}))
+    rows = lake.collected()
+    assert rows[0] == {"n": 0, "text": "row 0", "x": None}
+    assert rows[-1] == {"n": 20, "text": "new", "x": 7}
+    source = lake.source(bounded=True)
+    with lake.table().update_schema() as update:
+        update.rename_column("n", "number")
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    assert sorted(env.from_source(source).select("n").collect()["n"].to_pylist()) == [*range(12), 20]
+
+
+def test_partitions_are_read(lake: Lake) -> None:
+    schema = Schema(
+        NestedField(1, "n", LongType(), required=False), NestedField(2, "city", StringType(), required=False)
+    )
+    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "city"))
+    table = lake.catalog.create_table("lake.cities", schema, partition_spec=spec)
+    table.append(pa.table({"n": [1, 2, 3], "city": ["Rome", "Oslo", None]}))
+    expected = [{"n": 1, "city": "Rome"}, {"n": 2, "city": "Oslo"}, {"n": 3, "city": None}]
+    assert lake.collected("cities") == expected
+    assert lake.collected("cities", start=0) == expected
+
+
+def test_a_snapshot_that_removes_rows_is_refused(lake: Any) -> None:
+    lake.table().delete("n = 5")
+    assert len(lake.collected()) == 11
+    newest = lake.table().current_snapshot().snapshot_id
+    with pytest.raises(hg.SourceError, match=f"snapshot {newest} removes or changes rows; .* with start={newest}"):
+        lake.collected(start=lake.snapshots[2])
+    lake.append(numbers(30))
+    assert lake.collected(start=newest) == numbers(30)
+
+
+def test_a_snapshot_outside_of_the_history_is_refused(lake: Any) -> None:
+    place = [lake.snapshots[2], 2, 0, 0]
+    lake.table().manage_snapshots().rollback_to_snapshot(lake.snapshots[0]).commit()
+    lake.append(numbers(50))
+    with pytest.raises(hg.SourceError, match="is not in the table's history"):
+        lake.source(bounded=True).fn("table", place)
+
+
+def test_impossible_arguments_and_positions_are_refused(lake: Lake) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"start": -1}, {"start": True}, {"batch_rows": 0}, {"bounded": "yes"}, {"options": {"a": 1}}
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(hg.ConfigError):
+            hg.sources.iceberg("lake.t", "test", **{"options": lake.options, **options})
+    for place in ([1, 3, 0, 0], [1, 0, -1, 0], "x", [1, 2]):
+        with pytest.raises(ValueError, match="is not a snapshot"):
+            lake.source().check_place(place)
