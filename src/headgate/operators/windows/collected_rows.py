@@ -7,9 +7,12 @@ import pyarrow as pa
 from headgate.compat import concat_batches
 from headgate.records.arrow import BatchCodec
 
-#: To add a batch to windows costs as much as some thousand rows of it, whatever its size. These are the most rows and
-#: bytes that wait for more, and the seconds after which the next rows end the wait. Metrics of the state are then true.
-_MOST_ROWS = 4096
+#: To add a batch to windows costs as much as some thousand rows of it, whatever its size. A batch of at most so many
+#: rows is worth the wait; a longer one would delay those after it.
+SMALL_ROWS = 512
+#: The most rows and bytes that wait for more, and the seconds after which the next rows end the wait. Metrics of the
+#: state are then true.
+_MOST_ROWS = 2048
 _MOST_BYTES = 256 << 10
 _LONGEST = 0.25
 

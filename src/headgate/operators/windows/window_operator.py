@@ -19,7 +19,7 @@ from headgate.errors import CheckpointError, DataError
 from headgate.operators.emission_log import EmissionLog
 from headgate.operators.event_times import as_timestamps, event_times, time_range, time_span
 from headgate.operators.operator import MIN_TIME, Operator, OperatorContext
-from headgate.operators.windows.collected_rows import CollectedRows
+from headgate.operators.windows.collected_rows import SMALL_ROWS, CollectedRows
 from headgate.operators.windows.time_shards import State, TimeShard
 from headgate.operators.windows.window_kinds import CLOCK_TIME
 from headgate.records.canonical import Int64s, as_arrow, null_mask
@@ -166,11 +166,11 @@ class WindowOperator(Operator, Generic[State]):
             self._emit_late(batch.filter(as_arrow(~held)))
             batch, times = batch.filter(as_arrow(held)), times[held]
             first = int(times.min(initial=last))
-            self._add_waiting()
-        elif self._may_wait and len(self._shards) == 1:
+        elif batch.num_rows <= SMALL_ROWS and self._may_wait and len(self._shards) == 1:
             if self._waiting.add(batch, first, last, self._clock()):
                 self._add_waiting()
             return
+        self._add_waiting()
         if batch.num_rows:
             self._shards_bytes = None
             self._add(shard, batch, times, (first, last))
