@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -100,6 +102,8 @@ def test_a_dataframe_is_a_source(spark, tmp_path):
     assert stream.schema.names == frame.columns
     taken = stream.set_parallelism(2).collect()
     assert taken.sort_by("id").to_pylist() == to_arrow(frame.orderBy("id")).cast(taken.schema).to_pylist()
+    names = stream.filter("id % 2 = 0").select("name").collect()["name"].to_pylist()  # reads only some of the columns
+    assert Counter(names) == Counter(taken.filter(pc.equal(pc.bit_wise_and(taken["id"], 1), 0))["name"].to_pylist())
     windows = stream.key_by("name").window(hg.tumble("10 min")).aggregate(rows=hg.count(), ids=hg.sum("id"))
     frame.createOrReplaceTempView("frame")
     wanted = spark.sql(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -99,9 +100,18 @@ class DataFrameSource(Source):
             if not self._jobs:
                 remove_folder(self._folder)
 
+    def reading(self, columns: Collection[str]) -> Source:
+        """Return a source that reads only these columns from the files. The values of the others are null."""
+        return _OfColumns(self, columns)
+
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader of this subtask's splits."""
-        return SplitReader(self._splits, partial(read_row_groups, schema=self.schema, batch_rows=_BATCH_ROWS), context)
+        return self.reader_of(self.schema.names, context)
+
+    def reader_of(self, needed: Sequence[str], context: ReaderContext) -> SourceReader:
+        """Return a reader of the columns that are `needed`."""
+        read = partial(read_row_groups, schema=self.schema, batch_rows=_BATCH_ROWS, needed=needed)
+        return SplitReader(self._splits, read, context)
 
     def _write(self) -> None:
         """Write the rows to a new folder, and cut its files into splits."""
@@ -117,3 +127,32 @@ class DataFrameSource(Source):
             if isinstance(error, HeadgateError) or not isinstance(error, Exception):
                 raise
             raise SourceError(f"the DataFrame could not be written to {self._folder}: {brief(error)}") from error
+
+
+class _OfColumns(Source):
+    """A `DataFrameSource` for a job that needs only some columns. It shares the files with all other jobs."""
+
+    resumable = False
+
+    def __init__(self, source: DataFrameSource, columns: Collection[str]) -> None:
+        self._source = source
+        self.schema = source.schema
+        self._needed = [name for name in source.schema.names if name in columns]
+
+    def prepare(self) -> None:
+        self._source.prepare()
+
+    def prepared(self) -> Any:
+        return self._source.prepared()
+
+    def restore(self, prepared: Any) -> None:
+        self._source.restore(prepared)
+
+    def check_position(self, position: Any) -> None:
+        self._source.check_position(position)
+
+    def release(self) -> None:
+        self._source.release()
+
+    def reader(self, context: ReaderContext) -> SourceReader:
+        return self._source.reader_of(self._needed, context)
