@@ -9,40 +9,29 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.connectors.polled_table import PolledTable
 from headgate.connectors.tables.delta_sink import delta_library
+from headgate.connectors.tables.followed_table import FollowedTable
 from headgate.connectors.tables.open_file import OpenFile, needed_names
 from headgate.connectors.tables.table_columns import table_columns
 from headgate.errors import SourceError
 from headgate.filesystems import brief, locate
 
-#: The name of the only split: a table is read by one subtask.
-_SPLIT: Final = "table"
 
-
-class DeltaSource(PolledTable["_Poll"]):
+class DeltaSource(FollowedTable["_Poll"]):
     """A source of the rows of a Delta table; see `hg.sources.delta`."""
 
     def __init__(self, uri: str, *, start: int | None, batch_rows: int, interval: float | str, bounded: bool,
                  storage_options: Mapping[str, str]) -> None:  # fmt: skip
         poll = _Poll(uri, start=start, batch_rows=batch_rows, bounded=bounded, storage_options=storage_options)
-        super().__init__(poll, poll.columns, _SPLIT, interval=interval, bounded=bounded)
-
-    def reading(self, columns: Collection[str]) -> DeltaSource:
-        """Return a source that reads only these columns from the files. The values of the others are null."""
-        other = copy(self)
-        other.fn = other._poll = copy(self._poll)
-        other._poll.needed = columns
-        return other
+        super().__init__(poll, interval=interval, bounded=bounded)
 
     def check_place(self, place: Any) -> None:
         """Raise ValueError if `place` is neither None nor four numbers."""
@@ -74,7 +63,6 @@ class _Poll:
         #: The version, whether it is a snapshot, and its files.
         self._files: tuple[int, int, Sequence[_File]] | None = None
         self._file = OpenFile(batch_rows)
-        #: The columns whose values the job needs. None: all.
         self.needed: Collection[str] | None = None
         with self._errors():
             table = self._table()

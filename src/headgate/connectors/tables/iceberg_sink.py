@@ -9,28 +9,18 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
 
+from headgate.connectors.tables.iceberg_catalog import IcebergCatalog, iceberg_library
 from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
 from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
-from headgate.errors import ConfigError, HeadgateError, PlanError, SinkError, Superseded
-from headgate.filesystems import brief
+from headgate.errors import PlanError, SinkError, Superseded
 
 #: The library's own repeats would accept the same epoch twice, so there are none.
 _RETRIES: Final = "commit.retry.num-retries"
-
-
-def iceberg_library(module: str) -> Any:
-    """Return a module of pyiceberg. Raises ConfigError if it is not installed."""
-    try:
-        return import_module(f"pyiceberg.{module}")
-    except ImportError as error:
-        raise ConfigError(f"Iceberg needs the package pyiceberg ({error}): pip install 'headgate[iceberg]'") from None
 
 
 class IcebergSink(TableSink):
@@ -40,17 +30,12 @@ class IcebergSink(TableSink):
         iceberg_library("catalog")
         super().__init__(f"iceberg: {catalog}.{table}", new_columns)
         self._name = table
-        self._catalog_name = catalog
-        self._options = dict(options)
-        self._connected: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connected": None}
+        self._catalog = IcebergCatalog(catalog, options, self._what, SinkError)
 
     def check(self, schema: pa.Schema) -> None:
         """Check that the table takes the rows. A table that is not there must be possible."""
-        with self._errors():
-            catalog = self._catalog()
+        with self._catalog.errors():
+            catalog = self._catalog.connected()
             if catalog.table_exists(self._name):
                 self._check_table(catalog.load_table(self._name), schema)
             elif not catalog.namespace_exists(namespace := self._name.rpartition(".")[0]):
@@ -58,8 +43,8 @@ class IcebergSink(TableSink):
 
     def opened(self, schema: pa.Schema) -> tuple[str, pa.Schema, Sequence[str]]:
         """Create the table if it is not there. Add new columns if the user wants that."""
-        with self._errors():
-            catalog = self._catalog()
+        with self._catalog.errors():
+            catalog = self._catalog.connected()
             table = catalog.create_table_if_not_exists(self._name, table_columns(schema))
             if added := list(self._check_table(table, schema)):
                 with table.update_schema() as update:
@@ -79,8 +64,8 @@ class IcebergSink(TableSink):
     def _commit(self, epoch: Epoch, files: Sequence[dict[str, Any]]) -> None:
         failed = iceberg_library("exceptions").CommitFailedException
         for _ in range(ATTEMPTS):
-            with self._errors():
-                table = self._catalog().load_table(self._name)
+            with self._catalog.errors():
+                table = self._catalog.connected().load_table(self._name)
                 before = json.loads(table.properties.get(f"headgate.{epoch.run}", "{}"))
                 if before.get("owner", 0) > epoch.owner:
                     raise Superseded(f"{self._what}: another program has taken over the results of run {epoch.run}")
@@ -113,23 +98,6 @@ class IcebergSink(TableSink):
         if not table.spec().is_unpartitioned():
             raise PlanError(f"{self._what}: the table is partitioned; the sink writes to tables without partitions")
         return check_columns(self._what, schema, _columns(table), self._new_columns)
-
-    def _catalog(self) -> Any:
-        """Return the catalog. It stays connected until an error."""
-        if self._connected is None:
-            self._connected = iceberg_library("catalog").load_catalog(self._catalog_name, **self._options)
-        return self._connected
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn errors of the library into a SinkError."""
-        try:
-            yield
-        except HeadgateError:
-            raise
-        except Exception as error:  # the library has many kinds, and catalogs add their own
-            self._connected = None
-            raise SinkError(f"{self._what}: {type(error).__name__}: {brief(error)}") from error
 
 
 def _columns(table: Any) -> pa.Schema:

@@ -7,23 +7,18 @@ phase `_DONE` means that its rows are read, and the next snapshot may not be the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from copy import copy
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.connectors.polled_table import PolledTable
-from headgate.connectors.tables.iceberg_sink import iceberg_library
+from headgate.connectors.tables.followed_table import FollowedTable
+from headgate.connectors.tables.iceberg_catalog import IcebergCatalog, iceberg_library
 from headgate.connectors.tables.open_file import OpenFile, needed_names
 from headgate.connectors.tables.table_columns import table_columns
-from headgate.errors import HeadgateError, SourceError
-from headgate.filesystems import brief
+from headgate.errors import SourceError
 
-#: The name of the only split: a table is read by one subtask.
-_SPLIT: Final = "table"
 #: The phases of a position: the files that a snapshot adds, all its files, and none any more.
 _ADDED, _WHOLE, _DONE = 0, 1, 2
 #: Stands for the snapshot of a table without one. Iceberg's numbers are above 0.
@@ -31,20 +26,13 @@ _NO_SNAPSHOT: Final = 0
 _FIELD_ID: Final = b"PARQUET:field_id"
 
 
-class IcebergSource(PolledTable["_Poll"]):
+class IcebergSource(FollowedTable["_Poll"]):
     """A source of the rows of an Iceberg table; see `hg.sources.iceberg`."""
 
     def __init__(self, table: str, catalog: str, *, start: int | None, batch_rows: int, interval: float | str,
                  bounded: bool, options: Mapping[str, str]) -> None:  # fmt: skip
         poll = _Poll(table, catalog, start=start, batch_rows=batch_rows, bounded=bounded, options=options)
-        super().__init__(poll, poll.columns, _SPLIT, interval=interval, bounded=bounded)
-
-    def reading(self, columns: Collection[str]) -> IcebergSource:
-        """Return a source that reads only these columns from the files. The values of the others are null."""
-        other = copy(self)
-        other.fn = other._poll = copy(self._poll)
-        other._poll.needed = columns
-        return other
+        super().__init__(poll, interval=interval, bounded=bounded)
 
     def check_place(self, place: Any) -> None:
         """Raise ValueError if `place` is neither None nor four numbers."""
@@ -61,19 +49,18 @@ class _Poll:
     def __init__(self, name: str, catalog: str, *, start: int | None, batch_rows: int, bounded: bool,
                  options: Mapping[str, str]) -> None:  # fmt: skip
         self._name = name
-        self._catalog_name = catalog
         self.what = f"iceberg: {catalog}.{name}"
+        self._catalog = IcebergCatalog(catalog, options, self.what, SourceError)
         self._start = start
         self._bounded = bounded
-        self._options = dict(options)
-        self._catalog: Any = None
+        #: The table as it was when the source last looked for a newer snapshot.
+        self._table: Any = None
         #: The snapshot, the phase, and the paths of its files.
         self._files: tuple[int, int, Sequence[str]] | None = None
         self._file = OpenFile(batch_rows)
-        #: The columns whose values the job needs. None: all.
         self.needed: Collection[str] | None = None
-        with self._errors():
-            schema = self._table().schema()
+        with self._catalog.errors():
+            schema = self._newest().schema()
             self.columns = table_columns(schema.as_arrow())
             #: The number of each column, which does not change when the column gets another name.
             self._ids = {field.name: field.field_id for field in schema.fields}
@@ -83,18 +70,20 @@ class _Poll:
 
         An empty batch means that the table has no newer snapshot.
         """
-        with self._errors():
-            table = self._table()
-            snapshot, phase, file, row = self._first(table) if position is None else position
+        with self._catalog.errors():
+            if self._table is None:
+                self._table = self._newest()
+            snapshot, phase, file, row = self._first(self._table) if position is None else position
             while True:
                 if phase == _DONE:
-                    following = self._following(table, snapshot)
+                    self._table = self._newest()
+                    following = self._following(self._table, snapshot)
                     if following is None:
                         break
                     snapshot, phase, file, row = following, _ADDED, 0, 0
-                files = self._files_of(table, snapshot, phase)
+                files = self._files_of(self._table, snapshot, phase)
                 while file < len(files):
-                    if (batch := self._next(table, files[file], file, row)) is not None:
+                    if (batch := self._next(files[file], file, row)) is not None:
                         return batch, [snapshot, phase, file, row + batch.num_rows]
                     file, row = file + 1, 0
                 phase, file, row = _DONE, 0, 0
@@ -166,9 +155,9 @@ class _Poll:
             raise SourceError(f"{self.what}: {file.file_path} is not a Parquet file; the source reads no others")
         return str(file.file_path)
 
-    def _next(self, table: Any, path: str, number: int, row: int) -> pa.RecordBatch | None:
+    def _next(self, path: str, number: int, row: int) -> pa.RecordBatch | None:
         """Return the rows of a file from `row` on, at most `batch_rows`, or None at its end."""
-        batch = self._file.next(number, row, partial(self._opened, table, path))
+        batch = self._file.next(number, row, partial(self._opened, path))
         if batch is None:
             return None
         assert self._file.parquet is not None
@@ -181,8 +170,8 @@ class _Poll:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.columns)
 
-    def _opened(self, table: Any, path: str) -> tuple[pq.ParquetFile, Sequence[str]]:
-        parquet = pq.ParquetFile(table.io.new_input(path).open())
+    def _opened(self, path: str) -> tuple[pq.ParquetFile, Sequence[str]]:
+        parquet = pq.ParquetFile(self._table.io.new_input(path).open())
         names = {in_file: name for name, in_file in self._names_in(parquet).items()}
         return parquet, needed_names([*names], lambda name: self.needed is None or names[name] in self.needed)
 
@@ -198,21 +187,8 @@ class _Poll:
         """Close the file that is open."""
         self._file.close()
 
-    def _table(self) -> Any:
-        if self._catalog is None:
-            self._catalog = iceberg_library("catalog").load_catalog(self._catalog_name, **self._options)
-        return self._catalog.load_table(self._name)
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turn errors of the library into a SourceError."""
-        try:
-            yield
-        except HeadgateError:
-            raise
-        except Exception as error:  # the library has many kinds, and catalogs add their own
-            self._catalog = None
-            raise SourceError(f"{self.what}: {type(error).__name__}: {brief(error)}") from error
+    def _newest(self) -> Any:
+        return self._catalog.connected().load_table(self._name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_catalog": None, "_files": None, "_file": OpenFile(self._file.batch_rows)}
+        return {**self.__dict__, "_table": None, "_files": None, "_file": OpenFile(self._file.batch_rows)}
