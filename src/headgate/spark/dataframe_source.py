@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -29,10 +30,8 @@ _SPLIT_SIZE = 64 << 20
 class DataFrameSource(Source):
     """A source of the rows of a Spark DataFrame; see `headgate.api.sources.dataframe`.
 
-    Jobs that run at the same time share the files, and the last one removes them. A job that restarts continues to read
-    the same files. Another job cannot resume from its checkpoints.
-
-    `_lock` protects the folder and the number of jobs that use it. A thread holds the lock while it writes the rows.
+    Jobs that run at the same time share the files. A job that restarts continues to read the same files. Another job
+    cannot resume from its checkpoints.
     """
 
     resumable = False
@@ -53,34 +52,24 @@ class DataFrameSource(Source):
             raise ConfigError(
                 f"dataframe: its columns have no Arrow types: {brief(error)}; cast or drop them"
             ) from None
-        self._df = df
-        self._spill_dir: str | None = None
-        self._splits: list[RowGroups] = []
-        self._folder = ""
-        self._jobs = 0
-        self._lock = threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return only what readers need, to be pickled into the tasks."""
-        return {"schema": self.schema, "_splits": self._splits}
+        self._rows = _WrittenRows(df)
+        #: The columns whose values the job needs.
+        self._needed = self.schema.names
 
     def configure(self, config: Config) -> None:
         """Remember the option `spill_dir`."""
-        self._spill_dir = config.spill_dir
+        self._rows.spill_dir = config.spill_dir
 
     def prepare(self) -> None:
         """Write the rows, unless another running job has already written them.
 
         Raises SourceError with Spark's message, and ConfigError if executors cannot reach the folder.
         """
-        with self._lock:
-            if not self._jobs:
-                self._write()
-            self._jobs += 1
+        self._rows.acquire()
 
     def prepared(self) -> Any:
         """Return the folder, which does not outlive this program."""
-        return self._folder
+        return self._rows.folder
 
     def restore(self, prepared: Any) -> None:
         """Raise SourceError: Spark may compute other rows, or the same rows in another order."""
@@ -95,64 +84,63 @@ class DataFrameSource(Source):
 
     def release(self) -> None:
         """Remove the rows when no job uses them any more."""
-        with self._lock:
-            self._jobs -= 1
-            if not self._jobs:
-                remove_folder(self._folder)
+        self._rows.release()
 
-    def reading(self, columns: Collection[str]) -> Source:
+    def reading(self, columns: Collection[str]) -> DataFrameSource:
         """Return a source that reads only these columns from the files. The values of the others are null."""
-        return _OfColumns(self, columns)
+        other = copy(self)  # it shares the rows
+        other._needed = [name for name in self.schema.names if name in columns]
+        return other
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader of this subtask's splits."""
-        return self.reader_of(self.schema.names, context)
+        read = partial(read_row_groups, schema=self.schema, batch_rows=_BATCH_ROWS, needed=self._needed)
+        return SplitReader(self._rows.splits, read, context)
 
-    def reader_of(self, needed: Sequence[str], context: ReaderContext) -> SourceReader:
-        """Return a reader of the columns that are `needed`."""
-        read = partial(read_row_groups, schema=self.schema, batch_rows=_BATCH_ROWS, needed=needed)
-        return SplitReader(self._splits, read, context)
+
+class _WrittenRows:
+    """The files with the rows of a DataFrame. The first job writes them, and the last one removes them.
+
+    `_lock` protects the folder and the number of jobs that use it. A thread holds the lock while it writes the rows.
+    """
+
+    def __init__(self, df: DataFrame) -> None:
+        self._df = df
+        self.spill_dir: str | None = None
+        self.splits: list[RowGroups] = []
+        self.folder = ""
+        self._jobs = 0
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return only what readers need, to be pickled into the tasks."""
+        return {"splits": self.splits}
+
+    def acquire(self) -> None:
+        """Write the rows for a job, unless another running job has already written them."""
+        with self._lock:
+            if not self._jobs:
+                self._write()
+            self._jobs += 1
+
+    def release(self) -> None:
+        """Remove the rows if no other job uses them."""
+        with self._lock:
+            self._jobs -= 1
+            if not self._jobs:
+                remove_folder(self.folder)
 
     def _write(self) -> None:
         """Write the rows to a new folder, and cut its files into splits."""
-        self._folder = spill_folder(self._df.sparkSession, self._spill_dir)
+        self.folder = spill_folder(self._df.sparkSession, self.spill_dir)
         try:
-            self._df.write.mode("append").parquet(self._folder)
-            files = expand([self._folder])
-            self._splits = [
+            self._df.write.mode("append").parquet(self.folder)
+            files = expand([self.folder])
+            self.splits = [
                 split for file in files for split in pack_row_groups(file, read_footer(file)[1], _SPLIT_SIZE)
             ]
         except BaseException as error:
-            remove_folder(self._folder)
+            remove_folder(self.folder)
             if isinstance(error, HeadgateError) or not isinstance(error, Exception):
                 raise
-            raise SourceError(f"the DataFrame could not be written to {self._folder}: {brief(error)}") from error
-
-
-class _OfColumns(Source):
-    """A `DataFrameSource` for a job that needs only some columns. It shares the files with all other jobs."""
-
-    resumable = False
-
-    def __init__(self, source: DataFrameSource, columns: Collection[str]) -> None:
-        self._source = source
-        self.schema = source.schema
-        self._needed = [name for name in source.schema.names if name in columns]
-
-    def prepare(self) -> None:
-        self._source.prepare()
-
-    def prepared(self) -> Any:
-        return self._source.prepared()
-
-    def restore(self, prepared: Any) -> None:
-        self._source.restore(prepared)
-
-    def check_position(self, position: Any) -> None:
-        self._source.check_position(position)
-
-    def release(self) -> None:
-        self._source.release()
-
-    def reader(self, context: ReaderContext) -> SourceReader:
-        return self._source.reader_of(self._needed, context)
+            raise SourceError(f"the DataFrame could not be written to {self.folder}: {brief(error)}") from error
