@@ -148,7 +148,7 @@ class JobMaster:
         self.ended = threading.Event()
         self._attempt: Attempt
         self._throttle = JobThrottle(None, plan, self._order)
-        self._alignment = JobAlignment(plan, self._send)
+        self._alignment: JobAlignment
         self._before: Metrics | None = None
         self.watched = WatchedJob(run, name, self.monitor, self)
         self.web_url: str | None = None

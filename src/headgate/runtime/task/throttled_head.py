@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headgate.runtime.task.heads import SourceHead
+from headgate.runtime.task.heads import Head, SourceHead
 from headgate.runtime.task.time_account import Wait
 from headgate.throttle.mechanism import SourcePolicy
 
 
 class GatedSourceHead:
-    """A `Head` around the head of a source. A subclass adds `step`, and calls `_throttle` in it.
+    """A `Head` around the head of a source, or around another gate. A subclass adds `step`, which calls `_throttle`.
 
     While the source waits for its throttle, its task is *throttled*: it is not idle, and its idle clock stands.
     """
 
-    def __init__(self, source: SourceHead) -> None:
-        self._source = source
+    def __init__(self, head: Head) -> None:
+        self._head = head
         self._is_throttled = False
         self._is_backpressured = False
 
     @property
     def waits_for(self) -> Wait:
-        return Wait.THROTTLED if self._is_throttled else self._source.waits_for
+        return Wait.THROTTLED if self._is_throttled else self._head.waits_for
 
     def _throttle(self, is_throttled: bool, now: float) -> None:
         """Record whether the source waits for its throttle."""
@@ -30,17 +30,17 @@ class GatedSourceHead:
         self._hold_idle_clock(now)
 
     def end(self) -> None:
-        self._source.end()
+        self._head.end()
 
     def on_backpressure(self, begins: bool, now: float) -> None:
         self._is_backpressured = begins
         self._hold_idle_clock(now)
 
     def _hold_idle_clock(self, now: float) -> None:
-        self._source.on_backpressure(self._is_throttled or self._is_backpressured, now)
+        self._head.on_backpressure(self._is_throttled or self._is_backpressured, now)
 
     def close(self) -> None:
-        self._source.close()
+        self._head.close()
 
 
 class ThrottledSourceHead(GatedSourceHead):
@@ -52,6 +52,7 @@ class ThrottledSourceHead(GatedSourceHead):
 
     def __init__(self, source: SourceHead, policy: SourcePolicy, clock: Callable[[], float]) -> None:
         super().__init__(source)
+        self._source = source
         self._policy = policy
         self._clock = clock
 

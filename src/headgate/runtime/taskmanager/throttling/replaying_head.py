@@ -35,6 +35,7 @@ class ReplayingHead(GatedSourceHead):
         started: Callable[[TreeStarted], None],
     ) -> None:
         super().__init__(source)
+        self._source = source
         self._policy = policy
         self._current = current
         self._started = started
