@@ -265,7 +265,7 @@ class WindowOperator(Operator, Generic[State]):
                 entries = snapshot.of_key_groups(groups).tables["entries"]
                 check_key_groups(entries, len(self._keys), self.context.max_parallelism)
                 shard.state.load(entries)
-        self._shards = list(shards.values())
+        self._shards, self._shards_bytes = list(shards.values()), None
 
     def _progress(self, snapshot: Snapshot) -> list[tuple[int, int, int, int]]:
         """Return the progress in a snapshot. Raises ValueError for values that an operator with windows never
@@ -292,7 +292,7 @@ class WindowOperator(Operator, Generic[State]):
             for shard in others:
                 first.state.load(shard.state.table(self._keys, self.context.max_parallelism))
             first.groups = [self._own_groups()]
-            self._shards = [first]
+            self._shards, self._shards_bytes = [first], None
 
     def _own_groups(self) -> range:
         context = self.context
