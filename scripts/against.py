@@ -110,6 +110,8 @@ def _package(folder: Path, compiled: bool) -> Path:
 
 def _run(case: str, package: Path) -> dict[str, float]:
     """Run one side of a pair in a new process, with the package first in its path. Return its figures."""
+    if not (package / "headgate").is_dir():  # Python would take the installed checkout instead
+        sys.exit(f"there is no package in {package}")
     command = [sys.executable, __file__, "--probe", case]
     environment = {**os.environ, "PYTHONPATH": str(package)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT, cwd="/")
