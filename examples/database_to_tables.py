@@ -1,5 +1,5 @@
-"""Read the orders of a database, and write them to JSON files and to tables of Delta Lake and Iceberg. Other
-jobs read the tables; one adds to each order a column of the database.
+"""Read the orders of a database, and write them to JSON files and to tables of Delta Lake and Iceberg. Other jobs read
+the tables, and one of them adds to each order a column of the database.
 
 It needs three libraries: pip install 'headgate[adbc,delta,iceberg]'.
 """
