@@ -3,11 +3,11 @@
 
   .venv/bin/python scripts/against.py COMMIT [CASE ...] [--pairs N] [--compiled]
 
-The cases are keyed-sum, exchange, latency and small-batches; without CASE all four run. For each figure it prints both
-medians, and the mean ratio of this checkout to the other commit, with half the width of the 95 % interval of this
-ratio. The other commit and its compiled package are kept in .venv/against.
+The cases are keyed-sum, one-process, exchange, latency and small-batches; without CASE all five run. For each figure it
+prints both medians, and the mean ratio of this checkout to the other commit, with half the width of the 95 % interval
+of this ratio. The other commit and its compiled package are kept in .venv/against.
 
-A fifth case, instructions, counts the processor's instructions for a row of keyed-sum. It needs valgrind (Debian:
+Another case, instructions, counts the processor's instructions for a row of keyed-sum. It needs valgrind (Debian:
 valgrind). Other programs on the machine do not change this count. Two pairs, of a minute or two each, are enough.
 """
 
@@ -25,6 +25,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from statistics import mean, median, stdev
 
@@ -139,13 +140,42 @@ def keyed_sum() -> dict[str, float]:
     from headgate.bench.keyed_job import keyed_sum_seconds
 
     _first_job(keyed_sum_seconds)
-    at = [processor_seconds()]
-    took = []
-    for rows in (WARM_UP, WARM_UP + ROWS):
-        took.append(keyed_sum_seconds(rows))
+    return _cost_of_rows(keyed_sum_seconds, ROWS)
+
+
+def one_process() -> dict[str, float]:
+    """Measure the job of keyed-sum in one TaskManager process, whose tasks share one interpreter lock."""
+    import headgate as hg
+    from headgate.bench import keyed_job
+
+    figures = {}
+    for parallelism in (1, 2):
+        environment = partial(
+            hg.StreamEnvironment, parallelism=parallelism, config=hg.Config(buffer_timeout=0),
+            deployment=hg.LocalDeployment(taskmanagers=1, processes=True),
+        )  # fmt: skip
+
+        def seconds(rows: int, environment: Callable[[], hg.StreamEnvironment] = environment) -> float:
+            made = environment()
+            keyed_job._sums(made, rows, None)
+            began = time.perf_counter()
+            made.execute("one-process")
+            return time.perf_counter() - began
+
+        seconds(WARM_UP)
+        for name, value in _cost_of_rows(seconds, ROWS // 2).items():
+            figures[f"parallelism {parallelism}, {name}"] = value
+    return figures
+
+
+def _cost_of_rows(seconds: Callable[[int], float], rows: int) -> dict[str, float]:
+    """Return the cost of rows, without the fixed cost of a job. `seconds` runs a job and returns how long it took."""
+    at, took = [processor_seconds()], []
+    for number in (WARM_UP, WARM_UP + rows):
+        took.append(seconds(number))
         at.append(processor_seconds())
     used = (at[2] - at[1]) - (at[1] - at[0])
-    return {"million rows/s": ROWS / 1e6 / (took[1] - took[0]), "processor s per million rows": used * 1e6 / ROWS}
+    return {"million rows/s": rows / 1e6 / (took[1] - took[0]), "processor s per million rows": used * 1e6 / rows}
 
 
 def exchange() -> dict[str, float]:
@@ -279,12 +309,13 @@ def processor_seconds() -> float:
 
 CASES: dict[str, Callable[[], dict[str, float]]] = {
     "keyed-sum": keyed_sum,
+    "one-process": one_process,
     "exchange": exchange,
     "latency": latency,
     "small-batches": small_batches,
     "instructions": instructions,
 }
-TIMED = ["keyed-sum", "exchange", "latency", "small-batches"]
+TIMED = ["keyed-sum", "one-process", "exchange", "latency", "small-batches"]
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--probe"]:

@@ -12,7 +12,8 @@ from headgate.observe.topology import EdgeShape, OperatorShape, Topology, Vertex
 #: What a task does in a second if nothing else is said: it waits for input.
 _TASK = {
     "busy_s": 0.0, "idle_s": 0.0, "soft_backpressured_s": 0.0, "hard_backpressured_s": 0.0, "checkpoint_wait_s": 0.0,
-    "throttle_wait_s": 0.0, "input_s": 0.0, "output_s": 0.0, "snapshot_s": 0.0, "cpu_s": 0.0, "run_delay_s": 0.0,
+    "throttle_wait_s": 0.0, "interpreter_wait_s": 0.0, "input_s": 0.0, "output_s": 0.0, "snapshot_s": 0.0, "cpu_s": 0.0,
+    "run_delay_s": 0.0,
 }  # fmt: skip
 _MACHINE = {
     "cores": 8, "machine_cpu_s": 0.0, "cpu_s": 0.0, "collection_s": 0.0, "steal_s": 0.0, "throttled_s": 0.0,

@@ -127,6 +127,8 @@ def test_a_source_that_waits_for_its_fixed_rate_is_the_limit() -> None:
         ({"cpu_s": 0.1}, {"io_pressure_s": 0.6, "disk_written_bytes": 1e8}, "disk"),
         ({"cpu_s": 0.1}, {"io_pressure_s": 0.6}, "waiting_function"),
         ({"cpu_s": 0.5}, {"lock_wait_s": 0.04}, "interpreter_lock"),
+        ({"interpreter_wait_s": 0.6, "cpu_s": 0.35}, {}, "interpreter_lock"),
+        ({"interpreter_wait_s": 0.2, "cpu_s": 0.75}, {}, "slow_function"),
         ({"snapshot_s": 0.7, "in_s": 0.1}, {}, "checkpoint"),
         ({"output_s": 0.7, "in_s": 0.1}, {}, "serialisation"),
         ({"input_s": 0.7, "in_s": 0.1}, {}, "deserialisation"),

@@ -127,7 +127,8 @@ def _complete(topology: Topology, snapshot: MetricsSnapshot) -> MetricsSnapshot:
     (report,) = snapshot.reports
     seconds = report["clock_s"]
     pools = {"in_pool_usage": 0.5, "input_floating_usage": 0.4, "input_exclusive_usage": 0.1, "segments_in_use": 3,
-             "closed_s": 0.0, "gathering_bytes": 0, "debloated_buffer_size": 32768}  # fmt: skip
+             "closed_s": 0.0, "interpreter_wait_s": 0.0, "gathering_bytes": 0,
+             "debloated_buffer_size": 32768}  # fmt: skip
     whole = {
         **report,
         "edges": [{"name": edge.name, "producer": producer, "rows_out": int(50 * seconds),

@@ -54,9 +54,11 @@ def throttle_cause(window: Window, root: ThrottledSource) -> Cause:
 def cpu_share(tasks: Sequence[TaskWindow]) -> float | None:
     """Return the share of the tasks' busy time in which their threads used a processor, 0 to 1.
 
+    The time in which they waited for other tasks of their process does not count.
     Returns None if the processor time of a task is unknown.
     """
-    shares = [task.cpu / task.busy if task.busy else 0.0 for task in tasks if task.cpu is not None]
+    works = [(task.cpu, task.busy - task.interpreter) for task in tasks if task.cpu is not None]
+    shares = [cpu / busy if busy > 0 else 0.0 for cpu, busy in works]
     return min(1.0, sum(shares) / len(shares)) if len(shares) == len(tasks) else None
 
 
@@ -79,7 +81,7 @@ def _collector(window: Window, root: SlowTasks) -> Cause | None:
 
 def _processor(window: Window, root: SlowTasks) -> Cause | None:
     delays = [task.run_delay for task in root.tasks if task.run_delay is not None]
-    off = [task.busy - task.cpu for task in root.tasks if task.cpu is not None]
+    off = [task.busy - task.interpreter - task.cpu for task in root.tasks if task.cpu is not None]
     if min(len(delays), len(off)) < len(root.tasks):
         return None
     delay = sum(delays) / len(delays)
@@ -119,6 +121,13 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
     A task that waits for the lock gets its turns, and so a part of the processor time that the tasks use. A task that
     uses much less than an equal part sleeps, or waits for something outside.
     """
+    waits = mean(root.tasks, lambda task: task.interpreter)
+    if waits >= _BURDEN:
+        return Cause(
+            name="interpreter_lock",
+            text=f"it waits {waits:.0%} of the time for other tasks of its process, which share one interpreter lock",
+            evidence={"interpreter_wait": waits},
+        )
     for task in root.tasks:
         process = window.processes[task.taskmanager]
         probes, waited = process.rate("lock_probes"), process.rate("lock_wait_s")

@@ -58,8 +58,8 @@ class OperatorWindow:
 class TaskWindow:
     """One subtask between two snapshots. All times are shares of the window, 0 to 1.
 
-    `soft`, `hard`, `checkpoint`, `input`, `output` and `snapshot` are the times that `JobResult.metrics` describes for
-    tasks. `run_delay` is None if the machine does not provide it.
+    `soft`, `hard`, `checkpoint`, `interpreter`, `input`, `output` and `snapshot` are the times that `JobResult.metrics`
+    describes for tasks. `run_delay` is None if the machine does not provide it.
     """
 
     vertex: int
@@ -72,6 +72,7 @@ class TaskWindow:
     hard: float
     checkpoint: float
     throttled: float
+    interpreter: float
     input: float
     output: float
     snapshot: float
@@ -250,6 +251,7 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
             hard=share["hard_backpressured_s"],
             checkpoint=share["checkpoint_wait_s"],
             throttled=share.get("throttle_wait_s") or 0.0,  # older recordings do not have it
+            interpreter=share.get("interpreter_wait_s") or 0.0,  # older recordings do not have it
             input=share["input_s"],
             output=share["output_s"],
             snapshot=share["snapshot_s"],

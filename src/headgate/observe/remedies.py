@@ -30,7 +30,7 @@ def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
         case "machine_taken" | "stolen_processor" | "processor_quota":
             return _free_processors(window, root, cause)
         case "interpreter_lock":
-            return Remedy(text="run the tasks in processes (hg.LocalDeployment), not in threads")
+            return Remedy(text="run the job in more processes (hg.LocalDeployment), with fewer tasks in each")
         case "nearly_empty_buffers":
             return _fuller_buffers(window, root, cause)
         case "large_rows":

@@ -35,6 +35,7 @@ TASK: Final = (
     _total("task_checkpoint_wait_seconds", "checkpoint_wait_s", "Wait because of a checkpoint."),
     _total("task_throttle_wait_seconds", "throttle_wait_s", "Wait for a throttle, for example a fixed rate."),
     _total("task_closed_seconds", "closed_s", "Wait at the subtask's end until its consumers had all rows."),
+    _total("task_interpreter_wait_seconds", "interpreter_wait_s", "Wait for other tasks of the same process."),
     _total("task_input_seconds", "input_s", "Time to take and deserialise rows."),
     _total("task_output_seconds", "output_s", "Time to partition and serialise rows."),
     _total("task_snapshot_seconds", "snapshot_s", "Time to copy the subtask's state for checkpoints."),

@@ -288,7 +288,13 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "busy_s",
             "seconds",
             "Time in which the task worked: its operators, its input, its output and its snapshots. A wait for the "
-            "thread of a bounded source's iterator counts too.",
+            "thread of a bounded source's iterator counts too, and so does `interpreter_wait_s`.",
+        ),
+        Metric(
+            "interpreter_wait_s",
+            "seconds",
+            "Time in which the task could work, but waited for other tasks of its process. They share one interpreter "
+            "lock, so Headgate lets them compute one after the other.",
         ),
         Metric(
             "input_s",

@@ -87,6 +87,8 @@ class Task:
         self._may_begin = False
         self._is_backpressured = False
         self.has_ended = False
+        #: The task's thread calls it before each wait.
+        self.on_wait: Callable[[], None] = lambda: None
         self._phase = self._open
 
     def add_timed(self, *timed: Timed) -> None:
@@ -254,6 +256,7 @@ class Task:
     def _wait(self, until: float, why: Wait) -> None:
         timeout = None if until == WAIT else max(0.0, until - self._clock())
         work = self.times.switch(why)
+        self.on_wait()
         self._mailbox.wait(timeout)
         self.times.switch(work)
 

@@ -9,14 +9,27 @@ from headgate.errors import HeadgateError, from_wire, to_wire
 from headgate.runtime.task.clocks import SYSTEM, Clocks
 from headgate.runtime.task.heads import END, MORE
 from headgate.runtime.task.task import Task
+from headgate.runtime.task.time_account import Wait
 from headgate.runtime.task.timer_slack import remove_timer_slack
+from headgate.runtime.task.turn_token import OF_PROCESS, TokenUser, TurnToken
 
 
-def run_task(task: Task, done: Callable[[Task, HeadgateError | None], None], clocks: Clocks = SYSTEM) -> None:
-    """Run the task on the calling thread, and close it. `done` gets the task, and the error that ended it or None."""
+def run_task(
+    task: Task,
+    done: Callable[[Task, HeadgateError | None], None],
+    clocks: Clocks = SYSTEM,
+    token: TurnToken = OF_PROCESS,
+) -> None:
+    """Run the task on the calling thread, and close it. `done` gets the task, and the error that ended it or None.
+
+    The tasks of all threads that have the same `token` compute one after the other.
+    """
     remove_timer_slack()
     task.thread.start()
-    error = _run_turns(task, clocks.monotonic)
+    user = token.user()
+    task.on_wait = user.give_back
+    error = _run_turns(task, clocks.monotonic, user)
+    user.give_back()
     closing_error = task.close()
     task.thread.stop()
     error = error or closing_error
@@ -25,11 +38,17 @@ def run_task(task: Task, done: Callable[[Task, HeadgateError | None], None], clo
     done(task, error)
 
 
-def _run_turns(task: Task, clock: Callable[[], float]) -> HeadgateError | None:
+def _run_turns(task: Task, clock: Callable[[], float], token: TokenUser) -> HeadgateError | None:
+    until = MORE
     try:
-        while (until := task.turn(clock())) != END:
+        while until != END:
             if until != MORE:
                 task.wait(until)
+            if not token.take():
+                work = task.times.switch(Wait.INTERPRETER)
+                token.wait()
+                task.times.switch(work)
+            until = task.turn(clock())
     except HeadgateError as error:
         return error
     except BaseException as error:  # any exception must reach the driver

@@ -17,6 +17,7 @@ class Wait(enum.IntEnum):
     CLOSED = 4  # for its consumers to process all of its output, after its input has ended
     THROTTLED = 5  # for its throttle, such as a fixed rate, before it takes the next batch
     READER = 6  # for the thread of its source's reader, which reads the next rows
+    INTERPRETER = 7  # for other tasks of its process to compute, see `turn_token`
 
 
 #: The buckets of the task's own work. Each operator of its chain has a bucket too, see `TimeAccount.add_bucket`.
