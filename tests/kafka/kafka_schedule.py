@@ -166,7 +166,9 @@ class Schedule:
 
     @contextmanager
     def _taskmanager_killed(self) -> Iterator[None]:
-        members = eventually(lambda: self._runs() and pids(self._pid), PATIENCE)
+        if not (members := pids(self._pid)):  # a restart commits what was left, before it starts them
+            self._continue()
+            members = eventually(lambda: self._runs() and pids(self._pid), PATIENCE)
         with suppress(ProcessLookupError):  # a restart may end it meanwhile
             os.kill(members[self._chance.choice(sorted(members))], signal.SIGKILL)
         yield

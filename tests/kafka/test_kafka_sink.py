@@ -14,6 +14,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.connectors.kafka.delivery import Delivery, wait_for
+from headgate.connectors.kafka.kafka_client import KafkaClient
 from headgate.testing import assert_same_rows, check_sink
 from headgate.testing.sink_contract import _Check
 from tests.kafka_broker import Broker, values
@@ -205,6 +207,21 @@ def test_a_broker_that_does_not_answer(kafka: Broker) -> None:
         assert f"topic '{topic}'" in str(error)
     finally:
         os.kill(kafka.pid, signal.SIGCONT)
+
+
+def test_a_producer_that_has_failed_can_be_closed(kafka: Broker) -> None:
+    """librdkafka raises the error of a fenced producer in whatever call comes next."""
+    library, client, topic = pytest.importorskip("confluent_kafka"), KafkaClient(kafka.servers, {}), kafka.topic(1)
+    old, new = (Delivery(client, topic, wait_for, transactional_id=topic) for _ in range(2))
+    old.producer.init_transactions()
+    old.producer.begin_transaction()
+    old.producer.produce(topic, b"1")
+    old.wait()
+    new.producer.init_transactions()
+    with pytest.raises(library.KafkaException, match="fenced"):
+        old.producer.commit_transaction()
+    old.close()
+    new.close()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -48,17 +49,29 @@ class Delivery:
             take = partial(self._take, produce, left)
             if not take():
                 self._wait_until(take)
-        self.producer.poll(0)
-        self.check()
+        self._look()
 
     def _take(self, produce: Callable[[list[dict[str, Any]]], int], left: list[dict[str, Any]]) -> bool:
         """Give messages to the producer, and remove them from `left`. Return whether its queue had room for all."""
         del left[: produce(left)]
         if not left:
             return True
-        self.producer.poll(0)
-        self.check()
+        self._look()
         return False
+
+    def _look(self) -> None:
+        """Let the producer call back. Raise the error that it tells."""
+        with self._fatal_errors():
+            self.producer.poll(0)
+        self.check()
+
+    @contextmanager
+    def _fatal_errors(self) -> Iterator[None]:
+        """Keep an error after which the producer cannot go on: the library raises it in the call that comes next."""
+        try:
+            yield
+        except kafka_library().KafkaException as error:
+            self._fail(error.args[0])
 
     def _produce(self, messages: list[dict[str, Any]]) -> int:
         """Return how many messages the producer took. It takes none after one for which its queue has no room."""
@@ -92,16 +105,19 @@ class Delivery:
         self._wait_until(self._is_delivered)
 
     def _is_delivered(self) -> bool:
-        left = self.producer.flush(_FLUSH_WAIT)
+        left = 0
+        with self._fatal_errors():
+            left = self.producer.flush(_FLUSH_WAIT)
         self.check()
-        return bool(left == 0)
+        return left == 0
 
     def close(self) -> None:
         """Drop messages that are not delivered, and the producer."""
         producer, self.producer = self.producer, None
         if producer is not None and len(producer):
-            producer.purge()
-            producer.flush(_FLUSH_WAIT)
+            with self._fatal_errors():
+                producer.purge()
+                producer.flush(_FLUSH_WAIT)
 
     def check(self) -> None:
         """Raise the error of a message that was not delivered, or of the producer."""
