@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -112,6 +113,16 @@ def test_a_full_disk_is_an_error_before_a_byte_is_written(tmp_path: Path) -> Non
     with file_size_limit(MB), pytest.raises(SpillError, match=f"a file in {tmp_path} cannot be used: .*spill_dir"):
         gathering.allocate(SPILL_THRESHOLD + 1)
     assert (mapped_files(), len(os.listdir("/proc/self/fd")), gathering.file_bytes) == (before, open_files, 0)
+
+
+def test_a_full_temporary_folder_fails_only_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python looks for a temporary folder by writing a file there."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with file_size_limit(0):
+        gathering = Gathering(PendingBudget(), None)
+        gathering.complete(gathering.allocate(1000))
+        with pytest.raises(SpillError, match=r"a file in /\w+ cannot be used: .*spill_dir"):
+            gathering.allocate(SPILL_THRESHOLD + 1)
 
 
 def test_a_folder_that_is_not_there_is_an_error_that_names_it(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.connectors.tables.table_sink import Epoch
 from headgate.testing import check_sink, sink_contract
 from headgate.testing.sink_program import SinkProgram, StoredJob
+from tests.exchange.test_gathering import file_size_limit
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -116,6 +118,15 @@ def test_no_table_can_be_where_a_file_is(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(hg.SinkError, match="delta: .*file/t"):
         write(tmp_path / "file" / "t", [{"n": 1}])
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "t", [{"n": 1}])
+    sink = hg.sinks.delta(tmp_path / "t")
+    sink.prepare("job", pa.schema({"n": pa.int64()}))
+    with file_size_limit(0), pytest.raises(hg.SinkError, match=r"LocalFileSystem error: .*: File too large \(os error"):
+        sink.add(Epoch(run="a", owner=1, checkpoint=1, taken_by="b"), [])  # type: ignore[attr-defined]
+    assert read(tmp_path / "t") == [{"n": 1}]
 
 
 def test_a_type_that_delta_does_not_have_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,12 @@ def local_folder(spill_dir: str | None) -> str:
 
     It is `spill_dir`, or the system's temporary folder if `spill_dir` is None or a URI. Only Spark can write to a URI.
     """
-    return tempfile.gettempdir() if spill_dir is None or "://" in spill_dir else spill_dir
+    if spill_dir is not None and "://" not in spill_dir:
+        return spill_dir
+    try:
+        return tempfile.gettempdir()
+    except FileNotFoundError:  # Python wrote a file to try the folder: its disk is full
+        return os.environ.get("TMPDIR") or "/tmp"
 
 
 def check_folder(spill_dir: str | None) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -22,7 +23,12 @@ from headgate.connectors.file_sinks.partition_by import NO_VALUE, check_partitio
 from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
 from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
 from headgate.errors import ConfigError, PlanError, SinkError, Superseded
-from headgate.filesystems import absolute, brief, locate
+from headgate.filesystems import absolute, locate
+
+#: What the library draws before the cause of an error.
+_DRAWING: Final = re.compile(r"\x1b\[[0-9;]*m|↳")
+#: The most lines of an error's causes.
+_MOST_CAUSES: Final = 4
 
 
 def delta_library() -> Any:
@@ -31,6 +37,12 @@ def delta_library() -> Any:
         return import_module("deltalake")
     except ImportError as error:
         raise ConfigError(f"Delta needs the package deltalake ({error}): pip install 'headgate[delta]'") from None
+
+
+def delta_error(error: Exception) -> str:
+    """Return the library's error and its causes in one line. The library draws them as a tree, in colours."""
+    lines = [_DRAWING.sub("", line).strip() for line in str(error).splitlines()]
+    return ": ".join(filter(None, lines[:_MOST_CAUSES]))
 
 
 class DeltaSink(TableSink):
@@ -151,7 +163,9 @@ class DeltaSink(TableSink):
             yield
         except (delta_library().exceptions.DeltaError, OSError) as error:
             self._kept = None
-            raise SinkError(f"{self._what}: {brief(error)}; check the path, and the rights there") from error
+            raise SinkError(
+                f"{self._what}: {delta_error(error)}; check the path, the rights and the free space there"
+            ) from error
 
 
 def _columns(table: Any) -> pa.Schema:

@@ -17,12 +17,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.connectors.tables.delta_sink import delta_library
+from headgate.connectors.tables.delta_sink import delta_error, delta_library
 from headgate.connectors.tables.followed_table import FollowedTable
 from headgate.connectors.tables.open_file import OpenFile, needed_names
 from headgate.connectors.tables.table_columns import table_columns
 from headgate.errors import SourceError
-from headgate.filesystems import brief, locate
+from headgate.filesystems import locate
 
 
 class DeltaSource(FollowedTable["_Poll"]):
@@ -180,7 +180,9 @@ class _Poll:
         try:
             yield
         except (delta_library().exceptions.DeltaError, OSError, pa.ArrowException) as error:
-            raise SourceError(f"{self.what}: {brief(error)}; check the path, and that the version is there") from error
+            raise SourceError(
+                f"{self.what}: {delta_error(error)}; check the path, and that the version is there"
+            ) from error
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_files": None, "_file": OpenFile(self._file.batch_rows)}
