@@ -109,7 +109,7 @@ class Delivery:
         with self._fatal_errors():
             left = self.producer.flush(_FLUSH_WAIT)
         self.check()
-        return left == 0
+        return bool(left == 0)
 
     def close(self) -> None:
         """Drop messages that are not delivered, and the producer."""
