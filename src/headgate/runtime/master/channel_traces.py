@@ -22,7 +22,8 @@ _KINDS: Final = {"producer": OF_PRODUCER, "consumer": OF_CONSUMER, "both": OF_CO
 
 
 class _Request:
-    """See `task_requests.TaskRequest`. It is complete when each TaskManager of the channel has reported its end."""
+    """A request for the trace of one channel: a `TaskRequest`. It is complete when both ends of the channel have
+    reported."""
 
     def __init__(self, order: TraceChannel, taskmanagers: Sequence[int], answer: Future[ChannelTrace]) -> None:
         self._order = order
@@ -47,7 +48,7 @@ class _Request:
 
 
 def _check(report: ReportTrace) -> None:
-    """Raise ValueError for events that this end cannot have."""
+    """Raise ValueError if the report has too many events, or events that this end of the channel cannot have."""
     if len(report.events) > MOST_OF_END:
         raise ValueError(f"a trace of {len(report.events)} events; at most {MOST_OF_END} are allowed")
     wrong = {event.kind for event in report.events} - _KINDS[report.ends]
@@ -70,7 +71,7 @@ class ChannelTraces:
         self._requests = requests
 
     def ask(self, exchange: str, producer: int, consumer: int, seconds: float) -> Future[ChannelTrace]:
-        """TaskRequest a trace. Raises TraceError if there is no such channel."""
+        """Request a trace of `seconds` seconds. Raises TraceError if there is no such channel."""
         edge = self._edge(exchange)
         for role, vertex, subtask in (("producer", edge.source, producer), ("consumer", edge.target, consumer)):
             last = self._topology.vertices[vertex].parallelism - 1

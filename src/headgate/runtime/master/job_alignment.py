@@ -1,4 +1,4 @@
-"""The aligned sources of one attempt, as the JobMaster sees them."""
+"""Coordinates the sources with watermark alignment, on the driver."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 
 class JobAlignment:
-    """Hears the watermarks of aligned sources, and tells all TaskManagers how far their subtasks may read.
+    """The watermark alignment of one attempt, for the JobMaster.
 
-    `send` sends a message to all TaskManagers.
+    It collects the watermarks that subtasks of aligned sources report. It then sends each source's bound: the watermark
+    up to which subtasks may read. `send` sends a message to all TaskManagers.
     """
 
     def __init__(self, plan: ExecutionPlan, send: Callable[[FromDriver], None]) -> None:
@@ -29,7 +30,8 @@ class JobAlignment:
                 self._groups[vertex.head.id] = AlignmentGroup(vertex.parallelism, spec.max_drift)
 
     def on_message(self, message: ReportWatermark) -> None:
-        """Note the watermark of a subtask. A report about a source that is not aligned is ignored."""
+        """Record the watermark of a subtask, and send a changed bound. Ignore reports about sources that are not
+        aligned."""
         group = self._groups.get(message.node)
         bound = None if group is None else group.on_report(message.subtask, message.watermark)
         if bound is not None:

@@ -1,4 +1,4 @@
-"""The throttle of one attempt, as the JobMaster sees it."""
+"""Connects the JobMaster to the driver's part of the job's throttle."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from headgate.throttle.mechanism import Mechanism
 
 
 class JobThrottle:
-    """Passes messages to the driver's part of a throttle, if it has one, and sends its orders.
+    """The throttle of one attempt, for the JobMaster. It passes messages to the driver's part, and sends that part's
+    orders.
 
-    `send` sends an order to the TaskManagers with these numbers; None: to all.
+    If the throttle has no driver's part, the methods do nothing. `send(order, to)` sends an order to the TaskManagers
+    with the numbers `to`, or to all if `to` is None.
     """
 
     def __init__(
@@ -32,13 +34,13 @@ class JobThrottle:
 
     @property
     def deadline(self) -> float | None:
-        """When `on_time` must be called, in seconds of the monotonic clock, or None."""
+        """The time when the JobMaster must call `on_time`, in seconds of the monotonic clock, or None."""
         if self._master is None or self._master.deadline == math.inf:
             return None
         return self._master.deadline
 
     def start(self) -> None:
-        """Begin, because all tasks begin."""
+        """Begin. The JobMaster calls this when all tasks begin."""
         if self._master is not None:
             self._master.start(time.monotonic())
 
@@ -48,7 +50,7 @@ class JobThrottle:
                 self._send(order, to)
 
     def on_message(self, sender: int, message: ToThrottle | ReportCheckpointMetrics | TaskFinished) -> None:
-        """Pass on a message of TaskManager `sender`."""
+        """Pass a message of TaskManager `sender` to the driver's part."""
         if self._master is not None:
             for order, to in self._master.on_message(time.monotonic(), sender, message):
                 self._send(order, to)

@@ -27,7 +27,7 @@ _NAMES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """See `task_requests.TaskRequest`."""
+    """A request for the profile of one subtask: a `TaskRequest`."""
 
     operator: str
     taskmanager: int
@@ -73,7 +73,8 @@ class Profiles:
         )
 
     def ask(self, operator: str, subtask: int, seconds: float) -> Future[Profile]:
-        """TaskRequest a profile of a subtask. Raises ProfileError if there is none such."""
+        """Request a profile of one subtask, over `seconds` seconds. Raises ProfileError for an unknown operator or
+        subtask."""
         vertex, shape = self.operator(operator)
         if isinstance(subtask, bool) or not isinstance(subtask, int) or not 0 <= subtask < vertex.parallelism:
             last = vertex.parallelism - 1

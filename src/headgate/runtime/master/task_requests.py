@@ -1,4 +1,4 @@
-"""`TaskRequests`: the requests to the tasks of one job, and the answers of its TaskManagers."""
+"""`TaskRequests`: sends requests for profiles and traces to the tasks of one job, and takes the answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_REASON: Final = 400
 
 
 class TaskRequest(Protocol):
-    """One request. Its answer is set once: to a result, or to an error."""
+    """One request for a profile or a trace. `TaskRequests` sets its `answer` once, to a result or to an error."""
 
     @property
     def orders(self) -> Sequence[tuple[int, FromDriver]]:
@@ -27,20 +27,20 @@ class TaskRequest(Protocol):
     def answer(self) -> Future[Any]: ...
 
     def result_of(self, report: ReportProfile | ReportTrace) -> object | None:
-        """Take a report. Returns the result, None if another report is still to come.
+        """Take a report of a TaskManager. Returns the result, or None if the request still waits for another report.
 
-        Raises ValueError for a report that is none.
+        Raises ValueError for an invalid report.
         """
 
     def error(self, reason: str) -> HeadgateError:
-        """Return the error that says why there is no result."""
+        """Return the error for the answer. `reason` says why there is no result."""
 
 
 class TaskRequests:
-    """The requests to one job. Each gets one answer.
+    """The requests for profiles and traces of one job. Each request gets one answer.
 
-    A request to a job that starts or restarts waits until its tasks run. Any thread may call `ask`. The job's thread
-    calls the other methods. `_lock` protects the fields below it.
+    While the job starts or restarts, requests wait until its tasks run. Any thread may call `ask`. The job's thread
+    calls the other methods. `_lock` protects the fields after it.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class TaskRequests:
         self._too_late = ""
 
     def ask(self, make: Callable[[int], TaskRequest]) -> TaskRequest:
-        """Send the request that `make` makes, with its number."""
+        """Create a request with `make`, which gets the request's number. Send the request as soon as the tasks run."""
         with self._lock:
             number = next(self._numbers)
             request = make(number)
@@ -131,5 +131,5 @@ def _answer(request: TaskRequest, answer: object) -> None:
             request.answer.set_exception(answer)
         else:
             request.answer.set_result(answer)
-    except InvalidStateError:  # whoever asked waits no longer
+    except InvalidStateError:  # the caller no longer waits
         pass

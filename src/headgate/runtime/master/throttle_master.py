@@ -1,4 +1,4 @@
-"""The part of a job's throttle on the driver: it gets the reports of the TaskManagers, and gives orders to them."""
+"""The driver's part of a throttle: takes the reports of the TaskManagers, and returns orders to send to them."""
 
 from __future__ import annotations
 
@@ -38,30 +38,31 @@ from headgate.throttle.throttle_coordinator import (
 )
 from headgate.throttle.validation import duration
 
-#: The messages that the part on the driver gets.
+#: The messages that the driver's part takes.
 Heard: TypeAlias = ToThrottle | ReportCheckpointMetrics | TaskFinished
-#: An order, and the TaskManagers that get it; None: all.
+#: An order, and the numbers of the TaskManagers that get it. None means all.
 Order = tuple[ThrottleOrder, Sequence[int] | None]
 
 
 class ThrottleMaster(Protocol):
-    """The part of one attempt. The job's thread calls it. Times are in seconds of the monotonic clock."""
+    """The driver's part of a throttle, for one attempt. The job's thread calls the methods. Times are in seconds of the
+    monotonic clock."""
 
     @property
     def deadline(self) -> float:
-        """When `on_time` must be called; infinite for never."""
+        """The time when the job's thread must call `on_time`; infinity means never."""
 
     def start(self, now: float) -> None:
-        """Begin, because all tasks begin."""
+        """Begin. The job's thread calls this when all tasks begin."""
 
     def on_time(self, now: float) -> Sequence[Order]: ...
 
     def on_message(self, now: float, sender: int, message: Heard) -> Sequence[Order]:
-        """Note a report of TaskManager `sender`, and return the orders that follow."""
+        """Take a report of TaskManager `sender`, and return the orders to send because of it."""
 
 
 def throttle_master_of(mechanism: Mechanism | None, plan: ExecutionPlan) -> ThrottleMaster | None:
-    """Return the driver's part of a throttle. None: it has none."""
+    """Return the driver's part of a throttle, or None if the throttle has no such part."""
     match mechanism:
         case JStormMaster():
             job = plan.job
@@ -79,7 +80,7 @@ def throttle_master_of(mechanism: Mechanism | None, plan: ExecutionPlan) -> Thro
 
 
 class _Master:
-    """What the parts on the driver have in common: most have nothing to do at certain times."""
+    """The base class of the driver's parts, with no timed work. Subclasses with timed work override its methods."""
 
     deadline = math.inf
 
@@ -90,7 +91,10 @@ class _Master:
 
 
 class Relay(_Master):
-    """Passes an announcement of one TaskManager on to all others. Heron's stream managers are connected directly."""
+    """The driver's part of `HeronSpout`. It relays a TaskManager's announcement to all others.
+
+    In Heron, the stream managers send announcements to each other directly.
+    """
 
     def __init__(self, taskmanagers: int) -> None:
         self._taskmanagers = range(taskmanagers)
@@ -103,9 +107,9 @@ class Relay(_Master):
 
 
 class AckMaster(_Master):
-    """Has the acker of `MaxPending`, and tells each source which of its messages are processed.
+    """The driver's part of `MaxPending`. Its acker finds out which messages of sources are processed or have failed.
 
-    `place` returns the TaskManager of a subtask.
+    The orders tell each source about its messages. `place` returns the TaskManager that runs a subtask.
     """
 
     def __init__(self, mechanism: MaxPending, place: Callable[[int], int]) -> None:
@@ -138,7 +142,8 @@ class AckMaster(_Master):
 
 
 class SleepMaster(_Master):
-    """Passes requests on to the coordinator of `JStormMaster`, and its orders to all TaskManagers."""
+    """The driver's part of `JStormMaster`. It passes requests to the coordinator, and sends the coordinator's orders to
+    all."""
 
     def __init__(self, coordinator: ThrottleCoordinator) -> None:
         self._coordinator = coordinator
@@ -158,16 +163,17 @@ class SleepMaster(_Master):
 
 
 class BatchMaster(_Master):
-    """Releases the batches of `SparkPid` one by one, and sets the rates of sources by the times of the batches.
+    """The driver's part of `SparkPid`. It releases one batch at a time, and sets the rates of sources from the batch
+    times.
 
-    A batch is complete when the barrier that closes it has passed all tasks without outputs, and all sources have
-    reported their rows. A task that has ended is not waited for.
+    A barrier closes each batch. The batch is complete when the barrier has reached all tasks without outputs, and all
+    sources have reported their rows. The batch does not wait for tasks that have ended.
     """
 
     def __init__(self, mechanism: SparkPid, job: JobGraph) -> None:
         self._interval = duration("batch_interval", mechanism.batch_interval)
         senders = {edge.source for edge in job.edges}
-        #: The tasks without outputs, by name; and the subtasks of sources.
+        #: The tasks without outputs, by name, and the subtasks of sources.
         self._ends: dict[str, Task] = {}
         self._sources: set[Task] = set()
         for vertex in job.vertices:
@@ -180,7 +186,7 @@ class BatchMaster(_Master):
         self._schedule: BatchSchedule | None = None
         self._batch = -1
         self._ended: set[Task] = set()
-        #: The tasks that the barrier has not passed yet, and the rows of the batch.
+        #: The tasks that the barrier has not reached yet, and the rows of the batch by source subtask.
         self._open: set[Task] = set()
         self._rows: dict[Task, int] = {}
 
@@ -213,7 +219,7 @@ class BatchMaster(_Master):
         return self._completed(now)
 
     def _completed(self, now: float) -> list[Order]:
-        """Return the new rates if the batch that runs is complete."""
+        """Return orders with the new rates if the current batch is complete."""
         if self._schedule is None or self._schedule.next_release != math.inf:
             return []
         if self._open or self._sources - self._ended - self._rows.keys():

@@ -1,4 +1,4 @@
-"""The head of a source whose watermark is aligned: it reads only while its subtask is not too far ahead."""
+"""The head of a source with watermark alignment: the head stops reading while its watermark is too far ahead."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from headgate.runtime.task.throttled_head import GatedSourceHead
 
 
 class AlignedSourceHead(GatedSourceHead):
-    """A `Head` around the head of a source, or around its throttle. It reads only while its subtask is not too far
-    ahead. Barriers, timers and a cancel do not wait."""
+    """A `Head` that wraps the head of a source, or the source's throttle. While the subtask's watermark is above the
+    alignment's bound, the head reads nothing. Barriers, timers and a cancel do not wait."""
 
     def __init__(self, head: Head, source: SourceHead, alignment: AlignedSubtask) -> None:
         super().__init__(head)

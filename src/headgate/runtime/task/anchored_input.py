@@ -1,4 +1,4 @@
-"""The input of a task whose messages have ids."""
+"""The input of a task whose messages have ids, for the throttle `MaxPending`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from headgate.runtime.task.input import TaskInput
 class AnchoredInput(TaskInput):
     """A `TaskInput` that calls `begin` with the id of each batch before it returns the batch.
 
-    `begin` gets None for a batch without an id, and for what is no batch. Each message is a batch of its own.
+    `next` calls `begin` with None if it returns a batch without an id, another element, or nothing. Each message is a
+    batch of its own.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The overflow of an input queue: an input that takes messages as they arrive, and drops those that are too many."""
+"""An input with a bounded queue. It takes messages as they arrive, and drops messages when the queue is full."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _Queued = tuple[int, Element | Event]
 class QueuedInput(TaskInput):
     """A `TaskInput` with a bounded queue of messages between the gates and the task.
 
-    The gates call `arrived` when they have data. The thread that calls it puts the data into the queue at once, also
-    while the task processes a batch. A full queue drops the newest or the oldest message. So senders never wait for a
-    task with such an input. Only messages with rows count and are dropped: events, watermarks and markers all arrive.
+    The gates call `arrived` when they have data. The calling thread queues the data at once, also while the task
+    processes a batch. A full queue drops the newest or the oldest message, so senders never wait for the task. Only
+    messages with rows count and may be dropped. Events, watermarks and markers always reach the task.
 
-    The lock protects the queue and all reads of the gates. The task's thread and the notifying threads take it.
+    The lock protects the queue and all reads of the gates. The task's thread and the threads that call `arrived` take
+    it.
     """
 
     def __init__(
@@ -43,7 +44,7 @@ class QueuedInput(TaskInput):
         joins: bool = True,
         ports: Sequence[int] | None = None,
     ) -> None:
-        """Create the queue for an input; `TaskInput` says what the other arguments are.
+        """Create the input. `TaskInput` explains the other arguments.
 
         `arrived` calls `wake`, which wakes the task.
         """
@@ -54,19 +55,22 @@ class QueuedInput(TaskInput):
         self._has_arrived = False
         self._queue: deque[_Queued] = deque()
         self._messages = 0
-        #: A barrier in the queue stops the reading of the gates: the task may then have to block a channel.
+        #: How many barriers are in the queue. While there is one, nothing reads the gates: the task may have to block a
+        #: channel.
         self._barriers_in_queue = 0
         self._error: Exception | None = None
         self._closed = False
 
     def arrived(self) -> None:
-        """Queue what has arrived, and wake the task. Any thread may call it; it does not wait for the task."""
+        """Queue the data that has arrived, and wake the task. Any thread may call this; the call does not wait for the
+        task."""
         self._has_arrived = True
         self._take_in()
         self._wake()
 
     def _take_in(self) -> None:
-        """Queue what has arrived, unless another thread holds the lock: that thread does it before it goes on."""
+        """Queue the data that has arrived. If another thread holds the lock, that thread queues the data before it
+        continues."""
         while self._has_arrived and self._lock.acquire(blocking=False):
             try:
                 self._has_arrived = False
@@ -85,7 +89,7 @@ class QueuedInput(TaskInput):
             self._error = error
 
     def _on_event(self, channel: int, event: Event) -> None:
-        """Queue an event that the gates gave. `_gather` acts on it when the rows before it are taken."""
+        """Queue an event of the gates. `_gather` handles the event when the task has taken all rows before it."""
         self._barriers_in_queue += isinstance(event, CheckpointBarrier)
         self._queue.append((channel, event))
 
@@ -104,7 +108,7 @@ class QueuedInput(TaskInput):
             self._queue.append((channel, element))
 
     def _put_watermark(self, channel: int, watermark: WatermarkElement) -> None:
-        """Queue a watermark. It replaces the channel's last one if no message is between the two."""
+        """Queue a watermark. It replaces the channel's previous watermark if no message lies between the two."""
         for back in range(1, len(self._queue) + 1):
             other, element = self._queue[-back]
             if isinstance(element, pa.RecordBatch):
@@ -117,7 +121,7 @@ class QueuedInput(TaskInput):
         self._queue.append((channel, watermark))
 
     def _drop_oldest(self) -> None:
-        """Drop the first message. What stands before and behind it keeps its order."""
+        """Drop the oldest message. All other elements of the queue keep their order."""
         before: list[_Queued] = []
         while True:
             channel, element = self._queue.popleft()
@@ -164,7 +168,8 @@ class QueuedInput(TaskInput):
 
 
 def _without_old_watermarks(queued: list[_Queued]) -> list[_Queued]:
-    """Return the elements without the watermarks that a later one of the same channel follows at once."""
+    """Return the elements without replaced watermarks. A channel's later watermark replaces the one directly before
+    it."""
     kept: list[_Queued] = []
     last: dict[int, int] = {}
     for channel, element in queued:

@@ -1,4 +1,4 @@
-"""The source gate: a source's head that asks a throttle before each read, and the base of all such heads."""
+"""The base of heads that hold a source back, and the head of a source whose throttle limits only sources."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from headgate.throttle.mechanism import SourcePolicy
 
 
 class GatedSourceHead:
-    """A `Head` around the head of a source, or around another gate. A subclass adds `step`, which calls `_throttle`.
+    """A `Head` that wraps the head of a source, or another `GatedSourceHead`. A subclass adds `step`, which calls
+    `_throttle`.
 
-    While the source waits for its throttle, its task is *throttled*: it is not idle, and its idle clock stands.
+    While the throttle holds the source back, the task counts as throttled, not as idle. The idle clock then stops.
     """
 
     def __init__(self, head: Head) -> None:
@@ -25,7 +26,7 @@ class GatedSourceHead:
         return Wait.THROTTLED if self._is_throttled else self._head.waits_for
 
     def _throttle(self, is_throttled: bool, now: float) -> None:
-        """Record whether the source waits for its throttle."""
+        """Record whether the throttle now holds the source back."""
         self._is_throttled = is_throttled
         self._hold_idle_clock(now)
 
@@ -44,10 +45,10 @@ class GatedSourceHead:
 
 
 class ThrottledSourceHead(GatedSourceHead):
-    """A `Head` around the head of a source. It reads a batch only when its policy permits, and reports the rows.
+    """A `Head` that wraps the head of a source. It asks `policy` before each read, and reports the rows to `policy`.
 
-    A batch passes whole, also if it has more rows than the policy allows: the next one then waits longer. Barriers,
-    timers and a cancel do not wait. `clock` is the monotonic clock.
+    The head never splits a batch. If a batch has more rows than the policy allows, the next read waits longer.
+    Barriers, timers and a cancel do not wait. `clock` is the monotonic clock, in seconds.
     """
 
     def __init__(self, source: SourceHead, policy: SourcePolicy, clock: Callable[[], float]) -> None:

@@ -1,6 +1,7 @@
-"""The part of a throttle in one TaskManager, as its tasks see it: it makes those of their parts that it has to control.
+"""The base class of a throttle's part in one TaskManager. A throttle slows a job's sources or senders down.
 
-A job without a throttle, or with one that only limits sources, has none of this.
+The task builder asks this part for the outputs, inputs and heads that the throttle must control. A job without a
+throttle, or whose throttle only limits sources, uses no subclass.
 """
 
 from __future__ import annotations
@@ -16,39 +17,42 @@ from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.task import TaskMail
 from headgate.throttle.mechanism import Task as Subtask
 
-#: Makes the due output of one exchange.
+#: A function that creates the `DueOutput` of one exchange: the messages of a writer that wait for segments.
 Gated = Callable[[ResultPartition, PendingCount], DueOutput]
 
 
 class Throttling:
-    """The base class. Each method returns the part that a job without a throttle has."""
+    """The base class. Its methods return the plain parts of a job without a throttle; subclasses return controlled
+    parts."""
 
     def output(self, task: Subtask, consumers: Sequence[Subtask], mail: TaskMail) -> Gated:
-        """Return what makes the due output of an exchange from a subtask, to consumers in the order of channels."""
+        """Return the function that creates the output of an exchange. `task` writes it; `consumers` is in channel
+        order."""
         return DueOutput
 
     def input(self, task: Subtask, senders: Sequence[int | None], mail: TaskMail) -> Callable[..., TaskInput]:
-        """Return what makes the input of a subtask; it gets the arguments of `TaskInput`.
+        """Return the function that creates the input of a subtask. The function takes the arguments of `TaskInput`.
 
-        `senders` has the TaskManager of each channel's producer; None: this one.
+        `senders` has the number of the TaskManager of each channel's producer, or None for this TaskManager.
         """
         return TaskInput
 
     def source(
         self, task: Subtask, head: SourceHead, mail: TaskMail, inject: Callable[[CheckpointBarrier], None]
     ) -> Head:
-        """Return the head of a subtask of a source, around its own head. `inject` lets a barrier start at the task."""
+        """Return the head that the subtask of a source runs: `head`, or a wrapper of it. `inject` starts a barrier at
+        the task."""
         return head
 
     def reader(self, task: Subtask, head: Head) -> Head:
-        """Return the head of a subtask with producers, around its own head."""
+        """Return the head that a subtask with producers runs: `head`, or a wrapper of it."""
         return head
 
     def start(self) -> None:
-        """Begin, because all tasks are built."""
+        """Start timed work. The TaskManager calls this when it has built all tasks."""
 
     def on_order(self, order: object) -> None:
-        """Follow an order of the driver. Any thread may call this."""
+        """Carry out an order that the driver sent. Any thread may call this."""
 
     def close(self) -> None:
-        """End the work that is due at certain times."""
+        """Stop timed work. The TaskManager calls this when it ends."""

@@ -1,4 +1,4 @@
-"""An input queue without limit, which a throttle watches."""
+"""An unbounded input queue that reports each message to a throttle."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ _NO_LIMIT: Final = QueuePolicy((1 << 62) - 1, Overflow.DROP_NEWEST)
 
 
 class QueueWatch(Protocol):
-    """Is told of each message with rows of one input queue. Any thread may call it; the queue's lock is held."""
+    """The interface by which an input queue reports its messages with rows. The calling thread holds the queue's
+    lock."""
 
     def added(self, channel: int, messages: int, size: int) -> None:
-        """Note a message of `size` bytes of a channel. The queue now has so many messages."""
+        """Note that a message of `size` bytes has arrived on a channel. The queue now has `messages` messages."""
 
     def taken(self, messages: int, size: int) -> None:
-        """Note that the task has taken a message of `size` bytes. The queue now has so many messages."""
+        """Note that the task has taken a message of `size` bytes. The queue now has `messages` messages."""
 
 
 class WatchedInput(QueuedInput):
-    """A `QueuedInput` that keeps all messages, and tells a watch of each.
+    """A `QueuedInput` that drops no message, and reports each message to a `QueueWatch`.
 
-    Each message is a batch of its own, whatever `joins` is. Messages wait in memory of their own, outside of network
-    memory. `guard` is the most bytes of them.
+    Each message is a batch of its own, whatever `joins` is. Messages wait in heap memory, not in network memory. If
+    more than `guard` bytes wait, the input raises NetworkMemoryFull.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""AckThrottling: a source waits while too many of its messages are not processed yet (Storm before 1.0)."""
+"""`AckThrottling`: a source waits while too many of its messages are not yet fully processed (Storm before 1.0)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,16 @@ from headgate.throttle.max_pending import MaxPending, PendingSource
 from headgate.throttle.mechanism import Task
 from headgate.transport.network_thread import Network
 
-#: Reports to the acker wait for others for this time, in seconds.
+#: Seconds for which a report waits, so that one message to the acker carries several reports.
 _GATHER: Final = 1e-3
 
 
 class AckThrottling(Throttling):
-    """Has the ids of messages in one TaskManager, and reports to the acker, which is on the driver.
+    """The part of `MaxPending` in one TaskManager. It gives messages ids, and reports the ids to the acker on the
+    driver.
 
-    `send` sends a message to the driver.
+    The acker finds out when a source's message and all messages that came from it are processed. `send` sends a message
+    to the driver.
     """
 
     def __init__(
@@ -80,17 +82,17 @@ class AckThrottling(Throttling):
 
 
 class WorkedMessage:
-    """The message that a task works on, with the ids of what comes from it."""
+    """The message that a task processes now. It gives an id to each message that the task sends because of it."""
 
     def __init__(self) -> None:
         self.message: AnchoredMessage | None = None
 
     def begin(self, anchor: Anchor | None) -> None:
-        """WorkedMessage on a message. None: on something without an id."""
+        """Note that the task starts to process the message `anchor`; None if the element has no id."""
         self.message = None if anchor is None else AnchoredMessage({anchor.root: anchor.id}, _random_id)
 
     def send(self) -> Anchor | None:
-        """Return the id of one message that comes from this one."""
+        """Return a new id for a message that the task sends; None if the processed element has no id."""
         if self.message is None:
             return None
         ((root, number),) = self.message.send().items()
@@ -98,9 +100,9 @@ class WorkedMessage:
 
 
 class _Reports:
-    """The reports of one task to the acker. Those of a short time go together.
+    """The reports of one task to the acker. One message carries all reports of a millisecond.
 
-    The lock protects what waits: the task's thread adds to it, and the network thread sends it.
+    The lock protects the waiting reports: the task's thread adds reports, and the network thread sends them.
     """
 
     def __init__(self, network: Network, send: Callable[[FromTaskManager], None]) -> None:

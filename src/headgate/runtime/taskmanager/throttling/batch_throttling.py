@@ -1,4 +1,5 @@
-"""BatchThrottling: rows wait for the batch to which they belong, and the times of batches set the rate (SparkPid)."""
+"""`BatchThrottling`: sources send rows in timed batches, and the time that a batch takes sets the next rate
+(`SparkPid`)."""
 
 from __future__ import annotations
 
@@ -24,9 +25,9 @@ _US: Final = 1_000_000
 
 
 class BatchThrottling(Throttling):
-    """Has the batches of the sources of one TaskManager. `send` sends a message to the driver.
+    """The part of `SparkPid` in one TaskManager. It releases the batches of the sources, and sets their rates.
 
-    `guard` is the most bytes of rows that a source may store.
+    `send` sends a message to the driver. `guard` is the most bytes of rows that a source may store.
     """
 
     def __init__(
@@ -50,7 +51,8 @@ class BatchThrottling(Throttling):
         return int((self._clocks.monotonic() - self._started_at) / self._interval)
 
     def _close_batch(self, task: Task, inject: Callable[[CheckpointBarrier], None], batch: int, rows: int) -> None:
-        """Close a batch, of which a source has sent all rows: its barrier follows them."""
+        """Close a batch after its source has sent all `rows`: inject a barrier behind them, and report the batch to the
+        driver."""
         timestamp = round(self._clocks.wall() * _US)
         inject(CheckpointBarrier(batch + 1, timestamp, Alignment.ALIGNED, 0, is_probe=True))
         self._send(ReportBatch(batch=batch, task=task, rows=rows))
@@ -73,10 +75,11 @@ class BatchThrottling(Throttling):
 
 
 class BatchedHead:
-    """A `Head` around the head of a source: it stores what the source sends, batch by batch, until it may go on.
+    """A `Head` that wraps the head of a source. It stores the source's output until the driver releases the batch.
 
-    The source reads at the rate of `policy`. `present_batch` returns the batch of the rows that are read now. `close`
-    is called with a batch and its rows when all of them were sent. `guard` is the most bytes of rows that may wait.
+    The source reads at the rate of `policy`. `present_batch` returns the number of the batch to which rows that are
+    read now belong. The head calls `close(batch, rows)` when it has sent all rows of a batch. `guard` is the most bytes
+    of rows that may wait.
     """
 
     def __init__(
@@ -93,7 +96,7 @@ class BatchedHead:
         self._close_batch = close
         self._guard = guard
         source.output = EachCall(source.output, self._store)
-        #: What waits, in order: its batch, its rows and bytes, and the call that sends it.
+        #: The stored output, in order: batch number, rows, bytes, and the call that sends the output.
         self._stored: deque[tuple[int, int, int, Callable[[], None]]] = deque()
         self._stored_bytes = 0
         self._released: deque[int] = deque()
@@ -115,7 +118,7 @@ class BatchedHead:
         self._stored.append((self._present_batch(), rows, size, send))
 
     def release(self, batch: int) -> None:
-        """Let the rows of a batch go. Runs on the task's thread."""
+        """Allow the head to send the rows of a batch. Runs on the task's thread."""
         self._released.append(batch)
 
     def step(self, now: float) -> float:
@@ -140,7 +143,7 @@ class BatchedHead:
         return MORE if self._has_ended else until
 
     def _send_next(self, batch: int) -> None:
-        """Send the next batch of rows that belongs to a released batch, or close the batch after its last rows."""
+        """Send the next stored rows of a released batch. After the last rows, close the batch."""
         if self._stored and self._stored[0][0] <= batch:
             _, rows, size, send = self._stored.popleft()
             self._stored_bytes -= size

@@ -1,4 +1,4 @@
-"""Connects a mechanism to one TaskManager."""
+"""Creates the part of a throttling mechanism that runs in one TaskManager."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from headgate.throttle.storm_zookeeper import StormZooKeeper
 
 
 def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
-    """Return what connects the mechanism. None: the TaskManager needs nothing. Import only what it needs."""
+    """Return the mechanism's part in this TaskManager, or None if it needs none. Imports only the module of this
+    mechanism."""
     if (queue := mechanism.queue_policy()) is not None:
         from headgate.runtime.taskmanager.throttling.shedding import Shedding
 
@@ -50,7 +51,7 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
 
 def _acks(mechanism: MaxPending, place: ThrottlePlace) -> Throttling | None:
     if not mechanism.acking:
-        return None  # nothing is known of messages that are sent, so nothing counts
+        return None  # without acks a source does not learn when messages are processed, so no limit applies
     from headgate.runtime.taskmanager.throttling.ack_throttling import AckThrottling
 
     return AckThrottling(mechanism, clock=place.clocks.monotonic, network=place.network, send=place.send)

@@ -1,4 +1,4 @@
-"""HeronThrottling: too many bytes that wait for one subtask stop all sources of the job (Heron)."""
+"""`HeronThrottling`: if too many bytes wait for one subtask, all sources of the job stop (Heron)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ from headgate.throttle.mechanism import Task
 
 
 class HeronThrottling(Throttling):
-    """Asks and tells the policy of one TaskManager, on any thread; the lock protects the policy.
+    """The part of `HeronSpout` in one TaskManager. It reports queue sizes to the policy, and asks it whether sources
+    may read.
 
-    The connection to a subtask is what waits in its input queue. `send` sends a message to the driver, which passes it
-    on to all other TaskManagers. `guard` is the most bytes that may wait in one input queue.
+    The input queue of a subtask plays the role of Heron's connection. `send` sends a message to the driver, which
+    relays it to all other TaskManagers. `guard` is the most bytes that may wait in one input queue. Any thread may call
+    the methods; the lock protects the policy.
     """
 
     def __init__(
@@ -61,7 +63,7 @@ class HeronThrottling(Throttling):
             self._wake()
 
     def _announce(self, signal: StartBackPressure | StopBackPressure | None) -> None:
-        """Tell the driver. The caller holds the lock, which keeps the order of the signals."""
+        """Send the signal, if any, to the driver. The caller holds the lock, which keeps the order of the signals."""
         if signal is not None:
             self._send(AnnounceBackPressure(starts=isinstance(signal, StartBackPressure)))
 
@@ -87,7 +89,7 @@ class HeronThrottling(Throttling):
 
 
 class _Connection:
-    """The watch of one input queue. The queue's lock protects the count."""
+    """Counts the bytes in one input queue for `HeronThrottling`. The queue's lock protects the count."""
 
     def __init__(self, heron: HeronThrottling, task: Task) -> None:
         self._heron = heron

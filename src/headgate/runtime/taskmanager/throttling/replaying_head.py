@@ -1,4 +1,4 @@
-"""The head of a source that sends failed messages again."""
+"""The head of a source that sends failed messages again, for the throttle `MaxPending`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from headgate.throttle.max_pending import PendingSource
 
 
 class CurrentMessage(Protocol):
-    """Holds the message whose parts the task sends."""
+    """Holds the message that the task sends now. Its field `message` is None between two messages."""
 
     message: AnchoredMessage | None
 
 
 class ReplayingHead(GatedSourceHead):
-    """A `Head` around the head of a source: each batch is a message, which counts until it is processed.
+    """A `Head` that wraps the head of a source. Each batch is a message, which is pending until all tasks have
+    processed it.
 
-    The head reads only while its policy permits. It sends failed messages before it reads on. It ends when all
-    messages are processed. `started` is told of each message that was sent.
+    The head reads only while its policy permits. It sends failed messages before it reads more. It ends when all
+    messages are processed. It calls `started` for each message that it has sent.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class ReplayingHead(GatedSourceHead):
         self._output = source.output
         source.output = EachBatch(source.output, self._emit)
         self._has_ended = False
-        #: How many messages were sent again.
+        #: How many failed messages the head has sent again.
         self.replayed = 0
 
     def step(self, now: float) -> float:
@@ -75,5 +76,5 @@ class ReplayingHead(GatedSourceHead):
             self._started(started)
 
     def on_ended(self, ended: TreeEnded) -> None:
-        """Note that a message is processed, or has failed. Runs on the task's thread."""
+        """Note that a message is fully processed, or has failed. Runs on the task's thread."""
         self._policy.on_signal(0.0, ended)

@@ -1,4 +1,4 @@
-"""Shed: input queues that drop what is too much."""
+"""`Shedding`: input queues drop messages when they are full (the mechanism `Shed`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.throttle.mechanism import QueuePolicy, Task
 
 
 class Shedding(Throttling):
-    """Gives each input a queue with this limit."""
+    """The part of `Shed` in one TaskManager. It gives each task an input queue with the limit of `policy`."""
 
     def __init__(self, policy: QueuePolicy) -> None:
         self._policy = policy

@@ -1,4 +1,5 @@
-"""SleepThrottling: congested subtasks ask the driver, and sources sleep after each message (JStorm 2.1)."""
+"""`SleepThrottling`: congested subtasks report to the driver, and sources then sleep after each message (JStorm
+2.1)."""
 
 from __future__ import annotations
 
@@ -22,10 +23,10 @@ from headgate.transport.network_thread import Network
 
 
 class SleepThrottling(Throttling):
-    """Has the samplers and the sleeping sources of one TaskManager. `send` sends a message to the driver.
+    """The part of `JStormMaster` in one TaskManager. It samples the load of subtasks, and lets sources sleep.
 
-    `destinations` is the number of exchanges to which the subtasks of a vertex send. `guard` is the most bytes that may
-    wait in one input queue. The lock protects samplers and sources.
+    `destinations` returns the number of exchanges to which the subtasks of a vertex send. `send` sends a message to the
+    driver. `guard` is the most bytes that may wait in one input queue. The lock protects samplers and sources.
     """
 
     def __init__(
@@ -116,12 +117,12 @@ class SleepThrottling(Throttling):
 
 
 class _Queue:
-    """The watch of one input queue, and what the sampler must know of its subtask."""
+    """Counts the messages of one input queue, and holds the load of its subtask for the sampler."""
 
     def __init__(self) -> None:
         self.messages = 0
         self.taken_messages = 0
-        #: How long the subtask worked on its last message, in seconds.
+        #: Seconds that the subtask took to process its last message.
         self.worked = 0.0
         self.sampler: LoadSampler | None = None
 
@@ -134,7 +135,7 @@ class _Queue:
 
 
 class _TimedHead(WrappedHead):
-    """A `Head` that measures how long its subtask works on each message."""
+    """A `Head` that measures how long its subtask takes to process each message."""
 
     def __init__(self, head: Head, queue: _Queue, clock: Callable[[], float]) -> None:
         super().__init__(head)
@@ -151,7 +152,7 @@ class _TimedHead(WrappedHead):
 
 
 class _LockedPolicy:
-    """The policy of one source, which orders may change on another thread."""
+    """The policy of one source behind a lock: the driver's orders change the policy on another thread."""
 
     def __init__(self, policy: SleepingSource, lock: threading.Lock) -> None:
         self._policy = policy

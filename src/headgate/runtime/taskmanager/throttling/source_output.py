@@ -1,4 +1,4 @@
-"""The output of a source whose batches, or everything, take another way."""
+"""Outputs of a source that redirect batches, or all calls, to a throttle."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.runtime.task.chain import Chained
 
 
 class EachBatch(Chained):
-    """Gives each batch to `emit`. Everything else goes to `output`."""
+    """An output that passes each batch to the function `emit`, and everything else to `output`."""
 
     def __init__(self, output: Chained, emit: Callable[[pa.RecordBatch], None]) -> None:
         self._output = output
@@ -35,7 +35,8 @@ class EachBatch(Chained):
 
 
 class EachCall(Chained):
-    """Gives each call to `store`, with the rows and bytes of its batch."""
+    """An output that stores each call for later. `store` gets the call, and the number of rows and bytes in its
+    batch."""
 
     def __init__(self, output: Chained, store: Callable[[Callable[[], None], int, int], None]) -> None:
         self._output = output

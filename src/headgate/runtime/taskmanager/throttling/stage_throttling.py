@@ -1,4 +1,4 @@
-"""StageThrottling: full input queues stop their senders, by signals on the data links (Storm 2, JStorm 2.2)."""
+"""`StageThrottling`: a full input queue stops its senders by signals on the data links (Storm 2, JStorm 2.2)."""
 
 from __future__ import annotations
 
@@ -22,16 +22,20 @@ from headgate.throttle.mechanism import StagePolicy, Task
 from headgate.throttle.stage_signals import BackPressureStatus, JStormStop
 from headgate.transport.network_thread import Network
 
-#: An output that waits for connections looks again after this many seconds, as Storm's does.
+#: An output that waits for connections checks them again after this many seconds, like Storm's.
 _LOOK_AGAIN: Final = 1e-3
 
 
 class StageThrottling(Throttling):
-    """Asks and tells the policy of one TaskManager, on any thread.
+    """The part of a stage-by-stage throttle in one TaskManager. It reports queue sizes to the policy, and holds
+    messages back.
 
-    The lock protects the policy and all fields below it. It is taken after the lock of an input queue.
-    `place` returns the TaskManager of a subtask by its number. `send` sends a signal to the TaskManager with a number,
-    or to all from which this one receives. `guard` is the most bytes that may wait in one input queue.
+    `place` returns the TaskManager that runs a subtask, by the subtask's number. `send(signal, peer)` sends a signal to
+    one TaskManager. If `peer` is None, it sends to all TaskManagers from which this one receives. `guard` is the most
+    bytes that may wait in one input queue.
+
+    Any thread may call the methods. The lock protects the policy and all fields after it. A thread takes it after the
+    lock of an input queue.
     """
 
     def __init__(
@@ -53,11 +57,11 @@ class StageThrottling(Throttling):
         self._guard = guard
         self._lock = threading.Lock()
         self._policy = policy
-        #: The gates that hold messages back, by the subtask for which they do.
+        #: The gates that hold messages back, by the consumer subtask of the messages.
         self._closed: dict[Task, dict[_Gate, None]] = {}
-        #: The subtasks at which `_look` looks soon.
+        #: The subtasks for which a call of `_look` is scheduled.
         self._looks: set[Task] = set()
-        #: The gates to other TaskManagers, and the messages behind them that wait for a connection: at most so many.
+        #: The gates to other TaskManagers, and an upper bound of the messages that wait for their connections.
         self._remote: list[_Gate] = []
         self._waiting = 0
         self._is_over = False
@@ -83,12 +87,14 @@ class StageThrottling(Throttling):
     # --- the input queues
 
     def added(self, task: Task, messages: int, sender: int | None) -> None:
-        """Note a message in the input queue of a subtask. `sender` is the TaskManager of its producer."""
+        """Note that a message was added to a subtask's queue, which now has `messages`. `sender` is its producer's
+        TaskManager."""
         with self._lock:
             self._send_all(self._policy.added(self._clock(), task, messages, sender))
 
     def taken(self, task: Task, messages: int) -> None:
-        """Note that a subtask has taken a message. Producers of this TaskManager may then have room again."""
+        """Note that a subtask has taken a message, and open the gates of this TaskManager that may now send to the
+        subtask."""
         with self._lock:
             self._send_all(self._policy.taken(self._clock(), task, messages))
             opened = self._opened(task)
@@ -97,7 +103,7 @@ class StageThrottling(Throttling):
     # --- the outputs
 
     def may_send(self, gate: _Gate) -> bool:
-        """Return whether the next message of a gate may go. If not, the gate is opened when it may."""
+        """Return whether a gate may send its next message. If not, this object opens the gate later."""
         with self._lock:
             if self._policy.may_send(gate.task, self._transferring(gate)):
                 return True
@@ -110,13 +116,13 @@ class StageThrottling(Throttling):
             return self._policy.may_hold(task, size)
 
     def sent(self, gate: _Gate) -> None:
-        """Note that one more message of a gate waits for its connection."""
+        """Note that a gate has passed one more message to its connection, where the message waits."""
         with self._lock:
             self._waiting += 1
             gate.wait()
 
     def _transferring(self, gate: _Gate) -> int:
-        """Return how many messages wait for a connection. Below the limit, the number may be too large by a few."""
+        """Return how many messages wait for connections. A result below the limit may be slightly too large."""
         if not gate.is_remote:
             return 0
         self._waiting -= gate.left()
@@ -125,7 +131,7 @@ class StageThrottling(Throttling):
         return self._waiting
 
     def _opened(self, task: Task) -> Iterable[_Gate]:
-        """Return the gates for a subtask that may open now. They are closed no more. The caller holds the lock."""
+        """Remove and return the closed gates to a subtask that may open now. The caller holds the lock."""
         gates = self._closed.get(task)
         if not gates:
             return ()
@@ -135,7 +141,7 @@ class StageThrottling(Throttling):
         return self._closed.pop(task)
 
     def _plan_look(self, task: Task) -> None:
-        """Look again soon at a subtask whose senders wait only for connections. The caller holds the lock."""
+        """Schedule `_look` for a subtask whose senders wait only for connections. The caller holds the lock."""
         if task not in self._looks and self._policy.may_send(task, 0) and self._place(task[1]) != self._index:
             self._looks.add(task)
             self._network.call_later(_LOOK_AGAIN, lambda: self._look(task))
@@ -154,7 +160,7 @@ class StageThrottling(Throttling):
         self._plan_check()
 
     def on_signal(self, signal: StageSignal) -> None:
-        """Follow the signal of a TaskManager to which this one sends. Runs on the network thread."""
+        """Carry out the signal of a TaskManager to which this one sends. Runs on the network thread."""
         with self._lock:
             self._policy.on_signal(self._clock(), signal)
             opened = [gate for task in list(self._closed) for gate in self._opened(task)]
@@ -184,7 +190,7 @@ class StageThrottling(Throttling):
 
 
 class _Watch:
-    """The watch of one input queue."""
+    """Reports the messages of one input queue to `StageThrottling`."""
 
     def __init__(self, stages: StageThrottling, task: Task, senders: Sequence[int | None]) -> None:
         self._stages = stages
@@ -199,14 +205,15 @@ class _Watch:
 
 
 class _Gate:
-    """The gate of one channel to a subtask. A channel to another TaskManager has its `subpartition`."""
+    """The gate of one channel, which may hold messages back. `subpartition` is None for a channel within one
+    TaskManager."""
 
     def __init__(self, stages: StageThrottling, task: Task, subpartition: Subpartition | None) -> None:
         self._stages = stages
         self.task = task
         self._subpartition = subpartition
         self._written = 0
-        #: Where the messages end that wait for a connection, in bytes since the start.
+        #: For each message that waits for a connection: the byte position of its end, counted from the channel's start.
         self._ends: deque[int] = deque()
         self.opened: Callable[[], None] = lambda: None
 
@@ -226,7 +233,7 @@ class _Gate:
             self._stages.sent(self)
 
     def wait(self) -> None:
-        """Note that the message that was written last waits for its connection."""
+        """Note that the last written message waits for its connection."""
         self._ends.append(self._written)
 
     def left(self) -> int:

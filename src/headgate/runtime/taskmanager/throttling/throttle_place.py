@@ -1,4 +1,4 @@
-"""What a throttle uses of its TaskManager."""
+"""The objects of a TaskManager that a throttle uses."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from headgate.transport.network_thread import Network
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottlePlace:
-    """TaskManager `index`: what a throttle uses of it. `send` sends a message to the driver."""
+    """The objects of TaskManager `index` that its part of a throttle uses. `send` sends a message to the driver."""
 
-    #: The name of the job and the number of its attempt.
+    #: A name that is unique to this attempt: the job's name and the attempt's number.
     job: str
     config: Config
     index: int

@@ -1,4 +1,4 @@
-"""`WrappedHead`: the base of heads that add something to the step of another head."""
+"""`WrappedHead`: the base of heads that wrap another head and change its `step`."""
 
 from __future__ import annotations
 

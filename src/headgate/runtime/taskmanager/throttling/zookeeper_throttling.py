@@ -1,4 +1,5 @@
-"""ZooKeeperThrottling: full queues become nodes in ZooKeeper, and all sources stop while there are any (Storm 1)."""
+"""`ZooKeeperThrottling`: each worker with a full queue has a ZooKeeper node; sources stop while nodes exist (Storm
+1)."""
 
 from __future__ import annotations
 
@@ -19,18 +20,20 @@ from headgate.runtime.task.watched_input import WatchedInput
 from headgate.throttle.mechanism import Task
 from headgate.throttle.storm_zookeeper import PutZnode, StormZooKeeper, StormZooKeeperWorker, ZnodeChange
 
-#: Seconds in which ZooKeeper must answer at first, and for each change.
+#: Seconds in which ZooKeeper must answer: at the first connection, and for each change.
 _ANSWER: Final = 10.0
 #: Storm's `storm.zookeeper.session.timeout`, in seconds.
 _SESSION: Final = 20.0
 
 
 class ZooKeeperThrottling(Throttling):
-    """Asks and tells the policy of one TaskManager. The lock protects the policy.
+    """The part of `StormZooKeeper` in one TaskManager. It reports queue sizes to the policy, and asks it whether
+    sources may read.
 
-    A thread does what Storm's back-pressure thread does: it looks at the queues when one has crossed a mark, at least
-    every 100 ms, and writes to ZooKeeper. The queue of a TaskManager's messages for others is not watched: here it is
-    empty, because inputs always read. `guard` is the most bytes that may wait in one input queue.
+    A thread works like Storm's back-pressure thread. It checks the queues when one has crossed a mark, and at least
+    every 100 ms. Then it writes changes to ZooKeeper. Storm also watches a worker's transfer queue. This class does
+    not, because inputs always read, so that queue stays empty. `guard` is the most bytes that may wait in one input
+    queue. The lock protects the policy.
     """
 
     def __init__(self, mechanism: StormZooKeeper, worker: StormZooKeeperWorker, *, job: str, guard: int) -> None:
@@ -111,7 +114,7 @@ class ZooKeeperThrottling(Throttling):
             self._due.clear()
 
     def _write(self, now: float, change: ZnodeChange) -> None:
-        """Make a change. A change that fails is made again by a later check."""
+        """Write a change to ZooKeeper. If this fails, a later check tries again."""
         try:
             if isinstance(change, PutZnode):
                 self._put(change)
@@ -131,7 +134,8 @@ class ZooKeeperThrottling(Throttling):
             self._client.create(change.path, change.data, ephemeral=True, makepath=True)
 
     def _list(self) -> None:
-        """Read all nodes of the job, and watch the list again. Without ZooKeeper, what was known last stays."""
+        """Read all nodes of the job, and watch their list for changes. If ZooKeeper does not answer, keep the last
+        known nodes."""
         try:
             names = self._client.get_children(self._folder, watch=lambda _event: self._look_soon())
             nodes = {name: self._data(name) for name in names}
@@ -180,7 +184,7 @@ class ZooKeeperThrottling(Throttling):
 
 
 class _Queue:
-    """The watch of one input queue."""
+    """Reports the messages of one input queue to `ZooKeeperThrottling`."""
 
     def __init__(self, throttling: ZooKeeperThrottling, task: Task) -> None:
         self._throttling = throttling
