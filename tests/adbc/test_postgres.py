@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import decimal
 import logging
+import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pytest
 import headgate as hg
 from headgate.testing import check_sink, sink_contract
 from tests.postgres_server import PASSWORD, Postgres
+from tests.runtime import jobs
 
 LOCAL = hg.LocalDeployment(processes=False)
 
@@ -181,3 +184,23 @@ def test_a_statement_has_a_deadline(postgres: Postgres) -> None:
     )
     with pytest.raises(hg.SourceError, match="canceling statement due to statement timeout"):
         environment().from_source(source).collect()
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ("drop table {}", "relation .* does not exist"),
+        ("alter table {} drop column n", "column .n. of relation .* does"),
+    ],
+)
+def test_a_table_that_changes_while_it_is_written(postgres: Postgres, tmp_path: Path, change: str, error: str) -> None:
+    table = postgres.table("n bigint, s text")
+    env = jobs.environment(checkpoint_dir=tmp_path, checkpoint_interval="20 ms", restart=hg.restart.none())
+    jobs.endless(env, rate=1000).sink_to(hg.sinks.adbc("postgresql", postgres.uri, table))
+    job = env.execute_async()
+    jobs.eventually(lambda: postgres.rows(f"select n from {table} limit 1"))
+    postgres.execute(change.format(table))
+    found = jobs.error_of(job)
+    assert isinstance(found, hg.SinkError)
+    assert table in str(found)
+    assert re.search(error, str(found))

@@ -15,6 +15,7 @@ from headgate.connectors.tables.table_sink import Epoch
 from headgate.testing import check_sink, sink_contract
 from headgate.testing.sink_program import SinkProgram, StoredJob
 from tests.exchange.test_gathering import file_size_limit
+from tests.runtime import jobs
 
 deltalake = pytest.importorskip("deltalake")
 
@@ -178,3 +179,14 @@ def test_other_writers_do_not_disturb(tmp_path: Path) -> None:
     found = sorted(row["n"] for row in read(tmp_path / "t"))
     assert others > 0
     assert found == [-1] * others + list(range(1000))
+
+
+def test_a_table_that_is_removed_while_it_is_written(tmp_path: Path) -> None:
+    env = jobs.environment(checkpoint_dir=tmp_path / "c", checkpoint_interval="20 ms", restart=hg.restart.none())
+    jobs.endless(env, rate=1000).sink_to(hg.sinks.delta(tmp_path / "t"))
+    job = env.execute_async()
+    jobs.eventually(lambda: read(tmp_path / "t"))
+    (tmp_path / "t").rename(tmp_path / "elsewhere")
+    error = jobs.error_of(job)
+    assert isinstance(error, hg.SinkError | hg.Superseded)  # a task finds it, or the driver before a commit
+    assert str(tmp_path / "t") in str(error)

@@ -11,6 +11,7 @@ import pytest
 
 import headgate as hg
 from headgate.testing import check_sink, sink_contract
+from tests.runtime import jobs
 
 pytest.importorskip("pyiceberg.catalog.sql")
 from pyiceberg.catalog import Catalog, load_catalog
@@ -138,3 +139,14 @@ def test_other_writers_do_not_disturb(lake: Lake, tmp_path: Path) -> None:
     found = sorted(row["n"] for row in lake.read("t"))
     assert others > 0
     assert found == [-1] * others + list(range(1000))
+
+
+def test_a_table_that_is_dropped_while_it_is_written(lake: Lake, tmp_path: Path) -> None:
+    env = jobs.environment(checkpoint_dir=tmp_path / "c", checkpoint_interval="50 ms", restart=hg.restart.none())
+    jobs.endless(env, rate=1000).sink_to(lake.sink("t"))
+    job = env.execute_async()
+    jobs.eventually(lambda: lake.read("t"))
+    lake.catalog.drop_table("lake.t")
+    error = jobs.error_of(job)
+    assert isinstance(error, hg.SinkError)
+    assert "Table does not exist: lake.t" in str(error)
