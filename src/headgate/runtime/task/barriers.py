@@ -1,7 +1,7 @@
 """Handles the checkpoint barriers of one task: aligns them, passes them on, and reports the task's part.
 
-A task takes barriers from its input. A source takes barriers from the driver. The data that a barrier overtakes are
-stored with the task's state. Flink's classes are SubtaskCheckpointCoordinator and SingleCheckpointBarrierHandler.
+A task takes barriers from its input; the driver injects barriers at sources. If a barrier overtakes data, the task
+stores these data with its state. Flink's classes are SubtaskCheckpointCoordinator and SingleCheckpointBarrierHandler.
 """
 
 from __future__ import annotations
@@ -30,20 +30,23 @@ from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
 
 
 class StateCapturer(Protocol):
-    """An object that takes and stores a task's part of a checkpoint. One `store` or `drop` follows each `capture`."""
+    """The interface by which `TaskBarriers` takes and stores a task's part of a checkpoint: `TaskState` in a job.
+
+    `TaskBarriers` calls `store` or `drop` once after each `capture`.
+    """
 
     def capture(self, checkpoint: int) -> None:
-        """Take the task's state. All rows before the barrier have been processed, or are in flight."""
+        """Copy the task's state. The task has processed all rows before the barrier, except for rows in flight."""
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        """Store what was captured, with the data in flight. This completes the part."""
+        """Store the captured state together with the data in flight. This completes the part."""
 
     def drop(self, checkpoint: int, reason: str) -> None:
-        """Discard what was captured. The checkpoint cannot use it."""
+        """Discard the captured state, because the checkpoint cannot use it. `reason` goes to the driver."""
 
 
 class TaskBarriers:
-    """The barriers of one task.
+    """The barriers of one task: aligns them, passes them on, and lets `capturer` take the task's part.
 
     Only the task thread uses this object, between two batches. The exceptions are the methods that say "any thread".
     The object is a `Timed`: an urgent event is due at once, also while the task waits for its output.
@@ -91,9 +94,11 @@ class TaskBarriers:
         self._captured = 0  # the captured checkpoint that is neither stored nor dropped yet, or 0
         self._is_complete = False
         self._in_flight = InFlight()
-        #: The recording of the input, from the time when the state was taken until all barriers have arrived.
+        #: The recording of the input, from the capture of the state until all barriers have arrived. None at other
+        #: times.
         self.recording: InputRecording | None = None
-        #: Returns, for each channel, the bytes that the task has taken but not processed. `TaskInput` sets it.
+        #: `TaskInput` sets this function. It returns, for each channel, the bytes that the task has taken but not
+        #: processed.
         self.held: Callable[[], list[Pieces]] = list
         self.capturer: StateCapturer | None = None
 
@@ -107,17 +112,18 @@ class TaskBarriers:
         self._has_ended = True
 
     def _on_priority(self) -> None:
-        """Record that a gate has a priority event. Any thread may call this."""
+        """Record that a gate has a priority event: a barrier that overtakes data. Any thread may call this."""
         self._urgent = True
 
     def on_barrier_left(self) -> None:
-        """Record that a barrier with a timeout has left an output. Any thread may call this; it then wakes the task."""
+        """Record that a barrier with a timeout has left an output. Any thread may call this; the caller then wakes the
+        task."""
         self._urgent = True
 
     # --- in order with the rows
 
     def on_event(self, channel: int, event: Event) -> None:
-        """Take an event of a channel. `catch_up` later acts on the event, in order with the rows."""
+        """Take an event that a channel delivered. `catch_up` later handles the event, in order with the rows."""
         match event:
             case CheckpointBarrier():
                 self._in_order += self._handler.delivered(channel, event)
@@ -141,7 +147,7 @@ class TaskBarriers:
         return self._handler.blocks_channels
 
     def catch_up(self) -> None:
-        """Act on the events that `on_event` took. All rows before these events have been processed."""
+        """Handle the events that `on_event` took. The task has processed all rows before these events."""
         while self._in_order:
             action = self._in_order.popleft()
             if isinstance(action, int):
@@ -190,7 +196,7 @@ class TaskBarriers:
             offset += len(gate.channels)
 
     def _perform_urgent(self, actions: list[Action]) -> None:
-        """Perform the actions at once, or after the actions that already wait."""
+        """Perform the actions now, or queue them behind other actions that wait."""
         if self._in_order:
             self._in_order += actions
             return

@@ -29,7 +29,7 @@ class Chained(Output):
     watermark: int = MIN_TIME
 
     def emit_marker(self, marker: LatencyMarker) -> None:
-        """Pass a latency marker on without running user code. Operators record its age."""
+        """Pass a latency marker on without running user code. Each operator records the marker's age."""
 
     def end_input(self) -> None: ...
 
@@ -177,7 +177,8 @@ class ToWriter(Chained):
 
 
 class FanOut(Chained):
-    """The output that gives every batch to each of several consumers. Batches are immutable, so consumers share them.
+    """The output that gives every batch to each of several consumers. The consumers share the batch, which is
+    immutable.
 
     A `FanOut` without consumers ends a chain.
     """

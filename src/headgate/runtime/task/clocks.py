@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 
 class Clocks(NamedTuple):
-    """Two clocks, in seconds: `monotonic` for durations and deadlines, `wall` for moments since the epoch.
+    """Two clocks, in seconds: `monotonic` measures durations and deadlines, `wall` gives the time since the epoch.
 
-    `sleep` lets the calling thread wait for a number of seconds.
+    `sleep` suspends the calling thread for a number of seconds.
     """
 
     monotonic: Callable[[], float]
@@ -18,7 +18,7 @@ class Clocks(NamedTuple):
     sleep: Callable[[float], None] = time.sleep
 
     def monotonic_at(self, moment: float) -> float:
-        """Return the time of the clock `monotonic` at the moment when the clock `wall` shows `moment`."""
+        """Convert a wall time to the monotonic clock: return what `monotonic` shows when `wall` shows `moment`."""
         return self.monotonic() + moment - self.wall()
 
 

@@ -1,4 +1,4 @@
-"""Buffer debloating of one task: measures its input gates, and announces buffer sizes to the gates' producers."""
+"""Buffer debloating of one task: adapts the buffer size of its input to its throughput (Flink: FLIP-183)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from headgate.exchange.gate import InputGate
 
 
 class Debloating:
-    """The debloating of one task: each gate gets a buffer size of its own.
+    """The buffer debloating of one task. It measures each input gate, and announces a buffer size to the gate's
+    producers.
 
-    Runs on the task thread, every `debloat_period` seconds. A gate's throughput is the number of bytes polled per
-    second; only time in which the task had input counts. `idle_seconds` returns how many seconds the task has had no
-    input so far. `set_message_size` gets the number of bytes that the task should take at once.
+    It runs on the task thread, every `debloat_period` seconds. A gate's throughput is the number of bytes that the task
+    polled per second. Only time in which the task had input counts. `idle_seconds` returns for how many seconds the
+    task has had no input so far. `set_message_size` gets the number of bytes that the task should take at once.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Debloating:
 
     @property
     def time_to_consume(self) -> float:
-        """The time that the task needs to process the data in flight to its slowest gate, in seconds."""
+        """Seconds that the task needs to process the data in flight to its slowest gate."""
         return max(debloater.time_to_consume for debloater in self._debloaters)
 
     def on_time(self, now: float) -> None:
@@ -60,7 +61,7 @@ class Debloating:
                 self._adjust(gate, self._debloaters[number], self._throughput[number])
 
     def _measure_active(self, now: float) -> float:
-        """End a measurement. Returns how many seconds of the measurement the task had input."""
+        """End a measuring period. Returns for how many seconds of the period the task had input."""
         idle = self._idle_seconds()
         since = now if self._measured_at is None else self._measured_at
         active = now - since - (idle - self._idle)

@@ -51,7 +51,7 @@ def network_memory(config: Config) -> NetworkBufferPool:
 
 
 class ExchangeParts:
-    """A builder of the parts of exchanges, with the sizes of `config` and the segments of `memory`.
+    """Builds the parts of exchanges, with the sizes of `config` and the segments of `memory`.
 
     `elapsed` returns the seconds since the job started. The default returns the seconds since this object was made.
     """
@@ -69,16 +69,17 @@ class ExchangeParts:
         self.lock_factory = lock_factory
         self.clock = clock
         began = clock()
-        #: The function `elapsed` for pools without a limit, whose error contains the time. None if pools have a limit.
+        #: The function `elapsed` for pools without a limit, because their error contains the time. None if pools have a
+        #: limit.
         self.guard: Callable[[], float] | None = None
         if config.flow_control is FlowControl.UNBOUNDED:
             self.guard = elapsed or (lambda: clock() - began)
 
     def partition(self, name: str, subpartitions: int, wake: Callable[[], None]) -> ResultPartition:
-        """Create an output and its pool.
+        """Create a result partition and its pool.
 
-        The output calls `wake` when the task can write again, and when consumers have processed everything. In batch
-        mode the output's data go to a file. Raises InsufficientBuffers.
+        The partition calls `wake` when the task can write again, and when consumers have processed everything. In batch
+        mode the partition writes its data to a file. Raises InsufficientBuffers.
         """
         config, size = self.config, output_pool(subpartitions, self.config)
         cap = config.max_buffers_per_channel if self.guard is None else sys.maxsize
@@ -130,7 +131,7 @@ class ExchangeParts:
 
 
 class GateChannels:
-    """The channels of a gate, in order, and the memory that the remote channels share.
+    """Builds the channels of one gate, in order, and the memory that its remote channels share.
 
     `remote` is the number of remote channels. Raises InsufficientBuffers.
     """
@@ -163,7 +164,7 @@ class GateChannels:
             self.pools.append(pool)
 
     def add_local(self, source: Subpartition) -> LocalInputChannel:
-        """Add a channel that reads a partition of this TaskManager."""
+        """Add a channel that reads a subpartition of this TaskManager."""
         channel = self._local_channel(
             index=len(self.channels),
             subpartition=source,
@@ -190,7 +191,7 @@ class GateChannels:
         return channel
 
     def buffers(self, on_buffer: Callable[[], None]) -> ChannelBuffers:
-        """Create the buffers of one more remote channel."""
+        """Create the buffers of one remote channel. They call `on_buffer` when the channel gets a free buffer."""
         [pool] = self.pools
         if not self._is_credit:
             return SharedBuffers(pool, on_buffer, self._lock_factory, self._clock)

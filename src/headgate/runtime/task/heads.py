@@ -1,4 +1,4 @@
-"""The input of a task: a source that it reads, or its input gates."""
+"""The head of a task: the object that reads the task's source or its input gates."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from headgate.state.snapshot import Snapshot, checkpoint_errors
 _SOURCE_STATE: Final = shapes.fields({"position": shapes.plain, "watermark": shapes.optional(shapes.time)})
 
 #: The values that `Head.step` and `Task.turn` return in place of a time. MORE: call again at once. WAIT: call again
-#: after a wake-up. END: the end is reached.
+#: after a wake-up. END: do not call again.
 MORE: Final = 0.0
 WAIT: Final = float("inf")
 END: Final = -1.0
 
 
 class Head(Protocol):
-    """The input of a task. All times are seconds of the monotonic clock."""
+    """The interface by which a task reads its source or its gates. All times are in seconds of the monotonic clock."""
 
     @property
     def waits_for(self) -> Wait:
@@ -52,7 +52,7 @@ class Head(Protocol):
 
 
 class SourceHead:
-    """The head that reads a source, and makes watermarks from the rows.
+    """The head that reads a source, and generates watermarks from the rows.
 
     `plain` is the schema of the rows without dictionaries, if the source has dictionaries. Other threads may set two
     flags, and then wake the task. While `is_held` is True, the source reads nothing. If `ends_now` is True, the source
@@ -265,7 +265,8 @@ class SourceHead:
 
     @property
     def unread(self) -> Mapping[str, int] | None:
-        """What waits in the input, by split, or None if the source does not know. Any thread may read this property."""
+        """How much the source has not read yet, by split. None if the source does not know. Any thread may read this
+        property."""
         return None if self._reader is None else self._reader.unread()
 
     @property
@@ -284,7 +285,7 @@ calls_operators(SourceHead)
 
 
 class InputHead:
-    """The head that reads the gates of a task with producers.
+    """The head of a task with producers: reads the task's gates.
 
     `second` gets the batches of port 1, if the operator has two inputs. `output` gets everything else.
     """

@@ -1,9 +1,9 @@
 """Data in flight: the data that a checkpoint's barrier overtakes at one task.
 
-These data belong to the checkpoint, but to no operator's state. At an input channel, they are the bytes that the task
-has received but not processed when it takes its state, and the bytes that come later, before the channel's own barrier.
-At an output channel, they are the bytes that the barrier overtakes. A channel has a part at its consumer and a part at
-its producer. In this order, the two parts are one sequence of bytes, which ends with a whole element.
+These data belong to the checkpoint, but to no operator's state. At an input channel there are two kinds: bytes that the
+task had received but not processed when it took its state, and bytes that arrive later, before the channel's own
+barrier. At an output channel, they are the bytes that the barrier overtakes. A channel has a part at its consumer and a
+part at its producer. Joined in this order, the two parts end with a whole element.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from headgate.exchange.channels import InputChannel
 from headgate.memory.buffer import Buffer
 
-#: Consecutive bytes, which no longer change.
+#: Consecutive bytes in immutable pieces.
 Pieces: TypeAlias = list[memoryview]
 
 
@@ -40,9 +40,9 @@ class InFlight:
 
 
 class InputRecording:
-    """A copy of what a task reads, from the time when its state was taken until all barriers have arrived.
+    """A copy of the bytes that a task reads between the capture of its state and the arrival of all barriers.
 
-    `held` has, for each channel, the bytes that the task had taken before but not processed.
+    `held` has, for each channel, the bytes that the task had taken but not processed at the capture.
     """
 
     def __init__(self, channels: Sequence[InputChannel], held: list[Pieces]) -> None:
@@ -51,7 +51,7 @@ class InputRecording:
         self.pieces: Final = held
 
     def add(self, channel: int, buffers: Sequence[Buffer]) -> None:
-        """Copy buffers that the task has taken from a channel, and is about to read."""
+        """Copy buffers that the task has taken from a channel, before the task reads them."""
         if self._open[channel]:
             self.pieces[channel] += [memoryview(b"".join(buffer.views)) for buffer in buffers]
 

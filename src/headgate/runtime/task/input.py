@@ -1,4 +1,4 @@
-"""The input of a task: it turns the buffers of all gates into batches and one event time."""
+"""The input of a task: decodes the buffers of all gates into batches, and merges the watermarks of all channels."""
 
 from __future__ import annotations
 
@@ -20,16 +20,15 @@ from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer, serialize
 from headgate.runtime.task.barriers import TaskBarriers
 
-#: About how many bytes of one channel the task reads in one step. It then recycles their segments.
+#: About how many bytes of one channel the task reads in one step. The task then recycles the segments of these bytes.
 _RUN_BYTES: Final = 32 << 10
 
 
 class TaskInput:
     """The input of a task: reads the union of the task's gates.
 
-    `next` returns batches of up to about `message_size` bytes. It joins small batches that have arrived. Otherwise an
-    exchange over many channels would give the operators batches of a few rows each. With `joins` False, each message is
-    a batch.
+    `next` returns batches of up to about `message_size` bytes. If `joins` is True, `next` joins small batches, because
+    an exchange over many channels sends batches of a few rows. If `joins` is False, each message is a batch.
 
     `ports` has the number of the operator's input to which the rows of each gate go; by default all go to input 0. A
     batch has only rows of one port, and after `next` the attribute `port` is the port of the batch.
@@ -64,7 +63,7 @@ class TaskInput:
         self._valve = WatermarkValve(self._gates.channels)
         self._open = self._gates.channels
         self._elements: deque[tuple[int, Element]] = deque()
-        #: The batches that `next` returns next, by port, each with its channel.
+        #: The batches that the next call of `next` joins, by port, each with its channel.
         self._batches: dict[int, list[tuple[int, pa.RecordBatch]]] = {}
         self._bytes = 0
         self._watermark: int | None = None
@@ -93,7 +92,7 @@ class TaskInput:
         return bool(self._elements) or self._gates.has_data
 
     def _held(self) -> list[list[memoryview]]:
-        """Return the bytes of each channel that were taken, but that `next` has not returned yet.
+        """Return the bytes of each channel that this object has taken, but that `next` has not returned yet.
 
         Call this between two calls of `next`. The bytes contain only rows: after a restart, sources send watermarks and
         their status again.
@@ -110,14 +109,14 @@ class TaskInput:
         return held
 
     def restore(self, rows: Iterable[tuple[int, pa.RecordBatch]]) -> None:
-        """Add the rows that were in flight, with the number of their channel. They come before all other rows.
+        """Add rows that were in flight at the checkpoint, each batch with the number of its channel.
 
-        Call this before the first `next`.
+        Call this before the first `next`: `next` returns these rows before all others.
         """
         self._elements += rows
 
     def set_message_size(self, message_size: int) -> None:
-        """Set the size up to which batches are joined from now on, in bytes."""
+        """Set the number of bytes up to which `next` joins batches from now on."""
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
 
@@ -139,7 +138,7 @@ class TaskInput:
         return self._markers.popleft() if self._markers else None
 
     def catch_up(self) -> bool:
-        """Act on the events that come after what `next` has returned. Returns whether there were events.
+        """Handle the events that follow the elements that `next` has returned. Returns whether there were events.
 
         Call this when `next` returns None.
         """
@@ -190,7 +189,7 @@ class TaskInput:
             raise ExchangeError(f"channel {channel} has an {type(element).__name__}, which only a throttle sends")
 
     def _poll(self) -> bool:
-        """Read the buffers of one channel, or an event, from the gates in turn. Returns whether there was one."""
+        """Read the buffers of one channel, or one event. The gates take turns. Returns whether a gate had data."""
         polled = self._gates.poll(self._run)
         if polled is None:
             return False

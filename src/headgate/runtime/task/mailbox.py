@@ -1,4 +1,4 @@
-"""The mailbox of a task thread. Other threads wake the task thread, or send calls that it runs between two batches."""
+"""The mailbox of a task thread. Other threads wake the task thread, or send calls for it to run between two batches."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 class Signal:
     """A flag that one thread waits for and any thread sets.
 
-    It costs almost nothing to set a flag that is already set. `_mutex` protects `_is_set`. `_lock` is held while the
-    flag is not set: `wait` acquires `_lock`, `set` releases it.
+    To set a flag that is already set costs almost nothing. `_mutex` protects `_is_set`. The object keeps `_lock` locked
+    while the flag is not set: `wait` acquires `_lock`, and `set` releases it.
     """
 
     __slots__ = ("_is_set", "_lock", "_mutex")
@@ -54,6 +54,6 @@ class Mailbox:
         self._signal.set()
 
     def run(self) -> None:
-        """Run the mail that has come. Only the task thread calls this. An exception that mail raises ends the task."""
+        """Run all waiting mail. Only the task thread calls this. An exception that mail raises ends the task."""
         while self._mail:
             self._mail.popleft()()

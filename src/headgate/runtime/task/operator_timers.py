@@ -10,7 +10,7 @@ from headgate.runtime.task.clocks import SYSTEM, Clocks
 
 
 def operator_timers(entries: Sequence[ToOperator], clocks: Clocks = SYSTEM) -> list[OperatorTimers]:
-    """Return the timers of the operators that use processing time."""
+    """Return an `OperatorTimers` for each operator that uses processing time."""
     timed = [entry for entry in entries if type(entry.operator).next_time is not Operator.next_time]
     return [OperatorTimers(entry, clocks) for entry in timed]
 

@@ -1,4 +1,4 @@
-"""Reads what a task resumes from: the state and the in-flight rows of the old subtasks in a checkpoint."""
+"""Reads the state and the in-flight rows that a task restores from a checkpoint."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _VALUES: Final = shapes.mapping(shapes.plain)
 def snapshots(
     metadata: CheckpointMetadata, nodes: Collection[str], groups: range, max_parallelism: int
 ) -> dict[str, list[Snapshot]]:
-    """Return the snapshots of these nodes, by node key: those of all old subtasks, in order.
+    """Return, by node key, the snapshots of these nodes that all subtasks of the checkpoint wrote, in order.
 
-    The nodes may have been chained with other nodes before. The tables of the snapshots contain only the rows of the
-    key groups `groups`, of `max_parallelism` key groups in all. The function waits for the storage. Raises
+    At the checkpoint, the nodes may have been chained with other nodes. The tables of the snapshots contain only the
+    rows of the key groups `groups`, of `max_parallelism` key groups in all. The function waits for the storage. Raises
     CheckpointError for a damaged file.
     """
     by_node: dict[str, list[Snapshot]] = {}
@@ -51,7 +51,8 @@ def snapshots(
 
 
 def ended_groups(metadata: CheckpointMetadata, nodes: Collection[str]) -> dict[str, list[range]]:
-    """Return, by node key, the key groups of the subtasks that had ended. Such subtasks left no snapshot."""
+    """Return, by node key, the key groups of the subtasks that had ended before the checkpoint. They wrote no
+    snapshot."""
     groups: dict[str, list[range]] = {}
     for state in metadata.vertices:
         ended = [
@@ -85,10 +86,11 @@ def input_in_flight(
     codecs: Sequence[BatchCodec],
     keyed: Callable[[JobEdge, int], KeyGroups],
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows that were in flight to a subtask: batches with the number of their channel.
+    """Yield the rows that were in flight to a subtask: batches, each with the number of its channel.
 
-    Channels are counted over all gates. A batch of a channel that no longer exists gets another channel of the same
-    gate. `codecs` has the codec of each gate. `keyed` makes the selector of a keyed exchange to a number of channels.
+    Channels are numbered over all gates. A batch of a channel that no longer exists gets another channel of the same
+    gate. `codecs` has the codec of each gate. `keyed` creates the selector of a keyed exchange, for a number of
+    channels.
     """
     first, nodes = 0, set(map(node_key, vertex.nodes))
     groups = {state.max_parallelism for state in metadata.vertices if state.has_any(nodes)}
@@ -105,7 +107,7 @@ def input_in_flight(
 
 @dataclass(frozen=True, slots=True)
 class RestoreTarget:
-    """A subtask that takes rows in flight from a checkpoint: number `subtask` of `subtasks` consumers of `exchange`.
+    """The subtask that restores rows in flight: number `subtask` of the `subtasks` consumers of `exchange`.
 
     `selector` says to which subtask each row of a keyed exchange belongs. Each target takes its own rows, so the
     selector must be the same for all targets. Without a selector, a target takes whole channels. `groups_stay` says
@@ -161,7 +163,7 @@ def _files_of(channel: list[ChannelPart], parts: dict[ChannelPart, _Part]) -> st
 
 
 def _parts(metadata: CheckpointMetadata, exchange: ExchangeDescription) -> dict[ChannelPart, _Part]:
-    """Read all data in flight of an exchange."""
+    """Read all data in flight of an exchange, by the channel's end."""
     parts: dict[ChannelPart, _Part] = {}
     for file in (state.in_flight for state in metadata.states):
         if file is None or exchange.key not in file.exchanges:

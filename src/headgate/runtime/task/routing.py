@@ -1,4 +1,4 @@
-"""The channel selector of an exchange, chosen by its partitioning."""
+"""Chooses the channel selector of an exchange by its partitioning. The selector maps each row to a channel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from headgate.records.hashing import default_max_parallelism
 def selector_of(
     edge: JobEdge, partition: ResultPartition, context: OperatorContext, max_parallelism: int | None
 ) -> ChannelSelector:
-    """Return the channel selector for an output of a subtask on an edge.
+    """Return the channel selector with which a subtask writes to an edge.
 
     `context` belongs to the node that writes to the output. `max_parallelism` is the job's option, or None if it is not
     given.
@@ -42,7 +42,7 @@ def selector(
     max_parallelism: int | None,
     load: Callable[[int], int],
 ) -> ChannelSelector:
-    """Return the channel selector of the subtask of `context`. `load` returns how much data waits for a channel."""
+    """Return the channel selector of the subtask of `context`. `load` returns how many bytes wait for a channel."""
     subtask = context.subtask
     match partitioning.kind:
         case "forward" | "to_one":

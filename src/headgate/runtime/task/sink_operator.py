@@ -17,9 +17,9 @@ from headgate.runtime.task.clocks import SYSTEM, Clocks
 class SinkOperator(Operator):
     """The operator that writes the batches of one sink in one subtask.
 
-    `pending` is what the writer returned at the end of input, for `Sink.commit` on the driver. `checkpoint` is the
-    number of the checkpoint that the first rows belong to, or 0 without checkpoints. Each delivered batch carries the
-    number of its checkpoint.
+    `pending` is the value that the writer returned at the end of input; the driver passes it to `Sink.commit`.
+    `checkpoint` is the number of the checkpoint that the first rows belong to, or 0 without checkpoints. Each batch
+    that goes to the driver carries the number of its checkpoint.
     """
 
     def __init__(
@@ -85,7 +85,8 @@ class SinkOperator(Operator):
         self.pending = self._checked(self._writer.finish(), "finish")
 
     def _checked(self, pending: Any, method: str) -> Any:
-        """Return what a writer returned for `Sink.commit`. Raises SinkError if a checkpoint cannot store it."""
+        """Return `pending`, which the writer's `method` returned for `Sink.commit`. Raises SinkError if a checkpoint
+        cannot store it."""
         try:
             as_json(pending, f"what {type(self._writer).__name__}.{method}() returned")
         except ValueError as error:

@@ -1,4 +1,4 @@
-"""The limit on the state of a TaskManager's operators: option `max_state_memory`."""
+"""Enforces the option `max_state_memory`: the limit on the state of all operators of a TaskManager, in bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from headgate.operators.operator import Operator, OperatorContext
 
 
 class StateMemory:
-    """The state accounts of one TaskManager; `limit` is in bytes. Each task updates its accounts on its own thread."""
+    """The sizes of the operators' state in one TaskManager. `limit` is in bytes. Each task updates its accounts on its
+    own thread."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -40,7 +41,7 @@ class StateMemory:
 
 
 class StateAccount:
-    """The bytes that one operator holds in one subtask."""
+    """The size of one operator's state in one subtask, in bytes."""
 
     def __init__(self, memory: StateMemory, operator: Operator, context: OperatorContext) -> None:
         self._memory = memory
@@ -55,5 +56,5 @@ class StateAccount:
             self._memory.check()
 
     def close(self) -> None:
-        """Count the operator as empty, because it is closed."""
+        """Set the size to 0, because the task closes the operator."""
         self.held = 0

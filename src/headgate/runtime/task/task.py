@@ -1,4 +1,4 @@
-"""A task: one subtask of a vertex. A task is a state machine, and each call of `turn` does its next piece of work.
+"""A task: one subtask of a vertex, as a state machine. Each call of `turn` does the next piece of work.
 
 The task takes a batch only while every writer is available. Otherwise the task waits (soft back-pressure), but still
 handles its mail and its barriers. The task also waits while it has no input. Every wake-up ends the wait, whatever the
@@ -22,7 +22,7 @@ from headgate.runtime.task.time_account import TimeAccount, Wait
 
 
 class Timed(Protocol):
-    """Work of a task that is due at a certain time, in addition to the batches of its input."""
+    """Timed work of a task, for example timers and barriers. The task calls `on_time` at the time `deadline`."""
 
     @property
     def deadline(self) -> float | None:
@@ -73,7 +73,7 @@ class Task:
         self.operators = operators
         self.writers = tuple(writers)
         self.times = times or TimeAccount(clocks.monotonic)
-        #: Measures the thread that runs the task.
+        #: The clock of the thread that runs the task: its processor time.
         self.thread = ThreadClock()
         #: The reason for the wait, after a turn that returned a time or WAIT.
         self.waits_for = Wait.INPUT
@@ -87,7 +87,7 @@ class Task:
         self._may_begin = False
         self._is_backpressured = False
         self.has_ended = False
-        #: The task's thread calls it before each wait.
+        #: A function that the task's thread calls before each wait.
         self.on_wait: Callable[[], None] = lambda: None
         self._phase = self._open
 
@@ -186,7 +186,8 @@ class Task:
         self.head.on_backpressure(is_backpressured, now)
 
     def _pause(self, until: float, why: Wait) -> float:
-        """Return the time of the next turn: `until`, or the deadline of timed work if that is earlier."""
+        """Start a wait for the reason `why`. Returns the time of the next turn: `until`, or an earlier deadline of
+        timed work."""
         self.waits_for = why
         for writer in self.writers:
             writer.before_wait()
@@ -207,7 +208,10 @@ class Task:
                 timers.on_time(now)
 
     def _drain_writers(self) -> bool:
-        """Drain the writers. Returns whether all are available. A writer that becomes available wakes the task."""
+        """Move due output of all writers into segments. Returns whether all writers are available.
+
+        A writer that becomes available later wakes the task.
+        """
         available = True
         for writer in self.writers:
             if not writer.is_available:

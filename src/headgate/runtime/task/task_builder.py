@@ -43,20 +43,21 @@ if TYPE_CHECKING:
 
 #: Seconds between two checks whether the target of a sink has room.
 _TARGET_POLL = 0.01
-#: The least seconds between two reports of an aligned subtask, for each subtask of its source. The driver gets all.
+#: The driver gets at most one watermark report of an aligned source in this many seconds. So each subtask waits this
+#: time, multiplied by the number of the source's subtasks.
 _REPORTS_EVERY = 1e-3
 
 
 @dataclass(slots=True, kw_only=True)
 class BuiltTask:
-    """A task, and what must be released when the task has ended."""
+    """A task, with the objects that the TaskManager releases when the task has ended."""
 
     task: Task
     vertex: JobVertex
     subtask: int
     nodes: dict[int, Operator | SourceHead]
     source: SourceHead | None
-    #: The part of the subtask in the alignment of its source's watermarks.
+    #: The subtask's side of its source's watermark alignment, or None.
     alignment: AlignedSubtask | None
     input: TaskInput | None
     gates: list[GateChannels]
@@ -68,7 +69,8 @@ class BuiltTask:
     state: TaskState
     outputs: list[BuiltOutput]
     inputs: list[BuiltInput]
-    #: Calls for the network thread, which request remote partitions. In batch mode, a partition must be finished first.
+    #: Calls that request remote partitions. The network thread runs them; in batch mode, only once the partition is
+    #: finished.
     requests: list[Callable[[], None]]
 
     def return_buffers(self) -> None:
@@ -84,7 +86,7 @@ class BuiltTask:
             partition.pool.destroy()
 
     def release(self) -> None:
-        """Release everything that an ended task has, its output too. A second call does nothing."""
+        """Release all memory of an ended task, also its output. A second call does nothing."""
         for partition in self.partitions:
             partition.release()
         for writer in self.task.writers:
@@ -93,10 +95,10 @@ class BuiltTask:
 
 
 class TaskBuilder:
-    """A builder of the tasks of one TaskManager: all at once, or in batch mode stage by stage.
+    """Builds the tasks of one TaskManager: all at once, or in batch mode stage by stage.
 
-    The builder builds partitions first, so that local channels and early requests of other TaskManagers find them.
-    `parts` replaces the parts of exchanges that the builder would use.
+    It builds partitions first, so that local channels and early requests of other TaskManagers find them. Tests pass
+    their own `parts`.
     """
 
     def __init__(self, services: TaskManagerServices, parts: ExchangeParts | None = None) -> None:
@@ -146,7 +148,7 @@ class TaskBuilder:
 
 
 class _TaskAssembly:
-    """The assembly of one task."""
+    """Builds one task from the parts of its vertex: state, head, chain, outputs and input."""
 
     def __init__(self, services: TaskManagerServices, builder: TaskBuilder, vertex: JobVertex, subtask: int) -> None:
         self._services = services
@@ -350,7 +352,7 @@ class _TaskAssembly:
         )
 
     def _aligned(self, head: Head, source: SourceHead, node: Node) -> Head:
-        """Return the head of a source, behind the alignment of its watermarks if it has one."""
+        """Return `head`, wrapped in an `AlignedSourceHead` if the source has watermark alignment."""
         drift = None if node.watermark is None else node.watermark.max_drift
         if drift is None or node.parallelism == 1 or self._services.config.is_batch:
             return head
@@ -362,7 +364,7 @@ class _TaskAssembly:
         return AlignedSourceHead(head, source, self._alignment)
 
     def _gated(self, source: SourceHead, node: Node) -> Head:
-        """Return the head of a source, behind its throttle if it has one."""
+        """Return the source's head, wrapped in its throttle if it has one."""
         clock = self._services.clocks.monotonic
         policy = None if node.throttle is None else node.throttle.source_policy(clock())
         if policy is None:
@@ -372,21 +374,21 @@ class _TaskAssembly:
         return ThrottledSourceHead(source, policy, clock)
 
     def _throttled(self, source: SourceHead) -> Head:
-        """Return the head of a source, behind the gate of the job's throttle if it has one."""
+        """Return the source's head, wrapped by the job's throttle if the job has one."""
         throttling, task = self._services.throttling, (self._vertex.id, self._subtask)
         if throttling is None:
             return source
         return throttling.source(task, source, self._mailbox, self._exchanges.barriers.inject)
 
     def _watched(self, head: Head) -> Head:
-        """Return the head of a task with producers, in the way that the job's throttle watches it."""
+        """Return the head of a task with producers, wrapped by the job's throttle if the job has one."""
         throttling = self._services.throttling
         return head if throttling is None else throttling.reader((self._vertex.id, self._subtask), head)
 
     def _build_entry(self, node: Node) -> ToOperator:
         """Build the node's operator, and all operators that follow it in the chain.
 
-        The end of the chain comes first in `_entries`, so the last operator is opened first.
+        `_entries` starts with the end of the chain, so the task opens the last operator first.
         """
         output, sides = self._build_outputs(node)
         operator: Operator

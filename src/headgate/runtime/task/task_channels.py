@@ -1,4 +1,4 @@
-"""The names of a task's channels in a checkpoint."""
+"""Names a task's channels in a checkpoint, so that another plan can find them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from headgate.state.in_flight_file import ChannelPart, InFlightData
 
 @dataclass(frozen=True, slots=True)
 class TaskChannels:
-    """The channel names of one task: the channels of its gates, in order, and the channels of each output."""
+    """The channel names of one task, for the checkpoint: the channels of its gates, in order, and those of each
+    output."""
 
     inputs: Sequence[ChannelPart]
     outputs: Sequence[Sequence[ChannelPart]]
 
     def name(self, in_flight: InFlight) -> InFlightData:
-        """Return the data in flight, with the channel of each part. A channel without data is left out."""
+        """Return the data in flight by channel name, without channels that have no data."""
         named = list(zip(self.inputs, in_flight.inputs, strict=True)) if in_flight.inputs else []
         for parts, pieces in zip(self.outputs, in_flight.outputs, strict=True) if in_flight.outputs else ():
             named += zip(parts, pieces, strict=True)

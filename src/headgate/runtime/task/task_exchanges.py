@@ -46,11 +46,11 @@ class BuiltInput:
 
 
 class TaskExchanges:
-    """Builds the exchanges of one task, and has them in the order in which they were built.
+    """Builds the exchanges of one task, and lists them in the order in which it built them.
 
-    `partitions` holds the outputs of this TaskManager by edge and producer. Each new gate is added to `open_gates`, so
-    that it is released if a later part cannot be built. A writer calls `wait_hard` when one batch makes more output
-    than the budget allows.
+    `partitions` holds the outputs of this TaskManager by edge and producer. The object adds each new gate to
+    `open_gates`, so that the caller can release the gates if a later part fails. A writer calls `wait_hard` when one
+    batch makes more output than the budget allows.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class TaskExchanges:
         self.gathering: Gathering | None = None
         self.barriers = TaskBarriers(self._name, [], self.writers, services.report_part, services.clocks)
         self.requests: list[Callable[[], None]] = []
-        #: What the gates call when they have data; an input with a queue replaces it.
+        #: The function that the gates call when they have data. An input with a queue replaces it.
         self._input_arrived: Callable[[], None] = mailbox.wake
 
     # --- outputs
@@ -135,7 +135,7 @@ class TaskExchanges:
         return task_input
 
     def _senders(self) -> list[int | None]:
-        """Return the TaskManager of each channel's producer; None: this one."""
+        """Return the number of the TaskManager of each channel's producer, or None for this TaskManager."""
         here, place = self._services.index, self._services.plan.place
         places = [place(producer) for each in self.inputs for producer in each.producers]
         return [None if at == here else at for at in places]
@@ -167,6 +167,6 @@ class TaskExchanges:
 
 
 def _request_now(end: ConsumerEnd, channel: RemoteInputChannel) -> None:
-    """Request the partition. Runs on the network thread, whether or not the connection is established."""
+    """Request the partition. Runs on the network thread, before or after the connection is established."""
     end.request(channel)
     end.on_marked()

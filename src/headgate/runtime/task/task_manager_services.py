@@ -43,7 +43,8 @@ class TaskManagerServices:
     started_at: Callable[[], float]
     #: Reports a task's part in a checkpoint to the driver.
     report_part: Callable[[Part], None]
-    #: Reports the watermark of a subtask (node, subtask) of an aligned source to the driver. None: it does not count.
+    #: Reports the watermark of a subtask (node, subtask) of an aligned source to the driver. None: do not wait for the
+    #: subtask.
     report_watermark: Callable[[int, int, int | None], None] = lambda node, subtask, watermark: None
     #: The number of the job's attempt, which sinks use in names of files.
     attempt: int
@@ -54,7 +55,7 @@ class TaskManagerServices:
     clocks: Clocks = SYSTEM
     #: Creates the mailbox of a task.
     new_mailbox: Callable[[], TaskMail] = Mailbox
-    #: Stores what a task (name, vertex, subtask) has captured. None in batch mode, which has no checkpoints.
+    #: Stores the state that a task (name, vertex, subtask) has captured. None in batch mode, which has no checkpoints.
     upload: Callable[[str, int, int, Captured], None] | None
-    #: The part of the job's throttle in this TaskManager, if it has one.
+    #: The part of the job's throttle in this TaskManager. None without such a part.
     throttling: Throttling | None = None

@@ -1,4 +1,4 @@
-"""The state of one task: it is taken for a checkpoint between two batches, and restored before the first batch.
+"""The state of one task. The task captures it for a checkpoint between two batches, and restores it before the first.
 
 Everything in this module runs on the task's thread. The task takes a copy of its state, and another thread stores it.
 """
@@ -29,10 +29,10 @@ _COUNTED = shapes.mapping(shapes.items(shapes.count))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """What a task took for one checkpoint.
+    """The state that a task captured for one checkpoint, on its way to the storage.
 
-    `snapshots` has the snapshots by node key. `pending` has, by node key, what sinks wrote and sources read before the
-    barrier, for their commits on the driver. If there is a `failure`, the snapshots are not stored.
+    `snapshots` has the snapshots by node key. `pending` has, by node key, the values that the driver passes to the
+    commits of sinks and sources. If there is a `failure`, the snapshots are not stored.
     """
 
     checkpoint: int
@@ -44,10 +44,10 @@ class Captured:
 
 
 class TaskState:
-    """The state of one subtask.
+    """Captures and restores the state of one subtask.
 
     `head` is the task's source with the node key, if the task has a source. `entries` are the task's operators with
-    their node keys. `store` stores what `capture` took; it is None in batch mode.
+    their node keys. The function `store` stores the captured state; None in batch mode.
     """
 
     def __init__(
@@ -76,14 +76,15 @@ class TaskState:
         self.took_part = 0
         #: After the task's end: the position of its source, and its counters, by node key.
         self.final: dict[str, Any] = {}
-        #: After the task's end: what its sinks wrote and its source read after the last checkpoint, by node key.
+        #: After the task's end: the values for the commits of its sinks and source since the last checkpoint, by node
+        #: key.
         self.pending: dict[str, Any] = {}
 
     def capture(self, checkpoint: int) -> None:
-        """Take the task's state for a checkpoint.
+        """Copy the task's state for a checkpoint.
 
-        All rows before the checkpoint's barrier have been processed or are in flight. No row after the barrier has been
-        processed. Raises the error of a sink that cannot write its rows.
+        The task has processed all rows before the checkpoint's barrier, except for rows in flight, and no row after it.
+        Raises the error of a sink that cannot write its rows.
         """
         assert not self._has_ended, (
             f"checkpoint {checkpoint}: the task has ended, and no part has what its sinks have pending"
@@ -109,13 +110,13 @@ class TaskState:
         return Captured(checkpoint=checkpoint, snapshots=snapshots, pending=pending, taken_at=self._clocks.monotonic())
 
     def _read(self) -> dict[str, Any]:
-        """Return what the source's reader has for `Source.commit`, by the source's node key."""
+        """Return the value that the source's reader has for `Source.commit`, by the source's node key."""
         if self._head is None or not (read := self._head[1].to_commit()):
             return {}
         return {self._head[0]: read}
 
     def store(self, checkpoint: int, in_flight: InFlight) -> None:
-        """Store what `capture` took, with the data in flight."""
+        """Store the captured state, with the data in flight."""
         is_empty = not in_flight.inputs and not in_flight.outputs
         self._pass_on(in_flight=() if is_empty else self._channels().name(in_flight))
 
@@ -129,7 +130,8 @@ class TaskState:
         self._store(replace(captured, in_flight=in_flight, failure=failure))
 
     def end(self) -> None:
-        """Keep what later checkpoints need, after the last row has left the task. No `capture` follows.
+        """Keep the values that later checkpoints need. Call this after the last row has left the task; no `capture`
+        follows.
 
         The task's producers have ended too, so later checkpoints need no state of its operators. Later checkpoints need
         the position of the task's source: after a restart, the job must not read the source from the beginning.
@@ -198,7 +200,8 @@ class TaskState:
         return counters
 
     def _restore_counters(self, old: Sequence[Mapping[str, Any]]) -> None:
-        """Add the counters of old subtasks whose number, modulo the parallelism, is that of this subtask."""
+        """Add the counters of old subtasks. Subtask s takes those of s, s + parallelism, s + 2 * parallelism, and so
+        on."""
         for counters in old[self._subtask :: self._parallelism]:
             for key, entry in self._entries:
                 rows_in, rows_out, late = (*counters.get(key, ()), 0, 0, 0)[:3]

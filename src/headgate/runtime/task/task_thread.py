@@ -20,7 +20,7 @@ def run_task(
     clocks: Clocks = SYSTEM,
     token: TurnToken = OF_PROCESS,
 ) -> None:
-    """Run the task on the calling thread, and close it. `done` gets the task, and the error that ended it or None.
+    """Run the task on the calling thread, and close the task. Then call `done` with the task and its error, or None.
 
     The tasks of all threads that have the same `token` compute one after the other.
     """

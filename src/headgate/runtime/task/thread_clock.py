@@ -1,4 +1,4 @@
-"""Measure a thread: its processor time, and how long it waited for a processor. Other threads may read the values."""
+"""Measures a thread: its processor time, and how long the thread waited for a processor."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HAS_CLOCK: Final = hasattr(time, "pthread_getcpuclockid")
 
 
 class ThreadClock:
-    """The processor time of the thread that calls `start`, until this thread calls `stop`.
+    """The processor time of one thread: the thread that calls `start`, until this thread calls `stop`.
 
     Any thread may read the values, also after `stop`. Values that the system does not provide are None: macOS has no
     clock for another thread.
@@ -34,7 +34,7 @@ class ThreadClock:
         self.ident = threading.get_ident()
 
     def stop(self) -> None:
-        """Keep the last values, because the calling thread is about to end."""
+        """Store the last values. The measured thread calls this before it ends."""
         self.ident = None
         self._cpu, self._run_delay = self.cpu(), self.run_delay()
         self._clock = self._schedule = None

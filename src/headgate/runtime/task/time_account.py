@@ -62,7 +62,7 @@ class TimeAccount:
         return previous
 
     def reset(self) -> None:
-        """Set all seconds to 0, because the job starts only now."""
+        """Set all seconds to 0. The task calls this when the job starts."""
         self._seconds[:] = [0.0] * len(self._seconds)
         self._open = (self._open[0], self._clock(), 0.0)
 

@@ -1,7 +1,7 @@
-"""Let the calling thread wake at the time that it asks for.
+"""Removes the delay that Linux adds to the timed waits of a thread.
 
-Linux may delay each timed wait of a thread by its *timer slack*, so that several timers expire together. It is 50 us
-by default, which a source with a schedule adds to the latency of every row.
+Linux may delay each timed wait of a thread by its *timer slack*, so that several timers expire together. It is 50 us by
+default, which a source with a schedule adds to the latency of every row.
 """
 
 from __future__ import annotations

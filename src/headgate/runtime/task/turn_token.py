@@ -4,8 +4,8 @@ NumPy and Arrow release the interpreter lock during each call on a large array. 
 each other dozens of times per batch. Each pass wakes a thread, often on another processor: that can cost more than the
 work. With the token, a task keeps the interpreter for whole batches, and the others sleep meanwhile.
 
-A task that waits inside a batch, for example for a server, must not hold up the others. So nobody waits for the token
-longer than `PATIENCE`, and a task that held the token but hardly used a processor then runs without it for a while.
+A task that waits inside a batch, for example for a server, must not delay the others. So no thread waits for the token
+longer than `PATIENCE`. A task that held the token but hardly used a processor then runs without the token for a while.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from typing import Final
 
 #: Seconds for which a task keeps the token, batch after batch, while others wait for it.
 QUANTUM: Final = 0.0005
-#: Seconds after which the others go on without the token, if its holder does not return from a batch.
+#: Seconds after which the other tasks run without the token, if its holder does not return from a batch.
 PATIENCE: Final = 0.005
 #: A holder that uses a processor for less than this share of the time waits for something outside. The share is well
 #: below 1, because threads without the token may interrupt a holder that computes.
 _COMPUTES: Final = 0.4
-#: The share is taken over at least so many seconds.
+#: The share is measured over at least this many seconds.
 _JUDGED: Final = 0.02
-#: Such a task runs without the token for this many times as long, so that it costs the others 1 % at most.
+#: Such a task runs without the token for this many times the measured seconds. It then delays the others by 1 % at
+#: most.
 _ABSENCE: Final = 100.0
 #: The most seconds that a task runs without the token, before it tries again.
 _LONGEST_ABSENCE: Final = 10.0
@@ -35,7 +36,7 @@ class TurnToken:
     """The token of a process, which at most one task holds.
 
     `clock` is in seconds, and `cpu` returns the processor seconds of the calling thread. `_mutex` protects all other
-    attributes. Nobody waits while holding it.
+    attributes. No thread waits while it holds `_mutex`.
     """
 
     def __init__(
@@ -46,16 +47,17 @@ class TurnToken:
         self._queue: deque[TokenUser] = deque()
         self._holder: TokenUser | None = None
         self._since = 0.0
-        #: Whether the holder has kept others waiting for `PATIENCE`. Until it returns the token, nobody waits for it.
+        #: Whether other threads have waited for `PATIENCE` seconds. Until the holder returns the token, no thread waits
+        #: for it.
         self._is_overdue = False
 
     def user(self) -> TokenUser:
-        """Return the part of one more task thread."""
+        """Return a new `TokenUser` for one task thread."""
         return TokenUser(self)
 
 
 class TokenUser:
-    """The part of one task thread in the token. Only this thread calls the methods.
+    """The handle by which one task thread takes and returns the token. Only this thread calls the methods.
 
     >>> token = TurnToken()
     >>> one, other = token.user(), token.user()
@@ -71,12 +73,13 @@ class TokenUser:
 
     def __init__(self, token: TurnToken) -> None:
         self._token = token
-        #: Held while the thread has to wait. The thread that passes the token on releases it.
+        #: A lock that is locked while this thread must wait. The thread that passes the token on releases the lock.
         self._lock = Lock()
         self._lock.acquire()
         #: The processor time of the thread when it got the token.
         self._cpu = 0.0
-        #: Seconds for which the thread held the token while others waited, and those in which it used a processor.
+        #: Seconds for which the thread held the token while others waited, and the processor seconds that it used in
+        #: this time.
         self._held = self._computed = 0.0
         self._absent_until = 0.0
 
@@ -86,7 +89,7 @@ class TokenUser:
         return self._token._holder is self
 
     def take(self) -> bool:
-        """Return whether the thread may compute now. If not, it must call `wait` before it does.
+        """Take the token, and return whether the thread may compute now. If not, the thread must call `wait` first.
 
         A thread that holds the token passes it on if its time is over and another thread waits.
         """
@@ -108,7 +111,7 @@ class TokenUser:
         return True
 
     def wait(self) -> None:
-        """Wait until the thread may compute: it got the token, or its holder does not return it in time."""
+        """Wait until the thread may compute: it has the token, or the holder did not return the token in time."""
         token, timeout = self._token, PATIENCE
         while not self._lock.acquire(timeout=timeout):
             with token._mutex:
