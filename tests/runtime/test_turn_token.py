@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from itertools import pairwise
 
 import pytest
 
-from headgate.runtime.task.turn_token import PATIENCE, QUANTUM, TokenUser, TurnToken
+from headgate.runtime.task.turn_token import PATIENCE, QUANTUM, TokenUser, TurnToken, token_for_thread
 
 
 class Clocks:
@@ -155,6 +156,19 @@ def test_a_wait_that_nobody_minds_changes_nothing(token: TurnToken, clocks: Cloc
     user.give_back()
     assert user.take()
     assert user.holds
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot keep a thread on a core")
+def test_threads_of_one_core_need_no_token() -> None:
+    cores = os.sched_getaffinity(0)
+    if len(cores) == 1:
+        pytest.skip("this machine has one core")
+    assert token_for_thread() is token_for_thread()
+    os.sched_setaffinity(0, {min(cores)})
+    try:
+        assert token_for_thread() is not token_for_thread()
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def test_threads_exclude_each_other_and_none_starves() -> None:

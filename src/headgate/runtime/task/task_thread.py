@@ -11,22 +11,23 @@ from headgate.runtime.task.heads import END, MORE
 from headgate.runtime.task.task import Task
 from headgate.runtime.task.time_account import Wait
 from headgate.runtime.task.timer_slack import remove_timer_slack
-from headgate.runtime.task.turn_token import OF_PROCESS, TokenUser, TurnToken
+from headgate.runtime.task.turn_token import TokenUser, TurnToken, token_for_thread
 
 
 def run_task(
     task: Task,
     done: Callable[[Task, HeadgateError | None], None],
     clocks: Clocks = SYSTEM,
-    token: TurnToken = OF_PROCESS,
+    token: TurnToken | None = None,
 ) -> None:
     """Run the task on the calling thread, and close the task. Then call `done` with the task and its error, or None.
 
-    The tasks of all threads that have the same `token` compute one after the other.
+    The tasks of all threads that have the same `token` compute one after the other. By default, these are the tasks of
+    the process.
     """
     remove_timer_slack()
     task.thread.start()
-    user = token.user()
+    user = (token or token_for_thread()).user()
     task.on_wait = user.give_back
     error = _run_turns(task, clocks.monotonic, user)
     user.give_back()

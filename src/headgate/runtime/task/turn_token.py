@@ -10,6 +10,7 @@ longer than `PATIENCE`. A task that held the token but hardly used a processor t
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -150,4 +151,14 @@ class TokenUser:
 
 
 #: The token of this process: its threads share one interpreter lock.
-OF_PROCESS: Final = TurnToken()
+_OF_PROCESS: Final = TurnToken()
+
+
+def token_for_thread() -> TurnToken:
+    """Return the token for a task that runs in the calling thread.
+
+    A thread that may use only one core gets a token of its own. The threads of one core never compute at the same time,
+    so the interpreter lock seldom goes from one to the other, and to wait for a token would cost more.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return _OF_PROCESS if cores > 1 else TurnToken()
