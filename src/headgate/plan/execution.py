@@ -1,4 +1,4 @@
-"""The execution graph: the TaskManager of each subtask, and the channels between subtasks.
+"""The execution graph: decides which TaskManager runs each subtask, and which channels connect subtasks.
 
 Only the job graph and the number of TaskManagers determine the execution graph. Each TaskManager therefore computes its
 own part from the same plan.
@@ -46,7 +46,7 @@ class ExecutionPlan:
     def consumers(self, edge: JobEdge, producer: int) -> range:
         """Return the consumer subtasks to which one producer subtask of an edge has a channel.
 
-        They are in the order of the producer's subpartitions.
+        The consumers are in the order of the producer's subpartitions.
         """
         producers, consumers = self._ends(edge)
         return neighbours(producer, producers, consumers) if is_pointwise(edge.partitioning) else range(consumers)

@@ -15,7 +15,7 @@ from headgate.throttle.mechanism import Mechanism
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """The event-time column of rows, and the offset to add to its values, in microseconds.
+    """How an operator gets the event time of rows: the values of a column, plus an offset in microseconds.
 
     After a window, the column is `window_end` and the offset is -1: the event time of a row is the last microsecond of
     its window.
@@ -36,7 +36,7 @@ class WatermarkSpec:
     out_of_orderness: int = 0
     idle_timeout: float | None = None
     on_null_time: Literal["error", "late"] = "error"
-    #: How far a subtask's watermark may be ahead of the slowest subtask's. None: as far as it likes.
+    #: How far a subtask's watermark may be ahead of the slowest subtask's watermark. None means no limit.
     max_drift: int | None = None
 
 
@@ -78,9 +78,9 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Upserts:
-    """The kind of a stream whose rows replace earlier rows: a row replaces the last one with the same values in `key`.
+    """Marks a stream of upserts: a row replaces the previous row with the same values in the columns `key`.
 
-    The node `origin` emits such rows. A stream without `Upserts` is append-only: all its rows count.
+    The node with the id `origin` emits the upserts. A stream without `Upserts` is append-only: no row replaces another.
     """
 
     key: tuple[str, ...]
@@ -91,8 +91,8 @@ class Upserts:
 class ColumnUse:
     """The columns of its input that an operator needs.
 
-    The operator reads the columns `read`. `passed` has the columns that it passes on unchanged: their names in its
-    output, with their names in its input. It needs such a column only if a later operator needs it.
+    The operator reads the columns `read`. `passed` has the columns that the operator passes on unchanged: output name
+    to input name. The operator needs a passed column only if a later operator needs it.
     """
 
     read: frozenset[str]
@@ -118,14 +118,14 @@ class Node:
     inputs: tuple[Edge, ...] = ()
     source: Source | None = None
     watermark: WatermarkSpec | None = None
-    #: The throttle of a source.
+    #: The throttle that limits the source, or None.
     throttle: Mechanism | None = None
     operator: OperatorFactory | None = None
     sink: Sink | None = None
     #: The columns that the operator needs. None: all columns.
     uses: ColumnUse | None = None
     event_time: EventTime | None = None
-    #: The kind of the rows that the node emits, or that a sink gets. None for append-only rows.
+    #: Set if the node emits upserts, or if a sink gets upserts. None for append-only rows.
     upserts: Upserts | None = None
     #: Side outputs by tag.
     sides: Mapping[str, Side] = field(default_factory=dict)

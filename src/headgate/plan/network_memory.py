@@ -1,4 +1,4 @@
-"""Computes how many network buffers a plan needs: the sizes of the pools, and the sum of these sizes per TaskManager.
+"""Computes how many network buffers a plan needs: the size of each pool, and the sum of these sizes per TaskManager.
 
 The rules are the same as in Flink's NettyShuffleUtils and GateBuffersSpec.
 """
@@ -20,8 +20,8 @@ _ALL = sys.maxsize
 
 @dataclass(frozen=True, slots=True)
 class PoolSize:
-    """The size of a local pool, in buffers. The pool always has `required` buffers. It may have up to `maximum` buffers
-    while other pools do not need them."""
+    """The size of a local pool, in buffers. The pool always has `required` buffers. While other pools leave buffers
+    free, the pool may take up to `maximum`."""
 
     required: int
     maximum: int
@@ -55,7 +55,7 @@ def shared_pool(channels: int, config: Config) -> PoolSize:
 
 @dataclass(slots=True)
 class NetworkNeed:
-    """The least number of buffers that one TaskManager needs."""
+    """The least number of buffers that one TaskManager needs, by their use."""
 
     outputs: int = 0
     exclusive: int = 0

@@ -1,4 +1,4 @@
-"""The keys of nodes in a checkpoint, and the check that a checkpoint fits the job that resumes from it."""
+"""The keys by which a checkpoint names nodes, and the check that a checkpoint fits the job that resumes from it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
 from headgate.state.checkpoint_metadata import CheckpointMetadata, ExchangeDescription, NodeDescription
 
-#: The kinds of partitioning whose rows in flight cannot go to another number of subtasks, each with the reason.
+#: Partitionings that forbid another number of consumers while rows are in flight, each with the reason.
 _FIXED_SUBTASKS: Final = {
     "broadcast": "each of {} subtasks must get each row once",
     "custom": "partition_by has distributed rows to {} subtasks, and its function may return other subtasks now",
@@ -49,7 +49,7 @@ def exchange_key(edge: JobEdge, job: JobGraph) -> str:
 
 
 def describe_exchange(edge: JobEdge, job: JobGraph) -> ExchangeDescription:
-    """Return the facts that decide which subtask gets data in flight on an edge."""
+    """Return the facts about an edge that decide which subtask gets its data in flight."""
     keys = ", ".join(edge.partitioning.keys)
     return ExchangeDescription(
         exchange_key(edge, job),
@@ -118,7 +118,8 @@ def changed_sinks(metadata: CheckpointMetadata, job: JobGraph) -> list[str]:
 
 
 def _floats_became_decimals(metadata: CheckpointMetadata, was: NodeDescription, node: Node, job: JobGraph) -> bool:
-    """Return whether the columns differ only in sums and means of decimals, which were float64 in version 1."""
+    """Return whether the columns differ only in sums and means of decimals. Checkpoints of version 1 have float64
+    there."""
     if not metadata.is_of_version_1:
         return False
     changed = set(_decimal_sums(node))
@@ -129,7 +130,7 @@ def _floats_became_decimals(metadata: CheckpointMetadata, was: NodeDescription, 
 
 
 def _has_float_sums(metadata: CheckpointMetadata, node: Node, job: JobGraph) -> bool:
-    """Return whether the node's rows may have float64 columns in the checkpoint that are decimals now."""
+    """Return whether the node's rows in the checkpoint may have float64 columns that are decimals in this job."""
     return metadata.is_of_version_1 and any(map(_decimal_sums, [node, *_above(node, job)]))
 
 
@@ -139,14 +140,14 @@ def _decimal_sums(node: Node) -> tuple[str, ...]:
 
 
 def _was_text(field: pa.Field, was_float: bool) -> str:
-    """Return a pattern for the text of a field in `_columns`. With `was_float`, the pattern also allows the type
-    float64."""
+    """Return a regular expression for the text of a field in `_columns`. With `was_float`, the expression also matches
+    the type float64."""
     now = re.escape(f"{field.name}: {field.type}")
     return f"(?:{now}|{re.escape(field.name)}: {pa.float64()})" if was_float else now
 
 
 def _above(node: Node, job: JobGraph) -> list[Node]:
-    """Return all nodes whose rows reach the node."""
+    """Return all nodes upstream of the node."""
     by_id = {other.id: other for vertex in job.vertices for other in vertex.nodes}
     reached: dict[int, Node] = {}
     waiting = [node]

@@ -7,9 +7,9 @@ from headgate.plan.job_graph import JobGraph
 
 
 class Stages:
-    """The vertices of a plan that may run.
+    """Tracks which vertices of a plan may run, for the JobMaster.
 
-    In batch mode each vertex is a stage. It may run when all subtasks of its producers have finished.
+    In batch mode each vertex is a stage. A vertex may run when all subtasks of its producers have finished.
     """
 
     def __init__(self, plan: ExecutionPlan, *, batch: bool) -> None:

@@ -1,7 +1,7 @@
-"""Finds the columns that a task needs of its source, so that the source need not read the others.
+"""Finds the columns that a task needs from its source. The source then reads only these columns.
 
-Only the operators of the source's own task count. Rows that leave the task are whole: a checkpoint may hold them, and a
-job that resumes from it may need other columns than this one.
+Only the operators of the source's own task count. Rows that leave the task keep all columns: a checkpoint may store
+them, and a job that resumes from the checkpoint may need other columns than this job.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def _with_used_columns(graph: JobGraph, vertex: JobVertex) -> JobVertex:
 
 
 def _used(vertex: JobVertex, node: Node, leaving: set[int]) -> frozenset[str]:
-    """Return the columns of a node's output that its consumers need. `leaving` has the nodes whose rows leave the
-    task."""
+    """Return the columns of a node's output that its consumers need. `leaving` has the ids of nodes whose rows leave
+    the task."""
     everything = frozenset(node.schema.names)
     if node.id in leaving:
         return everything

@@ -75,7 +75,7 @@ class BackgroundWorker:
         return call
 
     def ask(self, work: Callable[[], _T]) -> Future[_T]:
-        """Start work whose result or error the caller takes from the future."""
+        """Queue `work`, and return a future for its result or error."""
         answer: Future[_T] = Future()
 
         def answer_it() -> None:
@@ -113,7 +113,7 @@ class BackgroundWorker:
             return self._changed.wait_for(self._is_idle, timeout)
 
     def close(self) -> None:
-        """Drop the calls that wait, and start no more. A call that does not return keeps its daemon thread."""
+        """Drop the queued calls, and start no more. If a call does not return, its daemon thread stays."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

@@ -1,4 +1,4 @@
-"""Tells which versions run, and whether the modules of the data path are compiled; see hatch_build.py."""
+"""Returns the versions in use, and whether the modules of the data path are compiled (see hatch_build.py)."""
 
 import platform
 from importlib.metadata import version

@@ -187,7 +187,7 @@ class ReportProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTrace:
-    """The answer to `TraceChannel` of the ends of the channel that a TaskManager has.
+    """The answer to `TraceChannel`: the events at the ends of the channel that this TaskManager has.
 
     `began_at` is in seconds since the epoch; the events count from then. `is_full` says that there were more events.
     """
@@ -201,7 +201,7 @@ class ReportTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclineRequest:
-    """No profile could be taken, or no trace."""
+    """The answer to a request for a profile or a trace that the TaskManager could not carry out."""
 
     request: int
     reason: str
@@ -209,9 +209,9 @@ class DeclineRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestSleep:
-    """`JStormMaster`: a subtask is congested, and its last message took `flow_ms` whole milliseconds.
+    """`JStormMaster`: a subtask is congested. `flow_ms` is the time that its last message took, in whole milliseconds.
 
-    None: it is relieved, or it is a subtask of a source that has stopped sleeping.
+    If `flow_ms` is None, the subtask is no longer congested, or the subtask of a source has stopped sleeping.
     """
 
     task: tuple[int, int]
@@ -220,17 +220,18 @@ class RequestSleep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnnounceBackPressure:
-    """`HeronSpout`: the TaskManager has a full connection (`starts`), or none any more."""
+    """`HeronSpout`: the TaskManager now has a full connection (`starts` is true), or has none any more."""
 
     starts: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTrees:
-    """`MaxPending`: messages that sources have sent, and messages that are processed.
+    """`MaxPending`: messages that sources have sent, and messages that tasks have processed.
 
-    `started` has the root, the XOR of the ids of the first messages, and the source (vertex, subtask). `done` has the
-    root, and the XOR of the message's id and of the ids of what came from it. See `headgate.throttle.acker`.
+    The root is the id of a source's message. Entries of `started` have the root, the XOR of the ids of the copies that
+    the source sent, and the source (vertex, subtask). Entries of `done` have the root, and the XOR of the processed
+    message's id and the ids of the messages that came from it. See `headgate.throttle.acker`.
     """
 
     started: list[tuple[int, int, int, int]]
@@ -248,7 +249,8 @@ class ReportBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportWatermark:
-    """The watermark of a subtask of an aligned source, in microseconds since the epoch. None: it does not count."""
+    """The watermark of a subtask of an aligned source, in microseconds since the epoch. None: do not wait for the
+    subtask."""
 
     node: int
     subtask: int
@@ -260,7 +262,7 @@ class ReportWatermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartTasks:
-    """Start the tasks, because all TaskManagers are ready.
+    """Start the tasks. The driver sends this when all TaskManagers are ready.
 
     `addresses` holds the address of each TaskManager, by its number. `started_at` is the time when the job started, in
     seconds since the epoch.
@@ -286,7 +288,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectBarrier:
-    """Start a checkpoint at the tasks (vertex, subtask) in `roots`. Tasks write their state to `folder`.
+    """Inject a checkpoint's barrier at the tasks (vertex, subtask) in `roots`. Tasks write their state to `folder`.
 
     If `stops` is true, the job ends with the checkpoint, and sources read nothing more. Without `roots` the barrier is
     a probe, which all sources send. `timestamp` is in microseconds since the epoch, `timeout` in microseconds.
@@ -324,7 +326,7 @@ class TakeProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceChannel:
-    """Record for so many seconds what passes a channel of an exchange, at each end that the TaskManager has."""
+    """Record for `seconds` seconds what passes one channel of an exchange, at each end that the TaskManager has."""
 
     request: int
     exchange: str
@@ -337,7 +339,8 @@ class TraceChannel:
 class OrderSleep:
     """`JStormMaster`: subtasks of sources must sleep longer, because a message took `flow_ms` whole milliseconds.
 
-    None: they may sleep less. A subtask of another operator then knows that no source above it sleeps.
+    If `flow_ms` is None, the sources may sleep less. For a subtask of another operator, this means that no source above
+    the subtask sleeps.
     """
 
     tasks: list[tuple[int, int]]
@@ -346,7 +349,8 @@ class OrderSleep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayBackPressure:
-    """`HeronSpout`: another TaskManager has announced that it has a full connection, or none any more."""
+    """`HeronSpout`: TaskManager `taskmanager` has announced that it has a full connection (`starts` is true), or none
+    any more."""
 
     taskmanager: int
     starts: bool
@@ -354,9 +358,9 @@ class RelayBackPressure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTrees:
-    """`MaxPending`: messages of sources that are processed with all that came from them, or have failed.
+    """`MaxPending`: messages of sources that have failed, or that tasks have fully processed.
 
-    An entry has the source (vertex, subtask), the root, and whether the message has failed.
+    An entry has the source (vertex, subtask), the message's root id, and whether the message has failed.
     """
 
     trees: list[tuple[int, int, int, bool]]
@@ -364,7 +368,7 @@ class EndTrees:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseBatch:
-    """`SparkPid`: sources may send the rows of this batch, because the one before it is complete."""
+    """`SparkPid`: sources may send the rows of this batch, because the previous batch is complete."""
 
     batch: int
 
@@ -397,9 +401,9 @@ class Cancel:
 
 #: The messages about the TaskManager itself, which `Attempt` handles.
 ToAttempt: TypeAlias = Registered | Ready | AllFinished | Failed | Stuck
-#: The messages to the throttle's part on the driver.
+#: The messages to the driver's part of the throttle.
 ToThrottle: TypeAlias = RequestSleep | AnnounceBackPressure | ReportTrees | ReportBatch
-#: The orders of that part.
+#: The orders that the driver's part of the throttle sends.
 ThrottleOrder: TypeAlias = OrderSleep | RelayBackPressure | EndTrees | ReleaseBatch | SetRate
 #: The messages about tasks, which `Attempt` passes on to `JobMaster`.
 ToJob: TypeAlias = (

@@ -1,4 +1,4 @@
-"""The interface between the runtime and a place to run: start TaskManagers, report their ends, end them all."""
+"""The interface between the runtime and a platform, such as Spark or this machine, that runs TaskManagers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 
 class Plan:
-    """An execution plan that is sent as bytes. A process that cannot load it can still report this to the driver."""
+    """An execution plan as pickled bytes. A process that cannot load the plan can still report this to the driver."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
         self._plan: ExecutionPlan | None = plan
@@ -71,10 +71,10 @@ def _cannot_travel(plan: ExecutionPlan, error: Exception) -> PlanError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskManagerSpec:
-    """All that a TaskManager gets when it is started.
+    """The values that the driver passes to each TaskManager at its start.
 
-    The driver sends it in Spark's task closure or by a pipe, never over a socket of Headgate. The reason is that it
-    contains the user's functions and the job's secret.
+    The driver sends the spec in Spark's task closure or by a pipe, never over a socket of Headgate. The spec contains
+    the user's functions and the job's secret.
     """
 
     job: str
@@ -131,7 +131,7 @@ class Gang(Protocol):
 
 
 class Deployment(Protocol):
-    """A place to run jobs."""
+    """A platform that runs the TaskManagers of jobs."""
 
     name: str
     #: Whether functions run in other processes, on copies of the variables that they close over.
@@ -146,7 +146,7 @@ class Deployment(Protocol):
     def reserve(
         self, taskmanagers: int, config: Config, slots: int, cancelled: threading.Event
     ) -> AbstractContextManager[None]:
-        """Reserve room for this number of TaskManagers at once, and `slots` more for Spark jobs of this program.
+        """Reserve room for all TaskManagers of a job at once, and `slots` more slots for Spark jobs of this program.
 
         No other job gets this room within the context. When the context ends, the launched TaskManagers hold the room.
         On entry the context waits for room until `cancelled` is set. Raises NotEnoughSlots or ConfigError.

@@ -1,4 +1,4 @@
-"""Latency markers: when sources send them, and the histograms of their ages at operators.
+"""Latency markers: the schedule by which sources send markers, and histograms of the markers' ages at operators.
 
 A marker carries the time at which its source sent the marker. It follows one path through the job. It waits in the same
 queues as the rows of its channel, but no user function processes it. The marker's age at an operator is therefore the

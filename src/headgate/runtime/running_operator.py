@@ -1,4 +1,4 @@
-"""Finds out for which operator a thread runs. This costs the thread nothing: its stack is read only on request."""
+"""Finds the operator for which a thread runs, from the thread's stack. The thread itself does nothing for this."""
 
 from __future__ import annotations
 

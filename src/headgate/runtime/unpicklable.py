@@ -1,4 +1,4 @@
-"""Finds the object that a function holds and that cannot be sent to another process."""
+"""Explains why a function cannot be pickled: finds the object of Spark that the function holds."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _is_picklable(value: object) -> bool:
 
 
 class _Finder(cloudpickle.Pickler):  # type: ignore[misc]
-    """A pickler that collects the Spark objects that it reaches, in the order in which it would write them."""
+    """A pickler that collects the Spark objects inside a value, in the order in which it reaches them."""
 
     def __init__(self) -> None:
         super().__init__(io.BytesIO())

@@ -86,7 +86,7 @@ def _is_installed(path: Path) -> bool:
 
 
 class _Finder(MetaPathFinder):
-    """A finder of the modules that were sent. These modules come before other modules of the same name."""
+    """The import hook that finds modules sent by the driver. They replace other modules of the same name."""
 
     def __init__(self, modules: Iterable[UserModule]) -> None:
         self._modules = {module.name: module for module in modules}

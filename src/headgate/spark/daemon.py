@@ -1,4 +1,4 @@
-"""The process from which Spark forks the Python workers of an executor, in sessions that Headgate builds.
+"""The main module of the process from which Spark forks an executor's Python workers, in sessions that Headgate builds.
 
 The process has already imported the modules that TaskManagers and PySpark's worker need. A worker that imports these
 modules itself starts one or two seconds later.

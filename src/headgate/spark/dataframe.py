@@ -1,4 +1,4 @@
-"""Exchange of rows between Spark DataFrames and tasks: Parquet files in a folder that all executors reach.
+"""Moves rows between Spark DataFrames and tasks, by Parquet files in a folder that all executors reach.
 
 Rows never pass through the driver. The side that has the rows writes files, and the other side reads the files.
 """
@@ -30,7 +30,7 @@ from headgate.spark.session import context_of, is_local
 
 
 def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
-    """Return the path of a new folder for rows. The folder is removed when the session or this process ends.
+    """Create a folder for rows, and return its path. It is removed when the session or this process ends.
 
     On a local disk the folder exists already, and only its owner can read it; Spark appends to it. Raises ConfigError
     as `new_folder` does.
@@ -44,7 +44,7 @@ def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
 
 
 def new_folder(spark: SparkSession, spill_dir: str | None) -> str:
-    """Return the path of a folder that does not exist yet, and remove the folders of killed programs next to it.
+    """Return a new path for a folder, and remove the folders that killed programs left beside it.
 
     Raises ConfigError if executors on other machines could not reach the folder.
     """
@@ -111,7 +111,7 @@ _MISREAD = re.compile(r"\b(timestamp\[ns|duration\[(s|ms|ns)\]|time(32|64)\[|dec
 
 @dataclass(frozen=True, slots=True)
 class SpilledTable:
-    """The rows of a DataFrame in files. A call of the object, in any process, reads and returns all rows."""
+    """The rows of a DataFrame in files. Call the object, in any process, to read all rows."""
 
     folder: str
     schema: pa.Schema

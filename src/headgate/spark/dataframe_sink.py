@@ -56,13 +56,13 @@ class ForeachDataframeSink(Sink):
         self._run = ""
         #: Whether the folder was gone when the job resumed.
         self._was_lost = False
-        #: The checkpoint that the job resumed from, and the run that took it.
+        #: The checkpoint that the job resumed from, and the run that took this checkpoint.
         self._resumed = (0, "")
         #: Whether a job may resume from a checkpoint that has rows in the folder.
         self._is_kept = False
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return only what writers need, to be pickled into the tasks."""
+        """Return the fields that writers need in the tasks, for pickling."""
         return {"_target": self._target}
 
     def configure(self, config: Config, spark: Any) -> None:
@@ -72,7 +72,7 @@ class ForeachDataframeSink(Sink):
         self._spark, self._spill_dir = spark, config.spill_dir
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Make a folder for the rows.
+        """Create a folder for the rows.
 
         Raises PlanError for types that Spark lacks, and ConfigError if executors cannot reach the folder.
         """
@@ -105,7 +105,7 @@ class ForeachDataframeSink(Sink):
         return Ledger(self._folder, self._prepared().run, None, Program.this("")).newest_owner()
 
     def claim(self, claim: Claim) -> bool:
-        """Claim the rows in the ledger. From now on names of files contain the epoch."""
+        """Record this program as the owner in the folder's ledger. From now on file names contain its epoch."""
         target = self._prepared()
         self._run, self._resumed = claim.program.run, (claim.resumed, claim.resumed_run)
         self._was_lost = self._was_lost or not self._has_folder()  # the ledger makes it again
@@ -116,8 +116,8 @@ class ForeachDataframeSink(Sink):
         return is_claimed
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """Return the last checkpoint after `checkpoint` whose rows a program began to hand over, as the folder's ledger
-        says."""
+        """Return the last checkpoint after `checkpoint` for which a program has called the function, from the folder's
+        ledger."""
         return Ledger(self._folder, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:
@@ -171,7 +171,7 @@ class ForeachDataframeSink(Sink):
         self._target = self._ledger = None
 
     def _aim(self, folder: str, run: str, schema: pa.Schema) -> None:
-        """Make the target of a run in a folder, with epoch 0. Raises PlanError, SinkError."""
+        """Set the folder, run and schema that the sink writes with, and epoch 0. Raises PlanError, SinkError."""
         self._target = self._ledger = None
         self._columns = spark_columns("foreach_dataframe", schema)
         check_writable(_FORMAT, schema)
@@ -220,8 +220,8 @@ class ForeachDataframeSink(Sink):
     def _hand_over(self, names: Sequence[str], checkpoint: int) -> None:
         """Call the function with the rows of these files, and remove the files.
 
-        An older program, paused while it called the function, may remove the files during this call. Then the function
-        got the rows there, and an error of this call does not count.
+        An older program, which was paused inside the function, may remove the files during this call. The function then
+        got the rows in the older program, and this method ignores an error of its own call.
         """
         self._require_slot()
         paths = [posixpath.join(self._folder, name) for name in names]
@@ -258,7 +258,7 @@ class ForeachDataframeSink(Sink):
             self._remove_folder()
 
     def _remove_folder(self) -> None:
-        """Remove the folder, unless it has files of others."""
+        """Remove the folder, unless it has files of other runs."""
         target = self._prepared()
         self._unlock()
         with writing(target.root):

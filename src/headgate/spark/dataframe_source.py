@@ -1,4 +1,4 @@
-"""A source of the rows of a Spark DataFrame: a Spark job writes them to files when the job starts."""
+"""A source of the rows of a Spark DataFrame. When the job starts, a Spark job writes the rows to files."""
 
 from __future__ import annotations
 
@@ -99,7 +99,8 @@ class DataFrameSource(Source):
 
 
 class _WrittenRows:
-    """The files with the rows of a DataFrame. The first job writes them, and the last one removes them.
+    """The files with the rows of a DataFrame, which several jobs share. The first job writes them; the last one removes
+    them.
 
     `_lock` protects the folder and the number of jobs that use it. A thread holds the lock while it writes the rows.
     """
@@ -113,7 +114,7 @@ class _WrittenRows:
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return only what readers need, to be pickled into the tasks."""
+        """Return the fields that readers need in the tasks, for pickling."""
         return {"splits": self.splits}
 
     def acquire(self) -> None:
@@ -131,7 +132,7 @@ class _WrittenRows:
                 remove_folder(self.folder)
 
     def _write(self) -> None:
-        """Write the rows to a new folder, and cut its files into splits."""
+        """Write the rows to a new folder, and divide the folder's files into splits."""
         self.folder = spill_folder(self._df.sparkSession, self.spill_dir)
         try:
             self._df.write.mode("append").parquet(self.folder)

@@ -1,4 +1,4 @@
-"""Detection of executors of a `local-cluster` that end before they register.
+"""Detects executors of a `local-cluster` that end before they register.
 
 Spark replaces such executors forever, and says so only in its log. The executors run on this machine, so this module
 looks at their folders and processes.
@@ -24,8 +24,7 @@ _ERROR = re.compile(r"^(?:Caused by: )?([\w.$]+(?:Exception|Error): .+)", re.M)
 
 
 class FailingExecutors:
-    """A check for failing executors, for a job that waits for slots. The check does nothing unless the master is
-    `local-cluster`."""
+    """Checks for failing executors while a job waits for slots. Does nothing unless the master is `local-cluster`."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context

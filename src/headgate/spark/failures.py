@@ -1,4 +1,4 @@
-"""Find the cause of the failure in Spark's long message about a failed barrier job."""
+"""Finds the cause of the failure in Spark's long message about a failed barrier job."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ def gang_slots(context: SparkContext) -> list[int]:
 
 
 class SparkGang:
-    """A running barrier job. The constructor starts the job. A thread of the gang calls `on_exit` when the Spark job
-    has ended. Spark's own page shows `description` with the job.
+    """The TaskManagers of one attempt, as one Spark barrier job. The constructor starts the job. A thread of the gang
+    calls `on_exit` when the Spark job has ended. Spark's own page shows `description` with the job.
 
-    The gang is over when none of its tasks runs any more. After a failure Spark kills the other tasks a little later.
+    The gang has ended when all its tasks have ended. After a failure Spark kills the other tasks a little later.
     """
 
     can_kill = True

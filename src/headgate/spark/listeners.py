@@ -1,4 +1,4 @@
-"""A warning about unencrypted Spark connections: the task closure takes the job's key over these connections."""
+"""Warns about unencrypted Spark connections. Spark sends the job's key in the task closure over these connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 log = logging.getLogger(__name__)
 
-#: With any of these settings Spark encrypts its connections.
+#: Settings of Spark. If any of them is on, Spark encrypts its connections.
 _ENCRYPTING = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 #: The applications for which the warning was logged.
 _warned: set[str] = set()

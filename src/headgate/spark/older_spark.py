@@ -1,4 +1,4 @@
-"""Functions that the oldest supported PySpark lacks. The module `headgate.compat` has such functions for pyarrow."""
+"""Replacements for functions that the oldest supported PySpark lacks (see `headgate.compat` for pyarrow)."""
 
 from __future__ import annotations
 

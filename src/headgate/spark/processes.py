@@ -1,4 +1,4 @@
-"""The processes of Spark on this machine, for code that kills them on purpose."""
+"""Finds processes of Spark on this machine, for tests and demonstrations that kill them."""
 
 from __future__ import annotations
 

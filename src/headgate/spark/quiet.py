@@ -1,8 +1,8 @@
-"""Keep Spark's messages about Headgate's tasks off the terminal.
+"""Hides Spark's messages about Headgate's tasks from the terminal.
 
 Spark treats a killed TaskManager as a failed task, and writes several stack traces of thirty lines. Headgate's error
-has the cause (see `failures`). So the terminal does not show messages that name a stage of Headgate. Log files are
-unchanged, and so are messages about other jobs and about lost executors.
+already contains the cause (see `failures`). So this module hides messages that name a stage of Headgate. It does not
+change log files, or messages about other jobs and lost executors.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ _NO_LOG = (Py4JError, TypeError, OSError)
 
 
 class Terminal:
-    """The terminal of Spark's JVM.
+    """Filters what Spark's JVM logs to the terminal.
 
-    It changes only Spark's default logging: if the user has set a level for one of the loggers, all messages stay.
+    The filter applies only to Spark's default logging. If the user has set a level for one of the loggers, the filter
+    hides nothing.
     """
 
     def __init__(self, context: SparkContext) -> None:
@@ -50,7 +51,7 @@ class Terminal:
                     appender.removeFilter(stage_filter)
 
     def _find(self) -> list[Any]:
-        """Return the appenders that write to the terminal and hide messages of level INFO."""
+        """Return the log4j appenders that write to the terminal and do not show messages of level INFO."""
         logging = self._log4j.LogManager.getContext(False)
         configuration = logging.getConfiguration()
         if any(configuration.getLoggerConfig(name).getName() == name for name in _LOGGERS):
@@ -60,8 +61,7 @@ class Terminal:
         return [appender for appender in appenders if all(appender.isFiltered(event) for event in events)]
 
     def _info_event(self, logger: str) -> Any:
-        """Make an event of level INFO. Spark treats this program as a shell, and in a shell its filters hide such
-        events."""
+        """Create a log event of level INFO. Spark treats this program as a shell, and hides such events in a shell."""
         builder = self._log4j.core.impl.Log4jLogEvent.newBuilder()
         return builder.setLoggerName(logger).setLevel(self._log4j.Level.INFO).build()
 

@@ -1,4 +1,4 @@
-"""Temporary folders with a lock: for Spark in sessions that Headgate builds, and for rows of DataFrames.
+"""Temporary folders with a lock. Sessions that Headgate builds, and DataFrame rows, use such folders.
 
 A killed program cannot remove its folders, so the next program removes them. A file lock shows whether a process uses a
 folder: the system releases the lock when the last process that holds it ends. The lock of Spark's folder is held by the
@@ -35,8 +35,8 @@ _held: dict[Path, int] = {}
 
 
 class Scratch:
-    """A new folder for Spark. This process holds its lock, and so does each process that inherits the file descriptor
-    `lock`."""
+    """A new folder for Spark. This process holds the folder's lock. Each process that inherits the file descriptor
+    `lock` holds it too."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix=SPARK.removesuffix("*")))

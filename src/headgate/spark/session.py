@@ -31,7 +31,7 @@ from pyspark.sql import SparkSession
 from headgate.errors import ConfigError, SessionLost
 from headgate.spark.scratch import SPARK, Scratch, remove_abandoned
 
-#: What Py4J raises when it cannot reach the JVM: its connection broke, or it cannot connect.
+#: The exceptions that Py4J raises when it cannot reach the JVM.
 NO_JVM = (Py4JError, OSError)
 JVM_ENDED = (
     "Spark's JVM, which runs the driver of this session, does not answer any more: it was killed, ran out of memory or "
@@ -71,13 +71,15 @@ def prepare(spark: SparkSession) -> None:
         context.environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
 
 
-#: Held while `safe_path` has replaced a context's environment, so that each thread restores the right environment.
+#: `safe_path` holds this lock while it has replaced a context's environment, so that each thread restores the right
+#: one.
 _environments = threading.Lock()
 
 
 @contextmanager
 def safe_path(context: SparkContext) -> Iterator[None]:
-    """Keep workers from importing modules of their working folder: the workers of functions that this block makes.
+    """Prevent workers from importing modules of their working folder. This applies to functions that the `with` block
+    creates.
 
     Spark starts workers with `-m`, in a folder that may have files of other people. A value of PYTHONSAFEPATH that the
     user has set stays.
@@ -185,7 +187,7 @@ def _on_loopback(master: str) -> bool:
 
 
 def _package_root() -> str | None:
-    """Return the folder that workers need on their path; None if this package is installed.
+    """Return the folder to add to the workers' import path; None if this package is installed.
 
     The package is not installed if it runs from its source tree.
     """

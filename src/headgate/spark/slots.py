@@ -1,9 +1,9 @@
-"""Reserving task slots before a job is submitted.
+"""Reserves task slots before the driver submits a job.
 
 Spark itself checks a barrier job only every 15 s and gives up after 10 minutes (SPARK-24819). If slots are busy, Spark
 waits without end. So Headgate counts the free slots first: the slots of registered executors, minus the slots that jobs
-of this program hold. Headgate waits a short time for executors that start and jobs that end. Then its error says what
-is missing.
+of this program hold. Headgate waits a short time for executors that start and jobs that end. Then Headgate raises an
+error that says how many slots are missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.spark.failing_executors import FailingExecutors
 from headgate.spark.gang import gang_slots
 from headgate.spark.session import is_local, jvm_errors
 
-#: How often the free slots are counted while some are missing, seconds.
+#: Seconds between two counts of the free slots while slots are missing.
 _INTERVAL = 0.05
 
 

@@ -1,4 +1,4 @@
-"""The deployment on Spark: one barrier job, each of whose tasks is a TaskManager."""
+"""The deployment on Spark: each attempt of a job is a Spark barrier job, and each task is a TaskManager."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ class SparkDeployment:
 
 
 def _description(spec: TaskManagerSpec, context: SparkContext) -> str:
-    """Return what Spark's page says of the job: its name, and where its own page is, as plain text.
+    """Return the description that Spark's page shows for the job: its name, and the address of its Headgate page.
 
-    Spark's page makes links only to itself. Its readers are on other machines if the executors are.
+    The address is plain text, because Spark's page allows only links to itself. If executors run on other machines, the
+    address must be reachable from other machines.
     """
     where = "" if spec.page is None else f", its page: {spec.page}"
     far = None if spec.page is None or is_local(context) else tunnel(spec.page, driver_host(context))

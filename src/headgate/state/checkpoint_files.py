@@ -34,7 +34,7 @@ from headgate.state.checkpoint_metadata import OTHER, StateFile, WrittenFile
 Payload = Iterable[bytes | memoryview | pa.Buffer]
 
 _CHUNK: Final = 8 << 20
-#: The most bytes that `probe` reads: another program may have written a large file of that name.
+#: The most bytes that `probe` reads. Another program may have replaced the file by a large one.
 _LONGEST_PROBE: Final = 1 << 10
 #: Advice for the user; an error text ends with one of these.
 _ROOM: Final = "free some space there, or choose another folder"
@@ -54,7 +54,7 @@ def storage_errors(path: str, done: str) -> Iterator[None]:
     """Turn a filesystem's exceptions into a CheckpointError that names the file and says what to do.
 
     `done` names the caller's action, such as "written". If the filesystem failed, the error is a StorageError, a
-    subclass of CheckpointError: the file itself may be good.
+    subclass of CheckpointError: the file itself may be intact.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Decides which of a job's checkpoints count when several programs have owned the job's folder.
+"""Decides which of a job's checkpoints are valid when several programs have owned the job's folder.
 
 Each program that starts or resumes a job claims the folder with an epoch, and becomes its owner (see
 `headgate.ownership`). Before the owner changes anything, it notes which checkpoint it starts from. An older owner that
@@ -47,7 +47,7 @@ NONE: Final = CheckpointName(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The note of the checkpoint that an owner started from.
+    """The record of the checkpoint that an owner started from. The owner writes it before it changes anything.
 
     `after` is the newest checkpoint of this job that counts for the owner, or `NONE`. `uri` is the path or URI of a
     savepoint, or of a checkpoint in another folder, if the owner started from one.

@@ -67,11 +67,11 @@ class CheckpointStorage:
         self.folder = f"{absolute(uri).rstrip('/')}/{_folder_name(job)}"
         self._owners = f"{self.folder}/owners"
         self._ownership: Ownership | None = None
-        #: The starts of owners, as read so far. A note hardly ever changes, and on S3 each read costs two requests.
+        #: The starts of owners that were already read. A start rarely changes, and each read on S3 costs two requests.
         self._known: dict[int, Start] = {}
         self._newest_at_claim = NONE
-        #: Whether all retained checkpoints are this owner's, but notes of older owners still exist. The second flag
-        #: says whether all retained checkpoints have ever been this owner's.
+        #: The first flag: all retained checkpoints are this owner's, but records of older owners still exist. The
+        #: second flag: all retained checkpoints were this owner's at least once.
         self._is_alone = self._has_been_alone = False
 
     def folder_of(self, checkpoint: int) -> str:
@@ -175,10 +175,10 @@ class CheckpointStorage:
                 log.warning("job %r: the notes of older owners are left: %s", self.job, error)
 
     def _forget_older(self, ownership: Ownership) -> None:
-        """Remove the notes of older owners. Their checkpoints then do not count, even if completed later.
+        """Remove the start records of older owners. Their checkpoints then do not count, even if they complete later.
 
-        First this owner notes that no older checkpoint counts. Only then it removes the older notes. A program that
-        reads the notes in order at the same time finds either the older notes or the new one.
+        First this owner records that no older checkpoint counts. Only then it removes the older records. A program that
+        reads the records at the same time, in order, finds either the older records or the new one.
         """
         with storage_errors(self._owners, "written"):
             if self._starts().get(self.owner, Start()).uri is None:

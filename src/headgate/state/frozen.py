@@ -1,8 +1,8 @@
 """Copies the state of an operator between two batches, for a snapshot.
 
-The task stops only for the copy. Another thread computes the snapshot from the copy later. Columns that only grow at
-their end, such as the columns of keys, are not copied: the operator and the copy share one array. When the operator
-removes unused entries, it makes a new array, and the copy keeps the old array.
+The task waits only for the copy. Another thread computes the snapshot from the copy later. Columns that only grow at
+their end, such as the columns of keys, need no copy: the operator and the copy share one array. When the operator
+removes unused entries, the operator creates a new array, and the copy keeps the old array.
 """
 
 from __future__ import annotations

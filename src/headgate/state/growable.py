@@ -14,7 +14,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 class Growable(Generic[Scalar]):
     """A NumPy array that grows at its end; `values` is its filled part.
 
-    `values` is a view. Take the view again for each use, because growth makes a new one. Growth and `replace` do not
+    `values` is a view. Read `values` again for each use, because growth creates a new view. Growth and `replace` do not
     change the content of an older view.
     """
 
@@ -62,7 +62,8 @@ class Growable(Generic[Scalar]):
         return self._reader(self.values.copy())
 
     def shared(self) -> Self:
-        """Return a reader of the same memory. Callers only append to and replace such an array, never write into it."""
+        """Return a read-only array of the same memory. The owner may call `append` and `replace`, but must not write
+        elements."""
         return self._reader(self.values)
 
     def _reader(self, values: npt.NDArray[Scalar]) -> Self:

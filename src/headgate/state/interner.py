@@ -1,6 +1,6 @@
 """`Interner`: maps byte strings to ids and back. Ids are numbers from 0 without gaps.
 
-The interner holds each different string once, in NumPy arrays.
+The interner stores each distinct string once, in NumPy arrays.
 """
 
 from __future__ import annotations

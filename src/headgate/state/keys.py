@@ -37,7 +37,8 @@ _MOST_COLUMNS = 63
 
 
 class _Codec(Protocol):
-    """A codec of one key column: it turns each value into `width` words, and words back into values."""
+    """Encodes the values of one key column as `width` words of 64 bits, and decodes words to values. `KeyTable` uses
+    it."""
 
     width: int
 
@@ -82,7 +83,7 @@ class _FixedCodec:
 class _BytesCodec:
     """The codec of strings and binaries: the word of a value is its id in an interner.
 
-    The word of a null is 0. No compaction changes it.
+    The word of a null is 0. `keep` does not change this word.
     """
 
     width = 1

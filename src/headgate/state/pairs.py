@@ -54,7 +54,7 @@ class PairTable:
         return frozen(self)
 
     def replace(self, left: Int64s, right: Int64s) -> None:
-        """Replace all pairs by these, which are all different. Their slots are 0, 1, 2 ..."""
+        """Replace all pairs by the given pairs, which are all different. Their slots are 0, 1, 2 ..."""
         self._bits = int(right.max()).bit_length() if len(right) else 0
         self._words.replace([right | (left << self._bits)])
 

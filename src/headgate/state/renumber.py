@@ -16,7 +16,7 @@ def renumbering(kept: Int64s, size: int) -> Int64s:
 
 
 class OneRowPerSlot:
-    """A picker of one row for each slot, without sorting.
+    """Picks one row for each slot, without sorting.
 
     All rows of a slot write their number to the same place. The last write wins.
     """

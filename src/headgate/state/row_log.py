@@ -15,7 +15,7 @@ from headgate.state.values import ValueLog
 
 
 class FixedLog:
-    """A log of values of a fixed-width type of at most 64 bits. It does what `ValueLog` does, but several times
+    """A log of values of a fixed-width type of at most 64 bits. It has the methods of `ValueLog`, but is several times
     faster."""
 
     def __init__(self, kind: pa.DataType) -> None:

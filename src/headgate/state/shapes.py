@@ -1,4 +1,4 @@
-"""Shapes of JSON values, to check values that are read from files.
+"""Shapes of JSON values: functions that validate the JSON that a program reads from checkpoint files.
 
 A shape is a function of a value and its place in the file. If the value does not have the shape, the function raises
 ValueError, which names the place. Functions such as `items` build a shape from other shapes.
@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 Shape: TypeAlias = Callable[[Any, str], None]
 #: The most bytes of JSON in one file of a checkpoint. `_metadata` of 10,000 subtasks with in-flight data takes 5 MB.
-#: If each of them finished 100 files, that takes 70 MB more; a million files of a source take 100 MB more.
+#: 100 finished files for each subtask take 70 MB more; a million files of a source take 100 MB more.
 MOST_JSON: Final = 256 << 20
 #: The most levels of lists and objects in the values that sources and sinks keep.
 _DEPTH: Final = 64

@@ -4,9 +4,9 @@ Slots are the numbers 0, 1, 2 ... New keys get the next slots; the new keys of o
 table uses open addressing: each place holds a slot or is empty. The table knows only hashes and slots. The subclass
 stores the keys, and decides whether two keys are equal.
 
-All rows of a batch probe together, in rounds. A row leaves when its slot is found. Rows with new keys claim an empty
-place: each row writes its number there, and the row whose number stays has won. Equal keys of one batch therefore get
-one slot without being sorted.
+The table searches for all rows of a batch together, in rounds. A row is done when its slot is found. Rows with new keys
+claim an empty place: each row writes its number there, and the last written number wins. Equal keys of one batch
+therefore get one slot without sorting.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SlotTable(ABC, Generic[Keys]):
 
     @abstractmethod
     def _append(self, keys: Keys, rows: Int64s) -> None:
-        """Store the keys of these rows, which are all different, in the next slots."""
+        """Store the keys of these rows in the next slots. The keys are all different."""
 
     @abstractmethod
     def _hashes(self) -> UInt64s:
@@ -149,7 +149,7 @@ class SlotTable(ABC, Generic[Keys]):
         self._places: npt.NDArray[np.int32] = np.full(1 << bits, -1, np.int32)
 
     def _index_all(self) -> None:
-        """Enter all stored keys, which are all different, into an empty table."""
+        """Enter all stored keys into an empty table. The keys are all different."""
         hashes, slots = self._hashes(), np.arange(self._count, dtype=np.int32)
         place = self._home(hashes)
         step = self._step(hashes)

@@ -29,7 +29,7 @@ KEY_GROUP = "key_group"
 _MOST_NAMED = 3
 _LONGEST_QUOTE = 500
 
-#: How many rows of a table are computed at once: few, so that the thread does not hold up other threads for long.
+#: How many rows of a table a thread computes at once. The number is small, so that other threads do not wait long.
 _PIECE = 1 << 15
 
 #: Magic, version, CRC-32 of all bytes after the head.
@@ -133,7 +133,8 @@ class Snapshot:
 
 
 class ChangedWindows(CheckpointError):
-    """The windows of an operator are others than at the checkpoint. The message continues the operator's name."""
+    """The windows of an operator differ from its windows at the checkpoint. The message continues the operator's
+    name."""
 
 
 @contextmanager
@@ -199,7 +200,7 @@ def encode_parts(snapshots: Mapping[str, Snapshot]) -> list[bytes | pa.Buffer]:
 
 
 def decode(data: bytes | pa.Buffer) -> dict[str, Snapshot]:
-    """Return the snapshots that `encode` was given, by node key. The tables are views of `data`.
+    """Decode bytes that `encode` returned. Returns the snapshots by node key. The tables are views of `data`.
 
     Raises CheckpointError for torn, damaged and foreign bytes, also for forged bytes with a right checksum.
     """

@@ -21,7 +21,8 @@ _PLACES_PER_KEY = 4
 
 
 class DirectIndex:
-    """An array of slots, indexed by words that are small and not negative. Ids and counters then need no hashing."""
+    """An array of slots, indexed by words that are small and not negative. `WordTable` uses it for ids and counters, to
+    avoid hashing."""
 
     def __init__(self) -> None:
         self._slots: npt.NDArray[np.int32] = np.full(0, -1, np.int32)
@@ -60,7 +61,7 @@ class DirectIndex:
         return slots
 
     def put(self, words: Int64s, slots: Int64s) -> None:
-        """Enter words, which are all different, with their slots."""
+        """Store the slot of each word. The words are all different."""
         self._slots[words] = slots
 
     def add(self, words: Int64s, begin: int) -> Int64s:
@@ -118,7 +119,7 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         return self._find_known(words, hash_words(words))
 
     def replace(self, words: Sequence[Int64s]) -> None:
-        """Replace all keys by these, which are all different. Their slots are 0, 1, 2 ...
+        """Replace all keys by the given keys, which are all different. Their slots are 0, 1, 2 ...
 
         The number of words in a key may change.
         """

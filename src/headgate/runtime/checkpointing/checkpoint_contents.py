@@ -1,4 +1,4 @@
-"""Collects the contents of a job's checkpoint for the metadata."""
+"""Converts the parts of a complete checkpoint into the fields of its metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from headgate.state.checkpoint_metadata import (
 
 
 def vertices_of(complete: StoreMetadata, job: JobGraph, key_groups: Mapping[int, int]) -> tuple[VertexState, ...]:
-    """Return each vertex with its tasks' parts. `key_groups` has the number of key groups by vertex."""
+    """Return the state of each vertex: the parts of its tasks. `key_groups` has the number of key groups by vertex
+    id."""
     return tuple(
         VertexState(
             vertex_key(vertex),

@@ -87,10 +87,10 @@ from headgate.runtime.checkpointing.checkpoint_events import (
 from headgate.runtime.checkpointing.checkpoint_record import HISTORY, CheckpointRecord
 from headgate.state.checkpoint_metadata import Finished, TaskState
 
-#: Stands for a checkpoint's number, for results that are pending at a task's end: they come after all checkpoints.
+#: Replaces the checkpoint's number for results that are pending at a task's end. It sorts after all numbers.
 _AT_END: Final = math.inf
 _NAMED: Final = 3
-#: How many events the trace keeps, to find the cause of a failure.
+#: How many events the trace keeps. An error about an impossible event shows the trace.
 _TRACED: Final = 30
 
 
@@ -227,7 +227,7 @@ class CheckpointCoordinator:
     # --- steps: the job
 
     def _start(self, event: Started) -> None:
-        """Forget the previous attempt, and wait for the first checkpoint."""
+        """Reset the state for a new attempt, and wait for its first checkpoint."""
         self._attempt = event.attempt
         self.phase = Phase.WAITING
         self._next_trigger = self._now + self._options.interval
@@ -408,7 +408,8 @@ class CheckpointCoordinator:
         return task in self._ended and self._last_reported[task] >= self._ended[task][0]
 
     def _covered(self) -> list[tuple[float, TaskId]]:
-        """Return the keys of the pending results that the current checkpoint covers, in order."""
+        """Return the keys (checkpoint, task) of the pending results that sinks commit with the current checkpoint, in
+        order."""
         keys = sorted(self._pending)
         return [key for key in keys if key[0] < _AT_END or isinstance(self._parts.get(key[1]), Finished)]
 

@@ -11,7 +11,7 @@ from headgate.state.checkpoint_metadata import StateFile, TaskState
 
 
 class TaskId(NamedTuple):
-    """One subtask of a vertex."""
+    """The id of a task: its vertex and its subtask number."""
 
     vertex: int
     subtask: int
@@ -19,7 +19,7 @@ class TaskId(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """A request for a checkpoint: for a savepoint below `uri`, or for one of the job's own if `uri` is None.
+    """A request for a checkpoint. It is a savepoint below `uri`, or one of the job's own checkpoints if `uri` is None.
 
     If `stops` is true, the job is over when the checkpoint is complete. If `at_end` is true, the checkpoint is taken
     when all tasks have ended. If the job restarts before such a checkpoint is complete, it is taken again.
@@ -86,9 +86,9 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """A task took its part and has stored it.
+    """A task has stored its part of the checkpoint.
 
-    `pending` is what the task's sinks flushed, by node key. `part` is the task's report on its alignment.
+    `pending` has the results that the task's sinks flushed, by node key. `part` is the task's report on its alignment.
     """
 
     task: TaskId
@@ -134,7 +134,8 @@ Event: TypeAlias = FromJob | FromTask
 
 @dataclass(frozen=True, slots=True)
 class TriggerCheckpoint:
-    """Inject the barrier at these tasks. A checkpoint may need this action several times, each with other tasks."""
+    """Inject the checkpoint's barrier at these tasks. One checkpoint may cause several such actions, for different
+    tasks."""
 
     checkpoint: int
     tasks: tuple[TaskId, ...]
@@ -143,7 +144,8 @@ class TriggerCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class StoreMetadata:
-    """Store the metadata, and send `Stored` or `NotStored`. `pending` is what sinks are to commit, by node key."""
+    """Store the metadata, and send `Stored` or `NotStored`. `pending` has the results for sinks to commit, by node
+    key."""
 
     checkpoint: int
     duration: float

@@ -1,4 +1,4 @@
-"""The result of a checkpoint, as users see it."""
+"""The outcome of a checkpoint, for `JobHandle.checkpoints` and the job's page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Carries out what the checkpoint coordinator decides, with the storage, the sinks and the TaskManagers.
+"""Carries out the actions of the checkpoint coordinator, with the storage, the sinks and the TaskManagers.
 
 Without `checkpoint_dir` a job takes only savepoints, and commits once, at its end. Everything runs on the job's thread,
 except for `requests`. Calls that may take long run on a background thread.
@@ -125,7 +125,7 @@ class Checkpoints:
         self.requests = Requests(job, plan.job, config, self._storage)
         self._attempt = 0
         self._failure: Exception | None = None  # of the last attempt
-        #: False from the claim until the storage has noted the start: a newer owner may resume from a newer checkpoint.
+        #: False from the claim until the storage has the start on record: a newer owner may resume from a newer one.
         self._may_clean = True
         #: The checkpoint for which sources and sinks are prepared.
         self._prepared_for: CheckpointMetadata | None = None
@@ -154,7 +154,7 @@ class Checkpoints:
 
     def prepare(self) -> None:
         """Find the checkpoint to resume from, and prepare sources and sinks, on the caller's thread. Raises
-        CheckpointError for a folder or a checkpoint that cannot be used, and the errors of sources and sinks."""
+        CheckpointError for an unusable folder or checkpoint, and the errors of sources and sinks."""
         if self._storage is not None:
             self._storage.check()
         self.resumption.find()
@@ -240,7 +240,7 @@ class Checkpoints:
         return self._background.ask(self.resumption.find_usable)
 
     def start(self, attempt: int) -> None:
-        """Start the coordinator: all tasks of the attempt run."""
+        """Start the coordinator. The job calls this when all tasks of the attempt run."""
         self._attempt = attempt
         self._runs, self._tasks_have_ended, self._failure = True, False, None
         self._handle(Started(attempt))
@@ -292,7 +292,7 @@ class Checkpoints:
         self.requests.close(self._last, error, reason)
 
     def rollback(self) -> BackgroundCall:
-        """Start to remove what was written after `latest`, from which the job resumes. Call `settle` first."""
+        """Start to remove the results that sinks wrote after `latest`. Call `settle` first."""
         self.next_id = self._coordinator.last + 1
         return self._background.submit(
             partial(self._stored.roll_back, *self.resumption.results, self._coordinator.last), ignore_result
@@ -459,7 +459,7 @@ class Checkpoints:
             self.requests.done(complete.request, self._stored.place(complete))
 
     def _discard(self, checkpoint: int, request: Request | None) -> None:
-        """Remove what was written for a checkpoint that failed.
+        """Remove the files of a failed checkpoint.
 
         If the metadata is being written, the checkpoint may become complete, and its files stay. For one of the job's
         own checkpoints, this removes all incomplete checkpoints up to it.

@@ -1,4 +1,5 @@
-"""A job's sources and sinks on the driver: prepares them before the job starts, and commits at checkpoints and the end.
+"""Calls a job's sources and sinks on the driver: prepares them before the start, and commits at checkpoints and the
+end.
 
 Each error has the operator's name. Sinks commit on a background thread: a commit may take long, or never return.
 """
@@ -24,12 +25,12 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 #: The end of messages about a thread that cannot be ended.
 THREAD_LEFT_RUNNING = "its daemon thread is left running"
-#: What the writers of sinks and the readers of sources returned for a commit, by node key.
+#: The values for a commit that the writers of sinks and the readers of sources returned, by node key.
 Pending = Mapping[str, Sequence[Any]]
 
 
 class DriverConnectors:
-    """The sources and sinks of one run of a job: of one program that starts or resumes the job.
+    """The sources and sinks of one run of a job. A run is one program that starts or resumes the job.
 
     With `allow_duplicates` the run may publish rows that are already published.
 
@@ -151,7 +152,7 @@ class DriverConnectors:
         return max((sink.slots for _, sink in self._sinks.values()), default=0)
 
     def commit(self, pending: Pending, checkpoint: int) -> None:
-        """Publish what the writers of sinks returned for a checkpoint, then let sources commit. Raises the first error.
+        """Let sinks commit the results `pending` of a checkpoint, then let sources commit. Raises the first error.
 
         `checkpoint` is 0 in a job without checkpoints.
         """
@@ -163,7 +164,8 @@ class DriverConnectors:
                     node.source.commit(read, checkpoint)
 
     def results(self, pending: Pending) -> Pending:
-        """Return the part of `pending` that sinks will commit, which a program that resumes commits again."""
+        """Return the part of `pending` that belongs to sinks. A program that resumes the job commits this part
+        again."""
         keys = {node_key(node) for node, _ in self._sinks.values()}
         return {key: values for key, values in pending.items() if key in keys}
 
@@ -172,7 +174,7 @@ class DriverConnectors:
         self._for_each_sink(lambda node, sink: sink.finish())
 
     def rollback(self, pending: Pending, checkpoint: int, prefix: str = "") -> None:
-        """Remove what sinks wrote after a checkpoint. Checkpoint 0 is the job's beginning.
+        """Remove the rows that sinks wrote after a checkpoint. Checkpoint 0 is the job's beginning.
 
         Raises the first error. The text of an error that is not Headgate's own begins with `prefix`.
         """
@@ -197,7 +199,7 @@ class DriverConnectors:
         return "the clean-up" if node is None else f"the clean-up of {node.name}"
 
     def release(self) -> list[str]:
-        """Let sources remove what they made for the job, which has ended.
+        """Let sources remove the files that they made for the job. Call this when the job has ended.
 
         Returns messages about what could not be removed, and why.
         """

@@ -1,4 +1,4 @@
-"""Finds out whether a failure may lose or repeat a job's rows. The checkpoints, sources and sinks decide this."""
+"""Derives a job's guarantee from its checkpoints, sources and sinks: whether a failure may lose or repeat rows."""
 
 from __future__ import annotations
 

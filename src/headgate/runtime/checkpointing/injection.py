@@ -27,7 +27,7 @@ def injection(
     folder: str | None = None,
     stops: bool = False,
 ) -> InjectBarrier:
-    """Return the message that starts a barrier now at `roots`, or a probe at all sources if `roots` is None.
+    """Return the message that injects a barrier at the tasks `roots`. If `roots` is None, all sources inject a probe.
 
     `timeout` is in seconds.
     """

@@ -1,4 +1,4 @@
-"""Describes what could not be cleaned up at a job's end: one sentence for all problems with the same cause."""
+"""Describes clean-ups that failed at a job's end: one sentence for all failures with the same cause."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A source or sink that could not clean up.
+    """A source or sink whose clean-up failed.
 
-    `error` is the text of the error that it raised. The text may begin with a place (a file, a folder). The rest of
-    the text is then often the same as in other errors.
+    `error` is the text of the error that it raised. The text may begin with a place (a file, a folder). The rest of the
+    text is then often the same as in other errors.
     """
 
     kind: str

@@ -103,10 +103,11 @@ class Resumption:
         return self.place != before
 
     def find_usable(self) -> Found | None:
-        """Return the checkpoint to resume from when `latest` could not be read, or None.
+        """Return the checkpoint to resume from after a task could not read `latest`, or None if there is none.
 
-        This is `latest` if it is not damaged after all, or if the storage does not answer. Otherwise it is an older
-        checkpoint, if that one leads to the same results. The method reads all files of one or several checkpoints.
+        The result is `latest` if a second read finds no damage, or if the storage does not answer. Otherwise the result
+        is an older checkpoint, if a resume from it gives the same results. The method reads all files of one or several
+        checkpoints.
         """
         if self._storage is None or self.latest is None:
             return None

@@ -1,4 +1,4 @@
-"""Work on checkpoints that may take long, because the storage or the sinks do it."""
+"""The slow calls to storage and sinks for checkpoints, which run on the background thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headgate.state.checkpoint_storage import CheckpointStorage, savepoint_folde
 
 
 class StoredCheckpoints:
-    """The stored checkpoints of a job: stores, commits and rolls back, and knows the folders.
+    """Stores a job's checkpoints, lets sinks commit and roll back, and returns the checkpoints' folders.
 
     `store`, `commit` and `roll_back` run on the background thread. They first check that this program still owns the
     job. Without `storage` only savepoints are stored.
@@ -36,7 +36,7 @@ class StoredCheckpoints:
         return None if self._storage is None else self._storage.folder_of(checkpoint)
 
     def place(self, complete: StoreMetadata) -> str:
-        """Return the path or URI of a checkpoint that is stored."""
+        """Return the path or URI of a stored checkpoint."""
         place = self.savepoint(complete.checkpoint, complete.request) or self.own_folder(complete.checkpoint)
         assert place is not None
         return place

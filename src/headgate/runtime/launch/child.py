@@ -1,4 +1,5 @@
-"""Runs a TaskManager in a forked process: reads the plan from standard input, runs it, and ends with the driver."""
+"""The main function of a forked TaskManager process. It reads the plan from standard input, and ends with the
+driver."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def main(index: int, count: int, host: str) -> int:
 
 
 def _end_with_driver(pipe: int) -> None:
-    """End this process when the driver ends. The driver holds the other end of the pipe as long as it lives."""
+    """End this process when the driver ends. The pipe closes then, because the driver holds its other end."""
     while os.read(pipe, 1):
         pass
     os._exit(NOT_REPORTED)

@@ -1,4 +1,4 @@
-"""A server process that forks TaskManagers. Their imports take a second; this process imports once for all of them.
+"""A server process that forks TaskManagers. Imports take a second; the server imports once for all TaskManagers.
 
 The module `forks` starts the server, and sends requests on the socket that is the server's standard input. Each request
 brings four descriptors: the child's standard input, output and error, and a pipe for the report of the child's end. The
@@ -43,7 +43,7 @@ class _Server:
         self._control = control
         self._idle = idle
         self._listens = True
-        #: Whether the server has imported everything, also the slow modules of `_settle`.
+        #: Whether `_settle` has imported the slow modules.
         self._is_settled = False
         #: The children, by the driver's number: the process, and the pipe for the report of its end.
         self._children: dict[int, tuple[int, int]] = {}

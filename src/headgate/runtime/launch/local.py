@@ -70,7 +70,7 @@ class LocalDeployment:
 
 
 class _Threads:
-    """TaskManagers as threads. Threads cannot be killed, so `cancel` does nothing: only the driver's messages act."""
+    """The gang of a `LocalDeployment` with threads. Threads cannot be killed, so `cancel` does nothing."""
 
     can_kill = False
 
@@ -106,7 +106,7 @@ class _Threads:
 
 
 class _Processes:
-    """TaskManagers as processes. The driver sends the plan through a pipe.
+    """The gang of a `LocalDeployment` with processes. The driver sends the plan through a pipe.
 
     When the driver ends, the pipe closes and the process ends, too.
     """

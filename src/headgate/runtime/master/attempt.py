@@ -77,7 +77,7 @@ class _LossSource(Enum):
 
 
 class Member:
-    """One TaskManager, as the driver sees it."""
+    """The driver's record of one TaskManager: its link, its last report, and whether it has ended."""
 
     def __init__(self, index: int) -> None:
         self.index = index
@@ -103,7 +103,7 @@ class Member:
 
 
 class Job(Protocol):
-    """The job of an attempt. The attempt's thread calls all methods."""
+    """The interface by which an attempt calls its job, a `JobMaster`. The attempt's thread calls all methods."""
 
     web_url: str | None
 

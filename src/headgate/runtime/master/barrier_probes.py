@@ -14,7 +14,8 @@ from headgate.runtime.control_messages import FromDriver, Part
 
 
 class BarrierProbes:
-    """The barriers that a program injects, and the tasks' reports on the last ten barriers, checkpoints included."""
+    """Injects barriers for a program, and keeps the tasks' reports on the last ten barriers, also those of
+    checkpoints."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -26,7 +26,7 @@ _AUTHORITY: Final = "authority"
 
 
 class _Authority:
-    """A certificate authority. Its key exists as long as this object."""
+    """The certificate authority of one attempt. Its key exists only as long as this object."""
 
     def __init__(self) -> None:
         self._key = generate_private_key(SECP256R1())

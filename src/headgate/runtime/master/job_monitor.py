@@ -127,9 +127,9 @@ class JobMonitor:
         return max(tasks, key=lambda task: task.operators[operator].busy).subtask if tasks else 0
 
     def worst_channel(self, exchange: str, producer: int | None, consumer: int | None) -> tuple[int, int]:
-        """Return producer and consumer of the channel of an exchange that has waited most in the last seconds.
+        """Return (producer, consumer) of the channel of an exchange that has waited most in the last seconds.
 
-        A given `producer` or `consumer` is the channel's. What is not known is 0.
+        If `producer` or `consumer` is given, only such channels are compared. A number that is not known is 0.
         """
         window = latest_window(self.topology, self._latest())
         found = [

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class LateRowWarnings:
-    """The warnings about late rows, in the driver's log. `update` gets a function that returns the job's counters."""
+    """Logs warnings about late rows on the driver. `update` gets a function that returns the job's counters."""
 
     def __init__(self, job: JobGraph) -> None:
         nodes = [node for vertex in job.vertices for node in vertex.nodes]

@@ -9,7 +9,7 @@ from headgate.restart import ExponentialDelay, FailureRate, FixedDelay, RestartS
 
 
 class Restarts:
-    """The restarts of one job, as its restart strategy allows them."""
+    """Applies the restart strategy of one job: decides whether and when the job restarts."""
 
     def __init__(self, strategy: RestartStrategy) -> None:
         self._strategy = strategy

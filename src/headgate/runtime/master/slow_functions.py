@@ -22,7 +22,7 @@ _KEPT: Final = 2 * PERIOD
 
 
 class SlowFunctions:
-    """The profiles of the functions that findings name as the cause, at most one profile a minute.
+    """Profiles the functions that findings name as the cause, at most one profile a minute.
 
     One thread calls `look`. Any thread may call the other methods. `ask(operator, subtask, seconds)` requests a
     profile.

@@ -13,7 +13,7 @@ QUIET: Final = 30.0
 
 
 class ToldFindings:
-    """The choice of log lines for one job.
+    """Chooses the findings of one job that the driver logs.
 
     There is at most one line in 30 seconds about a job that is behind or stuck. There is one line for each watermark
     that does not advance.

@@ -106,7 +106,7 @@ class WatchedJob:
 
 
 class _Running:
-    """The current values of a running job."""
+    """The values of a running job, which the view reads from the JobMaster."""
 
     def __init__(self, job: RunningJob) -> None:
         self._job = job
@@ -122,7 +122,7 @@ class _Running:
 
 
 class _Ended:
-    """The last values of a job."""
+    """The last values of an ended job, which the view keeps."""
 
     def __init__(self, job: _Running | _Ended) -> None:
         self._facts = replace(job.facts(), ended_at=time.time())

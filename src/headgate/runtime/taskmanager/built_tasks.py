@@ -1,4 +1,4 @@
-"""The built tasks of one TaskManager, and the driver's orders to them."""
+"""The tasks of one TaskManager, and how the driver's orders reach them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from headgate.runtime.task.task_builder import BuiltTask
 
 
 class BuiltTasks:
-    """The tasks that one TaskManager has built. `all` is the list of them, to which the TaskManager adds."""
+    """The tasks that one TaskManager has built. The TaskManager adds tasks to the list `all`, and passes orders to
+    methods."""
 
     def __init__(self) -> None:
         self.all: list[BuiltTask] = []
@@ -48,14 +49,15 @@ class BuiltTasks:
                 built.task.wake()
 
     def hold(self, is_held: bool) -> None:
-        """Hold all sources, because the job must stop, or let the sources read again."""
+        """Stop all sources from reading if `is_held`, because the job stops with a checkpoint. Otherwise let them read
+        again."""
         for built in self.all:
             if built.source is not None:
                 built.source.is_held = is_held
                 built.task.wake()
 
     def on_order(self, order: ContinueSources | Drain | AlignSource) -> None:
-        """Follow an order of the driver to sources."""
+        """Carry out an order that the driver sent for sources."""
         match order:
             case ContinueSources():
                 self.hold(False)
@@ -65,14 +67,14 @@ class BuiltTasks:
                 self.align(order)
 
     def align(self, message: AlignSource) -> None:
-        """Set how far the subtasks of an aligned source may read."""
+        """Set the watermark up to which the subtasks of an aligned source may read."""
         for built in self.all:
             if built.alignment is not None and built.vertex.head.id == message.node:
                 built.alignment.bound = message.bound
                 built.task.wake()
 
     def drain(self) -> None:
-        """Let sources end at their current positions, also those of later stages."""
+        """Let all sources end at their current positions, also sources that later stages build."""
         self._drains = True
         _drain(self.all)
 

@@ -23,10 +23,11 @@ _PERIOD: Final = 1.0
 
 
 class _End(Protocol):
-    """One end of a channel."""
+    """One end of a channel, whose counters the report reads."""
 
     def rank(self) -> tuple[float, int]:
-        """Return (seconds of waits for credit or a buffer since the last call, number of queued buffers)."""
+        """Return the seconds that the channel waited for credit or a buffer since the last call, and its queued
+        buffers."""
 
     def row(self) -> Counters:
         """Return the counters of this end. The counters of the other end are None."""
@@ -105,7 +106,7 @@ def _row(edge: str, producer: int, consumer: int) -> Counters:
 
 
 class ChannelReport:
-    """The choice of the channels that waited longest, among those of all tasks passed to `add`.
+    """Chooses the channels that waited longest, among the channels of all tasks that `add` got.
 
     Only one thread uses the object. Times are in seconds.
     """

@@ -1,4 +1,4 @@
-"""`ChannelTracer`: the traces that a TaskManager records of its channels, on request of the driver."""
+"""`ChannelTracer`: records what passes a channel of this TaskManager, when the driver requests a trace."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ MOST: Final = 4
 class ChannelTracer:
     """Records traces. The TaskManager's own thread calls `trace`; the network thread begins and ends each trace.
 
-    A trace puts objects that record in the place of others, and puts these back at its end. So the channel's own locks
-    protect what they always protect, and a channel that is not traced takes no step for it.
+    A trace replaces objects of the channel by objects that record events, and puts the old ones back at its end. So no
+    lock changes, and a channel without a trace has no extra cost.
     """
 
     def __init__(self, network: NetworkThread, send: Callable[[FromTaskManager], None]) -> None:
@@ -97,7 +97,7 @@ class _Recorder:
         self._begin = time.monotonic()
         self.events: list[TraceEvent] = []
         self.is_full = False
-        #: What puts the replaced objects back.
+        #: Functions that put the replaced objects back.
         self.undo: list[Callable[[], object]] = []
 
     def note(self, kind: TraceKind, buffers: int, number: int, left: int) -> None:
@@ -107,15 +107,15 @@ class _Recorder:
             self.is_full = True
 
     def end(self) -> None:
-        """Put everything back."""
+        """Put all replaced objects back."""
         for undo in self.undo:
             undo()
 
 
 def _end_of(order: TraceChannel, tasks: Sequence[BuiltTask], links: LinkEnds) -> Callable[[_Recorder], bool] | None:
-    """Return what begins to record the end of the channel that this TaskManager has; None if it has none.
+    """Return the function that starts to record this TaskManager's end of the channel. None if it has no end of it.
 
-    Within one TaskManager, that is the consumer's end.
+    If this TaskManager has both ends, the function records the consumer's end.
     """
     for built in (each for each in tasks if not each.task.has_ended):
         for taken in built.inputs if built.subtask == order.consumer else ():

@@ -26,7 +26,7 @@ Send = Callable[[Printed], None]
 
 
 class Console:
-    """The printed lines of one TaskManager on their way to the driver.
+    """Sends the lines that functions of one TaskManager print to the driver.
 
     Any thread may print. `_lock` protects the partial lines and the limits.
     """
@@ -55,7 +55,7 @@ class Console:
             sys.stdout, sys.stderr = before
 
     def connect(self, send: Send) -> None:
-        """Send lines with `send` from now on. Before this call, and after `disconnect`, lines go to the old streams."""
+        """Send lines by `send` from now on. Before this call and after `disconnect`, the old streams get the lines."""
         self._send = send
 
     def disconnect(self) -> None:
@@ -76,7 +76,7 @@ class Console:
             return True
 
     def flush(self) -> None:
-        """Send incomplete lines, and the number of dropped lines, because no more text may come."""
+        """Send incomplete lines, and the number of dropped lines. Call this when no more text may come."""
         with self._lock:
             partial, self._partial = self._partial, {}
             for source, text in partial.items():
@@ -123,10 +123,10 @@ class RateLimit:
 
 
 class ConsoleStream(io.TextIOBase):
-    """A stream that replaces `sys.stdout` or `sys.stderr`.
+    """The stream that replaces `sys.stdout` or `sys.stderr` while a TaskManager process runs a job.
 
-    Once the job is over, the stream writes to the process's current stream. A logging handler that was made with this
-    stream may outlive the job, if another job reuses the process.
+    After the job, the stream writes to the process's current stream. A logging handler that holds this stream may
+    outlive the job, because another job may reuse the process.
     """
 
     def __init__(self, name: Stream, before: TextIO, console: Console) -> None:
@@ -140,7 +140,7 @@ class ConsoleStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the underlying stream. This sends no incomplete line: only the end of the job does."""
+        """Flush the underlying stream. Incomplete lines stay in the console until the end of the job."""
         self._behind().flush()
 
     def _behind(self) -> TextIO:
@@ -148,7 +148,8 @@ class ConsoleStream(io.TextIOBase):
         return self._before if id(current) == id(self) else current
 
     def fileno(self) -> int:
-        """Return the descriptor of the replaced stream. Child processes print to it, so the console does not see it."""
+        """Return the descriptor of the replaced stream. Child processes print to this descriptor, not to the
+        console."""
         return self._before.fileno()
 
     @property

@@ -1,4 +1,4 @@
-"""Read the counters of a TaskManager's tasks as plain values, which the driver adds up. Reading changes nothing."""
+"""Reads the counters of a TaskManager's tasks as plain values, for the driver, which adds them up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Counters = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class LinkBytes:
-    """Bytes in the data links of a TaskManager: in segments that are being sent, and in the kernel's buffers."""
+    """Bytes in a TaskManager's data links: in segments that the links send now, and in the kernel's socket buffers."""
 
     writing: int
     kernel: int
@@ -39,7 +39,7 @@ def snapshot(
     channels: Sequence[Counters],
     links: Sequence[Counters],
 ) -> Counters:
-    """Return one TaskManager's counters now: bytes, seconds and rows, all from the job's start.
+    """Return one TaskManager's current counters. Bytes, seconds and rows count from the job's start.
 
     `clock` is the present time of the clock of the tasks, in seconds.
     """
@@ -86,7 +86,7 @@ def _edge(output: BuiltOutput, producer: int) -> Counters:
 
 
 def _in_flight(tasks: Sequence[BuiltTask], queued: int, link_bytes: LinkBytes) -> dict[str, int]:
-    """Return the bytes in flight, by where they are. `queued` bytes wait in outputs."""
+    """Return the bytes in flight by the place where they are. `queued` is the number of bytes that wait in outputs."""
     received = sum(channel.queued_bytes for built in tasks for channel in built.channels)
     return {
         "segments": queued + received + link_bytes.writing,

@@ -1,4 +1,4 @@
-"""The data links of one TaskManager over real sockets: it listens, and dials the TaskManagers that it receives from."""
+"""The data links of one TaskManager over sockets. It listens for consumers, and connects to its producers."""
 
 from __future__ import annotations
 

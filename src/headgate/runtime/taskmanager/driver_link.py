@@ -1,6 +1,6 @@
 """A TaskManager's link to the driver. It carries messages, and batches of sinks that run on the driver.
 
-A window limits how many bytes of batches are on the way.
+A window limits the bytes of batches that the driver has not taken yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from headgate.transport.control_link import ControlLink, TooLong
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial
 
-#: The most bytes of a TaskManager on the way to the driver before its sinks wait. Larger batches are sent in pieces.
+#: The window: sinks of a TaskManager wait while this many bytes are on the way to the driver. The link sends larger
+#: batches in pieces.
 _DELIVERY_WINDOW = 4 << 20
 #: The most bytes of one row. This is less than the most bytes of a frame.
 _LARGEST_ROW = 255 << 20
@@ -30,8 +31,8 @@ _LARGEST_ROW = 255 << 20
 class DriverLink:
     """The control link of a TaskManager.
 
-    The network thread calls `on_message` and `on_lost`. Messages are dropped before `connect`, and after the link is
-    lost. `_lock` protects `_undelivered`.
+    The network thread calls `on_message` and `on_lost`. The link drops messages before `connect`, and after it is lost.
+    `_lock` protects `_undelivered`.
     """
 
     def __init__(

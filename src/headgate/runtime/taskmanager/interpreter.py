@@ -1,4 +1,4 @@
-"""Measure the time that Python's interpreter costs: garbage collection, and waits for the interpreter lock."""
+"""Measures the time that Python's interpreter costs: garbage collection, and waits for the interpreter lock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headgate.runtime.task.thread_clock import ThreadClock
 
 
 class CollectorClock:
-    """A measurement of Python's garbage collector in this process.
+    """Measures the runs of Python's garbage collector in this process.
 
     `seconds` is the time that the collector has taken, and `collections` is the number of its runs.
     """
@@ -38,12 +38,12 @@ class CollectorClock:
 
 
 class LockProbe:
-    """An estimate of how long a thread of this process waits for the interpreter lock.
+    """Estimates how long a thread of this process waits for the interpreter lock.
 
-    The estimate comes from a thread that wakes by a timer. This thread creates the object and calls `note`. A wake-up
-    is late if no processor was free, or if another thread held the lock. The thread's run delay is the time without a
-    free processor; the rest is the wait for the lock. `seconds` is the total of these waits over `wakeups` wake-ups. It
-    is None on a system that does not provide the run delay.
+    A thread that wakes by a timer creates the object, and calls `note` at each wake-up. A wake-up is late if no
+    processor was free, or if another thread held the lock. The thread's run delay is the time without a free processor;
+    the rest is the wait for the lock. `seconds` is the total of these waits over `wakeups` wake-ups, or None on a
+    system that does not provide the run delay.
     """
 
     def __init__(self) -> None:

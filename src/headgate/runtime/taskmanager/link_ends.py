@@ -1,4 +1,4 @@
-"""The ends of a TaskManager's data links. Real sockets connect them, or a simulated network."""
+"""The ends of a TaskManager's data links, for sockets and for the simulated network of tests."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from headgate.transport.tcp_info import TcpInfo
 
 
 class LinkEnds:
-    """The ends of the data links of TaskManager `index`. It sends on links that it accepts, and receives on the others.
+    """The ends of the data links of TaskManager `index`. It sends on links that it accepts, and receives on links that
+    it opens.
 
-    `find` returns a partition of this TaskManager by edge and producer. `lost` is called with the number of a
-    TaskManager that cannot be reached any more, and the reason, on any thread.
+    `find` returns a partition of this TaskManager by edge and producer. `lost` gets the number of a TaskManager that
+    cannot be reached any more, and the reason. Any thread may call `lost`.
     """
 
     def __init__(
@@ -50,14 +51,14 @@ class LinkEnds:
         self._sendfile_by_ended = 0
         self._consumer_ends: dict[tuple[int, int, int], ConsumerEnd] = {}
         self._channels_from: Counter[int] = Counter()
-        #: Called, on the network thread, with each throttle's signal of a TaskManager to which this one sends.
+        #: The network thread calls this function with each throttle signal from a TaskManager to which this one sends.
         self.on_signal: Callable[[StageSignal], None] | None = None
 
     def consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
         """Return the link for an edge from `peer`.
 
-        With credit, all edges share one link. Without credit, each edge has a link of its own: otherwise one edge might
-        have to wait for another. If several links per pair are configured, channels use these links in turn.
+        With credit, all edges share one link. Without credit, each edge has its own link, so that no edge blocks
+        another. If the options set several links per pair, channels use these links in turn.
         """
         config = self._config
         turn = self._channels_from[peer] % config.connections_per_pair
@@ -79,7 +80,7 @@ class LinkEnds:
         return self._consumer_ends[key]
 
     def _opened(self, end: ConsumerEnd) -> None:
-        """Act on a new link on which this TaskManager receives."""
+        """Handle a new link on which this TaskManager receives. A subclass connects it."""
 
     @property
     def consumer_ends(self) -> list[ConsumerEnd]:
@@ -87,7 +88,7 @@ class LinkEnds:
         return list(self._consumer_ends.values())
 
     def accepted(self, sock: LinkSocket, peer: int) -> None:
-        """Send to TaskManager `peer` on a connected socket. Runs on the network thread."""
+        """Start to send to TaskManager `peer` on a connected socket. Runs on the network thread."""
         self._forget_ended()
         lost = functools.partial(self._lost, peer)
         end = producer_end(
@@ -105,9 +106,9 @@ class LinkEnds:
         end.start()
 
     def signal(self, signal: StageSignal, peer: int | None = None) -> None:
-        """Send a throttle's signal to TaskManager `peer`; None: to all from which this one receives.
+        """Send a throttle's signal to TaskManager `peer`, or to all from which this one receives if `peer` is None.
 
-        Signals to one TaskManager take one connection, which keeps their order. Any thread may call this.
+        All signals to one TaskManager use the same connection, which keeps their order. Any thread may call this.
         """
         self._network.post(lambda: self._signal(signal, peer))
 
@@ -118,7 +119,7 @@ class LinkEnds:
                 end.signal(signal)
 
     def _forget_ended(self) -> None:
-        """Drop ended links, so that a peer that connects again and again does not make the list grow."""
+        """Remove ended links from the list. Otherwise the list grows when a peer reconnects often."""
         ends = self._producer_ends
         self._producer_ends = [end for end in ends if end.is_open]
         self._sendfile_by_ended += sum(end.bytes_sent_by_sendfile for end in ends if not end.is_open)

@@ -1,7 +1,7 @@
-"""Read from Linux how much the machine slows a process down.
+"""Reads from Linux how much the machine slows a process down.
 
-All values are totals, so a reader subtracts an earlier value. A value is None, which means "unknown", if its file is
-missing or has another format.
+All values are totals; subtract an earlier value to get a rate. A value is None if its file is missing or has another
+format.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _BLOCK_DELAY_FIELD: Final = 39
 
 
 class Machine:
-    """The reader of one machine's values. `root` is the root folder of its file system."""
+    """Reads the values of this machine. `root` is the root folder of the file system; tests pass another folder."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc = root / "proc"
         self._groups = root / "sys/fs/cgroup"
 
     def read(self) -> dict[str, float | None]:
-        """Return seconds and bytes by name.
+        """Return the current totals by name, in seconds or bytes.
 
         - `cpu_pressure_s`, `memory_pressure_s`, `io_pressure_s`: the seconds in which some task of the machine waited
           for a processor, for memory or for I/O ("some" in /proc/pressure).

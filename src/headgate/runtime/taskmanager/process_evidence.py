@@ -1,4 +1,4 @@
-"""Measure what slows a TaskManager's process down: the machine, the garbage collector and the interpreter lock."""
+"""Measures what slows a TaskManager's process down, for the metrics under "machine"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.runtime.taskmanager.machine import Machine
 class ProcessEvidence:
     """Measures what slows a process down: the machine, the garbage collector and the interpreter lock.
 
-    One thread calls `start`, `note_wakeup` and `stop`. It wakes by a timer, and reports how late it woke.
+    One thread calls `start`, `note_wakeup` and `stop`. This thread wakes by a timer, and reports how late it woke.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class ProcessEvidence:
         self._probe.note(late)
 
     def read(self) -> dict[str, Any]:
-        """Return the counters that are listed under "machine" in a job's metrics."""
+        """Return the counters of this process for the key "machine" of the job's metrics."""
         return {
             **self._machine.read(),
             "cores": os.cpu_count(),

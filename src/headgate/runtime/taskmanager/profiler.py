@@ -1,4 +1,4 @@
-"""`Profiler`: the profiles that a TaskManager takes of its tasks, on request of the driver."""
+"""`Profiler`: takes profiles of a TaskManager's tasks, when the driver requests them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _END_TIMEOUT: Final = 2.0
 
 
 class Profiler:
-    """Takes profiles, each on a thread of its own. One thread calls `take` and `close`."""
+    """Takes the requested profiles, each on a thread of its own. One thread calls `take` and `close`."""
 
     def __init__(self, send: Callable[[FromTaskManager], None]) -> None:
         self._send = send
@@ -82,7 +82,7 @@ class Profiler:
         self._send(DeclineRequest(request=order.request, reason=reason))
 
     def close(self) -> None:
-        """End all threads. Profiles that are not complete are sent as they are."""
+        """End all threads. They send their profiles as far as these are complete."""
         for sampler in self._threads.values():
             sampler.stop()
         for thread in self._threads:

@@ -1,10 +1,10 @@
-"""Sample the thread of a running task: which lines it executes, and whether it uses a processor.
+"""Samples the thread of a running task: which lines the thread executes, and whether it uses a processor.
 
-The interpreter lock would distort the samples. The sampler's thread gets the lock only when the task's thread releases
-it: when that thread waits or calls a library, or after the switch interval of 5 ms. Nearly all samples would then show
-waits and libraries. The sampler therefore does two things. It makes the switch interval short while it takes a profile.
-And it counts the ticks of a clock as samples: all ticks since the last look count for the line that the sampler sees
-now. A line that holds the lock therefore counts for the whole time in which it holds the lock.
+The interpreter lock distorts plain samples. The sampler's thread gets the lock only when the task's thread releases it:
+in a wait, in a library, or after the switch interval of 5 ms. Nearly all samples would show waits and libraries. The
+sampler corrects this in two ways. It shortens the switch interval during a profile. And it counts the ticks of a clock
+as samples: all ticks since the last look count for the line that the sampler sees now. A line therefore counts for the
+whole time in which it holds the lock.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ _WEIGHT: Final = 0.1
 _JITTER: Final = 0.5
 #: The interpreter's switch interval while a profile is taken, in seconds.
 _SWITCH: Final = 0.0002
-#: The seconds of a second measurement of the thread's clock, if the thread ran only for a part of the time since the
-#: last look.
+#: The sampler measures the thread's clock again for this many seconds if the thread ran only for a part of the time
+#: since the last look.
 _LOOK: Final = 0.0005
 #: The most frames of a stack. Of a deeper stack the sampler keeps the inner frames.
 MOST_FRAMES: Final = 64
@@ -63,7 +63,7 @@ _OUTER: Final = (0, 0)
 
 
 class Sampler:
-    """A sampler of one thread. It records lines while the thread's task is in one bucket of its `TimeAccount`.
+    """Samples one task thread for a profile. It records lines only while the task's `TimeAccount` is in one bucket.
 
     `ThreadClock.cpu` of the thread must not be None, as it is on systems without a clock for each thread.
 
@@ -131,7 +131,8 @@ class Sampler:
             due = tick + PERIOD * min(int(cost / SHARE / PERIOD), _MOST_TICKS)
 
     def _uses(self, share: float, at: float, cpu: float) -> float:
-        """Return the share of a processor, 0 to 1, that the thread uses now. `share` is that since the last look."""
+        """Return the share of a processor, 0 to 1, that the thread uses now. `share` is the share since the last
+        look."""
         if 0.05 < share < 0.9:  # the thread ran for a part of the time: measure a shorter time
             time.sleep(_LOOK)
             share = (self._cpu() - cpu) / (time.monotonic() - at)

@@ -1,10 +1,10 @@
-"""Writes what tasks have captured to the storage, on a thread of its own, so that no task waits for a disk.
+"""Writes the state that tasks have captured to the storage, on its own thread, so that no task waits for a disk.
 
-A barrier that travels with the rows may be faster than the driver's message that names the checkpoint's folder. The
-captured state waits for this message, which comes to every TaskManager.
+A barrier may arrive before the driver's message that names the checkpoint's folder. The captured state waits for this
+message, which the driver sends to every TaskManager.
 
-When the driver starts another checkpoint, older parts that are not written yet are dropped, and their data released.
-Memory holds at most the part that is being written and the newest checkpoint's parts, even if the storage is slow.
+When the driver starts another checkpoint, this module drops older parts that it has not written yet. So memory holds at
+most the part that it writes now and the newest checkpoint's parts, even if the storage is slow.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headgate.state.snapshot import encode_parts
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a write under way may take when the TaskManager ends. No checkpoint will refer to the file.
+#: When the TaskManager ends, it waits this many seconds for the current write. No checkpoint will refer to the file.
 _CLOSE_TIMEOUT = 2.0
 _GIVEN_UP = "the checkpoint was given up before this task's part was written"
 
@@ -42,12 +42,12 @@ class _Part:
     captured: Captured
 
     def given_up(self) -> _Part:
-        """Return the part without its state. It keeps what sinks have pending."""
+        """Return the part without its state, but with the pending results of its sinks."""
         return replace(self, captured=replace(self.captured, snapshots={}, in_flight=(), failure=_GIVEN_UP))
 
 
 class StateUpload:
-    """The uploads of one TaskManager in one attempt. The first part starts the thread.
+    """Writes the parts of one TaskManager's tasks in one attempt. The first part starts the thread.
 
     `report` sends the outcome of each task's part to the driver, in the order of capture. `_changed` protects the
     queue, the folders and `_closed`.
@@ -96,7 +96,7 @@ class StateUpload:
                 self._runner.start()
 
     def close(self) -> None:
-        """Drop the parts in the queue, and wait for the write in progress, at most `_CLOSE_TIMEOUT` seconds."""
+        """Drop the queued parts, and wait at most `_CLOSE_TIMEOUT` seconds for the current write."""
         with self._changed:
             self._closed = True
             self._changed.notify()

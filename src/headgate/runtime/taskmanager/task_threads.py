@@ -16,9 +16,9 @@ CANCEL_TIMEOUT = 2.0
 
 
 class TaskThreads:
-    """The threads of tasks. Each task runs in a thread of its own.
+    """Runs each task of a TaskManager in a thread of its own.
 
-    `done` gets each task when it has ended, with its error or None.
+    The thread calls `done` with the task when the task has ended, and with its error or None.
     """
 
     def __init__(self, done: Callable[[Task, HeadgateError | None], None]) -> None:
@@ -34,9 +34,9 @@ class TaskThreads:
             thread.start()
 
     def join(self) -> dict[str, str]:
-        """Wait for the end of all tasks, which have been cancelled.
+        """Wait for the end of all tasks. The caller has cancelled the tasks.
 
-        Returns, by the name of each task that did not end, the operator whose function does not return.
+        Returns the tasks that did not end in time: task name to the operator whose function does not return.
         """
         deadline = time.monotonic() + CANCEL_TIMEOUT
         stuck = {}

@@ -98,7 +98,8 @@ def pause_after(cost: float) -> float:
 
 
 class TaskManager:
-    """One TaskManager. `run` runs it on the caller's thread. A TaskManager that is only a thread has no `console`."""
+    """One TaskManager. `run` runs it on the caller's thread. `console` is None if the TaskManager is a thread of the
+    driver."""
 
     def __init__(self, spec: TaskManagerSpec, index: int, host: str, console: Console | None = None) -> None:
         self._spec = spec
@@ -399,7 +400,7 @@ class TaskManager:
         self._driver.send(AllFinished(metrics=self._metrics(self._pool)))
 
     def _fail(self, error: HeadgateError) -> None:
-        """Report the first error. The driver decides what follows. Until then, other tasks continue to run."""
+        """Report the first error to the driver. Other tasks continue to run until the driver decides what to do."""
         if self._failed or self._over:
             return
         self._failed = True
@@ -441,9 +442,9 @@ class TaskManager:
     # --- the end
 
     def _end(self) -> None:
-        """Release everything. Raises StuckTasks.
+        """Release everything, in this order: tasks, links, buffers, network thread, memory.
 
-        The order is: tasks, links, buffers, network thread, memory. Each of these uses the ones after it.
+        Each of these uses the later ones. Raises StuckTasks if user functions did not return.
         """
         self._profiler.close()
         self._throttling.close()
@@ -479,9 +480,9 @@ class TaskManager:
             log.error("TaskManager %d: %s", self._index, error)
 
     def _end_tasks(self) -> dict[str, str]:
-        """Cancel the tasks that still run.
+        """Cancel the tasks that still run, and wait for their end.
 
-        Returns, by the name of each task that did not end, the operator whose function does not return.
+        Returns the tasks that did not end in time: task name to the operator whose function does not return.
         """
         for built in self._built:
             built.task.cancel()

@@ -35,7 +35,8 @@ def run(payload: bytes, index: int, host: str) -> None:
         with console.installed():
             TaskManager(pickle.loads(payload), index, host, console).run()
     except StuckTasks:
-        # Nothing else ends a function that does not return, and Spark would reuse this process for the next job.
+        # Only the end of the process ends a function that does not return. Otherwise Spark reuses this process for the
+        # next job.
         os.kill(os.getpid(), signal.SIGKILL)
     finally:
         user_modules.remove()
