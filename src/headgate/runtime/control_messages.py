@@ -290,8 +290,9 @@ class Delivered:
 class InjectBarrier:
     """Inject a checkpoint's barrier at the tasks (vertex, subtask) in `roots`. Tasks write their state to `folder`.
 
-    If `stops` is true, the job ends with the checkpoint, and sources read nothing more. Without `roots` the barrier is
-    a probe, which all sources send. `timestamp` is in microseconds since the epoch, `timeout` in microseconds.
+    If `stops` is true, the job ends with the checkpoint, and sources read nothing more. If `roots` is None, all sources
+    send a probe: a barrier that measures times and stores nothing. `timestamp` is in microseconds since the epoch,
+    `timeout` in microseconds.
     """
 
     checkpoint: int

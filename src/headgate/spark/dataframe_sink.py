@@ -101,7 +101,7 @@ class ForeachDataframeSink(Sink):
         self._is_kept = True
 
     def newest_owner(self) -> int:
-        """Return the newest owner in the folder's ledger."""
+        """Return the highest epoch of a program in the folder's ledger."""
         return Ledger(self._folder, self._prepared().run, None, Program.this("")).newest_owner()
 
     def claim(self, claim: Claim) -> bool:

@@ -86,9 +86,9 @@ class Checkpoints:
     `latest` is the checkpoint that the job would resume from. `next_id` is the number of the next checkpoint, or 0
     without checkpoints. `run_id` ends with a hexadecimal number that is unique to the run.
 
-    `stopped` is called when the checkpoint of a stop is committed: the job is over, although its tasks still run.
-    `finished` is called when the tasks have ended and the sinks have finished. `done` is called on another thread, when
-    `run_callbacks` has callbacks to run.
+    The object calls `stopped` when the checkpoint of a stop is committed: the job is over, although its tasks still
+    run. It calls `finished` when the tasks have ended and the sinks have finished. The background thread calls `done`
+    when `run_callbacks` has callbacks to run.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class Checkpoints:
     def _run_remaining_callbacks(self) -> None:
         """Run the remaining callbacks of an attempt that has failed.
 
-        Errors of the callbacks do not fail the job again: the calls are repeated, or given up.
+        The method only logs errors of the callbacks: they do not fail the job again.
         """
         while True:
             try:

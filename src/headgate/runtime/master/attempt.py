@@ -114,7 +114,7 @@ class Job(Protocol):
         """Handle a TaskManager's report on its tasks."""
 
     def on_end_of_tasks(self) -> None:
-        """Handle the end of all tasks. The job later calls `over` when the attempt is over.
+        """Handle the end of all tasks. The job later calls `Attempt.over` to end the attempt.
 
         If the method raises HeadgateError, the attempt fails with this error.
         """

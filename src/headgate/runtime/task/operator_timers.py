@@ -18,7 +18,7 @@ def operator_timers(entries: Sequence[ToOperator], clocks: Clocks = SYSTEM) -> l
 class OperatorTimers:
     """The processing-time timers of one operator (a `Timed`).
 
-    A back-pressured task does not run timers, because their output would have no room.
+    A back-pressured task does not run timers, because the task's output has no room for the rows that timers emit.
     """
 
     def __init__(self, entry: ToOperator, clocks: Clocks) -> None:

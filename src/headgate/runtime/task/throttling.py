@@ -26,7 +26,7 @@ class Throttling:
     parts."""
 
     def output(self, task: Subtask, consumers: Sequence[Subtask], mail: TaskMail) -> Gated:
-        """Return the function that creates the output of an exchange. `task` writes it; `consumers` is in channel
+        """Return the function that creates an exchange's output at the subtask `task`. `consumers` is in channel
         order."""
         return DueOutput
 
