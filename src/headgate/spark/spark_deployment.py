@@ -78,8 +78,8 @@ class SparkDeployment:
 def _description(spec: TaskManagerSpec, context: SparkContext) -> str:
     """Return the description that Spark's page shows for the job: its name, and the address of its Headgate page.
 
-    The address is plain text, because Spark's page allows only links to itself. If executors run on other machines, so
-    do readers of Spark's page.
+    The address is plain text, because Spark's page allows only links to itself. If executors run on other machines,
+    people may open the page from other machines too.
     """
     where = "" if spec.page is None else f", its page: {spec.page}"
     far = None if spec.page is None or is_local(context) else tunnel(spec.page, driver_host(context))

@@ -1,4 +1,4 @@
-"""Functions on slots, which are numbers from 0 without gaps: new slots after a compaction, one row for each slot."""
+"""Computes new slots after a compaction, and picks one row for each slot. Slots are numbers from 0 without gaps."""
 
 from __future__ import annotations
 

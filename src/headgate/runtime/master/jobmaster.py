@@ -238,7 +238,7 @@ class JobMaster:
 
         `checkpoint_parts` shows which tasks the barrier has passed. Nothing is stored. `timeout` is the timeout of
         Alignment.TIMEOUT, in seconds. Do not use the method in a job of which you take savepoints. Raises ConfigError
-        if barriers cannot overtake in the job's data plane, and in a job that takes checkpoints of its own.
+        if the job takes checkpoints of its own, or if its flow control lets no barrier overtake data.
         """
         return self._probes.inject(alignment, timeout, lambda barrier: self._attempt.post(lambda: self._send(barrier)))
 

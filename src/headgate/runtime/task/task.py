@@ -248,7 +248,7 @@ class Task:
                 writer.on_time(now)
 
     def work_within_record(self) -> None:
-        """Run the mail and flush what is due, while an operator waits in the middle of an input batch.
+        """Run the mail and flush due output, while an operator waits in the middle of an input batch.
 
         The time counts for the operator. Raises JobCancelled after a cancel.
         """
