@@ -156,3 +156,16 @@ def test_a_split_without_rows_holds_back_the_others_only_for_the_idle_timeout() 
     assert generator.observe_splits(batch(90), [(1, 1)], [0, 1]) == 110, "it never goes back"
     now = 110.0
     assert generator.observe_splits(batch(130, 120), [(1, 1), (0, 1)], [0, 1]) == 120
+
+
+def test_splits_that_are_read_at_once_keep_their_times_over_a_restart() -> None:
+    """A split that has no more rows after the restart holds back nothing."""
+    before = WatermarkGenerator("t", batch().schema)
+    assert before.observe_splits(batch(100, 50), [(0, 1), (1, 1)], [0, 1, 2]) == MIN_TIME
+    assert before.split_times() == {0: 100, 1: 50}
+    after = WatermarkGenerator("t", batch().schema)
+    after.restore([before.position()], 0, 1)
+    after.restore_splits([0, 1], before.split_times())
+    assert after.leave_idle_splits(0.0) == 50
+    assert after.observe_splits(batch(110), [(1, 1)], [0, 1]) == 100
+    assert after.observe_splits(batch(120), [(0, 1)], [0, 1, 5]) == 100, "a new split holds it back"

@@ -243,6 +243,14 @@ class SourceReader(ABC):
         """Return the name of the split that the reader reads now, for messages. Any thread may call this method."""
         return f"split {self.split}"
 
+    def split_key(self, split: int) -> str | None:
+        """Return the name of one of the `open_splits`, which no other split has, in any subtask and any run.
+
+        A checkpoint keeps the largest event time of the split under this name. If the method returns None, it does not:
+        after a restart, the split then holds back the watermark until its next row.
+        """
+        return None
+
     def close(self) -> None:
         """Free files and threads. The task calls this method once, also after a failure."""
 

@@ -110,6 +110,9 @@ class _PollReader(SourceReader):
         """Return the names of the splits that are not read to their end."""
         return ", ".join(self._source.splits[number] for number in self.open_splits or ()) or "no split"
 
+    def split_key(self, split: int) -> str:
+        return self._source.splits[split]
+
     def close(self) -> None:
         """Stop the thread. A call that does not return is left alone; see `is_stuck`."""
         self._is_closing.set()

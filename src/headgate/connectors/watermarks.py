@@ -4,7 +4,7 @@ waits."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
 import pyarrow as pa
@@ -123,6 +123,18 @@ class WatermarkGenerator:
         """
         self.watermark = positions[subtask] if len(positions) == parallelism else min(positions)
 
+    def split_times(self) -> dict[int, int]:
+        """Return the largest event time of each split that is read at the same time as others. Splits without rows are
+        not in it."""
+        return self._splits.times()
+
+    def restore_splits(self, open_splits: Collection[int], times: Mapping[int, int]) -> None:
+        """Resume with the largest event times of open splits, as `split_times` returned them before the restart.
+
+        A split that has no more rows then holds back the watermark only at its last row.
+        """
+        self._splits.restore(open_splits, times, self._clock())
+
     def is_idle(self, now: float) -> bool:
         """Return whether the reader has had no rows for `idle_timeout`. Pauses do not count."""
         return self._idle.is_over(now)
@@ -156,6 +168,15 @@ class OpenSplits:
         for split in splits:
             if split not in self._largest:
                 self._largest[split], self._timers[split] = MIN_TIME, IdleTimer(self._timeout, now)
+
+    def restore(self, splits: Collection[int], times: Mapping[int, int], now: float) -> None:
+        """Add `splits`, whose largest event times before a restart were `times`."""
+        self.keep(splits, now)
+        self._largest.update(times)
+
+    def times(self) -> dict[int, int]:
+        """Return the largest event time of each split that has had rows."""
+        return {split: time for split, time in self._largest.items() if time > MIN_TIME}
 
     def observe(self, split: int, largest: int, now: float) -> None:
         """Record rows of a split, with their largest event time. A split that ends with these rows counts no more."""

@@ -122,6 +122,11 @@ class KafkaReader(SourceReader):
         self.open_splits = [self._numbers[each] for each in self._open]
         self.has_split = bool(self._open)
 
+    def split_key(self, split: int) -> str:
+        """Return the topic and the number of a partition."""
+        topic, number = list(self._numbers)[split]
+        return f"{topic}[{number}]"
+
     def position(self) -> Any:
         """Return the offset of the next message of each partition."""
         return [[topic, number, offset] for (topic, number), offset in self._offsets.items()]

@@ -23,7 +23,9 @@ from headgate.state import shapes
 from headgate.state.snapshot import Snapshot, checkpoint_errors
 
 #: The shape of a source's state. The source itself checks its position.
-_SOURCE_STATE: Final = shapes.fields({"position": shapes.plain, "watermark": shapes.optional(shapes.time)})
+_SOURCE_STATE: Final = shapes.fields(
+    {"position": shapes.plain, "watermark": shapes.optional(shapes.time)}, {"splits": shapes.mapping(shapes.time)}
+)
 
 #: The values that `Head.step` and `Task.turn` return in place of a time. MORE: call again at once. WAIT: call again
 #: after a wake-up. END: do not call again.
@@ -77,6 +79,8 @@ class SourceHead:
         self._reader: SourceReader | None = None
         self._positions: Sequence[Any] | None = None
         self._origins: Sequence[str] = ()
+        #: The largest event time of each split, by its key, when the job resumes.
+        self._split_times: dict[str | None, int] = {}
         self._watermarks = watermarks
         self._idle_timeout = idle_timeout
         self.output = output
@@ -159,20 +163,29 @@ class SourceHead:
     def _open(self) -> SourceReader:
         with checkpoint_errors(*self._origins) if self._positions is not None else nullcontext():
             reader = self._reader = self._open_reader(self._positions)
+        if self._watermarks is not None and reader.open_splits is not None and self._split_times:
+            times = {split: self._split_times.get(reader.split_key(split), MIN_TIME) for split in reader.open_splits}
+            self._watermarks.restore_splits(reader.open_splits, times)
         self._set_idle_clock(self._clocks.monotonic())
         return reader
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the source's position and watermark. Call it between two batches.
+        """Return the source's position, its watermark, and the event times of splits that it reads at the same time.
+        Call it between two batches.
 
         Raises the reader's error if the reader cannot be opened.
         """
         try:
-            position = (self._reader or self._open()).position()
+            reader = self._reader or self._open()
+            state: dict[str, Any] = {"position": reader.position(), "watermark": None}
+            if self._watermarks is not None:
+                state["watermark"] = self._watermarks.position()
+                named = {reader.split_key(split): time for split, time in self._watermarks.split_times().items()}
+                if splits := {key: time for key, time in named.items() if key is not None}:
+                    state["splits"] = splits
         except Exception as error:
             raise with_location(error, self.context) from error
-        watermark = self._watermarks.position() if self._watermarks is not None else None
-        return {"position": position, "watermark": watermark}
+        return state
 
     def to_commit(self) -> Any:
         """Return what `Source.commit` needs for the rows so far, or None. Call it between two batches."""
@@ -188,6 +201,7 @@ class SourceHead:
                 _SOURCE_STATE(snapshot.values, "a source's state")
         self._origins = [snapshot.origin for snapshot in old]
         self._positions = [snapshot.values["position"] for snapshot in old]
+        self._split_times = {key: time for each in old for key, time in each.values.get("splits", {}).items()}
         self._restored = True
         if self._watermarks is not None:
             positions = [snapshot.values["watermark"] for snapshot in old]
