@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence, Set
 from dataclasses import dataclass, fields
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, Final
 
 from headgate.observe.channel_rows import Place
@@ -103,6 +104,13 @@ _VALUES: Final = {
 }
 
 
+#: The times in which an end of a channel waited, see `ChannelWindow.waited`.
+_WAITS: Final = "credit_wait_s", "without_buffer_s"
+_PLACE: Final = "edge", "producer", "consumer"
+_place: Final = itemgetter(*_PLACE)
+_NO_ROW: Final[Counters] = {}
+
+
 class ReportedChannels:
     """The channels of one window. A job may report tens of thousands; only those that are asked for are computed.
 
@@ -120,53 +128,53 @@ class ReportedChannels:
         """Return the channels of an exchange, sorted by producer and consumer."""
         return self.at({place for place in self._waits if place[0] == edge})
 
-    def at(self, places: Collection[Place]) -> list[ChannelWindow]:
+    def at(self, places: Set[Place]) -> list[ChannelWindow]:
         """Return the channels at `places`, sorted by exchange, producer and consumer."""
         channels: dict[Place, dict[str, Any]] = {}
-        for old, new in self._reports:
-            before = {_place(row): row for row in old.get("channels", ()) if _place(row) in places}
-            for row in new.get("channels", ()):
-                place = _place(row)
-                if place in places:
-                    values = channels.setdefault(place, {"edge": place[0], "producer": place[1], "consumer": place[2]})
-                    values.update(_known(ChannelWindow, before.get(place, {}), row, _seconds(old, new)))
+        for before, after, seconds in self._rows:
+            for place in places & after.keys():
+                values = channels.setdefault(place, dict(zip(_PLACE, place, strict=True)))
+                values.update(_known(ChannelWindow, before.get(place, _NO_ROW), after[place], seconds))
         return [ChannelWindow(**channels[place]) for place in sorted(channels)]
 
     def ranked(self, edges: Collection[str]) -> list[Place]:
         """Return the channels of `edges`: longer waits come first, then channels in which more buffers wait."""
-        return sorted((place for place in self._waits if place[0] in edges), key=self._rank)
-
-    def _rank(self, place: Place) -> tuple[float, int, Place]:
-        waited, buffers = self._waits[place]
-        return -round(waited, 2), -buffers, place
+        places = sorted(place for place in self._waits if place[0] in edges)
+        places.sort(key=self._waits.__getitem__, reverse=True)
+        return places
 
     @cached_property
     def _waits(self) -> dict[Place, tuple[float, int]]:
-        """For each channel: the share of the window in which it waited, and the number of buffers that wait."""
+        """For each channel: the share of the window in which it waited, and the number of buffers that wait.
+
+        A page of a large job asks for this each second, so the loop calls few functions.
+        """
         waits: dict[Place, tuple[float, int]] = {}
-        for old, new in self._reports:
-            seconds = _seconds(old, new)
-            before = {_place(row): row for row in old.get("channels", ())}
-            for row in new.get("channels", ()):
-                place = _place(row)
-                waited = _waited(before.get(place), row) / seconds
-                buffers = (row.get("backlog") or 0) + (row.get("queue") or 0)
-                if place in waits:  # the other end has reported the channel too
-                    waited, buffers = max(waited, waits[place][0]), buffers + waits[place][1]
-                waits[place] = waited, buffers
+        for before, after, seconds in self._rows:
+            scale = 100 / seconds
+            for place, row in after.items():
+                get, old_get = row.get, before.get(place, _NO_ROW).get
+                waited = 0.0
+                for name in _WAITS:
+                    now, earlier = get(name), old_get(name)
+                    if now is not None and earlier is not None and now - earlier > waited:
+                        waited = now - earlier
+                share, buffers = round(waited * scale) / 100, (get("backlog") or 0) + (get("queue") or 0)
+                if (other := waits.get(place)) is not None:  # the other end has reported the channel too
+                    share, buffers = max(share, other[0]), buffers + other[1]
+                waits[place] = share, buffers
         return waits
 
+    @cached_property
+    def _rows(self) -> list[tuple[dict[Place, Counters], dict[Place, Counters], float]]:
+        """For each TaskManager: the rows of its channels in both reports, and the seconds between these."""
+        return [(_by_place(old), _by_place(new), _seconds(old, new)) for old, new in self._reports]
 
-def _waited(old: Counters | None, new: Counters) -> float:
-    """Return for how many seconds one end of a channel waited between two reports, see `ChannelWindow.waited`."""
-    waited: float = 0.0
-    if old is None:
-        return waited
-    for name in ("credit_wait_s", "without_buffer_s"):
-        now, before = new.get(name), old.get(name)
-        if now is not None and before is not None and now - before > waited:
-            waited = now - before
-    return waited
+
+def _by_place(report: Counters) -> dict[Place, Counters]:
+    """Return the rows of a report's channels."""
+    rows = report.get("channels", ())
+    return dict(zip(map(_place, rows), rows, strict=True))
 
 
 def link_windows(taskmanager: int, old: Counters, new: Counters) -> Iterator[LinkWindow]:
@@ -178,10 +186,6 @@ def link_windows(taskmanager: int, old: Counters, new: Counters) -> Iterator[Lin
         if earlier is not None:
             values = _known(LinkWindow, earlier, row, _seconds(old, new))
             yield LinkWindow(**{**values, "taskmanager": taskmanager, "peer": row["peer"]})
-
-
-def _place(row: Counters) -> Place:
-    return row["edge"], row["producer"], row["consumer"]
 
 
 def _seconds(old: Counters, new: Counters) -> float:
