@@ -50,7 +50,7 @@ class Deduplicates(ABC, Generic[Stream]):
 
         The operator remembers each key for `ttl`, by event time if the stream has event time, otherwise by the clock.
         Without `ttl` it remembers a key for ever. With `keep="first"`, a row `ttl` after the row that was passed on, or
-        later, is passed on again. An older row than that is a duplicate.
+        later, is passed on again. A row that is older than the row that was passed on is a duplicate.
 
         >>> trips.deduplicate("city").collect()["km"].to_pylist()
         [7, 3]

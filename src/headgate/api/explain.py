@@ -49,8 +49,8 @@ def _port(vertex: JobVertex, edge: JobEdge) -> str:
 
 
 def _kind(node: Node) -> str:
-    """Return the columns that a source reads if it does not read all, or the kind of the rows that a node makes
-    upserting, or ""."""
+    """Return what the plan says of a node's rows: the columns that a source reads, if it does not read all of them; the
+    key, if the rows replace one another from this node on; otherwise ""."""
     if "reads" in node.attributes:
         return f" (reads {', '.join(node.attributes['reads'])})"
     if node.upserts is None or node.upserts.origin != node.id:

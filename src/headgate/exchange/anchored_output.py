@@ -13,7 +13,7 @@ from headgate.records.spanning import SpanningSerializer, serialize_small
 
 
 class AnchoredOutput(DueOutput):
-    """A `DueOutput` that asks `anchor` for the id of each message with rows. None: the message has no id."""
+    """A `DueOutput` that asks `anchor` for the id of each message with rows. If the answer is None, it sends no id."""
 
     def __init__(self, partition: ResultPartition, count: PendingCount, anchor: Callable[[], Anchor | None]) -> None:
         super().__init__(partition, count)

@@ -48,7 +48,7 @@ class InputGate:
         self._on_data = both
 
     def replace(self, index: int, channel: InputChannel) -> None:
-        """Put another channel in the place of one, which it stands for. Any thread may call it."""
+        """Replace a channel by its wrapper, or a wrapper by its channel. Any thread may call it."""
         channels = list(self.channels)
         channels[index] = channel
         self.channels = channels

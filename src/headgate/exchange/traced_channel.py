@@ -9,7 +9,7 @@ from headgate.records.events import Event
 
 
 class TracedChannel(InputChannel):
-    """Stands in the gate in the place of another channel while a trace runs, and passes all calls on to it."""
+    """A wrapper of a channel in its gate while a trace runs. It passes all calls on to the channel."""
 
     def __init__(self, channel: InputChannel, note: Note) -> None:
         self.index = channel.index

@@ -13,17 +13,17 @@ from typing import Final
 
 from headgate.records.elements import MAX_TIME, MIN_TIME
 
-#: A subtask reports when it has come so much nearer to its bound, as a share of the drift.
+#: A subtask reports a watermark when it has risen by this share of the drift since the last report.
 _SHARE: Final = 0.25
-#: The most seconds until a subtask reports a watermark, however little it has risen.
+#: The longest time, in seconds, until a subtask reports a watermark that has risen by less.
 _LATEST: Final = 0.1
 
 
 class AlignmentGroup:
     """The watermarks of all subtasks of one source.
 
-    A subtask that is idle, has no split or has ended does not count. A subtask that has no rows yet does: nobody may be
-    far ahead of it. Until all subtasks have reported, the bound is the least time, so that nobody runs ahead.
+    A subtask that is idle, has no split or has ended does not count. A subtask that has a split but no rows yet counts:
+    no other subtask may be far ahead of it. Until all subtasks have reported, the bound is MIN_TIME, so all wait.
 
     >>> group = AlignmentGroup(2, drift=60)
     >>> group.on_report(0, 100), group.on_report(1, 30), group.on_report(1, 50), group.on_report(1, None)
@@ -37,7 +37,7 @@ class AlignmentGroup:
         self.bound = MIN_TIME
 
     def on_report(self, subtask: int, watermark: int | None) -> int | None:
-        """Note the watermark of a subtask; None: it does not count. Returns the new bound, or None if it stays."""
+        """Record a subtask's watermark, or None if the subtask does not count. Returns the bound if it has changed."""
         self._missing -= subtask not in self._watermarks
         self._watermarks[subtask] = watermark
         if self._missing:
@@ -64,9 +64,9 @@ class AlignedSubtask:
         self.bound = MIN_TIME
 
     def report(self, now: float, watermark: int | None, *, waits: bool) -> None:
-        """Report a watermark, or None if the subtask does not count, where the driver's bound may depend on it.
+        """Report the subtask's watermark to the driver if it is time to; None means that the subtask does not count.
 
-        A subtask that `waits` reports at once what it has not reported yet.
+        A subtask that `waits` reports a new watermark at once.
         """
         if not self.has_news(watermark):
             return

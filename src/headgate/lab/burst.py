@@ -65,7 +65,7 @@ def one_round(place: Place, contestant: Contestant, times: BurstTimes) -> Mechan
 
 
 def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment:
-    """Return what the mechanisms did. Only loss and doubled rows were expected either way."""
+    """Return what the mechanisms did. Only lost and doubled rows are compared with what was expected."""
     findings: list[Observation] = []
     measured: Measured = {}
     for name, rounds in runs.items():

@@ -192,7 +192,7 @@ class _ProbeWriter(SinkWriter):
             self._work(len(due), self.slow)
 
     def _work(self, rows: int, slow: Slow) -> None:
-        """Take as long as the rows need. What a sleep was too long is made up for in the next one."""
+        """Take as long as the rows need. If a sleep took too long, the next one is shorter."""
         assert self._start is not None
         now = self._clock()
         self._free_at = max(self._free_at, now - 0.01) + rows / slow.rate_at(now - self._start / _US)

@@ -1,4 +1,4 @@
-"""A table that is not loaded but asked, such as a table of a database: `lookup(hg.lookups.adbc(...))`."""
+"""A table that a lookup does not load, but asks for rows, such as one in a database: `lookup(hg.lookups.adbc(...))`."""
 
 from __future__ import annotations
 

@@ -116,9 +116,9 @@ class LookupCalls:
         return error
 
     def _wait(self, seconds: float, is_over: Callable[[float], bool]) -> None:
-        """Wait for at most these seconds until `is_over(timeout)`, which waits itself, is True.
+        """Call `is_over(timeout)`, which waits that long at most, until it returns True or `seconds` have passed.
 
-        The task still works.
+        Between the calls the task does its other work.
         """
         now = time.monotonic()
         deadline, is_ended = now + seconds, False

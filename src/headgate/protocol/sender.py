@@ -146,7 +146,7 @@ class _Reader:
 OpenView = Callable[[PartitionRequest, Callable[[], None]], SubpartitionView]
 
 
-#: A function that returns what stands in the place of a channel's view and credit.
+#: A function that returns wrappers of a channel's view and credit.
 Wrap = Callable[[SubpartitionView, Credit], tuple[SubpartitionView, Credit]]
 
 
@@ -244,7 +244,7 @@ class Sender:
             reader.credit.note_backlog(reader.view)
 
     def wrap(self, view: SubpartitionView, wrapped: Wrap) -> bool:
-        """Put what `wrapped` returns in the place of a channel's view and credit, for which it stands.
+        """Replace a channel's view and credit by the wrappers that `wrapped` returns for them.
 
         Returns whether the channel is open here.
         """

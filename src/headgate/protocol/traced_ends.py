@@ -1,7 +1,7 @@
 """The objects that record what passes the two ends of a channel while it is traced.
 
-Each stands in the place of another object, and passes all calls on to it. They are there only while a trace runs: a
-channel that is not traced takes no further step.
+Each wraps another object, and passes all calls on to it. They are there only while a trace runs, so a
+channel without a trace costs nothing more.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drives a task of the runtime in virtual time, in the place of its thread and its mailbox."""
+"""Drives a task of the runtime in virtual time. It replaces the task's thread and mailbox."""
 
 from __future__ import annotations
 

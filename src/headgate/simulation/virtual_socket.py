@@ -204,7 +204,7 @@ class VirtualSocket:
                 self._look_again()
 
     def _has_room_at(self, time: float, count: int) -> None:
-        """Note that the peer's program has read `count` bytes, which this end knows at `time`."""
+        """Record that the peer's program has read `count` bytes. This end learns of it at `time`."""
         self._freed.append((time, count))
         if self._unsent:
             self._look_again()

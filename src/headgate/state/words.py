@@ -32,9 +32,9 @@ class DirectIndex:
         return self._slots.nbytes
 
     def grow_to(self, words: Int64s, keys: int, most: int | None = None) -> bool:
-        """Grow until all `words` fit, if `keys` keys justify so much memory. Returns whether the words fit.
+        """Grow until all `words` fit, unless that takes too much memory for `keys` keys. Returns whether the words fit.
 
-        No word is negative or above `most`, if the caller gives it.
+        A caller who gives `most` promises that every word is from 0 to `most`.
         """
         if not len(words):
             return True

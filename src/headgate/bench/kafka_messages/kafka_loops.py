@@ -1,7 +1,7 @@
 """Bare loops of confluent_kafka, the measuring stick of `kafka`. Each runs in a process of its own.
 
-A loop reads what a program without Headgate would read: `consume(10000)`, join, `pyarrow.json`. The other one produces
-texts that are ready.
+One loop reads messages as a program without Headgate would: `consume(10000)`, join, `pyarrow.json`. The other loop
+produces messages that were made before.
 """
 
 from __future__ import annotations

@@ -192,7 +192,8 @@ def _rate(kinds: list[str], sets: list[Files], seconds: list[float]) -> float:
 
 @contextmanager
 def _peak(roots: list[psutil.Process], other: int) -> Iterator[list[float]]:
-    """Sample the resident memory of processes and their children, in MB. The list has the peak after the block.
+    """Sample the resident memory of processes and their children during the block. Afterwards, the list has the peak in
+    MB.
 
     The process `other` and its children do not count.
     """

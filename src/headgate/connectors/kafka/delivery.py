@@ -60,7 +60,7 @@ class Delivery:
         return False
 
     def _look(self) -> None:
-        """Let the producer call back. Raise the error that it tells."""
+        """Let the producer run its callbacks. Raise the error that one of them reports."""
         with self._fatal_errors():
             self.producer.poll(0)
         self.check()

@@ -88,14 +88,14 @@ class Offsets:
         return self._ask(partitions, self._library.OffsetSpec.latest())
 
     def at(self, partitions: Sequence[Partition], moment: datetime) -> dict[Partition, int]:
-        """Return the offset of the first message with this timestamp or a later one. Without such: the latest."""
+        """Return the offset of the first message with this timestamp or a later one, or the end if there is none."""
         moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
         spec = self._library.OffsetSpec.for_timestamp(round(moment.timestamp() * 1000))
         found = self._ask(partitions, spec)
         return {**self.latest([each for each, offset in found.items() if offset < 0]), **_known(found)}
 
     def asked(self, partitions: Sequence[Partition], spec: Any = None) -> dict[Any, Future[Any]]:
-        """Ask for offsets, the latest if no others, and return the futures of the answers."""
+        """Ask for the offsets that `spec` describes, by default the latest. Return the futures of the answers."""
         library, latest = kafka_library(), self._library.OffsetSpec.latest()
         wanted = {library.TopicPartition(topic, number): spec or latest for topic, number in partitions}
         futures: dict[Any, Future[Any]] = self._admin.list_offsets(
@@ -139,7 +139,7 @@ def starts_of(offsets: Offsets, consumer: Any, partitions: Sequence[Partition], 
 
 
 def stops_of(offsets: Offsets, partitions: Sequence[Partition], stop: Stop) -> dict[Partition, int]:
-    """Return the offset before which reading ends in each partition. Without a word about it: its present end."""
+    """Return the offset before which reading ends in each partition: its present end if `stop` does not name it."""
     if isinstance(stop, datetime):
         return offsets.at(partitions, stop)
     given = dict(stop) if isinstance(stop, Mapping) else {}

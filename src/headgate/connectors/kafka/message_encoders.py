@@ -69,8 +69,8 @@ class ArrowEncoder(MessageEncoder):
 class Messages:
     """What the messages of a batch have, from columns of the batch that the user names.
 
-    The key's column stays in the value. The columns of headers and timestamp do so in no format: they are what Kafka
-    has for them.
+    The key's column is also in the value. The columns of headers and timestamp never are: a Kafka message has places of
+    its own for them.
     """
 
     def __init__(self, encoder: MessageEncoder, key: str | None, headers: str | None, timestamp: str | None) -> None:

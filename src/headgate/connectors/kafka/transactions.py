@@ -137,7 +137,7 @@ class Transactions:
         self._marker = marker or Marker()
 
     def _reason(self, error: Exception, delivery: Delivery) -> Exception:
-        """Return why a transaction failed: other errors may only follow from the fact that the producer is fenced."""
+        """Return why a transaction failed. If the producer is fenced, return that: other errors only follow from it."""
         is_kafkas = isinstance(error, kafka_library().KafkaException)
         inner = error.args[0] if is_kafkas else delivery.failure
         if inner is not None and inner.name() in _FENCED:

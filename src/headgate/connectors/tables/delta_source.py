@@ -1,7 +1,7 @@
 """The source of a Delta table: the rows of one version, then those that each later version adds.
 
 The position is `[version, is_snapshot, file, row]`: the next row of the files of a snapshot, or of those that a version
-adds. Files have an order. The version may not be there yet.
+adds. Files are in the order of their paths. The version may not be there yet.
 """
 
 from __future__ import annotations

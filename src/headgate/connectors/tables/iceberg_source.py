@@ -1,7 +1,8 @@
 """The source of an Iceberg table: the rows of one snapshot, then those that each later snapshot adds.
 
 The position is `[snapshot, phase, file, row]`: the next row of all files of the snapshot, or of those that it adds. The
-phase `_DONE` means that its rows are read, and the next snapshot may not be there yet. Files have an order.
+phase `_DONE` means that its rows are read, and the next snapshot may not be there yet. Files are in the order of their
+paths.
 """
 
 from __future__ import annotations

@@ -53,8 +53,8 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether each value of a type is a value of another one, apart from the width of a whole number, which is
-    checked for each value."""
+    """Return whether values of type `given` fit into type `wanted`. Whole numbers of any two widths do: each value is
+    checked when it is written."""
     wanted = _plain(wanted)
     if given == wanted or pa.types.is_null(given):
         return True

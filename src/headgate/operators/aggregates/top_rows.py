@@ -101,7 +101,7 @@ class TopAccumulator(Accumulator):
         self._insert(slots.take(rows), words.take(rows), columns, rows)
 
     def _insert(self, slots: Int64s, words: Int64s, columns: Sequence[pa.Array], rows: Int64s) -> None:
-        """Put these rows of the columns into the places of their slots, with the rows that are there."""
+        """Merge these rows of the columns with those that their slots have. Each slot keeps the first `most`."""
         touched = slots.take(self._picker.pick(slots, self._size))
         there = (touched[:, None] * self._most + np.arange(self._most)).ravel()
         there = there[self._places.values.take(there) >= 0]

@@ -156,7 +156,7 @@ class SortedRuns:
         return [replace(run, matched=run.matched.copy()) for run in self.runs]
 
     def gone_at(self, watermark: int) -> int:
-        """Return the time before which rows end that are gone at this watermark."""
+        """Return a time: at this watermark, the rows that end before it are gone."""
         return max(watermark - self._stays, MIN_TIME)
 
     def expire(self, watermark: int) -> None:

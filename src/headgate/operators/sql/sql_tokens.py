@@ -165,7 +165,7 @@ class _Checker:
         self._at += 1
 
     def _put(self, origin: Any, kind: str, text: str, *, end: int | None = None) -> None:
-        """Put one new token in the place of `origin`."""
+        """Append one new token with the position of `origin`, and go on to the next token."""
         self._add(origin, kind, text, end=end)
         self._at += 1
 

@@ -139,7 +139,7 @@ class _Parts:
         return numbers_of(pc.cast(text, pa.int64()))
 
     def _zone(self) -> tuple[Int64s, Bools]:
-        """Return each zone's distance from UTC in seconds, and whether it is at most 18 hours."""
+        """Return each zone's offset from UTC in seconds, and whether it is valid: at most 18 hours."""
         text = self._text("zone")
         if text is None:
             return np.zeros(self._rows, np.int64), np.ones(self._rows, np.bool_)

@@ -401,7 +401,7 @@ class JobMaster:
         return not self._cancelled.is_set()
 
     def _fall_back(self, failed: Attempt) -> bool:
-        """Choose a checkpoint that can be read: the same one after all, or another one. Returns whether there is one.
+        """Choose the newest checkpoint that can be read, and resume from it. Returns whether there is one.
 
         The storage may take long to answer. A cancel ends the wait.
         """
