@@ -89,7 +89,7 @@ class Receiver:
         return receiver
 
     def replace(self, channel: ReceivingChannel, by: ReceivingChannel) -> bool:
-        """Replace an open channel by its wrapper, or a wrapper by its channel. Returns whether `channel` is open here."""
+        """Replace a channel by its wrapper, or a wrapper by its channel. Returns whether `channel` is open here."""
         number = next((number for number, each in self._channels.items() if each is channel), None)
         if number is None:
             return False

@@ -49,7 +49,7 @@ def _if_due(due: int | None, clock: Callable[[], float]) -> int | None:
 
 
 class _Polled(Operator):
-    """The part of an operator whose task runs on the machine's clock, while the operator goes by the test's clock."""
+    """A base class of operators on the test's clock. Their task, on the machine's clock, polls their timers."""
 
     _clock: Callable[[], float]
 

@@ -143,7 +143,7 @@ def in_words(error: Any) -> str:
 
 
 def cause(error: Any, client: Any, told: Sequence[Any]) -> Any:
-    """Return why a request had no answer: a final error that the client told meanwhile, such as a wrong password."""
+    """Return why a request had no answer: a final error that the client reported since, such as a wrong password."""
     client.poll(0)  # serves the callback of errors
     return told[0] if told else error
 

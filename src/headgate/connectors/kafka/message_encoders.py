@@ -100,7 +100,7 @@ class Messages:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of encoded messages, as the arguments of `Producer.produce` are called."""
+        """The columns of encoded messages. Their names are those of the arguments of `Producer.produce`."""
         columns = {"value": pa.binary()}
         if self._key is not None:
             columns["key"] = pa.binary()
