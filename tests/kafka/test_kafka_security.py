@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import headgate as hg
 from headgate.bench.peers.kafka_broker import free_port
+from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT
 from headgate.runtime.master.certificates import issue
 from tests.kafka_broker import Broker, broker_or_skip
 from tests.runtime.jobs import endless, environment, error_of, eventually
@@ -91,16 +93,21 @@ def test_secrets_show_nowhere(secured: Secured, tmp_path: Path, caplog: pytest.L
     ],
 )
 def test_a_wrong_password_and_missing_rights(secured: Secured, user: str, password: str, message: str) -> None:
+    """They are known soon: nothing waits for the answer to a question that no broker will answer."""
     topic, options = secured.broker.topic(1), secured.options(user, password)
     env = environment()
     env.from_source(hg.sources.kafka(secured.servers, topic, schema=N, options=options)).sink_to(hg.sinks.null())
+    began = time.monotonic()
     with pytest.raises(hg.SourceError, match=message) as raised:
         env.execute()
+    assert time.monotonic() - began < ANSWER_TIMEOUT
     assert password not in str(raised.value)
     env = environment()
     env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(hg.sinks.kafka(secured.servers, topic, options=options))
+    began = time.monotonic()
     with pytest.raises(hg.SinkError, match=message) as refused:
         env.execute()
+    assert time.monotonic() - began < ANSWER_TIMEOUT
     assert password not in str(refused.value)
 
 

@@ -27,6 +27,8 @@ Stop: TypeAlias = Literal["latest"] | datetime | Mapping[Partition, int]
 #: Seconds that brokers have for one question. A client that has lost the leader of a partition finds it only for the
 #: next question.
 _QUESTION: Final = 5.0
+#: Seconds from one look for a final error, such as a wrong password, to the next.
+_LOOK: Final = 1.0
 #: Seconds until a question is asked again.
 _LOOK: Final = 0.05
 #: The shape of offsets in a checkpoint: rows of topic, partition and offset.
@@ -55,19 +57,34 @@ def _is_place(partition: Any, offset: Any) -> bool:
     return False
 
 
-def partitions_of(consumer: Any, topics: Sequence[str]) -> list[Partition]:
+def partitions_of(consumer: Any, topics: Sequence[str], told: Sequence[Any] | None = None) -> list[Partition]:
     """Return the partitions of the topics. Raises SourceError for a topic that does not exist, and KafkaException
     without an answer.
 
-    Other clients than consumers would create a topic by asking for it.
+    `told` gets the final errors of a consumer that reads nothing. After such an error, no answer is waited for. Other
+    clients than consumers would create a topic by asking for it.
     """
     found = []
     for topic in topics:
-        metadata = consumer.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+        metadata = _metadata(consumer, topic, told).topics[topic]
         if metadata.error is not None:
             raise failed(SourceError, f"topic {topic!r}", metadata.error)
         found += [(topic, number) for number in sorted(metadata.partitions)]
     return found
+
+
+def _metadata(consumer: Any, topic: str, told: Sequence[Any] | None) -> Any:
+    """Return what brokers say of a topic. Raises KafkaException without an answer."""
+    if told is None:
+        return consumer.list_topics(topic, timeout=ANSWER_TIMEOUT)
+    deadline = time.monotonic() + ANSWER_TIMEOUT
+    while True:
+        try:
+            return consumer.list_topics(topic, timeout=_LOOK)
+        except kafka_library().KafkaException:
+            consumer.poll(_LOOK / 10)  # serves the callback of errors
+            if told or time.monotonic() > deadline:
+                raise
 
 
 class Offsets:

@@ -90,7 +90,7 @@ class KafkaSink(Sink):
         told: list[Any] = []
         consumer = self.client.consumer(told.append, group_id="headgate")
         try:
-            partitions_of(consumer, [self.topic])
+            partitions_of(consumer, [self.topic], told)
         except SourceError as error:
             raise SinkError(error.message) from None
         except kafka_library().KafkaException as error:

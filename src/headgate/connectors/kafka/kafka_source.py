@@ -108,7 +108,7 @@ class KafkaSource(Source):
 
     def _partitions(self, consumer: Any, told: Sequence[Any]) -> list[Partition]:
         try:
-            return partitions_of(consumer, self.topics)
+            return partitions_of(consumer, self.topics, told)
         except kafka_library().KafkaException as error:
             raise failed(SourceError, f"topics {', '.join(self.topics)}", cause(error, consumer, told)) from None
 
