@@ -49,6 +49,12 @@ def test_the_fork_server_starts_before_the_runtime_is_loaded() -> None:
     assert len(ours(loaded)) <= 130, f"{len(ours(loaded))} modules of the package before the server starts"
 
 
+def test_the_names_of_sources_and_sinks_load_neither_pandas_nor_kafka() -> None:
+    """Arrow imports pandas when it makes its first array of Python values, which takes as long as all else."""
+    [loaded] = lines("import headgate as hg\nhg.StreamEnvironment, hg.sources, hg.sinks\n" + LOADED)
+    assert not {"pandas", "headgate.connectors.kafka.kafka_functions"} & set(loaded)
+
+
 def test_a_small_job_loads_few_modules() -> None:
     *_, loaded = lines(PROGRAM.replace("print(", "(") + LOADED)
     assert not {"pyspark", "sqlglot", "headgate.cli", "headgate.spark.spark_deployment"} & set(loaded)

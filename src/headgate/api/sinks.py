@@ -1,4 +1,4 @@
-"""`hg.sinks`: the sinks of `connectors.built_in_sinks`, and `foreach_dataframe`, which needs Spark."""
+"""`hg.sinks`: the sinks of `connectors.built_in_sinks`, those that few jobs load, and `foreach_dataframe` for Spark."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.connectors.built_in_sinks import collect, csv, for_each_batch, json, null, parquet, printer, two_phase
 from headgate.connectors.connector import Sink
-from headgate.connectors.kafka.kafka_functions import sink as kafka
 from headgate.operators.operator import check_function
 from headgate.other_names import missing
 
 if TYPE_CHECKING:
     from headgate.connectors.adbc.adbc_functions import sink as adbc
+    from headgate.connectors.kafka.kafka_functions import sink as kafka
     from headgate.connectors.tables.table_functions import delta, iceberg
 
 __all__ = [
@@ -70,10 +70,8 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # type checkers must report unknown names themselves
 
     def __getattr__(name: str) -> object:
-        if name == "adbc":  # only jobs with a database load its modules
-            from headgate.connectors.adbc.adbc_functions import sink
-
-            return sink
-        if name in ("delta", "iceberg"):  # only jobs with such a table
+        if name in ("adbc", "kafka"):  # only jobs with these sinks load their modules
+            return import_module(f"headgate.connectors.{name}.{name}_functions").sink
+        if name in ("delta", "iceberg"):
             return getattr(import_module("headgate.connectors.tables.table_functions"), name)
         raise missing("headgate.sinks", name)

@@ -60,7 +60,7 @@ def check_writable(format_: FileFormat, schema: pa.Schema) -> None:
         column_schema = pa.schema([field])
         try:
             writer = format_.open(pa.BufferOutputStream(), column_schema)
-            writer.write_table(column_schema.empty_table())
+            writer.write_table(pa.Table.from_batches([], column_schema))
             writer.close()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise PlanError(

@@ -27,8 +27,8 @@ Stop: TypeAlias = Literal["latest"] | datetime | Mapping[Partition, int]
 #: Seconds that brokers have for one question. A client that has lost the leader of a partition finds it only for the
 #: next question.
 _QUESTION: Final = 5.0
-#: Seconds from one look for a final error, such as a wrong password, to the next.
-_LOOK: Final = 1.0
+#: Seconds to wait for an answer, until the next look for a final error such as a wrong password.
+_SLICE: Final = 1.0
 #: Seconds until a question is asked again.
 _LOOK: Final = 0.05
 #: The shape of offsets in a checkpoint: rows of topic, partition and offset.
@@ -80,9 +80,9 @@ def _metadata(consumer: Any, topic: str, told: Sequence[Any] | None) -> Any:
     deadline = time.monotonic() + ANSWER_TIMEOUT
     while True:
         try:
-            return consumer.list_topics(topic, timeout=_LOOK)
+            return consumer.list_topics(topic, timeout=_SLICE)
         except kafka_library().KafkaException:
-            consumer.poll(_LOOK / 10)  # serves the callback of errors
+            consumer.poll(_SLICE / 10)  # serves the callback of errors
             if told or time.monotonic() > deadline:
                 raise
 
