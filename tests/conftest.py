@@ -46,8 +46,10 @@ _ME = psutil.Process()
 # No job serves its page, which stays for the life of its process. Tests of the page turn it on.
 os.environ.setdefault("HEADGATE_WEB", "off")
 
-
 os.environ.setdefault("JDK_JAVA_OPTIONS", java_classes.options())
+
+# The programs of tests multiply no matrices, but each would start threads for that.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Processes that tests start keep their compiled bytecode, even if this process does not: it saves them time.
 os.environ["PYTHONDONTWRITEBYTECODE"] = ""

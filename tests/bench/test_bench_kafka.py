@@ -17,6 +17,7 @@ from tests.kafka_broker import Broker, values
 COUNT = 2_000
 
 
+@pytest.mark.soak
 def test_loops_and_jobs_read_and_write_the_same_messages(kafka: Broker) -> None:
     given, bare, ours = (kafka.topic() for _ in range(3))
     kafka.produce(given, texts(COUNT))

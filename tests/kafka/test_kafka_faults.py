@@ -82,14 +82,14 @@ def test_killed_drivers_cost_no_message(kafka: Broker, tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, kafka.servers, *topics, str(tmp_path)]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HEADGATE_WEB": "off"}
     expected = 0
-    for number in range(4):
+    for number in range(3):
         fill(kafka, topics[0], expected, ROWS)
         expected += ROWS
         with (tmp_path / "log").open("w") as log:
             driver = subprocess.Popen(command, env=environ, stdout=log, stderr=log)
         eventually(partial(has_more_than, out, len(written(out))), timeout=90)
-        if number == 3:
-            eventually(lambda: len(written(out)) == 4 * ROWS, timeout=60)
+        if number == 2:
+            eventually(lambda: len(written(out)) == 3 * ROWS, timeout=60)
         else:
             time.sleep(0.013 * number)  # not a wait: the moment of the fault
         driver.kill()

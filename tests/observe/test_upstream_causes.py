@@ -191,6 +191,7 @@ def test_a_job_with_large_rows() -> None:
     explained(env.execute_async(), "large_rows")
 
 
+@pytest.mark.soak
 def test_a_job_that_gets_a_burst(tmp_path: Path) -> None:
     begins = tmp_path / "begins"
 

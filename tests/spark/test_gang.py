@@ -98,8 +98,10 @@ def test_a_killed_worker_ends_the_gang(start: Callable[..., Any]) -> None:
 
 
 @pytest.mark.ends
+@pytest.mark.soak
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]"], indirect=True)
 def test_a_killed_executor_ends_the_gang_and_is_replaced(start: Callable[..., Any], spark: SparkSession) -> None:
+    """test_deployment.py and test_restarts.py kill executors of whole jobs."""
     started = start(2)
     began = time.monotonic()
     os.kill(started.tasks[0].facts["executor"], signal.SIGKILL)

@@ -95,7 +95,7 @@ CHECKPOINTED = "checkpoint_dir='checkpoints', checkpoint_interval='50 ms'"
 
 @pytest.mark.parametrize(
     ("source", "options", "there", "remaining"),
-    [("dataframe(spark.range(10))", "", 3, 0), (NUMBERS, CHECKPOINTED, 2, 1)],
+    [pytest.param("dataframe(spark.range(10))", "", 3, 0, marks=pytest.mark.soak), (NUMBERS, CHECKPOINTED, 2, 1)],
     ids=["not resumable", "resumable"],
 )
 def test_folders_of_a_killed_program_are_removed_unless_a_checkpoint_names_their_rows(

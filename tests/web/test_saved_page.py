@@ -56,7 +56,7 @@ def test_a_large_job_fits_into_five_megabytes(monkeypatch: pytest.MonkeyPatch) -
     topology = line("numbers", "w" * 100, "out", parallelism=170)
     tasks = {(vertex, subtask): IDLES for vertex in range(3) for subtask in range(170)}
     some = snapshots(topology, tasks, count=30)
-    taken = [replace(some[at % 30], at=1000.0 + at) for at in range(1000)]
+    taken = [replace(some[at % 30], at=1000.0 + at) for at in range(300)]
     job = FakeJob(topology=topology, taken=taken[-LATEST:])
     history = FakeJob(topology=topology, taken=taken)._history()
     job.series = history.points  # type: ignore[method-assign]
