@@ -1,4 +1,4 @@
-"""Create an S3 object only if it does not exist. `pyarrow.fs` cannot do this, so this module uses boto3.
+"""S3 through boto3, for what `pyarrow.fs` cannot do: create an object only if it does not exist.
 
 It needs the extra `headgate[s3]`. Both libraries must reach the same service:
 
@@ -10,6 +10,8 @@ It needs the extra `headgate[s3]`. Both libraries must reach the same service:
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -22,6 +24,7 @@ _CONFLICT = ("ConditionalRequestConflict", "409")
 _ATTEMPTS = 5
 #: Seconds. With three attempts, a service that accepts connections and never answers fails the call after 33 s.
 _CONNECT_TIMEOUT, _READ_TIMEOUT = 3, 10
+_NO_BOTO = "checkpoints and results on S3 need boto3: pip install 'headgate[s3]'"
 
 
 def put_new(path: str, content: bytes, region: str) -> bool:
@@ -31,25 +34,48 @@ def put_new(path: str, content: bytes, region: str) -> bool:
     OSError, and ConfigError without boto3.
     """
     bucket, _, key = path.partition("/")
-    client = _client(region, os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
-    from botocore.exceptions import BotoCoreError, ClientError
-
     for _ in range(_ATTEMPTS):
-        try:
-            client.put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
+        with service_errors(bucket, *_EXISTS, *_CONFLICT) as refused:
+            client(region).put_object(Bucket=bucket, Key=key, Body=content, IfNoneMatch="*")
             return True
-        except ClientError as error:
-            code = str(error.response.get("Error", {}).get("Code"))
-            if code in _EXISTS:
-                return False
-            if code not in _CONFLICT:
-                raise OSError(f"bucket {bucket!r}: {error}") from error
-        except BotoCoreError as error:
-            raise OSError(f"bucket {bucket!r}: {error}") from error
+        if refused[0] in _EXISTS:
+            return False
     raise OSError(
         f"bucket {bucket!r}: the service answered 409 (conflict) to {_ATTEMPTS} attempts to create {key!r}: other "
         "programs write this object"
     )
+
+
+def client(region: str) -> Any:
+    """Return the client for a region. Raises ConfigError without boto3."""
+    return _client(region, os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL"))
+
+
+@contextmanager
+def service_errors(bucket: str, *expected: str) -> Iterator[list[str]]:
+    """Turn errors of the service and of the connection into an OSError that names the bucket.
+
+    Codes that are `expected` end the block, and are then in the list.
+    """
+    client_error, connection_error = _errors()
+    met: list[str] = []
+    try:
+        yield met
+    except client_error as error:
+        code = str(error.response.get("Error", {}).get("Code"))
+        if code not in expected:
+            raise OSError(f"bucket {bucket!r}: {error}") from error
+        met.append(code)
+    except connection_error as error:
+        raise OSError(f"bucket {bucket!r}: {error}") from error
+
+
+def _errors() -> tuple[type[Any], type[Any]]:
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+    except ImportError:
+        raise ConfigError(_NO_BOTO) from None
+    return ClientError, BotoCoreError
 
 
 @cache
@@ -59,7 +85,7 @@ def _client(region: str, endpoint: str | None) -> Any:
         import boto3
         from botocore.config import Config
     except ImportError:
-        raise ConfigError("checkpoints on S3 need boto3: pip install 'headgate[s3]'") from None
+        raise ConfigError(_NO_BOTO) from None
     config = Config(
         connect_timeout=_CONNECT_TIMEOUT,
         read_timeout=_READ_TIMEOUT,

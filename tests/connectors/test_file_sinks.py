@@ -17,7 +17,7 @@ import pytest
 from pyarrow import fs
 
 import headgate as hg
-from headgate.connectors.file_sinks import file_sink, file_writer
+from headgate.connectors.file_sinks import file_sink, file_writer, hidden_files
 from headgate.connectors.file_sinks.file_sink import FileSink
 from tests.connectors.conftest import start
 
@@ -248,7 +248,7 @@ def test_rows_in_memory_and_open_files_are_bounded(
     tmp_path: Path, writer_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(file_writer, "_BYTES_HELD", 20_000)
-    monkeypatch.setattr(file_writer, "_FILES_OPEN", 3)
+    monkeypatch.setattr(hidden_files.RenamedFiles, "most_open", 3)
     sink = hg.sinks.parquet(tmp_path, partition_by="k")
     start(sink, SCHEMA)
     writer: Any = sink.writer(writer_context(SCHEMA))

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
+from pyarrow import fs
 
 import headgate as hg
 from headgate.cli import main
@@ -51,6 +53,25 @@ def test_a_job_loses_a_process_and_is_resumed(
     assert "savepoint" in capsys.readouterr().out
     for uri in (f"{bucket}/checkpoints/job", savepoint):
         assert main(["checkpoints", "verify", uri]) == 0
+
+
+def test_a_lost_process_costs_no_row_of_a_file_on_s3(s3: S3Service) -> None:
+    bucket = s3.bucket()
+    config = hg.Config(checkpoint_dir=f"{bucket}/checkpoints", checkpoint_interval="200 ms")
+    env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=True), config=config)
+    env.from_source(hg.sources.generate(numbered, rows=20_000, rate=10_000)).sink_to(hg.sinks.parquet(f"{bucket}/out"))
+    job = env.execute_async()
+    eventually(lambda: len(job.checkpoints()) > 1, 60)
+    os.kill(pids()[1], signal.SIGKILL)
+    assert job.wait(120).restarts == 1
+    filesystem, path = fs.FileSystem.from_uri(f"{bucket}/out")
+    rows = ds.dataset(path, filesystem=filesystem, format="parquet").to_table()
+    assert sorted(rows["n"].to_pylist()) == list(range(20_000))
+    assert s3.client.list_multipart_uploads(Bucket=bucket.removeprefix("s3://")).get("Uploads", []) == []
+
+
+def numbered(start: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": list(range(start, start + count))})
 
 
 def test_a_job_starts_from_a_savepoint(tmp_path: Path, s3: S3Service) -> None:
@@ -98,10 +119,3 @@ def test_a_job_on_another_object_store_does_not_start(tmp_path: Path, scheme: st
         build(on_s3(tmp_path, f"{scheme}://bucket/x"), tmp_path).execute(resume=resume)
     assert not (tmp_path / "out").exists()
     assert not pids()
-
-
-def test_files_of_sinks_are_not_shown_on_s3(s3: S3Service) -> None:
-    with pytest.raises(
-        hg.SinkError, match="the sink makes results visible by renaming files, which s3 cannot do atomically"
-    ):
-        hg.sinks.parquet(f"{s3.bucket()}/out")

@@ -36,6 +36,8 @@ def parquet(path: str | os.PathLike[str], mode: Mode = "error", partition_by: st
     rows go to subfolders `column=value`, and the files lack these columns. When a file has about `target_file_size`, a
     subtask begins the next one. Every checkpoint ends all files, so short checkpoint intervals make small files.
 
+    `path` may be on S3, where unfinished uploads take the place of hidden names; see docs/how-to/write-files-to-s3.md.
+
     Raises SinkError for a path that cannot be written, and ConfigError for an unknown mode or size.
 
     ```python

@@ -36,8 +36,8 @@ Mode = Literal["error", "append", "overwrite"]
 #: How many times a removal looks for further hidden files. Files that appear after the last time stay until the next
 #: removal.
 _LOOKS = 5
-#: The URI schemes of filesystems with an atomic rename.
-_SCHEMES = ("file", "hdfs", "viewfs")
+#: The URI schemes of filesystems with an atomic rename, and of S3, where completing an upload is atomic.
+_SCHEMES = ("file", "hdfs", "viewfs", "s3")
 
 
 class FileSink(Sink):
@@ -55,8 +55,8 @@ class FileSink(Sink):
         scheme, separator, _ = self.path.partition("://")
         if separator and scheme not in _SCHEMES:
             raise SinkError(
-                f"{self.path}: the sink makes results visible by renaming files, which {scheme} cannot do atomically; "
-                f"write to a local path or to {', '.join(f'{name}://' for name in _SCHEMES)}"
+                f"{self.path}: the sink makes each file visible in one step, which it cannot do with {scheme}; write "
+                f"to a local path or to {', '.join(f'{name}://' for name in _SCHEMES)}"
             )
         self._format = format_
         self.format_name = format_.extension
@@ -94,7 +94,7 @@ class FileSink(Sink):
         # The name of a run has a random part, because one job may have two sinks in one folder.
         target = self._target_of(schema, f"{re.sub('[^A-Za-z0-9]+', '-', job)}-{uuid.uuid4().hex[:8]}")
         with writing(self.path):
-            self._made_root = self._make_root(target.filesystem, target.root)
+            self._made_root = self._make_root(target)
         self._empties, self._is_new, self._target = self._mode == "overwrite", True, target
         self._is_named = self._needs_ledger = False
 
@@ -186,7 +186,7 @@ class FileSink(Sink):
     def _remove_others(self, claim: Claim) -> int:
         """Remove what is in the folder now, except for this run's ledger, and return how much there was."""
         target = self._prepared()
-        entries = listing(target.filesystem, target.root, recursive=True)
+        entries = target.files.entries()
         claim.check()
         ledgers = posixpath.join(target.root, FOLDER)
         own = posixpath.join(ledgers, target.run)
@@ -199,7 +199,7 @@ class FileSink(Sink):
         for entry in sorted(others, key=lambda entry: not entry.path.startswith(f"{ledgers}/")):
             if entry.type != fs.FileType.Directory:
                 with suppress(FileNotFoundError):
-                    target.filesystem.delete_file(entry.path)
+                    target.files.delete(entry.path)
         for folder in sorted((entry.path for entry in others if entry.type == fs.FileType.Directory), reverse=True):
             remove_if_empty(target.filesystem, folder)
         return len(others)
@@ -254,10 +254,9 @@ class FileSink(Sink):
         gone = [name for name in names if not _show(target, name)]
         if gone:
             ledger.check()  # a newer program that started afresh has removed them
-            folder, base = posixpath.split(target.path(gone[0]))
             others = f" (and {len(gone) - 1} others)" if len(gone) > 1 else ""
             raise ResultsGone(
-                f"{posixpath.join(folder, base.removeprefix('_'))}{others}: is gone, with rows of a checkpoint; "
+                f"{_shown(target.path(gone[0]))}{others}: is gone, with rows of a checkpoint; "
                 "put it back and resume the job (you may copy finished files, but move or remove them only once a "
                 "newer checkpoint is complete). If this path is not shared, choose a path that all machines of the job "
                 "share"
@@ -282,8 +281,9 @@ class FileSink(Sink):
         empty = target.empty_name.removeprefix("_")
         own = [entry.base_name for entry in self._entries(target) if target.owns(entry.base_name)]
         if not own:
-            HiddenFile(target, target.empty_name, target.schema).close()
-            _show(target, target.empty_name)
+            file = HiddenFile(target, target.empty_name, target.schema)
+            file.close()
+            _show(target, file.name)
         elif empty in own and len(own) > 1:
             with writing(self.path), suppress(FileNotFoundError):
                 target.filesystem.delete_file(posixpath.join(target.root, empty))
@@ -334,7 +334,7 @@ class FileSink(Sink):
     def _entries(self, target: Target) -> list[fs.FileInfo]:
         """List everything in the folder and below it, without the ledgers."""
         with writing(self.path):
-            entries = listing(target.filesystem, target.root, recursive=True)
+            entries = target.files.entries()
         return [entry for entry in entries if FOLDER not in entry.path[len(target.root) :].split("/")]
 
     def _remove_hidden(self, target: Target) -> None:
@@ -352,7 +352,7 @@ class FileSink(Sink):
         paths = [e.path for e in entries if e.base_name.startswith(prefix) and target.may_remove(e.base_name)]
         for path in paths:
             with writing(path), suppress(FileNotFoundError):
-                target.filesystem.delete_file(path)
+                target.files.delete(path)
         return len(paths)
 
     def _prepared(self) -> Target:
@@ -380,17 +380,19 @@ class FileSink(Sink):
                 schema=schema,
                 partition_by=self._partition_by,
                 file_bytes=self._file_bytes,
+                uploads=filesystem.type_name == "s3",
             )
             check_writable(self._format, target.file_schema)
         return target
 
-    def _make_root(self, filesystem: fs.FileSystem, root: str) -> bool:
+    def _make_root(self, target: Target) -> bool:
         """Check the folder by the rules of the mode, or make the folder. Returns whether it made the folder."""
+        filesystem, root = target.filesystem, target.root
         info = filesystem.get_file_info(root)
         if info.type == fs.FileType.File:
             raise SinkError(f"{self.path}: is a file; give the path of a folder")
+        target.files.check()
         if info.type == fs.FileType.NotFound:
-            filesystem.create_dir(root, recursive=True)
             return True
         self._check_empty(filesystem, root)
         self._check_removable(filesystem, root)
@@ -424,19 +426,17 @@ def _file_bytes(target_file_size: int | str) -> int:
 
 
 def _show(target: Target, name: str) -> bool:
-    """Make a hidden file visible, and return whether it is visible. Another program may rename the file at the same
+    """Make a hidden file visible, and return whether it is visible. Another program may do the same at the same
     time."""
-    folder, base = posixpath.split(target.path(name))
-    source, shown = posixpath.join(folder, base), posixpath.join(folder, base.removeprefix("_"))
-    with writing(shown):
-        if target.filesystem.get_file_info(source).type == fs.FileType.File:
-            try:
-                target.filesystem.move(source, shown)
-                return True
-            except OSError:
-                if target.filesystem.get_file_info(source).type == fs.FileType.File:
-                    raise  # otherwise another program has renamed the file
-        return bool(target.filesystem.get_file_info(shown).type == fs.FileType.File)
+    path = target.path(name)
+    with writing(_shown(path)):
+        return target.files.show(path)
+
+
+def _shown(path: str) -> str:
+    """Return the path of a hidden file when it is visible."""
+    folder, base = posixpath.split(path)
+    return posixpath.join(folder, base.removeprefix("_").partition("#")[0])
 
 
 def _runs(claim: Claim) -> list[str]:

@@ -15,6 +15,7 @@ from pyarrow import fs
 
 from headgate.connectors.connector import SinkWriter
 from headgate.connectors.file_sinks.file_formats import FileFormat
+from headgate.connectors.file_sinks.hidden_files import HiddenFiles, RenamedFiles
 from headgate.connectors.file_sinks.partition_by import by_folder
 from headgate.errors import SinkError
 from headgate.filesystems import brief, listing
@@ -28,10 +29,6 @@ _BYTES_HELD = 16 << 20
 _BYTES_PER_BATCH = 1 << 10
 #: The size, in bytes, at which a writer ends a file and starts the next file, unless the user gives another size.
 FILE_BYTES: Final = 128 << 20
-#: The most open files. If there are more, the writer ends the file that it wrote to longest ago.
-_FILES_OPEN = 64
-#: How often the writer makes a folder again that another job removes.
-_ATTEMPTS: Final = 10
 #: The pattern of a run in a file's name.
 _RUN: Final = re.compile("[A-Za-z0-9-]+")
 #: The pattern of an epoch in a file's name.
@@ -59,11 +56,22 @@ class Target:
     prefix: str = "_part"
     #: The size, in bytes, at which a writer ends a file and starts the next file.
     file_bytes: int = FILE_BYTES
+    #: Whether files are uploads to S3, which are hidden until they are completed.
+    uploads: bool = False
 
     def __post_init__(self) -> None:
         """Raise SinkError for an impossible run. A damaged or forged checkpoint may hold any value."""
         if not isinstance(self.run, str) or not _RUN.fullmatch(self.run):
             raise SinkError(f"{self.root}: {self.run!r} is not a run of a sink; start from another checkpoint")
+
+    @property
+    def files(self) -> HiddenFiles:
+        """The unfinished files."""
+        if not self.uploads:
+            return RenamedFiles(self.filesystem, self.root)
+        from headgate.connectors.file_sinks.uploaded_files import UploadedFiles  # only jobs with S3 load it
+
+        return UploadedFiles(self.filesystem, self.root, self.file_bytes)
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -132,11 +140,11 @@ class HiddenFile:
     """An unfinished file with a hidden name. Its methods raise SinkError for every failure."""
 
     def __init__(self, target: Target, name: str, schema: pa.Schema) -> None:
-        self.name = name
         self._path = posixpath.join(target.root, name)
         with writing(self._path):
-            self._stream = _create(target.filesystem, self._path)
-            self._writer = target.format.open(self._stream, schema)
+            self._file = target.files.create(self._path)
+            self._writer = target.format.open(self._file.stream, schema)
+        self.name = f"{name}{self._file.suffix}"
 
     def write(self, table: pa.Table) -> None:
         """Append the rows of a table."""
@@ -145,31 +153,19 @@ class HiddenFile:
 
     def size(self) -> int:
         """Return the number of bytes written."""
-        return int(self._stream.tell())
+        return int(self._file.stream.tell())
 
     def close(self) -> None:
         """Write the end of the file, and close the file."""
         with writing(self._path):
             self._writer.close()
-            self._stream.close()
+            self._file.close()
 
     def abandon(self) -> None:
         """Close the file in any state. Raises no errors."""
-        for part in (self._writer, self._stream):
+        for step in (self._file.abandon, self._writer.close, self._file.close):
             with suppress(OSError, pa.ArrowException):
-                part.close()
-
-
-def _create(filesystem: fs.FileSystem, path: str) -> pa.NativeFile:
-    """Make a file and its folder. Another job may remove the folder while it is still empty; the function then makes it
-    again."""
-    for _ in range(_ATTEMPTS):
-        with suppress(FileNotFoundError):
-            filesystem.create_dir(posixpath.dirname(path), recursive=True)
-            return filesystem.open_output_stream(path)
-    raise FileNotFoundError(
-        f"another program removed the folder {posixpath.dirname(path)} {_ATTEMPTS} times, each time after it was made"
-    )
+                step()
 
 
 @dataclass(slots=True)
@@ -203,6 +199,7 @@ class FileWriter(SinkWriter):
         self._open: dict[str, HiddenFile] = {}
         self._done: list[str] = []
         self._number = 0
+        self._most_open = target.files.most_open
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Collect the rows, and write the rows of each folder that has enough of them. Raises SinkError."""
@@ -249,7 +246,7 @@ class FileWriter(SinkWriter):
         """Return a folder's open file, or a new one."""
         file = self._open.pop(folder, None)
         if file is None:
-            if len(self._open) >= _FILES_OPEN:
+            if len(self._open) >= self._most_open:
                 self._end(next(iter(self._open)))
             name = posixpath.join(folder, self._target.hidden_name(self._attempt, self._subtask, self._number))
             self._number += 1
