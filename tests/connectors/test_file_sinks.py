@@ -293,9 +293,9 @@ def test_an_error_of_a_library_becomes_one_line() -> None:
 
 def test_impossible_file_sinks_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        hg.SinkError, match="s3://b/out: the sink makes results visible by renaming files, which s3 cannot"
+        hg.SinkError, match="gs://b/out: the sink makes each file visible in one step, which it cannot do with gs"
     ):
-        hg.sinks.parquet("s3://b/out")
+        hg.sinks.parquet("gs://b/out")
     with pytest.raises(hg.ConfigError, match="mode='replace' is unknown; it must be one of 'error', 'append', 'over"):
         hg.sinks.csv(tmp_path, mode="replace")  # type: ignore[arg-type]
     with pytest.raises(hg.SinkError, match="the sink was not prepared"):

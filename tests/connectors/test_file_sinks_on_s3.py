@@ -179,8 +179,3 @@ def test_a_lost_answer_to_a_commit_shows_the_file_once(s3: S3Service) -> None:
         write(hg.sinks.parquet(f"{bucket}/out"))
     assert failed
     assert in_order(rows_in(f"{bucket}/out")) == in_order(ROWS)
-
-
-def test_other_object_stores_are_refused() -> None:
-    with pytest.raises(hg.SinkError, match="makes each file visible in one step, which it cannot do with gs"):
-        hg.sinks.parquet("gs://bucket/out")

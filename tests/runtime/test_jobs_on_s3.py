@@ -71,7 +71,7 @@ def test_a_lost_process_costs_no_row_of_a_file_on_s3(s3: S3Service) -> None:
 
 
 def numbered(start: int, count: int) -> pa.RecordBatch:
-    return pa.record_batch({"n": list(range(start, start + count))})
+    return pa.record_batch({"n": pa.array(range(start, start + count), pa.int64())})
 
 
 def test_a_job_starts_from_a_savepoint(tmp_path: Path, s3: S3Service) -> None:

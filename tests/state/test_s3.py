@@ -191,7 +191,7 @@ def test_the_endpoint_for_s3_alone_comes_first_for_both_libraries(s3: S3Service)
 @pytest.mark.alone
 def test_without_boto3_the_error_names_the_extra(s3: S3Service) -> None:
     said = check(first="sys.modules['boto3'] = None", **s3.environ)
-    assert said == "ConfigError checkpoints on S3 need boto3: pip install 'headgate[s3]'\n"
+    assert said == "ConfigError checkpoints and results on S3 need boto3: pip install 'headgate[s3]'\n"
 
 
 @pytest.mark.parametrize("uri", ["gs://bucket/x", "gcs://bucket/x", "abfs://container@account.dfs.core.windows.net/x"])
