@@ -121,7 +121,7 @@ def test_a_full_temporary_folder_fails_only_what_needs_it(monkeypatch: pytest.Mo
     with file_size_limit(0):
         gathering = Gathering(PendingBudget(), None)
         gathering.complete(gathering.allocate(1000))
-        with pytest.raises(SpillError, match=r"a file in /\w+ cannot be used: .*spill_dir"):
+        with pytest.raises(SpillError, match=r"a file in /\S+ cannot be used: .*spill_dir"):
             gathering.allocate(SPILL_THRESHOLD + 1)
 
 

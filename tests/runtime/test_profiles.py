@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -318,7 +319,10 @@ def test_a_profile_of_headgates_own_operator_shows_its_lines() -> None:
     finally:
         job.cancel()
     assert all(frame.function != "(headgate)" for stack in profile.stacks for frame in stack.frames)
-    assert all(any("headgate/operators" in frame.file for frame in stack.frames) for stack in profile.stacks)
+    inside = [any("headgate/operators" in frame.file for frame in stack.frames) for stack in profile.stacks]
+    samples = [stack.samples for stack in profile.stacks]
+    # The operator may begin or end while its stack is read.
+    assert sum(compress(samples, inside)) >= 0.9 * sum(samples), profile.stacks
 
 
 def test_the_busiest_subtask_is_profiled_if_none_is_named() -> None:

@@ -142,7 +142,7 @@ def _matches(filesystem: fs.FileSystem, folder: str, parts: Sequence[str], follo
     """Yield the files and folders below `folder` that match the remaining parts of the pattern.
 
     `followed` has the targets of the links to folders that `**` has followed. Links can form a circle. The search
-    therefore enters each target through one link only.
+    therefore enters each target through one link only: the first one in the order of names, on every machine.
     """
     literal = 0
     while literal < len(parts) and not _GLOB.search(parts[literal]):
@@ -181,7 +181,8 @@ def _was_followed(filesystem: fs.FileSystem, folder: str, followed: set[str]) ->
 
 
 def _visible(filesystem: fs.FileSystem, folder: str) -> list[fs.FileInfo]:
-    return [entry for entry in listing(filesystem, folder) if not entry.base_name.startswith(("_", "."))]
+    visible = [entry for entry in listing(filesystem, folder) if not entry.base_name.startswith(("_", "."))]
+    return sorted(visible, key=lambda entry: entry.base_name)
 
 
 @contextmanager
