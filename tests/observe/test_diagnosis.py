@@ -68,6 +68,21 @@ def test_one_subtask_with_most_of_the_rows_is_skew() -> None:
     assert finding.remedy.gain == pytest.approx(1000 / 325)
 
 
+@pytest.mark.parametrize("count", range(10, 18))
+def test_skew_is_found_although_a_batch_takes_longer_than_the_window(count: int) -> None:
+    """The hot subtask takes a batch every four seconds, so a window of three seconds may have none of its rows."""
+    topology = line("numbers", "sums", "out")
+    tasks = {(0, i): WAITS for i in range(2)} | {(1, 0): {**IDLES, "rows": 10, "batches": 5, "busy_s": 0.1}}
+    tasks[1, 1] = {**WORKS, "rows": 0}
+    taken = snapshots(topology, tasks, count=count)
+    for second, snapshot in enumerate(taken):
+        (row,) = (row for row in snapshot.reports[0]["operators"] if row["name"] == "sums" and row["subtask"] == 1)
+        row |= {"rows_in": 400 * (second // 4), "batches_in": second // 4}
+    (finding,) = diagnose(topology, taken)
+    assert (finding.place, finding.cause.name) == ("'sums[1]'", "data_skew")
+    assert finding.cause.evidence["times_peers"] > 5
+
+
 def test_one_subtask_that_needs_longer_for_a_row_is_a_slow_instance() -> None:
     topology = line("numbers", "sums", "out", parallelism=4)
     tasks = {(0, i): WAITS for i in range(4)} | {(1, i): IDLES for i in range(4)}

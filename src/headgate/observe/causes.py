@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.observe.finding import Cause
-from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean, peers
+from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean
 from headgate.observe.own_work import own_work
+from headgate.observe.peer_rows import PeerRows, peer_rows
 from headgate.observe.roots import SlowTasks, ThrottledSource
 
 #: The least share of a task's time that makes the machine (processors, disks) or the task's own work the cause.
@@ -31,13 +32,13 @@ _ONE_PROCESSOR: Final = 0.8
 _COMPETES: Final = 0.1
 
 
-def cause_of(window: Window, root: SlowTasks) -> Cause:
-    """Return why the tasks of `root` are slow."""
+def cause_of(windows: Sequence[Window], root: SlowTasks) -> Cause:
+    """Return why the tasks of `root` are slow in the last of these windows."""
     for test in _TESTS:
-        cause = test(window, root)
+        cause = test(windows, root)
         if cause is not None:
             return cause
-    return _function(window, root)
+    return _function(windows[-1], root)
 
 
 def throttle_cause(window: Window, root: ThrottledSource) -> Cause:
@@ -148,31 +149,32 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
     return None
 
 
-def _skew(window: Window, root: SlowTasks) -> Cause | None:
+def _skew(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
     """Find hot subtasks that get more rows than their peers."""
     if root.all and len(root.tasks) > 1:
         return None
-    others = [task for task in window.of(root.vertex) if task not in root.tasks]
+    hot, others = _hot_and_others(windows[-1], root)
     if not others:
         return None
-    rows, usual = mean(root.tasks, lambda task: task.rows_in), peers([task.rows_in for task in others])
-    if rows < _UNLIKE * max(1.0, usual) or _is_slower(root.tasks, others):
+    taken = peer_rows(windows, root)
+    rows, usual = sum(taken.rows[each] for each in hot) / len(hot), max(1.0, taken.usual_rows(others))
+    if rows < _UNLIKE * usual or _is_slower(taken, hot, others):
         return None
-    total = sum(task.rows_in for task in window.of(root.vertex))
-    share = sum(task.rows_in for task in root.tasks) / total
+    share = sum(taken.rows[each] for each in hot) / sum(taken.rows.values())
     return Cause(
         name="data_skew",
-        text=f"it gets {share:.0%} of the rows, {rows / max(1.0, usual):.1f} times as many as its peers",
-        evidence={"share_of_rows": share, "times_peers": rows / max(1.0, usual)},
+        text=f"it gets {share:.0%} of the rows, {rows / usual:.1f} times as many as its peers",
+        evidence={"share_of_rows": share, "times_peers": rows / usual},
     )
 
 
-def _slow_instance(window: Window, root: SlowTasks) -> Cause | None:
+def _slow_instance(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
     """Find hot subtasks that need longer for a row than their peers."""
-    others = [task for task in window.of(root.vertex) if task not in root.tasks]
-    if root.all or not others or not _is_slower(root.tasks, others):
+    hot, others = _hot_and_others(windows[-1], root)
+    taken = peer_rows(windows, root)
+    if root.all or not others or not _is_slower(taken, hot, others):
         return None
-    factor = _usual_rate(others) / _usual_rate(root.tasks)
+    factor = taken.usual_rate(others) / taken.usual_rate(hot)
     return Cause(
         name="slow_instance",
         text=f"it needs {factor:.1f} times as long for a row as its peers",
@@ -180,13 +182,13 @@ def _slow_instance(window: Window, root: SlowTasks) -> Cause | None:
     )
 
 
-def _is_slower(tasks: Sequence[TaskWindow], others: Sequence[TaskWindow]) -> bool:
-    mine, usual = _usual_rate(tasks), _usual_rate(others)
-    return 0 < mine * _UNLIKE < usual
+def _hot_and_others(window: Window, root: SlowTasks) -> tuple[list[int], list[int]]:
+    hot = [task.subtask for task in root.tasks]
+    return hot, [task.subtask for task in window.of(root.vertex) if task.subtask not in hot]
 
 
-def _usual_rate(tasks: Sequence[TaskWindow]) -> float:
-    return peers([task.true_rate for task in tasks if task.true_rate is not None])
+def _is_slower(taken: PeerRows, hot: Sequence[int], others: Sequence[int]) -> bool:
+    return 0 < taken.usual_rate(hot) * _UNLIKE < taken.usual_rate(others)
 
 
 def _disk(window: Window, root: SlowTasks) -> Cause | None:
@@ -215,9 +217,26 @@ def _few_splits(window: Window, root: SlowTasks) -> Cause | None:
     )
 
 
+_Test = Callable[[Sequence[Window], SlowTasks], Cause | None]
+
+
+def _in_the_last(test: Callable[[Window, SlowTasks], Cause | None]) -> _Test:
+    """Return a test of the last window alone."""
+    return lambda windows, root: test(windows[-1], root)
+
+
 #: The tests in their order: causes outside of the job come before causes inside. Data skew comes before the processor,
 #: because no machine makes a subtask get more rows.
-_TESTS: Final = (_collector, _few_splits, _skew, _processor, _interpreter_lock, _disk, own_work, _slow_instance)
+_TESTS: Final[tuple[_Test, ...]] = (
+    _in_the_last(_collector),
+    _in_the_last(_few_splits),
+    _skew,
+    _in_the_last(_processor),
+    _in_the_last(_interpreter_lock),
+    _in_the_last(_disk),
+    _in_the_last(own_work),
+    _slow_instance,
+)
 
 
 #: By the kind of an operator: the name of the cause, and the subject of its sentence. Other operators have a function.

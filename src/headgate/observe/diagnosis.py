@@ -78,7 +78,7 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
     window = windows[-1]
     match root:
         case SlowTasks():
-            cause = burst_cause(windows, root) or cause_of(window, root)
+            cause = burst_cause(windows, root) or cause_of(windows, root)
             return _of_tasks(window, root, cause, remedy_for(window, root, cause))
         case SlowDriver():
             cause = Cause(

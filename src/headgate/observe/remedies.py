@@ -19,7 +19,7 @@ def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     """Return what to do about slow tasks."""
     match cause.name:
         case "data_skew":
-            return _spread(window, root)
+            return _spread(window, root, cause)
         case "slow_instance":
             return _like_its_peers(window, root)
         case "garbage_collection":
@@ -67,9 +67,8 @@ def _more_subtasks(window: Window, root: SlowTasks) -> Remedy:
     return Remedy(text=f"{count} subtasks would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
 
 
-def _spread(window: Window, root: SlowTasks) -> Remedy:
-    tasks = window.of(root.vertex)
-    factor = mean(root.tasks, lambda task: task.rows_in) / max(1.0, mean(tasks, lambda task: task.rows_in))
+def _spread(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
+    factor = cause.evidence["share_of_rows"] * len(window.of(root.vertex)) / len(root.tasks)
     gain = _at_most(window, root, factor, "all its subtasks are busy")
     return Remedy(text=f"spread its hot keys, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
 
