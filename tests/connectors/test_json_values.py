@@ -11,6 +11,9 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.json_values import check_json
+from headgate.operators.operator import OperatorContext
+from headgate.runtime.task.chain import Chained
+from headgate.runtime.task.heads import SourceHead
 
 SCHEMA = pa.schema({"n": pa.int64()})
 STORED = [None, True, 7, 0.5, "x", [1, [2]], {"a": {"b": [None]}}, {}]
@@ -68,3 +71,42 @@ def test_what_a_writer_of_ones_own_returns_fails_the_job_with_its_name() -> None
     env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(SetSink())
     with pytest.raises(hg.SinkError, match=r"SetWriter.finish\(\) returned cannot be stored in a checkpoint"):
         env.execute()
+
+
+class Nowhere(Chained):
+    def emit(self, batch: pa.RecordBatch) -> None: ...
+
+    def emit_watermark(self, time: int) -> None: ...
+
+    def emit_status(self, active: bool) -> None: ...
+
+
+class CountingReader(hg.SourceReader):
+    """It returns the same list again and again, and appends to it."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def read(self) -> pa.RecordBatch:
+        self.taken.append(len(self.taken))
+        return pa.record_batch({"n": self.taken[-1:]}, schema=SCHEMA)
+
+    def position(self) -> list[int]:
+        return self.taken
+
+    def to_commit(self) -> list[int]:
+        return self.taken
+
+
+def test_a_reader_may_change_the_object_that_it_returned() -> None:
+    """Another thread writes the snapshot later. A job that restarted from it once lost the rows read meanwhile."""
+    context = OperatorContext("job", "source", 0, 1, 1)
+    head = SourceHead(
+        lambda _positions: CountingReader(), plain=None, watermarks=None, idle_timeout=None, output=Nowhere(),
+        context=context,
+    )  # fmt: skip
+    head.step(0.0)
+    snapshot, read = head.snapshot(), head.to_commit()
+    head.step(0.0)
+    assert (snapshot["position"], read) == ([0], [0])
+    assert head.snapshot()["position"] == [0, 1]

@@ -17,6 +17,14 @@ def as_json(value: Any, what: str) -> str:
         raise ValueError(f"{what} cannot be stored in a checkpoint: {error}") from None
 
 
+def stored(value: Any, what: str) -> Any:
+    """Return `value` as it comes back from a checkpoint. Later changes of `value` do not change the result.
+
+    Raises ValueError, which calls the value `what`, if it cannot be stored as JSON.
+    """
+    return json.loads(as_json(value, what))
+
+
 def check_json(value: Any, what: str) -> None:
     """Raise ValueError if `value` cannot be stored as JSON, or comes back as another value.
 
@@ -28,6 +36,6 @@ def check_json(value: Any, what: str) -> None:
         ...
     ValueError: the position would come back from a checkpoint as {'7': 1}; use lists, and texts as keys
     """
-    back = json.loads(as_json(value, what))
+    back = stored(value, what)
     if back != value:
         raise ValueError(f"{what} would come back from a checkpoint as {back!r:.200}; use lists, and texts as keys")

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from headgate.connectors.connector import SourceReader
+from headgate.connectors.json_values import stored
 from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.records.arrow import plain_batch
@@ -177,7 +178,9 @@ class SourceHead:
         """
         try:
             reader = self._reader or self._open()
-            state: dict[str, Any] = {"position": reader.position(), "watermark": None}
+            # A reader may go on with the same object, before another thread writes the snapshot.
+            position = stored(reader.position(), f"what {type(reader).__name__}.position() returned")
+            state: dict[str, Any] = {"position": position, "watermark": None}
             if self._watermarks is not None:
                 state["watermark"] = self._watermarks.position()
                 named = {reader.split_key(split): time for split, time in self._watermarks.split_times().items()}
@@ -189,8 +192,11 @@ class SourceHead:
 
     def to_commit(self) -> Any:
         """Return what `Source.commit` needs for the rows so far, or None. Call it between two batches."""
+        reader = self._reader
+        if reader is None:
+            return None
         try:
-            return None if self._reader is None else self._reader.to_commit()
+            return stored(reader.to_commit(), f"what {type(reader).__name__}.to_commit() returned")
         except Exception as error:
             raise with_location(error, self.context) from error
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.connectors.connector import Sink, SinkWriter, WriterContext
-from headgate.connectors.json_values import as_json
+from headgate.connectors.json_values import stored
 from headgate.errors import SinkError
 from headgate.operators.operator import Operator, OperatorContext
 from headgate.runtime.task.clocks import SYSTEM, Clocks
@@ -85,13 +85,12 @@ class SinkOperator(Operator):
         self.pending = self._checked(self._writer.finish(), "finish")
 
     def _checked(self, pending: Any, method: str) -> Any:
-        """Return `pending`, which the writer's `method` returned for `Sink.commit`. Raises SinkError if a checkpoint
-        cannot store it."""
+        """Return a copy of `pending`, which the writer's `method` returned for `Sink.commit`. Raises SinkError if a
+        checkpoint cannot store it."""
         try:
-            as_json(pending, f"what {type(self._writer).__name__}.{method}() returned")
+            return stored(pending, f"what {type(self._writer).__name__}.{method}() returned")
         except ValueError as error:
             raise SinkError(str(error)) from None
-        return pending
 
     def close(self) -> None:
         if self._writer is not None:
