@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -80,6 +81,21 @@ def test_rows_are_there_once_and_no_upload_stays(s3: S3Service, partition_by: An
     assert uploads(s3, bucket) == []
     keys = [key for key in s3.keys(f"{bucket}/out/") if key.endswith(".parquet")]
     assert all(not part.startswith("_") for key in keys for part in key.split("/"))
+
+
+def test_csv_and_json(s3: S3Service) -> None:
+    bucket = s3.bucket()
+    write(hg.sinks.csv(f"{bucket}/csv"))
+    write(hg.sinks.json(f"{bucket}/json"))
+    texts = []
+    for folder in ("csv", "json"):
+        filesystem, path = fs.FileSystem.from_uri(f"{bucket}/{folder}")
+        files = [
+            entry.path for entry in filesystem.get_file_info(fs.FileSelector(path)) if entry.type == fs.FileType.File
+        ]
+        texts.append([filesystem.open_input_stream(file).read().decode().splitlines() for file in files])
+    assert sorted(line for lines in texts[0] for line in lines[1:]) == ['"Oslo",3', '"Rome",5', '"Rome",7']
+    assert in_order(json.loads(line) for lines in texts[1] for line in lines) == in_order(ROWS)
 
 
 def test_a_file_of_many_parts(s3: S3Service) -> None:

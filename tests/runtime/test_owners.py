@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
+from pyarrow import fs
 
 import headgate as hg
 from headgate.runtime.taskmanager import state_upload
@@ -144,6 +145,25 @@ def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, checkpoints: s
     job.wait(120)
     assert committed(tmp_path) == expected()
     assert hidden(tmp_path) == []
+
+
+def test_a_paused_driver_shows_nothing_on_s3_when_it_wakes_up(tmp_path: Path, s3: S3Service) -> None:
+    """It sleeps before it completes an upload, and its successor completes or aborts that upload."""
+    out, checkpoints = f"{s3.bucket()}/out", str(tmp_path / "checkpoints")
+    to_s3 = f"build_gated = functools.partial(build_gated, sink=hg.sinks.parquet({out!r}))"
+    with driver(tmp_path, checkpoints, f"import functools\n{MOMENTS['before a file is shown']}\n{to_s3}") as paused:
+        env = environment(tmp_path, hg.LocalDeployment(2, processes=False), checkpoint_dir=checkpoints)
+        job = build_gated(env, tmp_path, hg.sinks.parquet(out)).execute_async(resume="latest-if-any")
+        eventually(lambda: completes(checkpoints, 2), 120)
+        paused.send_signal(signal.SIGCONT)
+        _, said = paused.communicate(timeout=120)
+    assert paused.returncode == 1
+    assert re.search("headgate.errors.Superseded: .*another program took over", said)
+    open_gate(tmp_path)
+    job.wait(120)
+    fs.copy_files(out, (tmp_path / "out").as_uri())
+    assert committed(tmp_path) == expected()
+    assert "Uploads" not in s3.client.list_multipart_uploads(Bucket=out.split("/")[2])
 
 
 def test_two_paused_drivers_wake_up_beside_a_third(tmp_path: Path, checkpoints: str) -> None:
