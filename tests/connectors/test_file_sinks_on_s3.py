@@ -18,6 +18,7 @@ import pytest
 from pyarrow import fs
 
 import headgate as hg
+from headgate.s3_uploads import abort_upload, begin_upload, complete_upload, open_uploads, upload_part
 from headgate.testing import check_sink
 from headgate.testing.sink_contract import _Check
 from tests.s3_service import S3Service
@@ -96,6 +97,35 @@ def test_csv_and_json(s3: S3Service) -> None:
         texts.append([filesystem.open_input_stream(file).read().decode().splitlines() for file in files])
     assert sorted(line for lines in texts[0] for line in lines[1:]) == ['"Oslo",3', '"Rome",5', '"Rome",7']
     assert in_order(json.loads(line) for lines in texts[1] for line in lines) == in_order(ROWS)
+
+
+def test_sources_read_what_was_written(s3: S3Service) -> None:
+    bucket = s3.bucket()
+    write(hg.sinks.parquet(f"{bucket}/out"))
+    write(hg.sinks.csv(f"{bucket}/texts"))
+    for source in (hg.sources.parquet(f"{bucket}/out/*.parquet"), hg.sources.csv(f"{bucket}/texts")):
+        env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(1, processes=False))
+        assert in_order(env.from_source(source).collect().to_pylist()) == in_order(ROWS)
+
+
+def test_an_upload_that_another_program_aborts_meanwhile_shows_nothing(s3: S3Service) -> None:
+    """The program was paused after it had listed the parts. Where S3 answers 404, moto answers 500."""
+    bucket = s3.bucket().removeprefix("s3://")
+    path = f"{bucket}/out/file"
+    upload = begin_upload(path, "eu-west-1")
+    upload_part(path, "eu-west-1", upload, 1, b"rows")
+
+    def aborted(environ: dict[str, Any], passed_on: Callable[[], Iterable[bytes]], start: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "POST":
+            return passed_on()
+        abort_upload(path, "eu-west-1", upload)
+        start("404 Not Found", [("Content-Type", "application/xml")])
+        return [b"<Error><Code>NoSuchUpload</Code><Message>it was aborted</Message></Error>"]
+
+    with s3.failing(aborted):
+        assert not complete_upload(path, "eu-west-1", upload)
+    assert s3.keys(f"s3://{bucket}/") == []
+    assert open_uploads(f"{bucket}/out", "eu-west-1") == []
 
 
 def test_a_file_of_many_parts(s3: S3Service) -> None:
