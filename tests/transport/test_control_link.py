@@ -179,6 +179,34 @@ def test_what_does_not_fit_before_the_close_is_cut_off_and_nothing_follows_the_g
     assert narrow.said == frame(b'{"type": "long"}', b"a payload of some length")[:10]
 
 
+class Busy(Narrow):
+    """A socket of a link on which another thread sends a message while the link sends."""
+
+    link: ControlLink
+
+    def send(self, piece: bytes | memoryview) -> int:
+        self.said += bytes(piece)
+        self.link.send({"type": "of another thread"})
+        return len(piece)
+
+
+def test_a_message_of_another_thread_while_the_link_is_closed_does_no_harm() -> None:
+    busy = Busy()
+    busy.link = ControlLink(
+        busy,  # type: ignore[arg-type]
+        busy,  # type: ignore[arg-type]
+        heartbeat_timeout=LONG,
+        codec=JSON,
+        on_message=lambda message, payload: None,
+        on_lost=lambda reason: None,
+    )
+    busy.link.send({"type": "first"})
+    busy.link.send({"type": "second"})
+    busy.link.close()
+    assert busy.is_closed
+    assert busy.said == frame(b'{"type": "first"}') + frame(b'{"type": "second"}')
+
+
 @pytest.mark.parametrize(
     ("message", "payload"), [({"x": "y" * MAX_TEXT}, b""), ({}, bytearray(MAX_FRAME - 9))], ids=["text", "payload"]
 )

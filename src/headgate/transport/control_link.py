@@ -82,6 +82,8 @@ class ControlLink:
                 f"a message of {length} bytes, {len(text)} of them text, is too long; "
                 f"at most {MAX_FRAME} bytes are allowed, and at most {MAX_TEXT} bytes of text"
             )
+        if not self._open:
+            return
         head = _FRAME.pack(length, len(text)) + text
         # One call, because other threads also send: nothing may come between the head and the payload.
         self._outgoing.extend((head, payload) if len(payload) else (head,))
@@ -168,7 +170,8 @@ class ControlLink:
         """Send the queued messages that the kernel accepts now, and close. Call it on the network thread."""
         if self._open:
             self._open = False
-            for piece in self._outgoing:
+            for _ in range(len(self._outgoing)):  # other threads may still add messages
+                piece = self._outgoing.popleft()
                 try:
                     if self._socket.send(piece) < len(piece):
                         break
