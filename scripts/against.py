@@ -7,6 +7,9 @@ The cases are keyed-sum, one-process, exchange, latency and small-batches; witho
 prints both medians, and the mean ratio of this checkout to the other commit, with half the width of the 95 % interval
 of this ratio. The other commit and its compiled package are kept in .venv/against.
 
+The case alternating repeats keyed-sum in short jobs: a process of each commit stays, and they run one job each in turn.
+Use it where the speed of the machine changes within minutes, with 40 pairs of 4 s.
+
 Another case, instructions, counts the processor's instructions for a row of keyed-sum. It needs valgrind (Debian:
 valgrind). Other programs on the machine do not change this count. Two pairs, of a minute or two each, are enough.
 """
@@ -45,6 +48,8 @@ PACES, PACED_SECONDS = {"10 %": 2_500_000, "50 %": 12_500_000}, 8.0
 #: Small batches: blocks/s of the paced source and the rows of its blocks; then blocks at full speed, and their rows.
 BLOCKS_PER_SECOND, PACED_ROWS = 1000, (1, 64, 500)
 FLUSHED, FLUSHED_ROWS = 30_000, 1024
+#: The case of short jobs in turn, and the rows of its two jobs. Their difference has no fixed cost.
+ALTERNATING, ALTERNATED = "alternating", (2_000_000, 22_000_000)
 
 
 def main() -> None:
@@ -53,8 +58,8 @@ def main() -> None:
     here, there = (_package(folder, options.compiled) for folder in (ROOT, other))
     for case in options.cases or TIMED:
         print(f"{case}: this checkout against {options.commit}, {'compiled' if options.compiled else 'sources'}")
-        ours, theirs = [], []
-        for number in range(options.pairs):
+        ours, theirs = _alternate(here, there, options.pairs) if case == ALTERNATING else ([], [])
+        for number in range(options.pairs if case != ALTERNATING else 0):
             for package, seen in ((here, ours), (there, theirs))[:: 1 if number % 2 else -1]:
                 seen.append(_run(case, package))
         for name in ours[0]:
@@ -68,8 +73,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--compiled", action="store_true", help="measure the compiled packages, not the sources")
     options = parser.parse_args()
-    if unknown := [case for case in options.cases if case not in CASES]:
-        parser.error(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
+    if unknown := [case for case in options.cases if case not in (*CASES, ALTERNATING)]:
+        parser.error(f"no case {unknown[0]!r}; there are {', '.join((*CASES, ALTERNATING))}")
     if options.pairs < 2:
         parser.error("--pairs must be at least 2")
     return options
@@ -120,6 +125,43 @@ def _run(case: str, package: Path) -> dict[str, float]:
         sys.exit(f"{case} failed with {package}:\n{done.stderr[-3000:]}")
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
+
+
+def _alternate(here: Path, there: Path, pairs: int) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+    """Run short jobs of both packages in turn, each in a process that stays. Return the cost of rows for each pair."""
+    with _worker(here) as ours, _worker(there) as theirs:
+        for worker in (ours, theirs):
+            _job(worker, FIRST)
+        seen: tuple[list[dict[str, float]], list[dict[str, float]]] = [], []
+        for number in range(pairs):
+            order = (0, 1) if number % 2 else (1, 0)
+            few, many = ({side: _job((ours, theirs)[side], rows) for side in order} for rows in ALTERNATED)
+            for side in order:
+                rows = ALTERNATED[1] - ALTERNATED[0]
+                time_taken, used = (after - before for before, after in zip(few[side], many[side], strict=True))
+                seen[side].append(
+                    {"million rows/s": rows / 1e6 / time_taken, "processor s per million rows": used * 1e6 / rows}
+                )
+        return seen
+
+
+def _worker(package: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "--worker"]
+    environment = {**os.environ, "PYTHONPATH": str(package)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment, cwd="/", text=True, bufsize=1, stdin=pipe, stdout=pipe)
+
+
+def _job(worker: subprocess.Popen[str], rows: int) -> tuple[float, float]:
+    """Let the worker run a job of so many rows. Return its seconds and its processor seconds."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    worker.stdin.write(f"{rows}\n")
+    answer = worker.stdout.readline()
+    if not answer:
+        sys.exit("a process that runs the jobs has ended; its error is above")
+    took, used = json.loads(answer)
+    return took, used
 
 
 def _line(name: str, ours: list[float], theirs: list[float]) -> str:
@@ -294,6 +336,16 @@ def in_threads(rows: int) -> None:
     keyed_job.keyed_sum_seconds(rows)
 
 
+def run_jobs() -> None:
+    """Run a job of keyed-sum for each number of rows that comes in, and print its seconds and processor seconds."""
+    from headgate.bench.keyed_job import keyed_sum_seconds
+
+    for line in sys.stdin:
+        before = processor_seconds()
+        took = keyed_sum_seconds(int(line))
+        print(json.dumps((took, processor_seconds() - before)), flush=True)
+
+
 def _first_job(run: Callable[[int], float]) -> None:
     """Run a job that does not count. After it, the driver and the process that forks have imported everything."""
     run(FIRST)
@@ -320,6 +372,8 @@ TIMED = ["keyed-sum", "one-process", "exchange", "latency", "small-batches"]
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--probe"]:
         print(json.dumps(CASES[sys.argv[2]]()))
+    elif sys.argv[1:2] == ["--worker"]:
+        run_jobs()
     elif sys.argv[1:2] == ["--threads"]:
         in_threads(int(sys.argv[2]))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from headgate.exchange.selectors import (
     LoadAwareRebalance,
     Rebalance,
     Shuffle,
+    split_by_channel,
 )
 from headgate.records.hashing import default_max_parallelism, key_groups, key_hash, subtask_of_key_group
 
@@ -99,6 +101,37 @@ def test_a_shuffle_is_even_and_not_the_same_for_every_batch() -> None:
     first, second = row_numbers(selector.select(batch)), row_numbers(selector.select(batch))
     assert first != second
     assert all(900 < len(rows) < 1100 for _, rows in first + second)
+
+
+@pytest.mark.parametrize("channels", [2, 4, 5, 300])
+def test_the_rows_of_a_channel_keep_their_order(channels: int) -> None:
+    numbers = [(row * 7919) % 65537 % channels for row in range(1000)]
+    batch = batch_of([(0, None, None)] * len(numbers))
+    shares = split_by_channel(batch, np.array(numbers, np.uint16), channels)
+    wanted = [[row for row, number in enumerate(numbers) if number == channel] for channel in range(channels)]
+    assert row_numbers(shares) == [(channel, rows) for channel, rows in enumerate(wanted) if rows]
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int32(), pa.uint64(), pa.timestamp("us")])
+def test_small_and_other_integers_go_where_their_hashes_say(kind: pa.DataType) -> None:
+    selector = KeyGroups(["k"], 3, 128)
+    largest = 127 if kind.bit_width == 8 else 65535
+    least = 0 if kind == pa.uint64() else -1
+    for values in (range(100), [0, largest] * 10, [5] * 20, [largest + least] * 20, [least] * 20, range(100)):
+        keys = pa.array(values, pa.int64()).cast(kind)
+        batch = pa.record_batch({"k": keys, "row": range(len(values))})
+        channels = subtask_of_key_group(key_groups(key_hash([keys]), 128), 3, 128).tolist()
+        found = row_numbers(selector.select(batch))
+        assert sorted((row, channel) for channel, rows in found for row in rows) == list(enumerate(channels))
+
+
+def test_integers_beyond_the_table_go_where_their_hashes_say() -> None:
+    selector = KeyGroups(["k"], 3, 128)
+    for values in ([1, 2] * 10, [65536] * 10, [1 << 62, -(1 << 63)] * 10, [1, 2] * 10):
+        keys = pa.array(values, pa.int64())
+        channels = subtask_of_key_group(key_groups(key_hash([keys]), 128), 3, 128).tolist()
+        found = row_numbers(selector.select(pa.record_batch({"k": keys, "row": range(len(values))})))
+        assert sorted((row, channel) for channel, rows in found for row in rows) == list(enumerate(channels))
 
 
 def test_broadcast_gives_all_rows_to_all() -> None:
