@@ -83,6 +83,43 @@ def test_skew_is_found_although_a_batch_takes_longer_than_the_window(count: int)
     assert finding.cause.evidence["times_peers"] > 5
 
 
+def test_a_hot_subtask_is_skew_although_its_peer_is_busy_too() -> None:
+    """The peer keeps up, since it takes many batches. The hot subtask takes all rows that wait as one batch."""
+    topology = line("numbers", "sums", "out")
+    tasks = {(0, i): {**IDLES, "rows": 550} for i in range(2)}
+    tasks |= {(1, 0): {**WORKS, "busy_s": 0.94, "idle_s": 0.06, "rows": 100, "batches": 20}}
+    tasks |= {(1, 1): {**WORKS, "rows": 1000, "batches": 0.5}}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.place == "'sums[1]'"
+    assert finding.cause.name == "data_skew"
+
+
+def test_a_subtask_that_takes_all_rows_in_long_batches_is_slow() -> None:
+    topology = line("numbers", "sums", "out")
+    tasks = {(0, i): {**IDLES, "rows": 500} for i in range(2)}
+    tasks |= {(1, 0): {**IDLES, "rows": 500, "batches": 20}, (1, 1): {**WORKS, "rows": 500, "batches": 0.5}}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.place == "'sums[1]'"
+    assert finding.cause.name == "slow_instance"
+
+
+@pytest.mark.parametrize("does", [{"rows": 500, "batches": 2}, {"rows": 500, "busy_s": 0.9, "idle_s": 0.1}])
+def test_a_busy_subtask_that_takes_all_rows_in_short_batches_keeps_up(does: Does) -> None:
+    topology = line("numbers", "sums", "out")
+    tasks = {(0, i): {**IDLES, "rows": 500} for i in range(2)}
+    tasks |= {(1, 0): {**IDLES, "rows": 500, "batches": 20}, (1, 1): {**WORKS, **does}}
+    assert diagnose(topology, snapshots(topology, tasks)) == []
+
+
+@pytest.mark.parametrize(("rows", "cause"), [(10, "slow_instance"), (600, "out_of_cpu")])
+def test_the_wait_for_a_processor_is_no_cause_if_it_explains_a_small_part(rows: int, cause: str) -> None:
+    topology = line("numbers", "sums", "out", parallelism=4)
+    tasks = {(0, i): WAITS for i in range(4)} | {(1, i): IDLES for i in range(4)}
+    tasks[1, 2] = {**WORKS, "rows": rows, "cpu_s": 0.7, "run_delay_s": 0.3}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.cause.name == cause
+
+
 def test_one_subtask_that_needs_longer_for_a_row_is_a_slow_instance() -> None:
     topology = line("numbers", "sums", "out", parallelism=4)
     tasks = {(0, i): WAITS for i in range(4)} | {(1, i): IDLES for i in range(4)}

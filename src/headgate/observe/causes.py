@@ -80,14 +80,17 @@ def _collector(window: Window, root: SlowTasks) -> Cause | None:
     )
 
 
-def _processor(window: Window, root: SlowTasks) -> Cause | None:
+def _processor(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
+    """Find tasks that wait for a processor, unless they are so much slower than their peers that this wait explains
+    only a small part."""
+    window = windows[-1]
     delays = [task.run_delay for task in root.tasks if task.run_delay is not None]
     off = [task.busy - task.interpreter - task.cpu for task in root.tasks if task.cpu is not None]
     if min(len(delays), len(off)) < len(root.tasks):
         return None
     delay = sum(delays) / len(delays)
     waits = sum(off) / len(off) - delay
-    if delay < max(_BURDEN, waits):
+    if delay < max(_BURDEN, waits) or _times_slower(windows, root) * (1 - delay) > _UNLIKE:
         return None
     throttled, steal = _worst(window, root, "throttled_s") or 0.0, _worst(window, root, "steal_s") or 0.0
     evidence = {"run_delay": delay, "throttled": throttled, "steal": steal, "own_cpu": window.cpu or 0.0}
@@ -170,16 +173,25 @@ def _skew(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
 
 def _slow_instance(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
     """Find hot subtasks that need longer for a row than their peers."""
-    hot, others = _hot_and_others(windows[-1], root)
-    taken = peer_rows(windows, root)
-    if root.all or not others or not _is_slower(taken, hot, others):
+    factor = _times_slower(windows, root)
+    if factor <= _UNLIKE:
         return None
-    factor = taken.usual_rate(others) / taken.usual_rate(hot)
     return Cause(
         name="slow_instance",
         text=f"it needs {factor:.1f} times as long for a row as its peers",
         evidence={"times_peers": factor, **_cpu(root)},
     )
+
+
+def _times_slower(windows: Sequence[Window], root: SlowTasks) -> float:
+    """Return how many times as long as its peers the root needs for a row. Return 1 if it has no peers, or took no
+    rows."""
+    hot, others = _hot_and_others(windows[-1], root)
+    if root.all or not others:
+        return 1.0
+    taken = peer_rows(windows, root)
+    rate = taken.usual_rate(hot)
+    return taken.usual_rate(others) / rate if rate > 0 else 1.0
 
 
 def _hot_and_others(window: Window, root: SlowTasks) -> tuple[list[int], list[int]]:
@@ -231,7 +243,7 @@ _TESTS: Final[tuple[_Test, ...]] = (
     _in_the_last(_collector),
     _in_the_last(_few_splits),
     _skew,
-    _in_the_last(_processor),
+    _processor,
     _in_the_last(_interpreter_lock),
     _in_the_last(_disk),
     _in_the_last(own_work),

@@ -99,6 +99,11 @@ class TaskWindow:
         return next(iter(self.operators.values())).rows_in
 
     @property
+    def batches_in(self) -> int:
+        """The batches that the first operator of the chain took."""
+        return next(iter(self.operators.values())).batches_in
+
+    @property
     def true_rate(self) -> float | None:
         """The rows that the task takes per second of its work, or None if it took no rows."""
         seconds = next(iter(self.operators.values())).seconds

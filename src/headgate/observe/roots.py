@@ -21,6 +21,9 @@ _EXPLAINS: Final = 0.50
 #: than `_INFLOW` times the rows that the vertex takes.
 _ALWAYS: Final = 0.95
 _INFLOW: Final = 1.15
+#: The seconds of a long batch, and the batches per second of a task that surely keeps up.
+_LONG_BATCH: Final = 1.0
+_MANY_BATCHES: Final = 5.0
 #: If more than this share of a vertex's tasks are hot, the whole vertex is slow, not only some of its subtasks.
 _MOST: Final = 0.70
 
@@ -89,14 +92,36 @@ def _slow_tasks(window: Window, vertex: int) -> SlowTasks | None:
     hot = tuple(task for task in tasks if task.busy >= HOT)
     if not hot or not (_is_awaited(window, vertex) or _is_slow_source(window, vertex)):
         return None
+    hot = _behind(window, hot) or hot
     return SlowTasks(vertex, hot, len(hot) > _MOST * len(tasks))
+
+
+def _behind(window: Window, hot: tuple[TaskWindow, ...]) -> tuple[TaskWindow, ...]:
+    """Return those of the hot tasks that need long for a batch, if all others take many batches, so that they keep
+    up."""
+    behind = tuple(task for task in hot if _needs_long(window, task))
+    keep_up = [task for task in hot if task.batches_in >= _MANY_BATCHES * window.seconds]
+    return behind if len(behind) + len(keep_up) == len(hot) else ()
 
 
 def _is_awaited(window: Window, vertex: int) -> bool:
     """Return whether producers wait for the vertex, or soon will because they send rows faster than it takes them."""
     if any(window.blocked(producer) > BLOCKED for producer in window.topology.producers(vertex)):
         return True
-    return is_overrun(window, vertex)
+    return is_overrun(window, vertex) or _has_long_batches(window, vertex)
+
+
+def _has_long_batches(window: Window, vertex: int) -> bool:
+    """Return whether a task of a vertex works all the time and needs long for a batch, while more rows come.
+
+    A task takes all rows that wait as one batch. So a task that falls behind takes larger and larger batches, and in a
+    window it may take as many rows as come.
+    """
+    return window.inflow(vertex) > 0 and any(_needs_long(window, task) for task in window.of(vertex))
+
+
+def _needs_long(window: Window, task: TaskWindow) -> bool:
+    return task.busy >= _ALWAYS and task.batches_in * _LONG_BATCH < window.seconds
 
 
 def is_overrun(window: Window, vertex: int) -> bool:
