@@ -13,11 +13,16 @@ from headgate.bench.report import Figure, Skipped
 from headgate.errors import HeadgateError
 from headgate.lab import lab_command as main
 from headgate.lab.experiment import Experiment, Plot, Series
+from headgate.lab.questions import QUESTIONS, Question
 
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
 CURVES = Plot(
     title="rate", x="time, s", y="rows/s", series=(Series("B.3", (0.0, 1.0), (5.0, 6.0)),), marks=((0.5, "stall"),)
 )
+
+
+#: The names of the real experiments.
+REAL = tuple(main.EXPERIMENTS)
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +38,7 @@ def experiments(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, outcome in outcomes.items():
         run = SimpleNamespace(run=lambda options, outcome=outcome: outcome)
         monkeypatch.setitem(sys.modules, f"experiment_{name}", run)
+        monkeypatch.setitem(QUESTIONS, name, Question(f"Is {name} <fast>?", "It runs.", "It proves little."))
     monkeypatch.setattr(main, "EXPERIMENTS", {name: f"experiment_{name}" for name in outcomes})
 
 
@@ -55,10 +61,16 @@ def test_every_experiment_leaves_json_plot_and_its_part_of_the_page(tmp_path: Pa
     assert [each["experiment"] for each in everything["experiments"]] == ["shown", "missed", "alone"]
 
     page = (folder / "index.html").read_text()
+    assert "Is shown &lt;fast&gt;?" in page
+    assert page.count("It proves little.") == 3
     assert "at least &lt;5&gt;" in page
     assert "Spark: no Java" in page
     assert page.count('class="missed">missed') == 2
     assert page.count('class="met">met') == 1
+
+
+def test_every_experiment_asks_a_question() -> None:
+    assert [name for name in QUESTIONS if name not in main.EXPERIMENTS] == list(REAL)
 
 
 def test_plots_are_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:

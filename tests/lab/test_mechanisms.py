@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headgate.bench.case_options import Options
-from headgate.lab import burst, mechanism_isolation, slowed_sink
+from headgate.lab import burst, mechanism_isolation, slowed_sink, tuning
 from headgate.lab.contestants import CONTESTANTS, WITHOUT_SERVER
 from headgate.lab.lab_command import main
 from headgate.lab.mechanism_isolation import StallTimes
@@ -47,6 +48,28 @@ def test_the_other_experiments_in_virtual_time(experiment: str) -> None:
     names = {figure.name for figure in result.figures}
     assert {"storm-status: rows lost", "shed: rows lost"} <= names
     assert len(result.plots[0].series) == 2
+
+
+def test_limits_that_are_too_small_starve_and_limits_that_are_too_large_flood(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {name: replace(sweep, limits=(sweep.limits[0], sweep.limits[-1])) for name, sweep in tuning.SWEEPS.items()}
+    monkeypatch.setattr(tuning, "SWEEPS", few)
+    monkeypatch.setattr(tuning, "QUICK", tuning.TuningTimes(seconds=1.6, settling=0.4, rounds=1))
+    result = tuning.run(quiet(), simulation)
+    assert result.met, result.target
+    medians = {figure.name: figure.median for figure in result.figures}
+    assert medians["fixed-rate, 0.25 of what the sink takes: carried"] == pytest.approx(0.25, abs=0.02)
+    assert medians["max-pending, 1 messages: carried"] < 0.9
+    assert medians["max-pending, 256 messages: in flight at most"] == pytest.approx(25_600, rel=0.1)
+    assert [len(series.x) for series in result.plots[0].series] == [2, 2, 2, 2]
+
+
+def test_a_limit_that_should_starve_and_does_not_is_a_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuning, "STARVES", {("max-pending", 256)})
+    assert list(
+        tuning._misses(
+            {("credit", 0.0): 1.0, ("max-pending", 256): 1.0}, {("credit", 0.0): 10.0, ("max-pending", 256): 30.0}
+        )
+    ) == ["max-pending 256 carries 100%"]
 
 
 def test_the_command_compares_the_named_mechanisms(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.runtime.master.metric_table import METRICS
+from tests.runtime.jobs import eventually
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "docs.py"
 
@@ -55,6 +56,24 @@ def test_every_name_is_in_the_reference(docs: ModuleType) -> None:
     assert sorted([*shown, *docs.ELSEWHERE]) == sorted(hg.__all__)
 
 
+def batch_of_spark_pid() -> dict[str, Any]:
+    throttle = hg.throttle.SparkPid(batch_interval="20 ms")
+    config = hg.Config(flow_control="unbounded", throttle=throttle)
+    deployment = hg.LocalDeployment(taskmanagers=1, processes=False)
+    env = hg.StreamEnvironment(parallelism=1, config=config, deployment=deployment)
+    schema = pa.schema([("n", pa.int64())])
+    numbers = hg.sources.generate(
+        lambda start, n: pa.record_batch({"n": range(start, start + n)}), schema=schema, rate=100
+    )
+    env.from_source(numbers).sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        batch: dict[str, Any] = eventually(lambda: job.metrics()["throttle_batches"])[0]
+        return batch
+    finally:
+        job.cancel()
+
+
 def test_every_counter_of_a_job_is_in_the_table() -> None:
     rows = [pa.record_batch({"key": [1, 2, 1]})]
     config = hg.Config(latency_interval="1 ms", debloat=True)
@@ -67,6 +86,7 @@ def test_every_counter_of_a_job_is_in_the_table() -> None:
     assert set(latency) <= {"rows"}
     below: dict[str, dict[str, Any]] = {
         "": counters,
+        "throttle_batches": batch_of_spark_pid(),
         "in_flight": counters["in_flight"][0],
         "machine": counters["machine"][0],
         "network_memory": counters["network_memory"][0],

@@ -27,6 +27,8 @@ EXPERIMENTS = {
     "isolation": "headgate.lab.isolation",
     "burst": "headgate.lab.burst",
     "slow-sink": "headgate.lab.slowed_sink",
+    "tuning": "headgate.lab.tuning",
+    "spark-streaming": "headgate.lab.spark_controller",
     "barrier": "headgate.lab.barrier",
     "checkpoint": "headgate.lab.checkpoint_delay",
     "reach": "headgate.lab.reach",
@@ -38,6 +40,7 @@ SIMULATED = {
     "isolation": "headgate.lab.simulated.simulated_isolation",
     "burst": "headgate.lab.simulated.simulated_burst",
     "slow-sink": "headgate.lab.simulated.simulated_slowed_sink",
+    "tuning": "headgate.lab.simulated.simulated_tuning",
     "reach": "headgate.lab.simulated.simulated_reach",
 }
 #: Experiments that compare mechanisms.
@@ -47,6 +50,8 @@ ABOUT = {
     "isolation": "whether a stalled consumer holds back others of its connection; on Spark too",
     "burst": "what mechanisms do when the load is above what the sink takes for a time",
     "slow-sink": "what mechanisms lose and double while a sink is slow",
+    "tuning": "what limits that are too small or too large cost, with mechanisms that have a limit",
+    "spark-streaming": "whether SparkPid settles where Spark Streaming's own controller does",
     "barrier": "how long barriers take to a slow consumer, and to one whose connection has a stalled consumer too",
     "checkpoint": "how long checkpoints take under back-pressure, aligned and unaligned",
     "reach": "how soon a stalled sink stops its source, and how many bytes are in flight then",
@@ -54,8 +59,8 @@ ABOUT = {
     "buffer-timeout": "latency and throughput of flush timeouts, on 1 to 1,000 channels",
 }
 _DESCRIPTION = (
-    "Run experiments on the exchange: credit against plain TCP, barriers, buffers. All experiments take 20 minutes; "
-    "docs/evidence/lab.md says more."
+    "Run experiments on the exchange: credit against plain TCP and other mechanisms, barriers, buffers. All "
+    "experiments take half an hour; docs/evidence/lab.md says more."
 )
 
 _FOLDER = Path("headgate-lab")

@@ -1,4 +1,5 @@
-"""The page of results: a static HTML file beside the plots."""
+"""The page of results: a static HTML file beside the plots. Each experiment is a section: question, set-up, finding,
+caveat."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 from headgate.bench.command import number
 from headgate.lab.experiment import Experiment
+from headgate.lab.questions import QUESTIONS
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif }
@@ -46,10 +48,14 @@ def _section(result: Experiment, plot: str | None) -> str:
     skipped = "\n".join(f'<p class="missed">{escape(each.what)}: {escape(each.reason)}</p>' for each in result.skipped)
     picture = "" if plot is None else f'<img src="{escape(plot)}" alt="plots of {escape(result.case)}">'
     settings = escape(", ".join(f"{name} {value}" for name, value in result.settings.items()))
-    return f"""<h2 id="{escape(result.case)}">{escape(result.case)}</h2>
-<p>{escape(result.target)}: <strong class="{verdict}">{verdict}</strong></p>
+    question = QUESTIONS[result.case]
+    return f"""<h2 id="{escape(result.case)}">{escape(question.asks)}</h2>
+<p><b>Set-up</b> (<code>{escape(result.case)}</code>). {escape(question.set_up)}</p>
+<p class="small">{settings}</p>
+<p><b>Finding.</b> Target: {escape(result.target)}: <strong class="{verdict}">{verdict}</strong></p>
+{picture}
 <table><tr><th>figure<th>median<th>low<th>high<th>unit
 {rows}
 </table>
-{skipped}{picture}
-<p class="small">{settings}</p>"""
+{skipped}
+<p><b>Caveat.</b> {escape(question.caveat)}</p>"""

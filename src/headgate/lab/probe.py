@@ -38,12 +38,16 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """A subtask that reads `rate` rows/s. From `after` seconds on it reads `slow_rate` rows/s, for `seconds`."""
+    """A subtask that reads `rate` rows/s. From `after` seconds on it reads `slow_rate` rows/s, for `seconds`.
+
+    If it had no rows, or slept too long, it makes up for at most `saved` seconds.
+    """
 
     rate: float
     after: float = 0.0
     seconds: float = 0.0
     slow_rate: float = 0.0
+    saved: float = 0.01
 
     def rate_at(self, at: float) -> float:
         return self.slow_rate if self.after <= at < self.after + self.seconds else self.rate
@@ -195,7 +199,7 @@ class _ProbeWriter(SinkWriter):
         """Take as long as the rows need. If a sleep took too long, the next one is shorter."""
         assert self._start is not None
         now = self._clock()
-        self._free_at = max(self._free_at, now - 0.01) + rows / slow.rate_at(now - self._start / _US)
+        self._free_at = max(self._free_at, now - slow.saved) + rows / slow.rate_at(now - self._start / _US)
         self._context.sleep(max(0.0, self._free_at - now))
 
     def _count_latencies(self, now: int, due: Counts) -> None:

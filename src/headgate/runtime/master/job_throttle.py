@@ -39,6 +39,11 @@ class JobThrottle:
             return None
         return self._master.deadline
 
+    @property
+    def batches(self) -> list[dict[str, float]]:
+        """The last batches of a throttle that makes batches, as `JobResult.metrics` shows them."""
+        return [] if self._master is None else [dict(batch) for batch in self._master.batches]
+
     def start(self) -> None:
         """Begin. The JobMaster calls this when all tasks begin."""
         if self._master is not None:

@@ -261,7 +261,9 @@ class JobMaster:
         While a job restarts, this is the sum of the previous attempt, until all TaskManagers have reported.
         """
         attempt = self._attempt
-        return merge(attempt.reports()) if self._before is None or attempt.has_reported else self._before
+        if self._before is not None and not attempt.has_reported:
+            return self._before
+        return merge(attempt.reports()) | {"throttle_batches": self._throttle.batches}
 
     # --- what an attempt asks
 

@@ -64,6 +64,18 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "The connections on which the TaskManagers send: one list of dicts for each TaskManager. All values "
             "except the first three come from Linux (TCP_INFO). On other systems these values are None.",
         ),
+        Metric(
+            "throttle_batches",
+            "list",
+            "The last 100 batches of `hg.throttle.SparkPid`: one dict for each. The list is empty with any other "
+            "throttle.",
+        ),
+    ),
+    "throttle_batches": (
+        Metric("number", "count", "The number of the batch; the first is 0."),
+        Metric("rows", "rows", "Rows that all sources have read for the batch."),
+        Metric("scheduling_s", "seconds", "How long the batch waited for the batches before it."),
+        Metric("processing_s", "seconds", "How long the batch took from its start until all sinks had its rows."),
     ),
     "in_flight": (
         Metric("segments", "bytes", "Bytes in network buffers: written, and not yet read."),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeAlias
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
 
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import JobGraph
@@ -40,6 +41,8 @@ from headgate.throttle.validation import duration
 
 #: The messages that the driver's part takes.
 Heard: TypeAlias = ToThrottle | ReportCheckpointMetrics | TaskFinished
+#: The number of batches that `batches` holds.
+_BATCHES: Final = 100
 #: An order, and the numbers of the TaskManagers that get it. None means all.
 Order = tuple[ThrottleOrder, Sequence[int] | None]
 
@@ -51,6 +54,10 @@ class ThrottleMaster(Protocol):
     @property
     def deadline(self) -> float:
         """The time when the job's thread must call `on_time`; infinity means never."""
+
+    @property
+    def batches(self) -> Sequence[Mapping[str, float]]:
+        """The last batches of `SparkPid`, as `JobResult.metrics` shows them."""
 
     def start(self, now: float) -> None:
         """Begin. The job's thread calls this when all tasks begin."""
@@ -83,6 +90,7 @@ class _Master:
     """The base class of the driver's parts, with no timed work. Subclasses with timed work override its methods."""
 
     deadline = math.inf
+    batches: Sequence[Mapping[str, float]] = ()
 
     def start(self, now: float) -> None: ...
 
@@ -189,6 +197,11 @@ class BatchMaster(_Master):
         #: The tasks that the barrier has not reached yet, and the rows of the batch by source subtask.
         self._open: set[Task] = set()
         self._rows: dict[Task, int] = {}
+        self._completed_batches: deque[Mapping[str, float]] = deque(maxlen=_BATCHES)
+
+    @property
+    def batches(self) -> Sequence[Mapping[str, float]]:  # type: ignore[override]
+        return tuple(self._completed_batches)
 
     @property
     def deadline(self) -> float:  # type: ignore[override]
@@ -225,6 +238,8 @@ class BatchMaster(_Master):
         if self._open or self._sources - self._ended - self._rows.keys():
             return []
         batch = self._schedule.completed(now)
+        row = {"number": batch.number, "rows": sum(self._rows.values())}
+        self._completed_batches.append({**row, "scheduling_s": batch.scheduling, "processing_s": batch.processing})
         updates = [controller.completed(batch, self._rows) for controller in self._controllers.values()]
         return [
             (SetRate(tasks=list(update.tasks), rows_per_s=update.rows_per_s), None)

@@ -1,0 +1,1 @@
+"""The original systems, run beside Headgate's mechanisms on the same load."""

@@ -1,0 +1,97 @@
+"""What each experiment asks, how it finds out, and what its answer does not show. The page of results shows these
+texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The texts of one experiment. `caveat` says what the figures do not show."""
+
+    asks: str
+    set_up: str
+    caveat: str
+
+
+_MECHANISMS = (
+    "One source sends to one sink over one connection, in batches of 100 rows. Each mechanism has its documented "
+    "defaults, divided by one factor, and so are the times of the experiment."
+)
+_SCALED = (
+    "Times and queues are divided by the same factor, so the figures in seconds are not those of the original systems. "
+    "All mechanisms run on Headgate's runtime."
+)
+
+#: The questions by the name of the experiment.
+QUESTIONS: Final[dict[str, Question]] = {
+    "cost": Question(
+        "What does credit cost, compared with plain TCP?",
+        "One channel runs at full speed between two processes over loopback, with credit and with plain TCP in turn. "
+        "Both have the same number of buffers.",
+        "Loopback has no delay. On a network with a delay, the number of buffers decides: see sizing.",
+    ),
+    "isolation": Question(
+        "Two independent streams share a connection, and one stalls. Does the other keep its rate?",
+        "A.1 sends to B.3 and A.2 to B.4, both at a fixed rate. Both A are in one TaskManager, both B in another. B.4 "
+        "then reads nothing for some seconds.",
+        "The streams are independent. In an all-to-all exchange every writer stops in the end, whatever the flow "
+        "control.",
+    ),
+    "burst": Question(
+        "The load rises above what the sink takes, and falls again. What happens to latency and memory?",
+        f"{_MECHANISMS} The load rises from 50 % to 150 % of what the sink takes, and falls to 50 %. Latency counts "
+        "from the time at which a row was due.",
+        _SCALED,
+    ),
+    "slow-sink": Question(
+        "A sink becomes ten times slower. Does memory stay bounded, and what is lost or doubled?",
+        f"{_MECHANISMS} The sink takes a tenth of the load for a time.",
+        _SCALED,
+    ),
+    "tuning": Question(
+        "What does a limit cost that is too small, or too large?",
+        "One source offers twice the rows that its sink takes. Each mechanism runs with small and large limits. Credit "
+        "has no such limit.",
+        "The best limit depends on the sink and on the delay of the network. Here both are constant. Credit has more "
+        "rows in flight than the best limit: those in the buffers of both ends.",
+    ),
+    "spark-streaming": Question(
+        "Does SparkPid do what Spark Streaming's own controller does under the same load?",
+        "Both get more rows than they can process, at the same cost per row, and start at the same rate. In the middle "
+        "of the run the cost halves. Spark Streaming runs in a program of its own with its socket receiver, one core "
+        "for the receiver and one for the batches.",
+        "Spark needs about 0.1 s more for each batch, for its jobs and its Python workers. So its controller settles "
+        "at fewer rows/s. At short batch intervals this share is large.",
+    ),
+    "barrier": Question(
+        "How long does a checkpoint's barrier take while a stream of the same connection is held back?",
+        "The streams are those of isolation; their sources send barriers. First B.4 reads nothing, then it is slow.",
+        "An aligned barrier of a slow stream always waits for the rows before it. Only overtaking helps.",
+    ),
+    "checkpoint": Question(
+        "How long do checkpoints take under back-pressure, with barriers of each kind?",
+        "Two sources at full speed distribute rows over two sinks, which read a tenth of what they could. Checkpoints "
+        "are taken with aligned and unaligned barriers, with a timeout, and with debloating.",
+        "An unaligned checkpoint is fast because it stores the queued rows. So it is larger.",
+    ),
+    "reach": Question(
+        "How soon does a stalled sink stop its source, and how many bytes are in flight then?",
+        "A source at full speed sends over one or two connections to a sink that suddenly reads nothing.",
+        "The bytes in the kernel's socket buffers depend on the settings of the machine.",
+    ),
+    "sizing": Question(
+        "How many buffers keep a network of known rate and delay busy?",
+        "One channel runs between two processes over a line of known rate. A relay adds different delays.",
+        "The line loses no packets, and carries one channel only.",
+    ),
+    "buffer-timeout": Question(
+        "What do flush timeouts cost in latency, and gain in throughput?",
+        "Writers distribute rows over 1 to 1,000 channels between two processes. Each timeout runs at full speed, and "
+        "then at a tenth of the best rate.",
+        "With many channels and a short timeout, buffers leave nearly empty. If a timeout does not carry the load, its "
+        "latency does not count.",
+    ),
+}

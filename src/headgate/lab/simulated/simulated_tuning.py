@@ -1,0 +1,13 @@
+"""`headgate lab tuning --simulate`: the same limits in virtual time. Each round has its own seed."""
+
+from __future__ import annotations
+
+from headgate.bench.case_options import Options
+from headgate.lab import tuning
+from headgate.lab.experiment import Experiment
+from headgate.lab.simulated.simulated_place import simulation
+
+
+def run(options: Options) -> Experiment:
+    """Simulate every limit in turn, round by round."""
+    return tuning.run(options, simulation)

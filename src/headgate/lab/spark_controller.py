@@ -1,0 +1,169 @@
+"""`spark-streaming`: does `SparkPid` do what Spark Streaming's own controller does under the same load?
+
+Both get more rows than they can process, at the same cost per row. In the middle of the run the cost halves. Spark
+Streaming runs in a program of its own, with its socket receiver, and with all its defaults but the first rate.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+import headgate as hg
+from headgate.bench.case_options import Options
+from headgate.bench.report import Figure
+from headgate.errors import HeadgateError
+from headgate.lab.experiment import Experiment, Plot, Series
+from headgate.lab.originals.controlled_load import ControlledBatch, ControlledLoad
+from headgate.lab.originals.line_server import line_server
+
+FULL = ControlledLoad(rate=5000, cost=0.001, interval=1.0, batches=60, initial_rate=500)
+QUICK = ControlledLoad(rate=5000, cost=0.001, interval=1.0, batches=40, initial_rate=500)
+ROUNDS, QUICK_ROUNDS = 3, 1
+#: How far both may differ, as a share.
+_SAME: Final = 0.25
+#: The share of each half whose batches count as settled: the last ones.
+_SETTLED: Final = 0.5
+#: The rows that the source reads at once. Spark's receiver asks for each row.
+_READ: Final = 10
+_MEMORY: Final = "256 MiB"
+ORIGINAL, OURS = "Spark Streaming", "SparkPid"
+SCHEMA: Final = pa.schema([("n", pa.int64())])
+
+
+def run(options: Options) -> Experiment:
+    """Run both in turn, round by round."""
+    load = QUICK if options.quick else FULL
+    runs: dict[str, list[list[ControlledBatch]]] = {ORIGINAL: [], OURS: []}
+    for number in range(QUICK_ROUNDS if options.quick else ROUNDS):
+        for name, batches_of in ((ORIGINAL, original), (OURS, ours)):
+            options.say(f"spark-streaming: round {number + 1}, {name}")
+            runs[name].append(batches_of(load))
+    return report(runs, load)
+
+
+def original(load: ControlledLoad) -> list[ControlledBatch]:
+    """Return the batches of Spark Streaming. Raises HeadgateError if its program fails."""
+    program = [sys.executable, "-m", "headgate.lab.originals.spark_streaming"]
+    with line_server(load.rate) as port, tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [*program, load.to_text(), str(port)], capture_output=True, text=True, cwd=folder, check=False
+        )
+    if done.returncode:
+        raise HeadgateError(f"the program of Spark Streaming ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return [ControlledBatch(**json.loads(line)) for line in done.stdout.splitlines()][: load.batches]
+
+
+def ours(load: ControlledLoad) -> list[ControlledBatch]:
+    """Return the batches of a job with `SparkPid`."""
+    throttle = hg.throttle.SparkPid(batch_interval=load.interval, initial_rate=load.initial_rate)
+    config = hg.Config(flow_control="unbounded", buffer_timeout=0, network_memory=_MEMORY, throttle=throttle)
+    environment = hg.StreamEnvironment(parallelism=1, config=config)
+    source = hg.sources.generate(_numbers, rate=load.rate, schema=SCHEMA, batch_rows=_READ)
+    began = time.time()
+
+    def process(batch: pa.RecordBatch) -> pa.RecordBatch:
+        load.work(batch.num_rows, began)
+        return batch
+
+    environment.from_source(source).rebalance().map_batches(process, schema=SCHEMA).sink_to(hg.sinks.null())
+    job = environment.execute_async("spark-streaming")
+    seen: dict[int, ControlledBatch] = {}
+    deadline = time.monotonic() + 20 + 10 * load.batches * load.interval
+    try:
+        while len(seen) < load.batches and time.monotonic() < deadline:
+            time.sleep(load.interval)
+            seen |= {batch["number"]: _controlled(batch) for batch in job.metrics().get("throttle_batches", ())}
+    finally:
+        job.cancel()
+    return list(seen.values())[: load.batches]
+
+
+def _numbers(start: int, n: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(np.arange(start, start + n))], schema=SCHEMA)
+
+
+def _controlled(batch: dict[str, Any]) -> ControlledBatch:
+    return ControlledBatch(rows=batch["rows"], scheduling=batch["scheduling_s"], processing=batch["processing_s"])
+
+
+def settled(batches: Sequence[ControlledBatch], load: ControlledLoad, half: int) -> list[ControlledBatch]:
+    """Return the later batches of the first half (0) or of the second half (1) of a run."""
+    begin, end = half * load.half, (half + 1) * load.half
+    return list(batches[begin + round((end - begin) * _SETTLED) : end])
+
+
+def report(runs: dict[str, list[list[ControlledBatch]]], load: ControlledLoad) -> Experiment:
+    """Return the rates and times of both, and whether they are the same within 25 %."""
+    measured: dict[str, dict[str, tuple[float, ...]]] = {name: _measures(rounds, load) for name, rounds in runs.items()}
+    figures, misses = [], []
+    for quantity in measured[OURS]:
+        unit = "rows/s" if "rows/s" in quantity else "s"
+        figures += [Figure(f"{name}: {quantity}", unit, measured[name][quantity]) for name in runs]
+        ratio = median(measured[OURS][quantity]) / median(measured[ORIGINAL][quantity])
+        figures.append(Figure(f"ratio: {quantity}", f"target {1 - _SAME} to {1 + _SAME}", (ratio,)))
+        if abs(ratio - 1) > _SAME:
+            misses.append(quantity)
+    return Experiment(
+        case="spark-streaming",
+        target="SparkPid settles at the rows/s and batch times of Spark Streaming, within 25 %"
+        + "".join(f"; missed: {miss}" for miss in misses),
+        met=not misses,
+        figures=tuple(figures),
+        settings={
+            "rows/s offered": load.rate,
+            "seconds per row": f"{load.cost}, then {load.cost / 2}",
+            "batch interval, s": load.interval,
+            "batches": load.batches,
+            "initial rate, rows/s": load.initial_rate,
+        },
+        plots=tuple(_plots(runs, load)),
+    )
+
+
+def _measures(rounds: Sequence[Sequence[ControlledBatch]], load: ControlledLoad) -> dict[str, tuple[float, ...]]:
+    measures: dict[str, tuple[float, ...]] = {}
+    for half, when in enumerate(("at first", "after the cost has halved")):
+        later = [settled(batches, load, half) for batches in rounds]
+        measures[f"rows/s {when}"] = tuple(
+            sum(batch.rows for batch in batches) / len(batches) / load.interval for batches in later
+        )
+        measures[f"processing time of a batch {when}"] = tuple(
+            median(batch.processing for batch in batches) for batches in later
+        )
+    return measures
+
+
+def _plots(runs: dict[str, list[list[ControlledBatch]]], load: ControlledLoad) -> list[Plot]:
+    mark = ((load.half * load.interval, "the cost halves"),)
+    quantities: dict[str, Callable[[ControlledBatch], float]] = {
+        "input rate, rows/s": lambda batch: batch.rows / load.interval,
+        "scheduling delay, s": lambda batch: batch.scheduling,
+        "processing time, s": lambda batch: batch.processing,
+    }
+    return [
+        Plot(
+            title=f"{label.partition(',')[0]}, last round; batches of {load.interval:g} s",
+            x="time, s",
+            y=label,
+            series=tuple(
+                Series(
+                    name,
+                    tuple((number + 1) * load.interval for number in range(len(rounds[-1]))),
+                    tuple(float(value(batch)) for batch in rounds[-1]),
+                )
+                for name, rounds in runs.items()
+            ),
+            marks=mark,
+        )
+        for label, value in quantities.items()
+    ]
