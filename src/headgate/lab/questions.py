@@ -56,7 +56,8 @@ QUESTIONS: Final[dict[str, Question]] = {
         "One source offers twice the rows that its sink takes. Each mechanism runs with small and large limits. Credit "
         "has no such limit.",
         "The best limit depends on the sink and on the delay of the network. Here both are constant. Credit has more "
-        "rows in flight than the best limit: those in the buffers of both ends.",
+        "rows in flight than the best limit: those in the buffers of both ends. Rows in flight are known to a few "
+        "thousand, since TaskManagers report each 0.25 s.",
     ),
     "spark-streaming": Question(
         "Does SparkPid do what Spark Streaming's own controller does under the same load?",
