@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headgate.config import Config
@@ -17,14 +18,19 @@ from headgate.lab import (
     cost,
     isolation,
     mechanism_isolation,
+    places,
     reach,
     sizing,
     slowed_sink,
+    spark_controller,
+    tuning,
 )
 from headgate.lab import checkpoint_delay as checkpoint
 from headgate.lab.experiment import Experiment
 from headgate.lab.lab_command import ABOUT, EXPERIMENTS, main
 from headgate.lab.observed import Look, MechanismRun
+from headgate.lab.originals.controlled_load import ControlledBatch
+from headgate.lab.probe import Seen
 from tests.lab.test_buffer_timeout import outcomes
 from tests.lab.test_isolation import rounds_of_b3
 
@@ -52,6 +58,26 @@ def _burst(met: bool) -> Experiment:
 
 def _slow_sink(met: bool) -> Experiment:
     return slowed_sink.report({"credit": [_run(met)]}, mechanism_isolation.QUICK)
+
+
+def _tuning(met: bool) -> Experiment:
+    def run(carried: float, in_flight: int) -> list[MechanismRun]:
+        arrived = np.full((100, 1), round(carried * 1000))
+        seen = Seen(start=0.0, arrived=arrived, late=arrived, stalled=None, gaps={})
+        return [MechanismRun(looks=[Look(at=0.1, rows_in=in_flight, rows_out=0, waited=0.0)], seen={places.B4: seen})]
+
+    runs: tuning.Runs = {tuning.CREDIT: {0.0: run(1.0 if met else 0.9, 100)}, tuning.NOTHING: {0.0: run(1.0, 900)}}
+    for name, sweep in tuning.SWEEPS.items():
+        runs[name] = {limit: run(0.5 if (name, limit) in tuning.STARVES else 1.0, 900) for limit in sweep.limits}
+    return tuning.report(runs, tuning.QUICK)
+
+
+def _spark_streaming(met: bool) -> Experiment:
+    def run(rows: int) -> list[list[ControlledBatch]]:
+        return [[ControlledBatch(rows=rows, scheduling=0.0, processing=1.0)] * spark_controller.QUICK.batches]
+
+    runs = {spark_controller.ORIGINAL: run(100), spark_controller.OURS: run(110 if met else 200)}
+    return spark_controller.report(runs, spark_controller.QUICK)
 
 
 def _barrier(met: bool) -> Experiment:
@@ -89,6 +115,8 @@ REPORTS: dict[str, Callable[[bool], Experiment]] = {
     "isolation": _isolation,
     "burst": _burst,
     "slow-sink": _slow_sink,
+    "tuning": _tuning,
+    "spark-streaming": _spark_streaming,
     "barrier": _barrier,
     "checkpoint": _checkpoint,
     "reach": _reach,

@@ -48,4 +48,6 @@ def test_a_stalled_stream_leaves_its_sibling_what_the_real_runtime_leaves(
 def test_only_some_experiments_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         lab_command.main(["cost", "--simulate", "--out", str(tmp_path)])
-    assert "unknown experiment 'cost'; experiments: isolation, burst, slow-sink, tuning, reach" in capsys.readouterr().err
+    assert (
+        "unknown experiment 'cost'; experiments: isolation, burst, slow-sink, tuning, reach" in capsys.readouterr().err
+    )
