@@ -51,6 +51,9 @@ FLUSHED, FLUSHED_ROWS = 30_000, 1024
 #: The case of short jobs in turn, and the rows of its two jobs. Their difference has no fixed cost.
 ALTERNATING, ALTERNATED = "alternating", (2_000_000, 22_000_000)
 
+#: The figures of the pairs by name: those of this checkout, and those of the other commit.
+Sides = tuple[list[dict[str, float]], list[dict[str, float]]]
+
 
 def main() -> None:
     options = _options()
@@ -58,12 +61,21 @@ def main() -> None:
     here, there = (_package(folder, options.compiled) for folder in (ROOT, other))
     for case in options.cases or TIMED:
         print(f"{case}: this checkout against {options.commit}, {'compiled' if options.compiled else 'sources'}")
-        ours, theirs = _alternate(here, there, options.pairs) if case == ALTERNATING else ([], [])
-        for number in range(options.pairs if case != ALTERNATING else 0):
-            for package, seen in ((here, ours), (there, theirs))[:: 1 if number % 2 else -1]:
-                seen.append(_run(case, package))
+        ours, theirs = (
+            _alternate(here, there, options.pairs) if case == ALTERNATING else _pairs(case, here, there, options.pairs)
+        )
         for name in ours[0]:
             print(_line(name, [figures[name] for figures in ours], [figures[name] for figures in theirs]), flush=True)
+
+
+def _pairs(case: str, here: Path, there: Path, pairs: int) -> Sides:
+    """Run both packages in turn, each time in a new process. Return the figures of each pair."""
+    ours: list[dict[str, float]] = []
+    theirs: list[dict[str, float]] = []
+    for number in range(pairs):
+        for package, seen in ((here, ours), (there, theirs))[:: 1 if number % 2 else -1]:
+            seen.append(_run(case, package))
+    return ours, theirs
 
 
 def _options() -> argparse.Namespace:
@@ -127,21 +139,18 @@ def _run(case: str, package: Path) -> dict[str, float]:
     return figures
 
 
-def _alternate(here: Path, there: Path, pairs: int) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
+def _alternate(here: Path, there: Path, pairs: int) -> Sides:
     """Run short jobs of both packages in turn, each in a process that stays. Return the cost of rows for each pair."""
     with _worker(here) as ours, _worker(there) as theirs:
         for worker in (ours, theirs):
             _job(worker, FIRST)
-        seen: tuple[list[dict[str, float]], list[dict[str, float]]] = [], []
+        seen: Sides = [], []
         for number in range(pairs):
             order = (0, 1) if number % 2 else (1, 0)
             few, many = ({side: _job((ours, theirs)[side], rows) for side in order} for rows in ALTERNATED)
             for side in order:
-                rows = ALTERNATED[1] - ALTERNATED[0]
-                time_taken, used = (after - before for before, after in zip(few[side], many[side], strict=True))
-                seen[side].append(
-                    {"million rows/s": rows / 1e6 / time_taken, "processor s per million rows": used * 1e6 / rows}
-                )
+                took, used = (after - before for before, after in zip(few[side], many[side], strict=True))
+                seen[side].append(_cost(ALTERNATED[1] - ALTERNATED[0], took, used))
         return seen
 
 
@@ -217,7 +226,11 @@ def _cost_of_rows(seconds: Callable[[int], float], rows: int) -> dict[str, float
         took.append(seconds(number))
         at.append(processor_seconds())
     used = (at[2] - at[1]) - (at[1] - at[0])
-    return {"million rows/s": rows / 1e6 / (took[1] - took[0]), "processor s per million rows": used * 1e6 / rows}
+    return _cost(rows, took[1] - took[0], used)
+
+
+def _cost(rows: int, seconds: float, used: float) -> dict[str, float]:
+    return {"million rows/s": rows / 1e6 / seconds, "processor s per million rows": used * 1e6 / rows}
 
 
 def exchange() -> dict[str, float]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from pathlib import Path
 
 import pytest
 
+from headgate.errors import HeadgateError
 from headgate.lab.originals.controlled_load import ControlledBatch, ControlledLoad
 from headgate.lab.originals.line_server import line_server
-from headgate.lab.spark_controller import ORIGINAL, OURS, original, ours, report
+from headgate.lab.spark_controller import ORIGINAL, OURS, _enough, original, ours, report
 from headgate.throttle.pid_rate_estimator import PidRateEstimator
 
 SHORT = ControlledLoad(rate=2000, cost=0.0005, interval=0.2, batches=6, initial_rate=500)
@@ -44,6 +46,18 @@ def test_a_slow_client_gets_all_lines_later() -> None:
         while len(text) < 8_000_000:  # more than the buffers of the sockets hold
             text += client.recv(1 << 16)
     assert set(text.split(b"\n")[:-1]) == {b"row"}
+
+
+def test_a_server_without_a_client_ends_at_once() -> None:
+    began = time.monotonic()
+    with line_server(1000):
+        pass
+    assert time.monotonic() - began < 10
+
+
+def test_too_few_batches_are_an_error() -> None:
+    with pytest.raises(HeadgateError, match=r"SparkPid completed 1 of 6 batches within 32 s"):
+        _enough(OURS, batches_at(100, 200)[:1], SHORT)
 
 
 def test_ours_reports_its_batches() -> None:

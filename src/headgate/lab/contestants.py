@@ -46,19 +46,19 @@ class Contestant:
     expected: Expected
 
 
-def counting(throttle: Callable[[float], Any]) -> Callable[[float], Mapping[str, Any]]:
-    """Return the options of a mechanism that counts messages, with queues that can grow."""
+def counting(throttle: Any, factor: float) -> Mapping[str, Any]:
+    """Return the options of a mechanism that counts messages, with queues that can grow. `throttle` may be None."""
+    return {
+        "flow_control": "unbounded",
+        "buffer_timeout": 0,
+        "network_memory": max(_LEAST_GUARD, round(GUARD / factor)),
+        "throttle": throttle,
+    }
 
-    def options(factor: float) -> Mapping[str, Any]:
-        guard = max(_LEAST_GUARD, round(GUARD / factor))
-        return {
-            "flow_control": "unbounded",
-            "buffer_timeout": 0,
-            "network_memory": guard,
-            "throttle": throttle(factor),
-        }
 
-    return options
+def _counts(throttle: Callable[[float], Any]) -> Callable[[float], Mapping[str, Any]]:
+    """Return a function of the factor for `Contestant.options`."""
+    return lambda factor: counting(throttle(factor), factor)
 
 
 def _of(number: int, factor: float) -> int:
@@ -78,34 +78,34 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
     "credit": Contestant(lambda factor: {}, Expected(keeps_sibling=True)),
     "tcp": Contestant(lambda factor: {"flow_control": "tcp"}, Expected(keeps_sibling=False)),
     "max-pending": Contestant(
-        counting(lambda factor: T.MaxPending(_of(1000, factor), timeout=30 / factor)),
+        _counts(lambda factor: T.MaxPending(_of(1000, factor), timeout=30 / factor)),
         Expected(keeps_sibling=True, doubles=True),
     ),
     "storm-zk": Contestant(
-        counting(lambda factor: T.StormZooKeeper(_server(), receive_buffer=_of(1024, factor), poll=30 / factor)),
+        _counts(lambda factor: T.StormZooKeeper(_server(), receive_buffer=_of(1024, factor), poll=30 / factor)),
         Expected(keeps_sibling=False),
     ),
     "storm-status": Contestant(
-        counting(lambda factor: T.StormStatus(_of(32768, factor), 0.05 / factor, _of(1000, factor))),
+        _counts(lambda factor: T.StormStatus(_of(32768, factor), 0.05 / factor, _of(1000, factor))),
         Expected(keeps_sibling=True),
     ),
     "jstorm-stages": Contestant(
-        counting(lambda factor: T.JStormStages(receive_buffer=_of(256, factor))), Expected(keeps_sibling=True)
+        _counts(lambda factor: T.JStormStages(receive_buffer=_of(256, factor))), Expected(keeps_sibling=True)
     ),
     "jstorm-master": Contestant(
-        counting(lambda factor: T.JStormMaster(receive_buffer=_of(1024, factor), check_interval=0.5 / factor)),
+        _counts(lambda factor: T.JStormMaster(receive_buffer=_of(1024, factor), check_interval=0.5 / factor)),
         Expected(keeps_sibling=False),
     ),
     "heron": Contestant(
-        counting(lambda factor: T.HeronSpout(_of(100 << 20, factor), _of(50 << 20, factor))),
+        _counts(lambda factor: T.HeronSpout(_of(100 << 20, factor), _of(50 << 20, factor))),
         Expected(keeps_sibling=False),
     ),
     "spark-pid": Contestant(
-        counting(lambda factor: T.SparkPid(batch_interval=2 / factor, min_rate=100 * factor)),
+        _counts(lambda factor: T.SparkPid(batch_interval=2 / factor, min_rate=100 * factor)),
         Expected(keeps_sibling=None, stops=None),
     ),
     "shed": Contestant(
-        counting(lambda factor: T.Shed(_of(1000, factor))), Expected(keeps_sibling=True, loses=True, stops=False)
+        _counts(lambda factor: T.Shed(_of(1000, factor))), Expected(keeps_sibling=True, loses=True, stops=False)
     ),
 }
 #: Those that can be simulated: the others need a server.

@@ -60,11 +60,11 @@ def original(load: ControlledLoad) -> list[ControlledBatch]:
         )
     if done.returncode:
         raise HeadgateError(f"the program of Spark Streaming ended with {done.returncode}:\n{done.stderr[-2000:]}")
-    return [ControlledBatch(**json.loads(line)) for line in done.stdout.splitlines()][: load.batches]
+    return _enough(ORIGINAL, [ControlledBatch(**json.loads(line)) for line in done.stdout.splitlines()], load)
 
 
 def ours(load: ControlledLoad) -> list[ControlledBatch]:
-    """Return the batches of a job with `SparkPid`."""
+    """Return the batches of a job with `SparkPid`. Raises HeadgateError if the job fails."""
     throttle = hg.throttle.SparkPid(batch_interval=load.interval, initial_rate=load.initial_rate)
     config = hg.Config(flow_control="unbounded", buffer_timeout=0, network_memory=_MEMORY, throttle=throttle)
     environment = hg.StreamEnvironment(parallelism=1, config=config)
@@ -78,14 +78,20 @@ def ours(load: ControlledLoad) -> list[ControlledBatch]:
     environment.from_source(source).rebalance().map_batches(process, schema=SCHEMA).sink_to(hg.sinks.null())
     job = environment.execute_async("spark-streaming")
     seen: dict[int, ControlledBatch] = {}
-    deadline = time.monotonic() + 20 + 10 * load.batches * load.interval
+    deadline = time.monotonic() + load.longest
     try:
-        while len(seen) < load.batches and time.monotonic() < deadline:
+        while len(seen) < load.batches and time.monotonic() < deadline and job.status() in ("CREATED", "RUNNING"):
             time.sleep(load.interval)
             seen |= {batch["number"]: _controlled(batch) for batch in job.metrics().get("throttle_batches", ())}
     finally:
         job.cancel()
-    return list(seen.values())[: load.batches]
+    return _enough(OURS, list(seen.values()), load)
+
+
+def _enough(name: str, batches: list[ControlledBatch], load: ControlledLoad) -> list[ControlledBatch]:
+    if len(batches) < load.batches:
+        raise HeadgateError(f"{name} completed {len(batches)} of {load.batches} batches within {load.longest:g} s")
+    return batches[: load.batches]
 
 
 def _numbers(start: int, n: int) -> pa.RecordBatch:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 from typing import Any, Final
 
@@ -88,15 +87,10 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
 
 def _contestants() -> Iterator[tuple[str, float, Mapping[str, Any]]]:
     yield CREDIT, 0.0, {}
-    yield NOTHING, 0.0, counting(partial(_given, None))(_FACTOR)
+    yield NOTHING, 0.0, counting(None, _FACTOR)
     for name, sweep in SWEEPS.items():
         for limit in sweep.limits:
-            throttle = sweep.throttle(limit)
-            yield name, limit, counting(partial(_given, throttle))(_FACTOR)
-
-
-def _given(throttle: Any, _factor: float) -> Any:
-    return throttle
+            yield name, limit, counting(sweep.throttle(limit), _FACTOR)
 
 
 def one_round(place: Place, options: Mapping[str, Any], times: TuningTimes) -> MechanismRun:

@@ -8,7 +8,7 @@ from typing import Final
 from headgate.observe.finding import Cause
 from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean
 from headgate.observe.own_work import own_work
-from headgate.observe.peer_rows import PeerRows, peer_rows
+from headgate.observe.peer_rows import peer_rows
 from headgate.observe.roots import SlowTasks, ThrottledSource
 
 #: The least share of a task's time that makes the machine (processors, disks) or the task's own work the cause.
@@ -161,7 +161,7 @@ def _skew(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
         return None
     taken = peer_rows(windows, root)
     rows, usual = sum(taken.rows[each] for each in hot) / len(hot), max(1.0, taken.usual_rows(others))
-    if rows < _UNLIKE * usual or _is_slower(taken, hot, others):
+    if rows < _UNLIKE * usual or _times_slower(windows, root) > _UNLIKE:
         return None
     share = sum(taken.rows[each] for each in hot) / sum(taken.rows.values())
     return Cause(
@@ -197,10 +197,6 @@ def _times_slower(windows: Sequence[Window], root: SlowTasks) -> float:
 def _hot_and_others(window: Window, root: SlowTasks) -> tuple[list[int], list[int]]:
     hot = [task.subtask for task in root.tasks]
     return hot, [task.subtask for task in window.of(root.vertex) if task.subtask not in hot]
-
-
-def _is_slower(taken: PeerRows, hot: Sequence[int], others: Sequence[int]) -> bool:
-    return 0 < taken.usual_rate(hot) * _UNLIKE < taken.usual_rate(others)
 
 
 def _disk(window: Window, root: SlowTasks) -> Cause | None:

@@ -27,6 +27,11 @@ class ControlledLoad:
         """The number of batches before the cost changes."""
         return self.batches // 2
 
+    @property
+    def longest(self) -> float:
+        """The most seconds that a run may take."""
+        return 20 + 10 * self.batches * self.interval
+
     def work(self, rows: int, began: float) -> None:
         """Take the time that so many rows need. `began` is when the job began, in seconds since the epoch."""
         is_cheap = time.time() - began >= self.half * self.interval

@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-#: Seconds between two pieces. A receiver that connects later than `_CONNECTS` seconds gets nothing.
+#: Seconds between two pieces of lines, and between two looks whether the server has ended.
 _PIECE: Final = 0.01
-_CONNECTS: Final = 120.0
 
 
 @contextmanager
@@ -21,7 +20,7 @@ def line_server(rate: int) -> Iterator[int]:
     A client that reads slowly gets the lines later, but all of them.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(_CONNECTS)
+        server.settimeout(_PIECE)
         ended = threading.Event()
         thread = threading.Thread(target=_serve, args=(server, rate, ended), name="line-server", daemon=True)
         thread.start()
@@ -29,19 +28,27 @@ def line_server(rate: int) -> Iterator[int]:
             yield server.getsockname()[1]
         finally:
             ended.set()
-            server.close()
             thread.join()
 
 
 def _serve(server: socket.socket, rate: int, ended: threading.Event) -> None:
-    with suppress(OSError):  # the client has gone, or none came
-        client, _ = server.accept()
-        with client:
-            client.settimeout(_PIECE)
-            began, sent, rest = time.monotonic(), 0, b""
-            while not ended.wait(0 if rest else _PIECE):
-                due = round((time.monotonic() - began) * rate)
-                if not rest:
-                    rest, sent = b"row\n" * (due - sent), due
-                with suppress(TimeoutError):
-                    rest = rest[client.send(rest) :]
+    client = _accepted(server, ended)
+    if client is None:
+        return
+    with client, suppress(ConnectionError):  # the client has gone
+        client.settimeout(_PIECE)
+        began, sent, rest = time.monotonic(), 0, b""
+        while not ended.wait(0 if rest else _PIECE):
+            due = round((time.monotonic() - began) * rate)
+            if not rest:
+                rest, sent = b"row\n" * (due - sent), due
+            with suppress(TimeoutError):
+                rest = rest[client.send(rest) :]
+
+
+def _accepted(server: socket.socket, ended: threading.Event) -> socket.socket | None:
+    """Return the first client, or None if the server has ended before one came."""
+    while not ended.is_set():
+        with suppress(TimeoutError):
+            return server.accept()[0]
+    return None

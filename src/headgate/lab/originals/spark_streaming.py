@@ -55,7 +55,7 @@ def main() -> None:
     lines = streaming.socketTextStream("127.0.0.1", port, StorageLevel.MEMORY_ONLY)
     lines.foreachRDD(lambda rows: rows.foreachPartition(process))
     streaming.start()
-    printer.ended.wait(20 + 10 * load.batches * load.interval)
+    printer.ended.wait(load.longest)
     streaming.stop(stopSparkContext=True, stopGraceFully=False)
 
 
