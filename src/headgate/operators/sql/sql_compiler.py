@@ -142,10 +142,6 @@ class Compiler:
 
     def _decimal(self, tree: exp.Expr, kernel: str, left: SqlNode, right: SqlNode) -> SqlNode:
         left, right = (self.coerce(node, as_decimal(node.type), tree) for node in (left, right))
-        digits = left.type.precision + right.type.precision
-        whole = max(kind.precision - kind.scale for kind in (left.type, right.type))
-        if digits > _MOST_DIGITS or whole + max(left.type.scale, right.type.scale) >= _MOST_DIGITS:
-            self.refuse(tree, f"{left.type} and {right.type} have too many digits to calculate with")
         result = arithmetic_type(kernel, left.type, right.type)
         if kernel in ("divide", "remainder"):
             right = NullIfZero(right, right.type)

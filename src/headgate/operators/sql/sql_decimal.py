@@ -25,7 +25,7 @@ class DecimalCall(SqlNode):
     """The node of an arithmetic operator on two decimals, which may have different types. `NullIfZero` has replaced a
     zero divisor by null.
 
-    Arrow computes whole columns. Python computes two cases row by row: a division with an intermediate result of more
+    Arrow computes whole columns. Python computes two cases row by row: an operation with an intermediate result of more
     than 76 digits, and a remainder if this pyarrow has no kernel for it.
     """
 
@@ -36,17 +36,23 @@ class DecimalCall(SqlNode):
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
         left, right = _wide(self.left.evaluate(batch)), _wide(self.right.evaluate(batch))
+        operands = self._for_arrow(left, right)
+        if operands is None:
+            return self._one_by_one(left, right)
+        kernel = self.kernel if self.kernel == "remainder" else f"{self.kernel}_checked"
+        return self._rounded(pc.call_function(kernel, operands))
+
+    def _for_arrow(self, left: Value, right: Value) -> list[Value] | None:
+        """Return the operands in types with which Arrow's result has at most 76 digits, or None if there are none."""
+        if self.kernel in MISSING_KERNELS:
+            return None
         if self.kernel == "divide":
             rescaled = self._dividend(left.type, right.type)
-            if rescaled is None:
-                return self._one_by_one(left, right)
-            left = pc.cast(left, rescaled)
-        elif self.kernel in MISSING_KERNELS:
-            return self._one_by_one(left, right)
-        elif self.kernel == "multiply" and left.type.precision + right.type.precision >= _MOST:
-            right = pc.cast(right, pa.decimal256(_MOST - 1 - left.type.precision, right.type.scale))
-        kernel = self.kernel if self.kernel == "remainder" else f"{self.kernel}_checked"
-        return self._rounded(pc.call_function(kernel, [left, right]))
+            return None if rescaled is None else [pc.cast(left, rescaled), right]
+        if self.kernel == "multiply":
+            return _factors(left, right)
+        whole = max(kind.precision - kind.scale for kind in (left.type, right.type))
+        return [left, right] if whole + max(left.type.scale, right.type.scale) < _MOST else None
 
     def _dividend(self, left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
         """Return the type to which the dividend is cast, or None if this type would need too many digits.
@@ -80,12 +86,23 @@ class DecimalCall(SqlNode):
         """Return the result of one row, rounded half up. Return None if an operand is None."""
         if left is None or right is None:
             return None
-        exact = _EXACT.divide(left, right) if self.kernel == "divide" else _EXACT.remainder(left, right)
+        exact: Decimal = getattr(_EXACT, self.kernel)(left, right)
         return exact.quantize(_EXACT.scaleb(Decimal(1), -self.type.scale), context=_EXACT)
 
 
 def _wide(value: Value) -> Value:
     return pc.cast(value, pa.decimal256(value.type.precision, value.type.scale))
+
+
+def _factors(left: Value, right: Value) -> list[Value] | None:
+    """Return two factors whose digits are together less than 76, or None if the values have too many."""
+    digits = min(right.type.precision, _MOST - 1 - left.type.precision)
+    if digits < max(1, right.type.scale):
+        return None
+    try:
+        return [left, pc.cast(right, pa.decimal256(digits, right.type.scale))]
+    except pa.ArrowInvalid:
+        return None
 
 
 def _values(value: Value, rows: int) -> list[Any]:
