@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import psutil
 import pytest
@@ -47,6 +47,18 @@ def run(server: TextServer, processes: bool = False) -> tuple[hg.JobHandle, Coll
     rows = hg.sinks.collect()
     env.from_source(hg.sources.socket_lines("127.0.0.1", server.port)).filter("value <> ''").sink_to(rows)
     return env.execute_async(), rows
+
+
+def test_a_line_without_end_is_refused(server: TextServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket_source, "_LONGEST_LINE", 1 << 17)
+    job, rows = run(server)
+    connection = server.accept()
+    connection.sendall(b"one\n" + b"x" * (1 << 16))
+    eventually(lambda: rows.rows == 1, timeout=60)
+    with suppress(OSError):  # the source closes the connection
+        connection.sendall(b"x" * (1 << 20))
+    with pytest.raises(hg.SourceError, match="line 2 is longer than 131072 bytes"):
+        job.wait(60)
 
 
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
