@@ -366,7 +366,7 @@ def planted_bugs(page: str) -> str:
     lines: list[str] = []
     is_list = False
     for line in page.splitlines():
-        is_list = is_list and line.startswith("- ")
+        is_list = is_list and line.startswith(("- ", "  "))
         if not is_list:
             lines.append(line)
         if line.startswith(BUGS):
