@@ -10,12 +10,11 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Final
 
-import headgate
 from headgate.operators.conversion import shown
 
 #: The names of all threads of a job begin with this.
 _THREAD_PREFIX: Final = "headgate-"
-_PACKAGE: Final = str(Path(headgate.__file__).parent)
+_PACKAGE: Final = str(Path(__file__).parents[1])
 _PYTHON: Final = sysconfig.get_path("stdlib")
 
 

@@ -167,8 +167,8 @@ class CheckpointCoordinator:
         """
         steps = _RULES[type(event)].get(self.phase)
         if steps is None:
-            where = f"phase {self.phase.name} ({self.phase.value})"
-            raise RuntimeError(f"{_describe(event)} is impossible in {where}; the events before it:\n{self.trace}")
+            phase = f"phase {self.phase.name} ({self.phase.value})"
+            raise RuntimeError(f"{_describe(event)} is impossible in {phase}; the events before it:\n{self.trace}")
         self._trace.append(f"{now:.3f} {self.phase.name}: {_describe(event)}")
         self._now = now
         if self._counts(event):

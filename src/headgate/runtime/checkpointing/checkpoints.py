@@ -400,7 +400,7 @@ class Checkpoints:
                 case AbortCheckpoint():
                     self._abort(action)
                 case Fail(error):
-                    log.info(
+                    log.warning(
                         "job %r: the last events of its checkpoint coordinator:\n%s", self._job, self._coordinator.trace
                     )
                     raise error
