@@ -12,7 +12,7 @@ batches = [
 ]  # single rows, so that distributing batches is distributing rows
 
 
-def deal(way: Callable[[hg.DataStream], hg.DataStream]) -> list[int]:
+def counts(way: Callable[[hg.DataStream], hg.DataStream]) -> list[int]:
     """Return how many rows each of the four subtasks of the sink gets. The source has two subtasks."""
     threads = hg.LocalDeployment(processes=False)  # in processes, the default, `got` would be a copy in each of them
     env = hg.StreamEnvironment(parallelism=4, config=hg.Config(buffer_timeout=0), deployment=threads)
@@ -24,9 +24,9 @@ def deal(way: Callable[[hg.DataStream], hg.DataStream]) -> list[int]:
     return [got[subtask] for subtask in range(4)]
 
 
-print(f"rebalance  in turn, to all                    {deal(hg.DataStream.rebalance)}")
-print(f"rescale    in turn, to neighbours: 0 1 or 2 3 {deal(hg.DataStream.rescale)}")
-print(f"shuffle    by chance                          {sum(deal(hg.DataStream.shuffle))} in all")
-print(f"forward    to the one of the same number      {deal(hg.DataStream.forward)}")
-print(f"to_one     to the first                       {deal(hg.DataStream.to_one)}")
-print(f"broadcast  every row to all                   {deal(hg.DataStream.broadcast)}")
+print(f"rebalance  in turn, to all                    {counts(hg.DataStream.rebalance)}")
+print(f"rescale    in turn, to neighbours: 0 1 or 2 3 {counts(hg.DataStream.rescale)}")
+print(f"shuffle    by chance                          {sum(counts(hg.DataStream.shuffle))} in all")
+print(f"forward    to the one of the same number      {counts(hg.DataStream.forward)}")
+print(f"to_one     to the first                       {counts(hg.DataStream.to_one)}")
+print(f"broadcast  every row to all                   {counts(hg.DataStream.broadcast)}")

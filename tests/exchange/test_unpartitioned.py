@@ -1,4 +1,4 @@
-"""Small batches for many channels wait until a deal is worth it; nothing else may notice."""
+"""Small batches for many channels wait until it is worth it to partition them; nothing else may notice."""
 
 from __future__ import annotations
 

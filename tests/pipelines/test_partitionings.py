@@ -12,8 +12,8 @@ import pytest
 import headgate as hg
 from tests.pipelines.pipeline_rig import ROWS, assert_same, expected, stream_of
 
-Deal = Callable[[hg.DataStream], hg.DataStream]
-DEALS: dict[str, Deal] = {
+Partitioned = Callable[[hg.DataStream], hg.DataStream]
+PARTITIONINGS: dict[str, Partitioned] = {
     "rescale": lambda stream: stream.rescale(),
     "shuffle": lambda stream: stream.shuffle(),
     "to_one": lambda stream: stream.to_one(),
@@ -29,11 +29,11 @@ def environment(parallelism: int, processes: bool = False) -> hg.StreamEnvironme
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-@pytest.mark.parametrize("deal", DEALS.values(), ids=DEALS)
-def test_the_answer_is_the_same_however_rows_are_dealt(deal: Deal, parallelism: int) -> None:
+@pytest.mark.parametrize("partitioned", PARTITIONINGS.values(), ids=PARTITIONINGS)
+def test_the_answer_is_the_same_with_every_partitioning(partitioned: Partitioned, parallelism: int) -> None:
     env = environment(parallelism)
     totals = (
-        deal(stream_of(env).set_parallelism(2))
+        partitioned(stream_of(env).set_parallelism(2))
         .with_columns(doubled="number * 2")
         .key_by("name")
         .window(hg.tumble("10 s"))
@@ -48,9 +48,9 @@ def test_the_answer_is_the_same_however_rows_are_dealt(deal: Deal, parallelism: 
     assert_same(totals, expected(wanted))
 
 
-@pytest.mark.parametrize("deal", DEALS.values(), ids=DEALS)
-def test_they_travel_to_other_processes(deal: Deal) -> None:
-    rows = deal(stream_of(environment(2, processes=True)).set_parallelism(1)).filter("number is not null")
+@pytest.mark.parametrize("partitioned", PARTITIONINGS.values(), ids=PARTITIONINGS)
+def test_each_partitioning_sends_rows_to_other_processes(partitioned: Partitioned) -> None:
+    rows = partitioned(stream_of(environment(2, processes=True)).set_parallelism(1)).filter("number is not null")
     assert_same(rows.set_parallelism(2).collect(), expected("select * from events where number is not null"))
 
 

@@ -23,7 +23,7 @@ def views(env: hg.StreamEnvironment) -> hg.DataStream:
     return env.from_source(hg.sources.iterable([VIEWS, VIEWS]))
 
 
-def test_dealt_by_key_and_filtered() -> None:
+def test_partitioned_by_key_and_filtered() -> None:
     env = hg.StreamEnvironment(parallelism=2)
     assert views(env).schema == PLAIN
     kept = views(env).filter("n <> 1 and word = 'weir'").collect()

@@ -27,7 +27,7 @@ STEP, PER_WINDOW = 1000, 700
 SCHEMA = pa.schema(
     {"n": pa.int64(), "key": pa.int64(), "pad": pa.string(), "stamp": pa.int64(), "at": pa.timestamp("us", "UTC")}
 )
-#: How rows are dealt without regard to their key.
+#: How rows are partitioned without regard to their key.
 SPREADS: dict[str, Callable[[hg.DataStream], hg.DataStream]] = {
     "rebalance": lambda stream: stream.rebalance(),
     "load_aware": lambda stream: stream.rebalance(load_aware=True),

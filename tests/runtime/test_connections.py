@@ -31,7 +31,7 @@ def accepted(at: set[int]) -> int:
 
 
 @pytest.mark.parametrize("connections", [1, 3])
-def test_channels_are_dealt_to_so_many_connections(connections: int) -> None:
+def test_channels_share_so_many_connections(connections: int) -> None:
     """Four subtasks each on two TaskManagers of this process, and a control link of each."""
     before = ports()
     env = environment(parallelism=4, slots_per_task=2, connections_per_pair=connections)

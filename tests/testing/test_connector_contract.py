@@ -361,7 +361,7 @@ class BrokenWriter(hg.SinkWriter):
 
     def write(self, batch: pa.RecordBatch) -> None:
         self.rows += batch.to_pylist()
-        if self.how == "waits deaf":
+        if self.how == "ignores cancel":
             time.sleep(3600)
 
     def flush(self, checkpoint: int) -> Any:

@@ -108,7 +108,10 @@ def rate(
     row_function: bool = False,
     tls: bool = False,
 ) -> float:
-    """Return payload bytes/s from `emit` to the decoded batch, or to the result of a function of rows."""
+    """Return the bytes/s of rows that go from the producer's `emit` to the consumer's decoded batches.
+
+    With `row_function`, the consumer also calls a function for each row.
+    """
     batches = volume // prebuilt_batch().nbytes
     shared = {"config": dict(config), "channels": channels, **(identity() if tls else {})}
     port = producer.ask({"do": "listen", "batches": batches, **shared}, _TIMEOUT)["port"]

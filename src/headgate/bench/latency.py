@@ -59,7 +59,7 @@ class _LoadRounds:
         return _figure(f"p{percentile:g} {self.name}", self.seen, percentile)
 
     def timer(self) -> Figure:
-        """Return the 99th percentile of the timer that ran beside the load."""
+        """Return the 99th percentile of how late the timer beside the load woke up, in milliseconds."""
         return _figure(f"timer p99 beside, {self.name}", self.noise, 99.0)
 
     def is_below(self, milliseconds: float) -> bool:

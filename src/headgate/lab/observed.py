@@ -73,7 +73,10 @@ class MechanismRun:
 
 
 def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe, source: int = A2) -> MechanismRun:
-    """Run flows into a probe, and look at the job again and again. `source` is the subtask whose waits are noted."""
+    """Run flows into the sink `probe`, and read the job's metrics every 50 ms until it ends.
+
+    `source` is the subtask whose waits are noted.
+    """
     environment = place(dict(options))
     run = MechanismRun()
     began: list[float] = []

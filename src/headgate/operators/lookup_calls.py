@@ -177,11 +177,11 @@ def _call(future: Future[Any], function: Callable[..., Any], keys: pa.RecordBatc
 def _raiser(error: BaseException, function: Callable[..., Any]) -> Callable[[], None]:
     """Return a function that raises the error under the name of the user's function."""
 
-    def raise_it() -> None:
+    def raiser() -> None:
         raise error
 
-    raise_it.__qualname__ = function_name(function)
-    return raise_it
+    raiser.__qualname__ = function_name(function)
+    return raiser
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -359,7 +359,7 @@ class RelayBackPressure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTrees:
-    """`MaxPending`: messages of sources that have failed, or that tasks have fully processed.
+    """`MaxPending`: messages of sources whose trees have ended: all that came from them is processed, or has failed.
 
     An entry has the source (vertex, subtask), the message's root id, and whether the message has failed.
     """

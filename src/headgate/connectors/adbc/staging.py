@@ -124,7 +124,7 @@ class StagingWriter(SinkWriter):
             self._copy()
 
     def flush(self, checkpoint: int) -> Any:
-        """Copy all rows. Returns the name of the staging table, or None without rows."""
+        """Copy the held rows to the staging table. Return the table's name, or None if it has no rows."""
         self._copy()
         table, self._table = self._table, None
         return table

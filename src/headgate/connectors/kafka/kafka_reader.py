@@ -288,14 +288,14 @@ class _Fetching:
         partition = event.topic(), event.partition()
         if error.code() == library.KafkaError._PARTITION_EOF:
             return {partition: max(event.offset(), self._offsets.get(partition, 0))}
-        where = f"{partition[0]}[{partition[1]}]"
+        place = f"{partition[0]}[{partition[1]}]"
         if error.code() == library.KafkaError._AUTO_OFFSET_RESET:
             raise SourceError(
-                f"{where}: the topic no longer has the message at offset {self._offsets.get(partition)}, where reading "
+                f"{place}: the topic no longer has the message at offset {self._offsets.get(partition)}, where reading "
                 f"should continue ({error.str()}): it was deleted before the job read it. Raise retention.ms of the "
                 "topic, or start without resume, from start='earliest'"
             )
-        raise SourceError(f"{where}: {in_words(error)}")
+        raise SourceError(f"{place}: {in_words(error)}")
 
     def _end_partitions(self, consumer: Any) -> list[Partition]:
         """Stop to read the partitions that are read to their stop, and return them."""

@@ -32,9 +32,9 @@ _SHARE, _LEAST_PAUSE = 8, 100_000
 class Join(TwoInputOperator):
     """The operator that joins the rows of two streams with equal keys under a condition.
 
-    A pair is emitted when its second row arrives. A row of a side that `keeps_all` and has no partner is emitted when
-    the watermark shows that none can come. `delay` (microseconds) is how much earlier than the watermark the event time
-    of a joined row can be; the watermarks of the result are earlier by `delay`. A row is late, and dropped, if it
+    A pair is emitted when its second row arrives. If a side `keeps_all`, its rows without a partner are emitted when
+    the watermark shows that no partner can come. The event time of a joined row can be up to `delay` microseconds
+    before the watermark of the input, so the watermarks of the result are earlier by `delay`. A row is late, and dropped, if it
     arrives after the watermark and no row in time can be its partner. A null key matches nothing.
     """
 
