@@ -34,8 +34,8 @@ class Join(TwoInputOperator):
 
     A pair is emitted when its second row arrives. If a side `keeps_all`, its rows without a partner are emitted when
     the watermark shows that no partner can come. The event time of a joined row can be up to `delay` microseconds
-    before the watermark of the input, so the watermarks of the result are earlier by `delay`. A row is late, and dropped, if it
-    arrives after the watermark and no row in time can be its partner. A null key matches nothing.
+    before the watermark of the input, so the watermarks of the result are earlier by `delay`. A row is late, and
+    dropped, if it arrives after the watermark and no row in time can be its partner. A null key matches nothing.
     """
 
     def __init__(
