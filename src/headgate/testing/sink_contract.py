@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import tempfile
 import threading
@@ -151,6 +152,7 @@ class _Check:
         crash = LineCrash(program.sink, number)
         with suppress(SimulatedCrash), crash.active():
             getattr(program.sink, call)(stored.pending, stored.checkpoint)
+        gc.collect(1)  # a program that has ended holds nothing, such as a connection that it did not close
         when = f"the program ended in {call}(), before its line {number}"
         self._expect_no_more(name, stored.checkpoint, when)
         self._program(name, stored, 3).go_on()

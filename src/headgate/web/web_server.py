@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 DELAY: Final = 1.0
 #: The seconds for which `stop` waits for the thread.
 _STOP_TIMEOUT: Final = 5.0
+#: The whole seconds for which the server waits for open event streams when it stops. Then it closes them. Since Python
+#: 3.12 it would wait without end.
+_STREAMS_END: Final = 1
 #: The most connections at once.
 _CONNECTIONS: Final = 100
 #: The largest size of a request's head in bytes.
@@ -92,6 +95,7 @@ class WebServer:
             proxy_headers=False,
             limit_concurrency=_CONNECTIONS,
             h11_max_incomplete_event_size=_HEAD,
+            timeout_graceful_shutdown=_STREAMS_END,
         )
         self._uvicorn = uvicorn.Server(config)
         if not self._stopped.is_set():
