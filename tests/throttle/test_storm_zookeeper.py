@@ -96,6 +96,38 @@ def test_marks_are_whole_messages_of_1024() -> None:
     assert [queued for queued in reversed(range(2000)) if flag.taken(queued)] == [409]
 
 
+def test_the_high_mark_counts_the_handled_messages_of_the_consumers_batch() -> None:
+    flag = LevelFlag(100, high=0.9, low=0.4)
+    assert not flag.added(60)
+    for queued in reversed(range(30, 60)):  # half of a batch of 60 messages
+        flag.taken(queued)
+    assert [queued for queued in range(31, 100) if flag.added(queued)] == [60]
+
+
+def test_the_flag_falls_and_rises_again_within_a_long_batch() -> None:
+    flag = LevelFlag(100, high=0.9, low=0.4)
+    assert flag.added(95)
+    for queued in reversed(range(41, 95)):
+        flag.taken(queued)
+    assert flag.taken(40)
+    assert flag.added(41)
+    assert flag.taken(40)
+
+
+def test_a_handled_batch_does_not_count() -> None:
+    flag = LevelFlag(100, high=0.9, low=0.4)
+    for queued in reversed(range(95)):
+        flag.taken(queued)
+    assert [queued for queued in range(1, 100) if flag.added(queued)] == [90]
+
+
+def test_messages_of_the_overflow_are_not_in_the_batch() -> None:
+    flag = LevelFlag(100, high=0.9, low=0.4)
+    for queued in reversed(range(50, 151)):  # 151 messages: the batch has 100, and then the next one begins
+        flag.taken(queued)
+    assert not flag.added(51)
+
+
 # --- version 1.0
 
 
