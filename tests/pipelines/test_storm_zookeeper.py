@@ -21,8 +21,8 @@ pytestmark = pytest.mark.xdist_group("zookeeper")
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[str]:
-    with zookeeper_server() as address:
-        yield address
+    with zookeeper_server() as server:
+        yield server.address
 
 
 @pytest.fixture
@@ -69,7 +69,18 @@ def test_a_full_queue_is_an_ephemeral_node_while_it_is_full_and_sources_stop(hos
     goes_on.set()
     result = job.wait(60)
     assert result.rows_in == result.rows_out == ROWS
+    assert result.metrics["throttle_signals"] >= 4  # the node is put and deleted, and nodes are listed after both
     eventually(lambda: not nodes(client))
+
+
+def test_a_folder_that_is_gone_has_no_nodes(hosts: str, client: Any) -> None:
+    job, goes_on = stalled(hg.throttle.StormZooKeeper(hosts, receive_buffer=20))
+    eventually(lambda: throttled_s(job) > 0.3)
+    path = min(nodes(client))
+    client.delete(path.rpartition("/")[0], recursive=True)
+    eventually(lambda: job.metrics()["rows_in"] == ROWS)
+    goes_on.set()
+    assert job.wait(60).rows_out == ROWS
 
 
 def test_in_version_1_2_the_node_stays_with_the_time_of_the_congestion(hosts: str, client: Any) -> None:

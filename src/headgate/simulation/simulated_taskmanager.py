@@ -19,6 +19,7 @@ from headgate.runtime.task.task_builder import BuiltTask, TaskBuilder
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.taskmanager.counters import LinkBytes, snapshot
 from headgate.runtime.taskmanager.link_ends import LinkEnds
+from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
 from headgate.runtime.taskmanager.throttling.throttle_place import ThrottlePlace
 from headgate.runtime.taskmanager.throttling.throttling_of import throttling_of
 from headgate.simulation.costs import Line
@@ -74,6 +75,7 @@ class SimulatedTaskManager:
         self.running = 0
         #: When the last task of this TaskManager ended.
         self.ended_at = 0.0
+        self._signals = SignalCount()
         self._throttling = throttling_of(
             ThrottlePlace(
                 job=job,
@@ -84,6 +86,7 @@ class SimulatedTaskManager:
                 network=self._network,
                 links=self._links,
                 send=partial(report, index),
+                count=self._signals,
             )
         )
         services = TaskManagerServices(
@@ -142,6 +145,7 @@ class SimulatedTaskManager:
     def on_order(self, order: ThrottleOrder) -> None:
         """Follow an order of the throttle's part on the driver."""
         if self._throttling is not None:
+            self._signals.note()
             self._throttling.on_order(order)
 
     def _task_done(self, task: Task, error: HeadgateError | None) -> None:
@@ -171,6 +175,7 @@ class SimulatedTaskManager:
             self._pool,
             remote_bytes=self._links.bytes_received,
             sendfile_bytes=0,
+            throttle_signals=self._signals.signals,
             link_bytes=LinkBytes(self._links.bytes_under_way.writing, sent),
             host=f"simulated-{self._index}",
             clock=self._work.world.clock(),

@@ -59,6 +59,7 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         "late_rows": sum(row.get("late_rows", 0) for row in rows),
         "remote_bytes": sum(each["remote_bytes"] for each in snapshots),
         "bytes_sent_by_sendfile": sum(each["bytes_sent_by_sendfile"] for each in snapshots),
+        "throttle_signals": sum(each["throttle_signals"] for each in snapshots),
         "in_flight": [each["in_flight"] for each in snapshots],
         "machine": [each["machine"] for each in snapshots],
         "network_memory": [each["network_memory"] for each in snapshots],

@@ -65,6 +65,11 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "except the first three come from Linux (TCP_INFO). On other systems these values are None.",
         ),
         Metric(
+            "throttle_signals",
+            "count",
+            "Signals of the throttle: what TaskManagers sent for it, orders of the driver, and requests to ZooKeeper.",
+        ),
+        Metric(
             "throttle_batches",
             "list",
             "The last 100 batches of `hg.throttle.SparkPid`: one dict for each. The list is empty with any other "

@@ -32,6 +32,7 @@ def snapshot(
     *,
     remote_bytes: int,
     sendfile_bytes: int,
+    throttle_signals: int,
     link_bytes: LinkBytes,
     host: str,
     clock: float,
@@ -60,6 +61,7 @@ def snapshot(
         "tasks": rows,
         "remote_bytes": remote_bytes,
         "bytes_sent_by_sendfile": sendfile_bytes,
+        "throttle_signals": throttle_signals,
         "in_flight": _in_flight(tasks, sum(edge["queued_bytes"] for edge in edges), link_bytes),
         "machine": machine,
         "network_memory": {

@@ -71,6 +71,7 @@ from headgate.runtime.taskmanager.process_evidence import ProcessEvidence
 from headgate.runtime.taskmanager.profiler import Profiler
 from headgate.runtime.taskmanager.state_upload import StateUpload
 from headgate.runtime.taskmanager.task_threads import StuckTasks, TaskThreads
+from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
 from headgate.runtime.taskmanager.throttling.throttle_place import ThrottlePlace
 from headgate.runtime.taskmanager.throttling.throttling_of import throttling_of
 from headgate.transport.network_thread import NetworkThread
@@ -126,6 +127,7 @@ class TaskManager:
         self._tasks = BuiltTasks()
         self._built = self._tasks.all
         self._throttling = Throttling()
+        self._signals = SignalCount()
         self._threads = TaskThreads(lambda task, error: self._events.put(lambda: self._task_done(task, error)))
         self._evidence = ProcessEvidence()
         self._channels = ChannelReport()
@@ -204,6 +206,7 @@ class TaskManager:
                 network=self._network,
                 links=links,
                 send=self._driver.send,
+                count=self._signals,
             )
         )
         self._throttling = throttling or self._throttling
@@ -304,6 +307,7 @@ class TaskManager:
             case TraceChannel():
                 self._tracer.trace(message, self._built, self._links)
             case OrderSleep() | RelayBackPressure() | EndTrees() | ReleaseBatch() | SetRate():
+                self._signals.note()
                 self._throttling.on_order(message)
             case Close():
                 if self._pool is not None and not self._reported:  # a job that stops: its tasks have not ended
@@ -431,6 +435,7 @@ class TaskManager:
             pool,
             remote_bytes=links.bytes_received,
             sendfile_bytes=links.bytes_sent_by_sendfile,
+            throttle_signals=self._signals.signals,
             link_bytes=links.bytes_under_way,
             host=self._host,
             clock=now,

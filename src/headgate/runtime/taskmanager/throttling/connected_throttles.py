@@ -23,7 +23,7 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
     if isinstance(mechanism, HeronSpout):
         from headgate.runtime.taskmanager.throttling.heron_throttling import HeronThrottling
 
-        return HeronThrottling(mechanism.worker(place.index), clock=clock, send=place.send, guard=guard)
+        return HeronThrottling(mechanism.worker(place.index), clock=clock, send=place.tell_driver, guard=guard)
     if isinstance(mechanism, JStormMaster):
         from headgate.runtime.taskmanager.throttling.sleep_throttling import SleepThrottling
 
@@ -33,7 +33,7 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
             destinations=lambda vertex: sum(edge.source == vertex for edge in edges),
             clock=clock,
             network=place.network,
-            send=place.send,
+            send=place.tell_driver,
             guard=guard,
         )
     if isinstance(mechanism, MaxPending):
@@ -41,7 +41,7 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
     if isinstance(mechanism, SparkPid):
         from headgate.runtime.taskmanager.throttling.batch_throttling import BatchThrottling
 
-        return BatchThrottling(mechanism, clocks=place.clocks, send=place.send, guard=guard)
+        return BatchThrottling(mechanism, clocks=place.clocks, send=place.tell_driver, guard=guard)
     if isinstance(mechanism, StormZooKeeper):
         return _zookeeper(mechanism, place)
     tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]
@@ -54,7 +54,7 @@ def _acks(mechanism: MaxPending, place: ThrottlePlace) -> Throttling | None:
         return None  # without acks a source does not learn when messages are processed, so no limit applies
     from headgate.runtime.taskmanager.throttling.ack_throttling import AckThrottling
 
-    return AckThrottling(mechanism, clock=place.clocks.monotonic, network=place.network, send=place.send)
+    return AckThrottling(mechanism, clock=place.clocks.monotonic, network=place.network, send=place.tell_driver)
 
 
 def _zookeeper(mechanism: StormZooKeeper, place: ThrottlePlace) -> Throttling:
@@ -63,7 +63,7 @@ def _zookeeper(mechanism: StormZooKeeper, place: ThrottlePlace) -> Throttling:
     tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]
     job = place.job.replace("/", "_")
     worker = mechanism.worker(job, f"taskmanager-{place.index}", tasks, place.clocks.wall())
-    return ZooKeeperThrottling(mechanism, worker, job=job, guard=place.config.network_memory)
+    return ZooKeeperThrottling(mechanism, worker, job=job, guard=place.config.network_memory, count=place.count)
 
 
 def _stages(policy: StagePolicy, place: ThrottlePlace) -> Throttling:
@@ -75,7 +75,7 @@ def _stages(policy: StagePolicy, place: ThrottlePlace) -> Throttling:
         place=place.plan.place,
         clock=place.clocks.monotonic,
         network=place.network,
-        send=place.links.signal,
+        send=place.tell_senders,
         guard=place.config.network_memory,
     )
     place.links.on_signal = throttling.on_signal

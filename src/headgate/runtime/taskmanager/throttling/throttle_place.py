@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.config import Config
 from headgate.plan.execution import ExecutionPlan
+from headgate.protocol.throttle_message import StageSignal
 from headgate.runtime.control_messages import FromTaskManager
 from headgate.runtime.task.clocks import Clocks
 from headgate.runtime.taskmanager.link_ends import LinkEnds
+from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
 from headgate.transport.network_thread import Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottlePlace:
-    """The objects of TaskManager `index` that its part of a throttle uses. `send` sends a message to the driver."""
+    """The objects of TaskManager `index` that its part of a throttle uses. `send` sends a message to the driver.
+
+    `count` counts the signals.
+    """
 
     #: A name that is unique to this attempt: the job's name and the attempt's number.
     job: str
@@ -26,3 +31,14 @@ class ThrottlePlace:
     network: Network
     links: LinkEnds
     send: Callable[[FromTaskManager], None]
+    count: SignalCount = field(default_factory=SignalCount)
+
+    def tell_driver(self, message: FromTaskManager) -> None:
+        """Send a signal to the driver."""
+        self.count.note()
+        self.send(message)
+
+    def tell_senders(self, signal: StageSignal, peer: int | None) -> None:
+        """Send a signal to one TaskManager, or to all from which this one receives."""
+        self.count.note()
+        self.links.signal(signal, peer)

@@ -17,6 +17,7 @@ from headgate.runtime.task.task import TaskMail
 from headgate.runtime.task.throttled_head import ThrottledSourceHead
 from headgate.runtime.task.throttling import Throttling
 from headgate.runtime.task.watched_input import WatchedInput
+from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
 from headgate.throttle.mechanism import Task
 from headgate.throttle.storm_zookeeper import PutZnode, StormZooKeeper, StormZooKeeperWorker, ZnodeChange
 
@@ -33,13 +34,16 @@ class ZooKeeperThrottling(Throttling):
     A thread works like Storm's back-pressure thread. It checks the queues when one has crossed a mark, and at least
     every 100 ms. Then it writes changes to ZooKeeper. Storm also watches a worker's transfer queue. This class does
     not, because inputs always read, so that queue stays empty. `guard` is the most bytes that may wait in one input
-    queue. The lock protects the policy.
+    queue. `count` counts the requests to ZooKeeper. The lock protects the policy.
     """
 
-    def __init__(self, mechanism: StormZooKeeper, worker: StormZooKeeperWorker, *, job: str, guard: int) -> None:
+    def __init__(
+        self, mechanism: StormZooKeeper, worker: StormZooKeeperWorker, *, job: str, guard: int, count: SignalCount
+    ) -> None:
         self._mechanism = mechanism
         self._folder = mechanism.folder(job)
         self._guard = guard
+        self._count = count
         self._lock = threading.Lock()
         self._worker = worker
         self._wakes: list[Callable[[], None]] = []
@@ -115,6 +119,7 @@ class ZooKeeperThrottling(Throttling):
 
     def _write(self, now: float, change: ZnodeChange) -> None:
         """Write a change to ZooKeeper. If this fails, a later check tries again."""
+        self._count.note()
         try:
             if isinstance(change, PutZnode):
                 self._put(change)
@@ -135,9 +140,15 @@ class ZooKeeperThrottling(Throttling):
 
     def _list(self) -> None:
         """Read all nodes of the job, and watch their list for changes. If ZooKeeper does not answer, keep the last
-        known nodes."""
+        known nodes. If the job's folder is gone, there are none."""
+        from kazoo.exceptions import NoNodeError
+
+        self._count.note()
         try:
-            names = self._client.get_children(self._folder, watch=lambda _event: self._look_soon())
+            try:
+                names = self._client.get_children(self._folder, watch=lambda _event: self._look_soon())
+            except NoNodeError:
+                names = []
             nodes = {name: self._data(name) for name in names}
         except self._errors:
             with self._lock:
@@ -154,6 +165,7 @@ class ZooKeeperThrottling(Throttling):
     def _data(self, name: str) -> bytes | None:
         from kazoo.exceptions import NoNodeError
 
+        self._count.note()
         try:
             data: bytes = self._client.get(f"{self._folder}/{name}")[0]
         except NoNodeError:
