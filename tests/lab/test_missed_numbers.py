@@ -23,13 +23,16 @@ from headgate.lab import (
     sizing,
     slowed_sink,
     spark_controller,
+    storm_originals,
     tuning,
 )
 from headgate.lab import checkpoint_delay as checkpoint
 from headgate.lab.experiment import Experiment
+from headgate.lab.faults import lost_signals
 from headgate.lab.lab_command import ABOUT, EXPERIMENTS, main
 from headgate.lab.observed import Look, MechanismRun
 from headgate.lab.originals.controlled_load import ControlledBatch
+from headgate.lab.originals.stop_and_go import Trace
 from headgate.lab.probe import Seen
 from tests.lab.test_buffer_timeout import outcomes
 from tests.lab.test_isolation import rounds_of_b3
@@ -104,6 +107,32 @@ def _sizing(met: bool) -> Experiment:
     )
 
 
+def _faults(met: bool) -> Experiment:
+    def run(case: lost_signals.FaultCase) -> MechanismRun:
+        times = lost_signals.QUICK
+        looks = []
+        for step in range(round(times.end_of(case) / 0.1)):
+            at = step * 0.1
+            waits = (case.stops and times.before < at < times.over) or (at > times.over and not case.goes_on)
+            before = looks[-1] if looks else Look(0.0, 0, 0, 0.0)
+            looks.append(Look(at, before.rows_in + (0 if waits else 2000), 0, before.waited + (0.1 if waits else 0)))
+        return MechanismRun(looks=looks)
+
+    runs = {name: run(case) for name, case in lost_signals.CASES.items()}
+    if not met:
+        runs["heron, lost start"] = runs["heron, lost stop"]
+    return lost_signals.report(runs, lost_signals.QUICK)
+
+
+def _storm(met: bool) -> Experiment:
+    def trace(stop: float) -> Trace:
+        emitted = np.arange(0, 15, 0.1)
+        return Trace(emitted[(emitted <= 2) | (emitted >= 2 + stop)], np.arange(0.1, 15, 0.2))
+
+    pair = trace(4.0), trace(4.0 if met else 8.0)
+    return storm_originals.report({name: [pair] for name in storm_originals.PAIRS}, quick=True)
+
+
 def _buffer_timeout(met: bool) -> Experiment:
     best = buffer_timeout.Outcome([10e6], [1.0], [1.0], [2.0], [100.0])
     ours = buffer_timeout.Outcome([10e6], [1.0], [1.0 if met else 3.0], [2.0], [100.0])
@@ -115,8 +144,10 @@ REPORTS: dict[str, Callable[[bool], Experiment]] = {
     "isolation": _isolation,
     "burst": _burst,
     "slow-sink": _slow_sink,
+    "faults": _faults,
     "tuning": _tuning,
     "spark-streaming": _spark_streaming,
+    "storm": _storm,
     "barrier": _barrier,
     "checkpoint": _checkpoint,
     "reach": _reach,

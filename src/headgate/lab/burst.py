@@ -16,7 +16,7 @@ from headgate.lab.contest import contest
 from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment
 from headgate.lab.flows import Flow, Flows, LoadPhase
-from headgate.lab.observed import MechanismRun, observe
+from headgate.lab.observed import MechanismRun, observe, overhead
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 from headgate.lab.slowed_sink import in_flight
@@ -87,6 +87,7 @@ def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment
             "until the source waits": ("s", [None if at is None else at - times.before for at in stopped]),
             "from the burst's end until it waits no more": ("s", [_released(each, times) for each in rounds]),
             "rows lost": ("rows", [float(each.lost) for each in rounds]),
+            **overhead(rounds),
         }
     missed = misses(findings)
     return Experiment(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import headgate as hg
-from headgate.lab.zookeeper_server import zookeeper_server
+from headgate.lab.zookeeper_server import ZooKeeperServer, zookeeper_server
 
 #: The rows of a batch. A batch is one message: a tuple of Storm and JStorm in these runs.
 BATCH: Final = 100
@@ -66,8 +66,8 @@ def _of(number: int, factor: float) -> int:
 
 
 @functools.cache
-def _server() -> str:
-    """Return the address of a ZooKeeper that runs until the program ends."""
+def zookeeper() -> ZooKeeperServer:
+    """Return a ZooKeeper that runs until the program ends."""
     stack = ExitStack()
     atexit.register(stack.close)
     return stack.enter_context(zookeeper_server())
@@ -82,7 +82,9 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
         Expected(keeps_sibling=True, doubles=True),
     ),
     "storm-zk": Contestant(
-        _counts(lambda factor: T.StormZooKeeper(_server(), receive_buffer=_of(1024, factor), poll=30 / factor)),
+        _counts(
+            lambda factor: T.StormZooKeeper(zookeeper().address, receive_buffer=_of(1024, factor), poll=30 / factor)
+        ),
         Expected(keeps_sibling=False),
     ),
     "storm-status": Contestant(

@@ -17,7 +17,7 @@ from headgate.lab.contest import contest
 from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
-from headgate.lab.observed import MechanismRun, observe
+from headgate.lab.observed import MechanismRun, observe, overhead
 from headgate.lab.places import A1, A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Stall
 from headgate.lab.verdicts import Measured, Observation, figures, misses
@@ -98,6 +98,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
             "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.end)) for each in rounds]),
             "rows lost": ("rows", [float(each.lost) for each in rounds]),
             "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
+            **overhead(rounds),
         }
         if B3 in rounds[-1].seen:
             curves.append(rounds[-1].seen[B3].curve(name, times.end))

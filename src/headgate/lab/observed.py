@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import headgate as hg
 from headgate.errors import NetworkMemoryFull
+from headgate.lab.contestants import zookeeper
 from headgate.lab.flows import Flows, by_target
 from headgate.lab.places import A2, Place
 from headgate.lab.probe import Probe, Seen
@@ -41,6 +43,13 @@ class MechanismRun:
     rows_in: int = 0
     rows_out: int = 0
     rows_dropped: int = 0
+    #: How long the job ran, in seconds.
+    seconds: float = 0.0
+    #: Signals of the mechanism: see the metric `throttle_signals`.
+    signals: int = 0
+    #: The processor time of the driver, without the looks, and of ZooKeeper, in seconds. None: there was none.
+    driver_s: float | None = None
+    zookeeper_s: float | None = None
     #: The text of the error if memory was full. That is a result, not a failure of the experiment.
     out_of_memory: str = ""
 
@@ -72,34 +81,95 @@ class MechanismRun:
         return max(0, self.rows_in - self.rows_out)
 
 
+def overhead(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, list[float | None]]]:
+    """Return what the mechanism itself cost in each round, for the figures of a report."""
+    return {
+        "signals": ("per second", [_share(each.signals, each.seconds) for each in rounds]),
+        "rows read for a written row": ("", [_share(each.rows_in, each.rows_out) for each in rounds]),
+        "processor time of the driver": ("s per s", [_share(each.driver_s, each.seconds) for each in rounds]),
+        "processor time of ZooKeeper": ("s per s", [_share(each.zookeeper_s, each.seconds) for each in rounds]),
+    }
+
+
+def _share(part: float | None, whole: float) -> float | None:
+    return part / whole if part is not None and whole else None
+
+
 def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe, source: int = A2) -> MechanismRun:
     """Run flows into the sink `probe`, and read the job's metrics every 50 ms until it ends.
 
     `source` is the subtask whose waits are noted.
     """
-    environment = place(dict(options))
+    environment = _pipeline(place, options, flows, probe)
     run = MechanismRun()
-    began: list[float] = []
-
-    def look(now: float, metrics: Mapping[str, Any]) -> None:
-        if metrics["rows_in"] and not began:
-            began.append(now)
-        if began:
-            task = metrics["tasks"].get(f"flows[{source}]", {})
-            waited = task.get("throttle_wait_s", 0.0) + task.get("soft_backpressured_s", 0.0)
-            dropped = sum(each.get("rows_dropped", 0) for each in metrics["tasks"].values())
-            run.looks.append(Look(now - began[0], metrics["rows_in"], metrics["rows_out"] + dropped, waited))
-
-    environment.from_source(flows).name("flows").partition_by(by_target).sink_to(probe)
+    server = zookeeper() if isinstance(options.get("throttle"), hg.throttle.StormZooKeeper) else None
+    server_began = server.processor_seconds() if server else 0.0
+    driver_began = time.process_time() - time.thread_time()
     try:
-        result = _execute(environment, look)
+        result = _execute(environment, _Looker(run, source).look)
     except NetworkMemoryFull as error:
         run.out_of_memory = error.message
         return run
+    if not isinstance(environment, SimulatedEnvironment):
+        run.driver_s = time.process_time() - time.thread_time() - driver_began
+    if server is not None:
+        run.zookeeper_s = server.processor_seconds() - server_began
+    run.seconds, run.signals = run.looks[-1].at, result.metrics["throttle_signals"]
     run.seen = probe.seen
     run.rows_in, run.rows_out = result.rows_in, result.rows_out
     run.rows_dropped = sum(each.get("rows_dropped", 0) for each in result.metrics["tasks"].values())
     return run
+
+
+def observe_part(
+    place: Place,
+    options: Mapping[str, Any],
+    flows: Flows,
+    probe: Probe,
+    *,
+    seconds: float,
+    events: Mapping[float, Callable[[], None]] = MappingProxyType({}),
+) -> MechanismRun:
+    """Run flows like `observe`, and cancel the job `seconds` after its first row: it may wait for ever.
+
+    `events` are calls by their time after the first row. The run has looks only.
+    """
+    run, due = MechanismRun(), dict(events)
+    looker = _Looker(run, A2)
+    job = _pipeline(place, options, flows, probe).execute_async("mechanism")
+    try:
+        while job.status() in ("CREATED", "RUNNING") and not (run.looks and run.looks[-1].at >= seconds):
+            looker.look(time.monotonic(), job.metrics())
+            for at in [at for at in due if run.looks and run.looks[-1].at >= at]:
+                due.pop(at)()
+            time.sleep(_LOOK)
+    finally:
+        job.cancel()
+    return run
+
+
+def _pipeline(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe) -> hg.StreamEnvironment:
+    environment = place(dict(options))
+    environment.from_source(flows).name("flows").partition_by(by_target).sink_to(probe)
+    return environment
+
+
+class _Looker:
+    """Notes the counters of a job in a run, from its first row on. `source` is the subtask whose waits are noted."""
+
+    def __init__(self, run: MechanismRun, source: int) -> None:
+        self._run = run
+        self._task = f"flows[{source}]"
+        self._began: float | None = None
+
+    def look(self, now: float, metrics: Mapping[str, Any]) -> None:
+        if self._began is None and not metrics["rows_in"]:
+            return
+        self._began = now if self._began is None else self._began
+        task = metrics["tasks"].get(self._task, {})
+        waited = task.get("throttle_wait_s", 0.0) + task.get("soft_backpressured_s", 0.0)
+        dropped = sum(each.get("rows_dropped", 0) for each in metrics["tasks"].values())
+        self._run.looks.append(Look(now - self._began, metrics["rows_in"], metrics["rows_out"] + dropped, waited))
 
 
 def _execute(environment: hg.StreamEnvironment, look: Callable[[float, Mapping[str, Any]], None]) -> hg.JobResult:

@@ -51,6 +51,13 @@ QUESTIONS: Final[dict[str, Question]] = {
         f"{_MECHANISMS} The sink takes a tenth of the load for a time.",
         _SCALED,
     ),
+    "faults": Question(
+        "A signal of a mechanism is lost, or the one who carries it is away. Who stays stuck, and who recovers?",
+        "A sink stalls for a time. The first signal that stops its source is lost, or the first that lets the source "
+        "go on. Or ZooKeeper is away from the middle of the stall on, or the coordinator forgets all it knew.",
+        "One signal is lost, of one mechanism, in one round. Credit and plain TCP are not here: their signals are in "
+        "the connection of the data, and if that is lost, the job restarts.",
+    ),
     "tuning": Question(
         "What does a limit cost that is too small, or too large?",
         "One source offers twice the rows that its sink takes. Each mechanism runs with small and large limits. Credit "
@@ -66,6 +73,14 @@ QUESTIONS: Final[dict[str, Question]] = {
         "for the receiver and one for the batches.",
         "Spark needs about 0.1 s more for each batch, for its jobs and its Python workers. So its controller settles "
         "at fewer rows/s. At short batch intervals this share is large.",
+    ),
+    "storm": Question(
+        "Do StormZooKeeper and StormStatus stop and start a source as Storm itself does under the same load?",
+        "A source emits five times what a sink can process, in messages of one row. Storm 1.0, 1.2 and 2.8 run in "
+        "local mode with two workers, and our mechanisms in two TaskManagers. Input queues have 512 messages. Storm "
+        "1.2 has a timeout and a poll of 3 s.",
+        "One source and one sink. On a newer Java, Storm 1.2 throttles nothing, because it takes the newest time in "
+        "ZooKeeper as a number of 32 bits. The program of the lab repairs this.",
     ),
     "barrier": Question(
         "How long does a checkpoint's barrier take while a stream of the same connection is held back?",

@@ -15,7 +15,7 @@ from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanism_isolation import FULL, QUICK, RATE, StallTimes
-from headgate.lab.observed import MechanismRun, observe
+from headgate.lab.observed import MechanismRun, observe, overhead
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 from headgate.lab.verdicts import Measured, Observation, figures, misses
@@ -56,6 +56,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
             "rows lost": ("rows", [float(each.lost) for each in rounds]),
             "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
             "until the source reads freely again": ("s", [_released(each, times.end) for each in rounds]),
+            **overhead(rounds),
         }
     missed = misses(findings)
     return Experiment(

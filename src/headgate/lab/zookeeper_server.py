@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,16 +22,32 @@ _JARS: Final = ("zookeeper-*", "slf4j-api-*", "netty-*", "metrics-core-*", "snap
 _STARTS: Final = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class ZooKeeperServer:
+    """A running server."""
+
+    address: str
+    pid: int
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that the server has used."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @contextmanager
-def zookeeper_server(port: int | None = None) -> Iterator[str]:
-    """Run a server on loopback, and yield its address. Raises ConfigError without PySpark or Java."""
+def zookeeper_server(port: int | None = None, folder: str | None = None) -> Iterator[ZooKeeperServer]:
+    """Run a server on loopback, whose data are in `folder`. Raises ConfigError without PySpark or Java.
+
+    With the same folder, a server goes on where an earlier one has ended.
+    """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise ConfigError("a ZooKeeper server needs PySpark's jars: pip install pyspark")
-    folder = Path(spec.origin).parent / "jars"
-    jars = ":".join(str(path) for pattern in _JARS for path in sorted(folder.glob(f"{pattern}.jar")))
-    port = port or _free_port()
-    with tempfile.TemporaryDirectory() as data:
+    jar_folder = Path(spec.origin).parent / "jars"
+    jars = ":".join(str(path) for pattern in _JARS for path in sorted(jar_folder.glob(f"{pattern}.jar")))
+    port = port or free_port()
+    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as data:
         settings = Path(data) / "zoo.cfg"
         settings.write_text(
             f"dataDir={data}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=500\n"
@@ -38,7 +56,7 @@ def zookeeper_server(port: int | None = None) -> Iterator[str]:
         process = _start(["java", "-Xmx128m", "-cp", jars, _MAIN, str(settings)])
         try:
             _await(process, port)
-            yield f"127.0.0.1:{port}"
+            yield ZooKeeperServer(f"127.0.0.1:{port}", process.pid)
         finally:
             process.kill()
             process.wait()
@@ -62,7 +80,8 @@ def _await(process: subprocess.Popen[bytes], port: int) -> None:
     raise ConfigError(f"the ZooKeeper server did not start within {_STARTS:g} s: exit code {process.poll()}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nobody uses now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -1,0 +1,1 @@
+"""What mechanisms do when one of their signals, or the one who carries it, is lost."""

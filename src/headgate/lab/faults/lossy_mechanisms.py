@@ -1,0 +1,169 @@
+"""The mechanisms that send signals, each with one lost signal: the first that stops, or the first that starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from headgate.quantities import size
+from headgate.throttle.heron_spout import HeronSpout, HeronWorker, StartBackPressure, StopBackPressure
+from headgate.throttle.jstorm_master import JStormMaster, LoadSampler
+from headgate.throttle.jstorm_stages import JStormStages, JStormWorker
+from headgate.throttle.mechanism import Task
+from headgate.throttle.stage_signals import BackPressureStatus, JStormStop
+from headgate.throttle.storm_status import StormStatus, StormWorker
+from headgate.throttle.storm_zookeeper import DeleteZnode, PutZnode, StormZooKeeper, StormZooKeeperWorker, ZnodeChange
+from headgate.throttle.throttle_coordinator import Order, StartRequest, StopRequest, ThrottleCoordinator
+from headgate.throttle.validation import duration
+
+#: The lost signal: one that stops sources or senders, or one that lets them go on.
+Lost = Literal["stop", "start"]
+
+
+class _Loss:
+    """Loses the first signal for which `is_lost` holds."""
+
+    def __init__(self, is_lost: Callable[[Any], bool]) -> None:
+        self._is_lost = is_lost
+        self._has_lost = False
+
+    def passes(self, signal: Any) -> bool:
+        if self._has_lost or not self._is_lost(signal):
+            return True
+        self._has_lost = True
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossyStormZooKeeper(StormZooKeeper):
+    """A change of a node never reaches ZooKeeper, although its TaskManager believes that it did."""
+
+    lost: Lost
+
+    def worker(self, job: str, name: str, tasks: Iterable[Task], now: float) -> StormZooKeeperWorker:
+        return _LossyZooKeeperWorker(self, f"{self.folder(job)}/{name}", tasks, now)
+
+
+class _LossyZooKeeperWorker(StormZooKeeperWorker):
+    def __init__(self, mechanism: LossyStormZooKeeper, path: str, tasks: Iterable[Task], now: float) -> None:
+        super().__init__(mechanism, path, tasks, now)
+        kind = PutZnode if mechanism.lost == "stop" else DeleteZnode
+        self._loss = _Loss(lambda change: isinstance(change, kind))
+
+    def check(self, now: float) -> list[ZnodeChange]:
+        sent = []
+        for change in super().check(now):
+            if self._loss.passes(change):
+                sent.append(change)
+            else:
+                self.written(now, change)
+        return sent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossyStormStatus(StormStatus):
+    """A status is lost on its way."""
+
+    lost: Lost
+
+    def stages(self, taskmanager: int, tasks: Iterable[Task], now: float) -> StormWorker:
+        return _LossyStormWorker(self, taskmanager, tasks, now)
+
+
+class _LossyStormWorker(StormWorker):
+    def __init__(self, mechanism: LossyStormStatus, taskmanager: int, tasks: Iterable[Task], now: float) -> None:
+        super().__init__(mechanism, taskmanager, tasks, now)
+        self._loss = _Loss(lambda status: bool(status.full) == (mechanism.lost == "stop"))
+
+    def added(self, now: float, task: Task, queued: int, sender: int | None) -> list[BackPressureStatus]:
+        return [*filter(self._loss.passes, super().added(now, task, queued, sender))]
+
+    def check(self, now: float) -> list[BackPressureStatus]:
+        return [*filter(self._loss.passes, super().check(now))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossyJStormStages(JStormStages):
+    """A stop or a release is lost on its way."""
+
+    lost: Lost
+
+    def stages(self, taskmanager: int, tasks: Iterable[Task], now: float = 0.0) -> JStormWorker:
+        return _LossyJStormWorker(self, taskmanager, tasks)
+
+
+class _LossyJStormWorker(JStormWorker):
+    def __init__(self, mechanism: LossyJStormStages, taskmanager: int, tasks: Iterable[Task]) -> None:
+        super().__init__(mechanism, taskmanager, tasks)
+        self._loss = _Loss(lambda signal: signal.stops == (mechanism.lost == "stop"))
+
+    def added(self, now: float, task: Task, queued: int, sender: int | None) -> list[JStormStop]:
+        return [*filter(self._loss.passes, super().added(now, task, queued, sender))]
+
+    def taken(self, now: float, task: Task, queued: int) -> list[JStormStop]:
+        return [*filter(self._loss.passes, super().taken(now, task, queued))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossyHeronSpout(HeronSpout):
+    """An announcement is lost on its way to the other TaskManagers."""
+
+    lost: Lost
+
+    def worker(self, taskmanager: int) -> HeronWorker:
+        return _LossyHeronWorker(self, taskmanager)
+
+
+class _LossyHeronWorker(HeronWorker):
+    def __init__(self, mechanism: LossyHeronSpout, taskmanager: int) -> None:
+        super().__init__(taskmanager, size(mechanism.high), size(mechanism.low))
+        self._loss = _Loss(lambda signal: isinstance(signal, StartBackPressure) == (mechanism.lost == "stop"))
+
+    def sent(self, end: Hashable, unsent: int) -> StartBackPressure | None:
+        signal = super().sent(end, unsent)
+        return signal if signal is not None and self._loss.passes(signal) else None
+
+    def drained(self, end: Hashable, unsent: int) -> StopBackPressure | None:
+        signal = super().drained(end, unsent)
+        return signal if signal is not None and self._loss.passes(signal) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossyJStormMaster(JStormMaster):
+    """A request is lost on its way to the coordinator."""
+
+    lost: Lost
+
+    def sampler(self, task: Task, now: float) -> LoadSampler:
+        return _LossySampler(self, task, now)
+
+
+class _LossySampler(LoadSampler):
+    def __init__(self, mechanism: LossyJStormMaster, task: Task, now: float) -> None:
+        super().__init__(mechanism, task, now)
+        kind = StartRequest if mechanism.lost == "stop" else StopRequest
+        self._loss = _Loss(lambda request: isinstance(request, kind))
+
+    def check(self, now: float, queued: int, worked_ms: float) -> StartRequest | StopRequest | None:
+        request = super().check(now, queued, worked_ms)
+        return request if request is not None and self._loss.passes(request) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetfulJStormMaster(JStormMaster):
+    """The coordinator is replaced when the first relieved subtask asks it to stop: it knows of no sleeping source."""
+
+    def coordinator(self, inputs: Mapping[int, Sequence[int]], parallelism: Mapping[int, int]) -> ThrottleCoordinator:
+        period = duration("check_interval", self.check_interval) * self.samples
+        return _ForgetfulCoordinator(inputs, parallelism, period, self.trigger_ratio)
+
+
+class _ForgetfulCoordinator(ThrottleCoordinator):
+    _has_forgotten = False
+
+    def on_signal(self, now: float, request: StartRequest | StopRequest) -> list[Order]:
+        if isinstance(request, StopRequest) and not self._has_forgotten:
+            self._has_forgotten = True
+            self._sources.clear()
+        return super().on_signal(now, request)

@@ -1,0 +1,254 @@
+"""`faults`: a signal of a mechanism is lost, or the one who carries it is away. Who stays stuck, and who recovers?
+
+One source sends to one sink over one connection, in batches of 100 rows. The sink stalls for a time, and then takes
+twice the load. The first signal that stops the source is lost, or the first that lets it go on; or ZooKeeper is away
+from the middle of the stall until some time after it; or the coordinator forgets everything. Sizes and times of a
+mechanism are its documented defaults, divided by one factor.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final
+
+import headgate as hg
+from headgate.bench.case_options import Options
+from headgate.lab.contestants import BATCH, counting
+from headgate.lab.experiment import Experiment
+from headgate.lab.faults.lossy_mechanisms import (
+    ForgetfulJStormMaster,
+    LossyHeronSpout,
+    LossyJStormMaster,
+    LossyJStormStages,
+    LossyStormStatus,
+    LossyStormZooKeeper,
+)
+from headgate.lab.flows import Flow, Flows
+from headgate.lab.observed import MechanismRun, observe_part
+from headgate.lab.places import A2, B4, processes
+from headgate.lab.probe import Probe, Slow, Stall
+from headgate.lab.slowed_sink import in_flight
+from headgate.lab.verdicts import Measured, Observation, figures, misses
+from headgate.lab.zookeeper_server import free_port, zookeeper_server
+
+#: Rows per second of the source.
+RATE: Final = 20_000.0
+#: The most seconds until clients of ZooKeeper are connected again, after it has been away for some seconds.
+_RECONNECTS: Final = 20.0
+#: The share of its rate at which a source counts as going on.
+_GOES_ON: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class FaultTimes:
+    """By which factor all sizes and times are divided, and the seconds of each part of a round."""
+
+    factor: float
+    before: float
+    stall: float
+    after: float
+
+    @property
+    def over(self) -> float:
+        return self.before + self.stall
+
+    def end_of(self, case: FaultCase) -> float:
+        """Return the end of a run. Clients of ZooKeeper wait for some seconds before they connect again."""
+        return self.over + self.after + (_RECONNECTS if case.loses_zookeeper else 0.0)
+
+
+FULL: Final = FaultTimes(factor=20, before=2.0, stall=14.0, after=10.0)
+QUICK: Final = FaultTimes(factor=80, before=1.0, stall=3.6, after=4.0)
+
+
+class MortalZooKeeper:
+    """A ZooKeeper on one port, which can be away. `folder` keeps its data."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._port = free_port()
+        self._running = ExitStack()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        self._running.enter_context(zookeeper_server(self._port, self._folder))
+
+    def stop(self) -> None:
+        self._running.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultCase:
+    """A mechanism with a fault. `throttle` takes ZooKeeper's address and the factor.
+
+    What is expected was written down before the runs: whether the source stops during the stall, and whether it goes on
+    after the stall.
+    """
+
+    throttle: Callable[[str, float], Any]
+    stops: bool
+    goes_on: bool
+    needs_zookeeper: bool = False
+    #: Whether ZooKeeper is away from the middle of the stall to the middle of the time after it.
+    loses_zookeeper: bool = False
+
+
+def _of(number: int, factor: float) -> int:
+    return max(1, round(number / factor))
+
+
+def _storm(hosts: str, factor: float, **options: Any) -> dict[str, Any]:
+    times = {"poll": 30 / factor, "znode_update": 15 / factor, "znode_timeout": 30 / factor}
+    return {"hosts": hosts, "receive_buffer": _of(1024, factor), **times, **options}
+
+
+def _status(factor: float) -> dict[str, Any]:
+    buffers = {"receive_buffer": _of(32768, factor), "transfer_buffer": _of(1000, factor)}
+    return {**buffers, "check_interval": 0.05 / factor}
+
+
+def _master(factor: float) -> dict[str, Any]:
+    return {"receive_buffer": _of(1024, factor), "check_interval": 0.5 / factor}
+
+
+def _heron(factor: float) -> dict[str, Any]:
+    return {"high": _of(100 << 20, factor), "low": _of(50 << 20, factor)}
+
+
+T = hg.throttle
+CASES: Final[dict[str, FaultCase]] = {
+    "storm-zk 1.0, no fault": FaultCase(
+        throttle=lambda hosts, factor: T.StormZooKeeper(**_storm(hosts, factor)),
+        stops=True, goes_on=True, needs_zookeeper=True,
+    ),
+    "storm-zk 1.0, lost stop": FaultCase(
+        throttle=lambda hosts, factor: LossyStormZooKeeper(**_storm(hosts, factor, lost="stop")),
+        stops=False, goes_on=True, needs_zookeeper=True,
+    ),
+    "storm-zk 1.0, lost start": FaultCase(
+        throttle=lambda hosts, factor: LossyStormZooKeeper(**_storm(hosts, factor, lost="start")),
+        stops=True, goes_on=False, needs_zookeeper=True,
+    ),
+    "storm-zk 1.0, ZooKeeper away": FaultCase(
+        throttle=lambda hosts, factor: T.StormZooKeeper(**_storm(hosts, factor)),
+        stops=True, goes_on=True, needs_zookeeper=True, loses_zookeeper=True,
+    ),
+    "storm-zk 1.2, lost stop": FaultCase(
+        throttle=lambda hosts, factor: LossyStormZooKeeper(**_storm(hosts, factor, version="1.2", lost="stop")),
+        stops=True, goes_on=True, needs_zookeeper=True,
+    ),
+    "storm-status, lost stop": FaultCase(
+        throttle=lambda _hosts, factor: LossyStormStatus(**_status(factor), lost="stop"), stops=False, goes_on=True
+    ),
+    "storm-status, lost start": FaultCase(
+        throttle=lambda _hosts, factor: LossyStormStatus(**_status(factor), lost="start"), stops=True, goes_on=False
+    ),
+    "jstorm-stages, lost stop": FaultCase(
+        throttle=lambda _hosts, factor: LossyJStormStages(receive_buffer=_of(256, factor), lost="stop"),
+        stops=False, goes_on=True,
+    ),
+    "jstorm-stages, lost start": FaultCase(
+        throttle=lambda _hosts, factor: LossyJStormStages(receive_buffer=_of(256, factor), lost="start"),
+        stops=True, goes_on=False,
+    ),
+    "jstorm-master, lost stop": FaultCase(
+        throttle=lambda _hosts, factor: LossyJStormMaster(**_master(factor), lost="stop"), stops=True, goes_on=True
+    ),
+    "jstorm-master, lost start": FaultCase(
+        throttle=lambda _hosts, factor: LossyJStormMaster(**_master(factor), lost="start"), stops=True, goes_on=True
+    ),
+    "jstorm-master, coordinator forgets": FaultCase(
+        throttle=lambda _hosts, factor: ForgetfulJStormMaster(**_master(factor)), stops=True, goes_on=False
+    ),
+    "heron, lost stop": FaultCase(
+        throttle=lambda _hosts, factor: LossyHeronSpout(**_heron(factor), lost="stop"), stops=False, goes_on=True
+    ),
+    "heron, lost start": FaultCase(
+        throttle=lambda _hosts, factor: LossyHeronSpout(**_heron(factor), lost="start"), stops=True, goes_on=False
+    ),
+}  # fmt: skip
+
+
+def run(options: Options) -> Experiment:
+    """Run each case once."""
+    times = QUICK if options.quick else FULL
+    runs: dict[str, MechanismRun] = {}
+    for name, case in CASES.items():
+        options.say(f"faults: {name}, all sizes and times divided by {times.factor:g}")
+        runs[name] = one_run(case, times)
+    return report(runs, times)
+
+
+def one_run(case: FaultCase, times: FaultTimes) -> MechanismRun:
+    with tempfile.TemporaryDirectory() as folder:
+        server = MortalZooKeeper(folder)
+        if case.needs_zookeeper:
+            server.start()
+        try:
+            return _observed(case, server, times)
+        finally:
+            server.stop()
+
+
+def _observed(case: FaultCase, server: MortalZooKeeper, times: FaultTimes) -> MechanismRun:
+    away = {times.before + times.stall / 2: server.stop, times.over + times.after / 2: server.start}
+    return observe_part(
+        processes,
+        counting(case.throttle(server.address, times.factor), times.factor),
+        Flows({A2: Flow((B4,), RATE, batch_rows=BATCH)}, 10 * times.end_of(case)),
+        Probe({B4: Stall(times.before, times.stall)}, slows={B4: Slow(2 * RATE)}),
+        seconds=times.end_of(case),
+        events=away if case.loses_zookeeper else {},
+    )
+
+
+def goes_on(run: MechanismRun, times: FaultTimes) -> bool:
+    """Return whether the source reads at half of its rate or more at the end of a run."""
+    late = [look for look in run.looks if look.at >= run.looks[-1].at - times.after / 4]
+    seconds = late[-1].at - late[0].at if late else 0.0
+    return seconds > 0 and (late[-1].rows_in - late[0].rows_in) / seconds >= _GOES_ON * RATE
+
+
+def report(runs: Mapping[str, MechanismRun], times: FaultTimes) -> Experiment:
+    """Return what happened with each fault, and whether that was expected."""
+    findings: list[Observation] = []
+    measured: Measured = {}
+    for name, run in runs.items():
+        stopped = run.stopped_at(times.before)
+        stops = stopped is not None and stopped < times.over
+        findings += [
+            Observation(name, "the source stops during the stall", stops, CASES[name].stops),
+            Observation(name, "the source goes on after the stall", goes_on(run, times), CASES[name].goes_on),
+        ]
+        measured[name] = {
+            "until the source stops": ("s", [stopped - times.before if stops and stopped is not None else None]),
+            "rows in flight at most": ("rows", [float(run.most_in_flight(0, run.looks[-1].at))]),
+        }
+    missed = misses(findings)
+    return Experiment(
+        case="faults",
+        target="each mechanism does what was expected when its signals are lost"
+        + "".join(f"; missed: {miss}" for miss in missed),
+        met=not missed,
+        figures=tuple(figures(measured, findings)),
+        settings={
+            "rows/s": RATE,
+            "rows of a batch": BATCH,
+            "sizes and times divided by": times.factor,
+            "seconds stalled": times.stall,
+        },
+        plots=(
+            in_flight(
+                {name: [run] for name, run in runs.items()},
+                "rows in flight",
+                (times.before, "the sink stalls"),
+                (times.over, "the stall ends"),
+            ),
+        ),
+    )

@@ -1,0 +1,96 @@
+"""Mechanisms that lose one signal: the policies lose exactly that one, and whole jobs stay stuck or recover."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.lab.faults.lossy_mechanisms import (
+    ForgetfulJStormMaster,
+    LossyHeronSpout,
+    LossyJStormMaster,
+    LossyJStormStages,
+    LossyStormStatus,
+    LossyStormZooKeeper,
+    Lost,
+)
+from headgate.lab.faults.lost_signals import CASES, QUICK, goes_on, one_run
+from headgate.throttle.heron_spout import StartBackPressure, StopBackPressure
+from headgate.throttle.jstorm_master import JStormMaster
+from headgate.throttle.storm_zookeeper import DeleteZnode, PutZnode
+from headgate.throttle.throttle_coordinator import SleepLonger, StartRequest, StopRequest
+
+TASK = (1, 0)
+
+
+@pytest.mark.parametrize(("lost", "arrive"), [("stop", [DeleteZnode]), ("start", [PutZnode])])
+def test_a_change_of_a_node_is_lost_and_its_taskmanager_does_not_know(lost: Lost, arrive: list[type]) -> None:
+    worker = LossyStormZooKeeper(receive_buffer=10, lost=lost).worker("job", "host", [TASK], 0.0)
+    changes = []
+    for at, fill in ((0.1, 10), (0.2, 10), (0.3, 0), (0.4, 0)):
+        if fill:
+            worker.added(at, TASK, fill, 0)
+        else:
+            worker.taken(at, TASK, fill)
+        for change in worker.check(at):
+            worker.written(at, change)
+            changes.append(type(change))
+    assert changes == arrive
+
+
+@pytest.mark.parametrize(("lost", "arrive"), [("stop", [False]), ("start", [True])])
+def test_a_status_is_lost(lost: Lost, arrive: list[bool]) -> None:
+    worker = LossyStormStatus(receive_buffer=1, lost=lost).stages(0, [TASK], 0.0)
+    signals = [*worker.added(0.0, TASK, 1, 1), *worker.added(0.0, TASK, 2, 1)]
+    worker.taken(0.0, TASK, 1)
+    worker.taken(0.0, TASK, 0)
+    signals += worker.check(1.0)
+    assert [bool(status.full) for status in signals] == arrive
+
+
+@pytest.mark.parametrize(("lost", "arrive"), [("stop", [False]), ("start", [True])])
+def test_a_stop_or_a_release_is_lost(lost: Lost, arrive: list[bool]) -> None:
+    worker = LossyJStormStages(receive_buffer=10, lost=lost).stages(0, [TASK])
+    signals = []
+    for queued in range(1, 11):
+        signals += worker.added(0.0, TASK, queued, 1)
+    for queued in reversed(range(10)):
+        signals += worker.taken(0.0, TASK, queued)
+    assert [signal.stops for signal in signals] == arrive
+
+
+@pytest.mark.parametrize(("lost", "arrive"), [("stop", StopBackPressure), ("start", StartBackPressure)])
+def test_an_announcement_is_lost(lost: Lost, arrive: type) -> None:
+    worker = LossyHeronSpout(high=10, low=5, lost=lost).worker(0)
+    signals = [*(worker.sent(TASK, 100) for _ in range(4)), worker.drained(TASK, 0)]
+    assert [type(signal) for signal in signals if signal is not None] == [arrive]
+
+
+@pytest.mark.parametrize(("lost", "kind"), [("stop", StartRequest), ("start", StopRequest)])
+def test_the_first_request_to_the_coordinator_is_lost_and_the_next_one_is_not(lost: Lost, kind: type) -> None:
+    mechanism = LossyJStormMaster(receive_buffer=10, samples=1, check_interval=1, lost=lost)
+    whole = LossyJStormMaster(
+        receive_buffer=10, samples=1, check_interval=1, lost="stop" if lost == "start" else "start"
+    )
+    requests = []
+    for each in (mechanism, whole):
+        sampler = each.sampler(TASK, 0.0)
+        fills = [10] * 8 if kind is StartRequest else [10] * 4 + [0] * 8
+        asked = [sampler.check(float(at), fill, 1.0) for at, fill in enumerate(fills, 1)]
+        requests.append([request for request in asked if isinstance(request, kind)])
+    assert len(requests[0]) == len(requests[1]) - 1 > 0
+
+
+def test_a_coordinator_that_forgets_lets_no_source_go_on() -> None:
+    orders = []
+    for mechanism in (JStormMaster(), ForgetfulJStormMaster()):
+        coordinator = mechanism.coordinator({0: [], 1: [0]}, {0: 1, 1: 1})
+        assert coordinator.on_signal(0.0, StartRequest(TASK, 5)) == [SleepLonger(((0, 0),), 5)]
+        told = {task for order in coordinator.on_signal(9.0, StopRequest(TASK)) for task in order.tasks}
+        orders.append((0, 0) in told)
+    assert orders == [True, False]
+
+
+def test_a_lost_release_leaves_the_source_of_a_job_stuck() -> None:
+    run = one_run(CASES["jstorm-stages, lost start"], QUICK)
+    assert run.stopped_at(QUICK.before) is not None
+    assert not goes_on(run, QUICK)
