@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import traceback
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,10 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """`seed` is the pipeline's; `folder` is all jobs', and `answer` the file for what became of this one."""
+    """`seed` is the pipeline's; `folder` is all jobs', and `answer` the file for what became of this one.
+
+    `has_bug` plants the bug of `test_stress.py`, in threads.
+    """
 
     seed: int
     rows: int
@@ -36,6 +40,7 @@ class Program:
     taskmanagers: int
     processes: bool
     options: dict[str, Any]
+    has_bug: bool = False
 
     def pipeline(self) -> RandomPipeline:
         return RandomPipeline(self.seed, self.rows, self.parallelism)
@@ -56,10 +61,19 @@ def run(program: Program) -> dict[str, Any]:
     )
     program.pipeline().build(env, folder, lambda source: behind_gate(source, folder, *pulls, before=before))
     try:
-        result = env.execute(resume="latest-if-any")
+        with planted(program.has_bug):
+            result = env.execute(resume="latest-if-any")
     except hg.HeadgateError as error:
         return {"error": type(error).__name__, "message": str(error)}
     return {"error": None, "restarts": result.restarts}
+
+
+def planted(has_bug: bool) -> AbstractContextManager[None]:
+    if not has_bug:
+        return nullcontext()
+    from tests.runtime.test_stress import BUG
+
+    return BUG.planted()
 
 
 class Programs:

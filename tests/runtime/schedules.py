@@ -43,7 +43,7 @@ MODES: list[tuple[dict[str, Any], list[str]]] = [
 class Schedule:
     """One of them. `struck` are the faults that have struck, in order."""
 
-    def __init__(self, programs: Programs, folder: Path, seed: int) -> None:
+    def __init__(self, programs: Programs, folder: Path, seed: int, *, has_bug: bool = False) -> None:
         self.chance = random.Random(seed)
         self.folder = folder
         mode, flow_controls = self.chance.choice(MODES)
@@ -61,6 +61,7 @@ class Schedule:
             "taskmanagers": self.chance.randint(1, 3),
             "processes": any(FAULTS[kind].needs_processes for kind in self._faults),
             "options": options,
+            "has_bug": has_bug,
         }
         self._answers: list[Path] = []
         self.left: set[int] = set()
@@ -88,6 +89,7 @@ class Schedule:
             eventually(lambda: self.has_ended, PATIENCE)
             self._look_at_answer()
             eventually(lambda: not any(map(is_alive, self.left)), PATIENCE)
+            self._look_at_logs()
             self._check()
         finally:
             self._end()
@@ -99,6 +101,11 @@ class Schedule:
         answer = self.folder / f"answer-{len(self._answers)}"
         self._answers.append(answer)
         self.driver = self._programs.start(Program(**self._shape, answer=str(answer)))
+
+    @property
+    def becomes_unaligned(self) -> bool:
+        """Whether barriers become unaligned after a timeout, in threads."""
+        return "aligned_timeout" in self._shape["options"] and not self._shape["processes"]
 
     @property
     def has_ended(self) -> bool:
@@ -142,6 +149,12 @@ class Schedule:
         self.error = said["error"]
         known = self.error is None or self.error in self.may_fail
         assert known, f"{said['error']}: {said['message']}\n{log_of(answer)}"
+
+    def _look_at_logs(self) -> None:
+        """A restart must not hide an error that no fault explains."""
+        for answer in self._answers:
+            defect = re.search(r"unexpected \w+Error.*", Path(f"{answer}.log").read_text())
+            assert defect is None, f"{defect[0]}\n{log_of(answer)}"
 
     def _check(self) -> None:
         pipeline = Program(**self._shape, answer="").pipeline()

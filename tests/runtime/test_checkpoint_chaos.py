@@ -5,6 +5,7 @@ A failure says its seed. SEED=1234 in the environment has the soak begin with th
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections import Counter
@@ -17,6 +18,8 @@ from tests.runtime.driver_program import Programs
 from tests.runtime.schedules import FAULTS, Schedule
 
 COUNT = 1000
+#: A planted bug has to be found in so many schedules that may show it.
+TRIES = 10
 
 
 @pytest.fixture
@@ -29,6 +32,18 @@ def programs() -> Iterator[Programs]:
 @pytest.mark.parametrize("seed", range(2))
 def test_a_schedule(programs: Programs, tmp_path: Path, seed: int) -> None:
     Schedule(programs, tmp_path / "job", seed).run()
+
+
+def test_a_planted_bug_is_caught(programs: Programs, tmp_path: Path) -> None:
+    """The bug of `test_stress.py`: a task fails if a barrier has left one of its two outputs when it overtakes."""
+    with pytest.raises(AssertionError, match="zip"):
+        hunt(programs, tmp_path)
+
+
+def hunt(programs: Programs, folder: Path) -> None:
+    drawn = (Schedule(programs, folder / str(seed), seed, has_bug=True) for seed in itertools.count())
+    for schedule in itertools.islice((each for each in drawn if each.becomes_unaligned), TRIES):
+        schedule.run()
 
 
 @pytest.mark.soak
