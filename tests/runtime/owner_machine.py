@@ -17,13 +17,15 @@ from headgate.state.checkpoint_storage import KEEP, CheckpointStorage, discard
 from tests.runtime.calling_sink import Calls
 from tests.runtime.owner_driver import ROWS, Driver, Event, Lost
 from tests.runtime.owner_files import step_before_operations
+from tests.runtime.owner_uploads import Uploads
 
 
 class OwnerMachine:
     """The programs, and the folder they share.
 
     `events` are what happens, by program and checkpoint. `keep` is how many checkpoints are kept. `mode` is that of the
-    file sink. With `calls` there is a sink like `foreach_dataframe`, too.
+    file sink. With `calls` there is a sink like `foreach_dataframe`, too. With `uploads` the sink's folder is in an
+    object store, and hidden files are uploads.
     """
 
     def __init__(
@@ -35,8 +37,10 @@ class OwnerMachine:
         keep: int = KEEP,
         mode: Mode = "append",
         calls: bool = False,
+        uploads: bool = False,
     ) -> None:
         self.folder = folder
+        self.uploads = Uploads(self.before_an_operation) if uploads else None
         self.keep = keep
         self.mode = mode
         self.calls = Calls(folder, patch, self.before_an_operation) if calls else None
@@ -46,7 +50,9 @@ class OwnerMachine:
         self._events = events or set()
         #: Whether a savepoint is gone that a job might resume from.
         self.has_deleted = False
-        step_before_operations(patch, self.before_an_operation)
+        step_before_operations(patch, self.before_an_operation, str(folder / "out") if uploads else None)
+        if self.uploads is not None:
+            self.uploads.use(patch)
 
     def before_an_operation(self) -> None:
         driver = self.by_thread.get(threading.current_thread())
@@ -102,7 +108,8 @@ class OwnerMachine:
         return any(self.folder.glob(pattern))
 
     def hidden(self) -> list[str]:
-        return sorted(path.name for path in (self.folder / "out").rglob("_part-*"))
+        uploads = [] if self.uploads is None else self.uploads.names
+        return sorted(path.name for path in (self.folder / "out").rglob("_part-*")) + uploads
 
     # --- how it ends
 

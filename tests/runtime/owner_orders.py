@@ -32,7 +32,8 @@ def run(folder: Path, seed: int) -> OwnerMachine:
               if chance.random() < likely}  # fmt: skip
     mode: Mode = chance.choice(get_args(Mode))
     with pytest.MonkeyPatch.context() as patch:
-        machine = OwnerMachine(folder, patch, events, keep=1 + seed % 3, mode=mode, calls=chance.random() < 0.3)
+        calls, uploads = chance.random() < 0.3, seed % 4 == 3
+        machine = OwnerMachine(folder, patch, events, keep=1 + seed % 3, mode=mode, calls=calls, uploads=uploads)
         try:
             for _ in range(chance.randint(1, 3)):
                 machine.start(resume(machine, chance))
@@ -69,11 +70,12 @@ def hand_over(
     resume: str | None = LATEST_IF_ANY,
     mode: Mode = "append",
     calls: bool = False,
+    uploads: bool = False,
 ) -> bool:
     """A program sleeps while its successor takes over, goes on to its end, and then the successor does. Whether the
     first one slept at all."""
     with pytest.MonkeyPatch.context() as patch:
-        machine = OwnerMachine(folder, patch, mode=mode, calls=calls)
+        machine = OwnerMachine(folder, patch, mode=mode, calls=calls, uploads=uploads)
         try:
             first = machine.start()
             first.step(first_steps)
@@ -88,25 +90,26 @@ def hand_over(
     return slept
 
 
-def hand_overs(folder: Path, apart: int) -> int:
+def hand_overs(folder: Path, apart: int, *, uploads: bool = False) -> int:
     """A grid of them, each 3 steps of the first by `apart` of the second. Returns how many there were."""
     count, first_steps, slept = 0, 1, True
     while slept:
         for second_steps in range(5, 50, apart):
-            slept = hand_over(folder / f"{first_steps}-{second_steps}", first_steps, second_steps)
+            place = folder / f"{first_steps}-{second_steps}"
+            slept = hand_over(place, first_steps, second_steps, uploads=uploads)
             count += 1
         first_steps += 3
     return count
 
 
-def hand_overs_afresh(folder: Path, mode: Mode) -> None:
+def hand_overs_afresh(folder: Path, mode: Mode, *, uploads: bool = False) -> None:
     """Another program starts afresh, while the first is about to make the rows of its first checkpoint visible."""
-    shows = _steps_alone(folder / f"{mode}-alone", lambda machine: bool(machine.rows()))
+    folder = folder / f"{mode}-{uploads}"
+    shows = _steps_alone(folder / "alone", lambda machine: bool(machine.rows()), uploads=uploads)
     for first_steps in range(shows - 6, shows):
         for second_steps in range(24, 56, 2):
-            hand_over(
-                folder / f"{mode}-{first_steps}-{second_steps}", first_steps, second_steps, resume=None, mode=mode
-            )
+            place = folder / f"{first_steps}-{second_steps}"
+            hand_over(place, first_steps, second_steps, resume=None, mode=mode, uploads=uploads)
 
 
 def lost_while_replacing(folder: Path) -> None:
@@ -277,10 +280,10 @@ def _step_until(driver: Driver, is_done: Callable[[], bool]) -> None:
         driver.step()
 
 
-def _steps_alone(folder: Path, is_done: Callable[[OwnerMachine], bool]) -> int:
+def _steps_alone(folder: Path, is_done: Callable[[OwnerMachine], bool], *, uploads: bool = False) -> int:
     """How many steps a program takes until that is so."""
     with pytest.MonkeyPatch.context() as patch:
-        machine = OwnerMachine(folder, patch)
+        machine = OwnerMachine(folder, patch, uploads=uploads)
         driver, steps = machine.start(), 0
         while not is_done(machine):
             driver.step()
@@ -301,8 +304,9 @@ def hunt(folder: Path) -> None:
     named_while_replacing(folder)
     looks_meanwhile(folder)
     calls_meanwhile(folder)
-    hand_overs_afresh(folder, "error")
-    hand_overs_afresh(folder, "overwrite")
-    hand_overs(folder, 8)
+    for uploads in (False, True):
+        hand_overs_afresh(folder, "error", uploads=uploads)
+        hand_overs_afresh(folder, "overwrite", uploads=uploads)
+        hand_overs(folder / str(uploads), 8, uploads=uploads)
     for seed in range(10, 1000):
         run(folder / str(seed), seed)

@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 
 from headgate.connectors.file_sinks.file_sink import FileSink, Mode
+from headgate.connectors.file_sinks.uploaded_files import UploadedFiles
 from headgate.errors import CheckpointError, JobCancelled, Superseded
 from headgate.ownership import Ownership
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
@@ -56,8 +57,12 @@ def folder_in_memory(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-def test_one_program_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = OwnerMachine(tmp_path, monkeypatch)
+UPLOADS = pytest.mark.parametrize("uploads", [False, True], ids=["files", "uploads"])
+
+
+@UPLOADS
+def test_one_program_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uploads: bool) -> None:
+    machine = OwnerMachine(tmp_path, monkeypatch, uploads=uploads)
     machine.start().step(100_000)
     machine.check(machine.newest)
     assert machine.hidden() == []
@@ -68,13 +73,14 @@ def test_one_program_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
 
 
+@UPLOADS
 @EVERY
-def test_a_program_is_lost_before_each_operation(tmp_path: Path, every: int) -> None:
+def test_a_program_is_lost_before_each_operation(tmp_path: Path, every: int, uploads: bool) -> None:
     """And the next one goes on."""
     at, is_over = 0, False
     while not is_over:
         with pytest.MonkeyPatch.context() as patch:
-            machine = OwnerMachine(tmp_path / str(at), patch)
+            machine = OwnerMachine(tmp_path / str(at), patch, uploads=uploads)
             first = machine.start()
             first.step(at)
             is_over = first.has_ended
@@ -85,16 +91,17 @@ def test_a_program_is_lost_before_each_operation(tmp_path: Path, every: int) -> 
             machine.check(second)
             assert machine.hidden() == []
         at += every
-    assert at > 80
+    assert at > 70
 
 
+@UPLOADS
 @EVERY
-def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path, every: int) -> None:
+def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path, every: int, uploads: bool) -> None:
     """It wakes up when its successor has ended, or is in the midst of the job."""
     at, superseded, is_over = 0, 0, False
     while not is_over:
         with pytest.MonkeyPatch.context() as patch:
-            machine = OwnerMachine(tmp_path / str(at), patch)
+            machine = OwnerMachine(tmp_path / str(at), patch, uploads=uploads)
             first = machine.start()
             first.step(at)
             is_over = first.has_ended
@@ -108,14 +115,18 @@ def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path, 
     assert superseded > 40 / every
 
 
-@pytest.mark.parametrize(("apart", "most"), [(20, 75), pytest.param(8, 150, marks=pytest.mark.soak)])
-def test_a_program_sleeps_while_its_successor_takes_over(tmp_path: Path, apart: int, most: int) -> None:
-    assert hand_overs(tmp_path, apart) > most
+@UPLOADS
+@pytest.mark.parametrize(("apart", "most"), [(20, 70), pytest.param(8, 140, marks=pytest.mark.soak)])
+def test_a_program_sleeps_while_its_successor_takes_over(tmp_path: Path, apart: int, most: int, uploads: bool) -> None:
+    assert hand_overs(tmp_path, apart, uploads=uploads) > most
 
 
+@UPLOADS
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
-def test_a_program_sleeps_while_it_shows_rows_and_another_starts_afresh(tmp_path: Path, mode: Mode) -> None:
-    hand_overs_afresh(tmp_path, mode)
+def test_a_program_sleeps_while_it_shows_rows_and_another_starts_afresh(
+    tmp_path: Path, mode: Mode, uploads: bool
+) -> None:
+    hand_overs_afresh(tmp_path, mode, uploads=uploads)
 
 
 def test_a_program_is_lost_that_has_replaced_results(tmp_path: Path) -> None:
@@ -213,6 +224,9 @@ BUGS = [
     PlantedBug("a savepoint is not listed among the job's own checkpoints", StoredCheckpoints.store,
                replaced(condition(2, of=2), "THIS and savepoint is None")),
     PlantedBug("a new owner does not look for a newer checkpoint", Resumption.find_again, dropped(call("find"))),
+    PlantedBug("a new owner does not find the uploads of an older program", UploadedFiles.entries,
+               replaced(call("open_uploads"), "[]")),
+    PlantedBug("a file that was shown before counts as gone", UploadedFiles.show, replaced(call("bool"), "False")),
 ]  # fmt: skip
 
 
