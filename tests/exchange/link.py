@@ -320,7 +320,7 @@ class Link:
             self.kept.append((overtaken, kept))
 
     def let_go(self) -> None:
-        """Whoever keeps what barriers have overtaken has done with it; it was there all the time."""
+        """The data that barriers have overtaken are stored, and no longer needed. They were there all the time."""
         for overtaken, kept in self.kept:
             assert b"".join(view for buffer in overtaken for view in buffer.views) == kept, "came back too early"
             recycle_all(overtaken)

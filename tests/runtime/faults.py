@@ -74,7 +74,7 @@ def build_gated(env: hg.StreamEnvironment, folder: Path, sink: Sink | None = Non
 
 
 def holds(*levers: Path) -> Pull:
-    """Whoever comes first to a lever that is pulled stays there until `let_go`."""
+    """The first task that comes to a pulled lever stays there until `let_go`."""
     take = taken()
 
     def hold() -> None:
@@ -99,8 +99,8 @@ def holds_rows(lever: Path, when: Callable[[pa.RecordBatch], bool]) -> Function:
 
 
 def holds_uploads(lever: Path, of: str = "state") -> Pull:
-    """The process of whoever comes first writes half of what its next task has of that kind, "state" or "in-flight",
-    and the rest after `let_go`."""
+    """The process of the first task that comes writes half of what its next task has of a kind, "state" or
+    "in-flight", and the rest after `let_go`."""
     take = taken()
 
     def tear() -> None:
@@ -128,7 +128,7 @@ def holds_uploads(lever: Path, of: str = "state") -> Pull:
 
 
 def fills_the_disk(lever: Path) -> Pull:
-    """The process of whoever comes first can write to no file any more, as the kernel has it."""
+    """The process of the first task that comes can no longer write to any file: the kernel limits their size."""
     take = taken()
 
     def fill() -> None:
@@ -141,7 +141,7 @@ def fills_the_disk(lever: Path) -> Pull:
 
 
 def raises(lever: Path) -> Pull:
-    """Whoever comes first fails."""
+    """The first task that comes fails."""
     take = taken()
 
     def fail() -> None:
@@ -152,7 +152,7 @@ def raises(lever: Path) -> Pull:
 
 
 def cuts_connections(lever: Path) -> Pull:
-    """The process of whoever comes first loses all connections that it has accepted."""
+    """The process of the first task that comes loses all connections that it has accepted."""
     take = taken()
 
     def cut() -> None:

@@ -1,4 +1,4 @@
-"""Whoever else finds a job's ports: refused, and the job goes on."""
+"""A program that finds the ports of another job is refused, and the job goes on."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def test_a_signal_can_be_set_again_after_it_was_missed() -> None:
 
 
 def test_no_signal_is_lost_between_two_threads() -> None:
-    """Each number is written before the signal; whoever is woken must see all that was written before."""
+    """Each number is written before the signal; the thread that is woken must see all that was written before."""
     signal, answers = Signal(), Signal()
     written, seen = [0], [0]
 

@@ -205,7 +205,8 @@ def test_timers_wait_while_the_task_is_back_pressured() -> None:
     task = Task("due", NoInput(), opened=lambda: None, clocks=clocks, **parts)
     task.add_timers(operator_timers([entry], clocks))
     task._begin()
-    assert [task.turn(5.0), task.turn(5.0)] == [MORE, MORE]  # it opens and begins
+    for _ in ("it opens", "it begins"):
+        assert task.turn(5.0) == MORE
     until = task.turn(5.0)
     assert (operator.called, task.waits_for) == (1, Wait.INPUT)
     assert until < 5.0  # its next call is due

@@ -331,7 +331,7 @@ def notes_of(storage: CheckpointStorage) -> set[int]:
     return {int(entry.base_name.partition(".")[0]) for entry in listed(f"{storage.folder}/owners")}
 
 
-def test_without_a_completed_one_nothing_is_removed(anywhere: CheckpointStorage) -> None:
+def test_without_a_complete_checkpoint_nothing_is_removed(anywhere: CheckpointStorage) -> None:
     write_part(anywhere.folder_of(1), 0, "t", [b"in the making"])
     anywhere.retain()
     assert names(anywhere.folder) == ["chk-1"]

@@ -50,7 +50,7 @@ def test_list(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str], tm
     assert f"broken: {storage.folder_of(2)}/_metadata: is incomplete" in shown
 
 
-def test_show(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_what_is_in_a_checkpoint(storage: CheckpointStorage, capsys: pytest.CaptureFixture[str]) -> None:
     state = encode({"read#0": Snapshot(values={"position": [5, 10]})})
     make_checkpoint(storage, 4, state)
     code, report = run(capsys, "show", storage.folder)
