@@ -145,6 +145,26 @@ def test_batches_go_one_by_one_and_their_times_set_the_rate() -> None:
     assert any(task["throttle_wait_s"] > 0.1 for name, task in result.metrics["tasks"].items() if "numbers" in name)
 
 
+@pytest.mark.parametrize("storage", ["memory", "memory_and_disk"])
+def test_rows_that_wait_for_their_batch_fill_the_memory_or_go_to_disk(storage: Any, tmp_path: Path) -> None:
+    """Two subtasks read 1 MiB each before their first batch is released, and may have half of that in memory."""
+    env = environment(
+        taskmanagers=1,
+        throttle=T.SparkPid(batch_interval=0.5, storage=storage),
+        network_memory=1 << 19,
+        segment_size=4096,
+        spill_dir=str(tmp_path),
+        **EACH,
+    )
+    job = env.from_source(hg.sources.generate(numbers, rows=1 << 18, batch_rows=1024, schema=NUMBERS)).collect
+    if storage == "memory":
+        with pytest.raises(hg.NetworkMemoryFull, match='storage="memory_and_disk"'):
+            job()
+    else:
+        assert sorted(job()["n"].to_pylist()) == list(range(1 << 18))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_event_time_and_windows_go_through_batches() -> None:
     """Watermarks keep their place between the rows, and the end of the source comes last."""
     env = environment(throttle=T.SparkPid(batch_interval=0.02, initial_rate=100_000), **EACH)

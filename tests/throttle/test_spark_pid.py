@@ -204,6 +204,7 @@ def test_the_shortest_interval_is_a_millisecond() -> None:
         ({"batch_interval": 1, "min_rate": None}, "min_rate=None is impossible"),
         ({"batch_interval": 1, "initial_rate": 0}, "initial_rate=0 is impossible"),
         ({"batch_interval": 1, "max_rate": -5}, "max_rate=-5 is impossible"),
+        ({"batch_interval": 1, "storage": "disk"}, "storage='disk' is unknown"),
         ({"batch_interval": 1, "integral": -1}, "integral=-1 is impossible: it must be a number of at least 0"),
     ],
 )

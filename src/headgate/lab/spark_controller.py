@@ -65,7 +65,7 @@ def original(load: ControlledLoad) -> list[ControlledBatch]:
 
 def ours(load: ControlledLoad) -> list[ControlledBatch]:
     """Return the batches of a job with `SparkPid`. Raises HeadgateError if the job fails."""
-    throttle = hg.throttle.SparkPid(batch_interval=load.interval, initial_rate=load.initial_rate)
+    throttle = hg.throttle.SparkPid(batch_interval=load.interval, initial_rate=load.initial_rate, storage="memory")
     config = hg.Config(flow_control="unbounded", buffer_timeout=0, network_memory=_MEMORY, throttle=throttle)
     environment = hg.StreamEnvironment(parallelism=1, config=config)
     source = hg.sources.generate(_numbers, rate=load.rate, schema=SCHEMA, batch_rows=_READ)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Literal
 
 from headgate.errors import ConfigError
 from headgate.throttle.batch_schedule import CompletedBatch
@@ -35,7 +35,11 @@ class SparkPid(ComparedMechanism):
     Rates are in rows per second, for each subtask of a source. Until the second batch is complete, a source reads at
     `initial_rate`, or else at `max_rate`; None: without limit. The gains are Spark's
     `spark.streaming.backpressure.pid.*`, and `min_rate` is the smallest rate of the controller. Spark forgets the rate
-    when the job restarts, and so does this. Raises ConfigError for impossible values.
+    when the job restarts, and so does this. Rows that wait for their batch are in memory, at most `network_memory`
+    bytes for each source subtask. With `storage="memory_and_disk"`, the default of Spark's receivers, more rows are
+    stored in `spill_dir`; with `"memory"` the job ends with NetworkMemoryFull.
+
+    Raises ConfigError for impossible values.
 
     >>> hg.throttle.SparkPid(batch_interval="1 s", initial_rate=1000).min_rate
     100.0
@@ -48,8 +52,11 @@ class SparkPid(ComparedMechanism):
     proportional: float = 1.0
     integral: float = 0.2
     derivative: float = 0.0
+    storage: Literal["memory", "memory_and_disk"] = "memory_and_disk"
 
     def __post_init__(self) -> None:
+        if self.storage not in {"memory", "memory_and_disk"}:
+            raise ConfigError(f'storage={self.storage!r} is unknown: it must be "memory" or "memory_and_disk"')
         for name in ("proportional", "integral", "derivative"):
             number_of_at_least_zero(name, getattr(self, name))
         for name in ("initial_rate", "min_rate", "max_rate"):

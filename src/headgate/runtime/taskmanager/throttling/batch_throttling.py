@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from headgate.errors import NetworkMemoryFull
+from headgate.exchange.spill_file import SpillFile
 from headgate.records.events import Alignment, CheckpointBarrier
 from headgate.runtime.control_messages import FromTaskManager, ReleaseBatch, ReportBatch, SetRate
 from headgate.runtime.task.clocks import Clocks
@@ -17,6 +17,7 @@ from headgate.runtime.task.task import TaskMail
 from headgate.runtime.task.throttling import Throttling
 from headgate.runtime.task.time_account import Wait
 from headgate.runtime.taskmanager.throttling.source_output import EachCall
+from headgate.runtime.taskmanager.throttling.stored_output import StoredOutput
 from headgate.throttle.mechanism import Task
 from headgate.throttle.spark_pid import PidSource, RateUpdate, SparkPid
 from headgate.throttle.validation import duration
@@ -27,23 +28,32 @@ _US: Final = 1_000_000
 class BatchThrottling(Throttling):
     """The part of `SparkPid` in one TaskManager. It releases the batches of the sources, and sets their rates.
 
-    `send` sends a message to the driver. `guard` is the most bytes of rows that a source may store.
+    `send` sends a message to the driver. `guard` is the most bytes of rows that a source may store in memory, and
+    `folder` is where it stores more.
     """
 
     def __init__(
-        self, mechanism: SparkPid, *, clocks: Clocks, send: Callable[[FromTaskManager], None], guard: int
+        self,
+        mechanism: SparkPid,
+        *,
+        clocks: Clocks,
+        send: Callable[[FromTaskManager], None],
+        guard: int,
+        folder: str | None,
     ) -> None:
         self._mechanism = mechanism
         self._interval = duration("batch_interval", mechanism.batch_interval)
         self._clocks = clocks
         self._send = send
         self._guard = guard
+        self._folder = folder
         self._started_at = 0.0
         self._sources: dict[Task, tuple[BatchedHead, TaskMail]] = {}
 
     def source(self, task: Task, head: SourceHead, mail: TaskMail, inject: Callable[[CheckpointBarrier], None]) -> Head:
         policy = self._mechanism.pid_source(self._clocks.monotonic())
-        batched = BatchedHead(head, policy, self._present_batch, partial(self._close_batch, task, inject), self._guard)
+        stored = StoredOutput(self._guard, SpillFile(self._folder) if self._mechanism.storage != "memory" else None)
+        batched = BatchedHead(head, policy, self._present_batch, partial(self._close_batch, task, inject), stored)
         self._sources[task] = batched, mail
         return batched
 
@@ -78,8 +88,8 @@ class BatchedHead:
     """A `Head` that wraps the head of a source. It stores the source's output until the driver releases the batch.
 
     The source reads at the rate of `policy`. `present_batch` returns the number of the batch to which rows that are
-    read now belong. The head calls `close(batch, rows)` when it has sent all rows of a batch. `guard` is the most bytes
-    of rows that may wait.
+    read now belong. The head calls `close(batch, rows)` when it has sent all rows of a batch. `stored` holds the rows
+    that wait.
     """
 
     def __init__(
@@ -88,17 +98,13 @@ class BatchedHead:
         policy: PidSource,
         present_batch: Callable[[], int],
         close: Callable[[int, int], None],
-        guard: int,
+        stored: StoredOutput,
     ) -> None:
         self._source = source
         self.policy = policy
-        self._present_batch = present_batch
         self._close_batch = close
-        self._guard = guard
-        source.output = EachCall(source.output, self._store)
-        #: The stored output, in order: batch number, rows, bytes, and the call that sends the output.
-        self._stored: deque[tuple[int, int, int, Callable[[], None]]] = deque()
-        self._stored_bytes = 0
+        source.output = EachCall(source.output, stored, present_batch)
+        self._stored = stored
         self._released: deque[int] = deque()
         self._rows_sent = 0
         self._wait = Wait.INPUT
@@ -107,15 +113,6 @@ class BatchedHead:
     @property
     def waits_for(self) -> Wait:
         return self._wait
-
-    def _store(self, send: Callable[[], None], rows: int, size: int) -> None:
-        self._stored_bytes += size
-        if self._stored_bytes > self._guard:
-            raise NetworkMemoryFull(
-                f"out of memory: a source has stored {self._stored_bytes} bytes of rows for later batches, and "
-                f"network_memory has {self._guard} bytes. The rate has not followed the times of the batches"
-            )
-        self._stored.append((self._present_batch(), rows, size, send))
 
     def release(self, batch: int) -> None:
         """Allow the head to send the rows of a batch. Runs on the task's thread."""
@@ -144,11 +141,8 @@ class BatchedHead:
 
     def _send_next(self, batch: int) -> None:
         """Send the next stored rows of a released batch. After the last rows, close the batch."""
-        if self._stored and self._stored[0][0] <= batch:
-            _, rows, size, send = self._stored.popleft()
-            self._stored_bytes -= size
-            self._rows_sent += rows
-            send()
+        if self._stored and self._stored.first <= batch:
+            self._rows_sent += self._stored.pass_on()
             return
         self._released.popleft()
         self._close_batch(batch, self._rows_sent)
@@ -157,10 +151,11 @@ class BatchedHead:
     def end(self) -> None:
         self._source.end()
         while self._stored:
-            self._stored.popleft()[3]()
+            self._stored.pass_on()
 
     def on_backpressure(self, begins: bool, now: float) -> None:
         self._source.on_backpressure(begins, now)
 
     def close(self) -> None:
+        self._stored.close()
         self._source.close()

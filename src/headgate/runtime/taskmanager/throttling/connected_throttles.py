@@ -41,7 +41,8 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
     if isinstance(mechanism, SparkPid):
         from headgate.runtime.taskmanager.throttling.batch_throttling import BatchThrottling
 
-        return BatchThrottling(mechanism, clocks=place.clocks, send=place.tell_driver, guard=guard)
+        folder = place.config.spill_dir
+        return BatchThrottling(mechanism, clocks=place.clocks, send=place.tell_driver, guard=guard, folder=folder)
     if isinstance(mechanism, StormZooKeeper):
         return _zookeeper(mechanism, place)
     tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headgate.records.elements import LatencyMarker
 from headgate.runtime.task.chain import Chained
+from headgate.runtime.taskmanager.throttling.stored_output import StoredOutput
 
 
 class EachBatch(Chained):
@@ -35,25 +36,25 @@ class EachBatch(Chained):
 
 
 class EachCall(Chained):
-    """An output that stores each call for later. `store` gets the call, and the number of rows and bytes in its
-    batch."""
+    """An output that stores each call for later. `number` returns the number under which it is stored."""
 
-    def __init__(self, output: Chained, store: Callable[[Callable[[], None], int, int], None]) -> None:
+    def __init__(self, output: Chained, stored: StoredOutput, number: Callable[[], int]) -> None:
         self._output = output
-        self._store = store
+        self._stored = stored
+        self._number = number
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        self._store(lambda: self._output.emit(batch), batch.num_rows, batch.nbytes)
+        self._stored.add_rows(self._number(), batch, self._output.emit)
 
     def emit_watermark(self, time: int) -> None:
         self.watermark = time
-        self._store(lambda: self._output.emit_watermark(time), 0, 0)
+        self._stored.add(self._number(), lambda: self._output.emit_watermark(time))
 
     def emit_status(self, active: bool) -> None:
-        self._store(lambda: self._output.emit_status(active), 0, 0)
+        self._stored.add(self._number(), lambda: self._output.emit_status(active))
 
     def emit_marker(self, marker: LatencyMarker) -> None:
-        self._store(lambda: self._output.emit_marker(marker), 0, 0)
+        self._stored.add(self._number(), lambda: self._output.emit_marker(marker))
 
     def end_input(self) -> None:
-        self._store(self._output.end_input, 0, 0)
+        self._stored.add(self._number(), self._output.end_input)
