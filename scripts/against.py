@@ -7,8 +7,8 @@ The cases are keyed-sum, one-process, exchange, latency and small-batches; witho
 prints both medians, and the mean ratio of this checkout to the other commit, with half the width of the 95 % interval
 of this ratio. The other commit and its compiled package are kept in .venv/against.
 
-The case alternating repeats keyed-sum in short jobs: a process of each commit stays, and they run one job each in turn.
-Use it where the speed of the machine changes within minutes, with 40 pairs of 4 s.
+The cases alternating and alternating-exchange repeat keyed-sum and exchange in short runs: the processes of each commit
+stay, and they run in turn. Use them where the speed of the machine changes within minutes, with 40 pairs of 4 s.
 
 Another case, instructions, counts the processor's instructions for a row of keyed-sum. It needs valgrind (Debian:
 valgrind). Other programs on the machine do not change this count. Two pairs, of a minute or two each, are enough.
@@ -31,6 +31,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from statistics import mean, median, stdev
+from typing import Any
 
 import psutil
 
@@ -48,8 +49,10 @@ PACES, PACED_SECONDS = {"10 %": 2_500_000, "50 %": 12_500_000}, 8.0
 #: Small batches: blocks/s of the paced source and the rows of its blocks; then blocks at full speed, and their rows.
 BLOCKS_PER_SECOND, PACED_ROWS = 1000, (1, 64, 500)
 FLUSHED, FLUSHED_ROWS = 30_000, 1024
-#: The case of short jobs in turn, and the rows of its two jobs. Their difference has no fixed cost.
-ALTERNATING, ALTERNATED = "alternating", (2_000_000, 22_000_000)
+#: The cases of short runs in turn. The first has two jobs of so many rows: their difference has no fixed cost. The
+#: second sends so many bytes each time.
+ALTERNATING, ALTERNATING_EXCHANGE = "alternating", "alternating-exchange"
+ALTERNATED, SENT = (2_000_000, 22_000_000), 256 << 20
 
 #: The figures of the pairs by name: those of this checkout, and those of the other commit.
 Sides = tuple[list[dict[str, float]], list[dict[str, float]]]
@@ -61,9 +64,10 @@ def main() -> None:
     here, there = (_package(folder, options.compiled) for folder in (ROOT, other))
     for case in options.cases or TIMED:
         print(f"{case}: this checkout against {options.commit}, {'compiled' if options.compiled else 'sources'}")
-        ours, theirs = (
-            _alternate(here, there, options.pairs) if case == ALTERNATING else _pairs(case, here, there, options.pairs)
-        )
+        if case in IN_TURN:
+            ours, theirs = IN_TURN[case](here, there, options.pairs)
+        else:
+            ours, theirs = _pairs(case, here, there, options.pairs)
         for name in ours[0]:
             print(_line(name, [figures[name] for figures in ours], [figures[name] for figures in theirs]), flush=True)
 
@@ -85,8 +89,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pairs", type=int, default=10)
     parser.add_argument("--compiled", action="store_true", help="measure the compiled packages, not the sources")
     options = parser.parse_args()
-    if unknown := [case for case in options.cases if case not in (*CASES, ALTERNATING)]:
-        parser.error(f"no case {unknown[0]!r}; there are {', '.join((*CASES, ALTERNATING))}")
+    if unknown := [case for case in options.cases if case not in (*CASES, *IN_TURN)]:
+        parser.error(f"no case {unknown[0]!r}; there are {', '.join((*CASES, *IN_TURN))}")
     if options.pairs < 2:
         parser.error("--pairs must be at least 2")
     return options
@@ -141,7 +145,7 @@ def _run(case: str, package: Path) -> dict[str, float]:
 
 def _alternate(here: Path, there: Path, pairs: int) -> Sides:
     """Run short jobs of both packages in turn, each in a process that stays. Return the cost of rows for each pair."""
-    with _worker(here) as ours, _worker(there) as theirs:
+    with _worker(here, "--worker") as ours, _worker(there, "--worker") as theirs:
         for worker in (ours, theirs):
             _job(worker, FIRST)
         seen: Sides = [], []
@@ -154,8 +158,23 @@ def _alternate(here: Path, there: Path, pairs: int) -> Sides:
         return seen
 
 
-def _worker(package: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, __file__, "--worker"]
+def _alternate_exchange(here: Path, there: Path, pairs: int) -> Sides:
+    """Let the processes of both packages send in turn. Return the figures of each pair, but for the first."""
+    with _worker(here, "--sender") as ours, _worker(there, "--sender") as theirs:
+        seen: Sides = [], []
+        for number in range(pairs + 1):
+            for side in (0, 1) if number % 2 else (1, 0):
+                seen[side].append(_figures((ours, theirs)[side]))
+        return seen[0][1:], seen[1][1:]
+
+
+def _figures(worker: subprocess.Popen[str]) -> dict[str, float]:
+    figures: dict[str, float] = _answer(worker, "go on")
+    return figures
+
+
+def _worker(package: Path, option: str) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, option]
     environment = {**os.environ, "PYTHONPATH": str(package)}
     pipe = subprocess.PIPE
     return subprocess.Popen(command, env=environment, cwd="/", text=True, bufsize=1, stdin=pipe, stdout=pipe)
@@ -163,14 +182,18 @@ def _worker(package: Path) -> subprocess.Popen[str]:
 
 def _job(worker: subprocess.Popen[str], rows: int) -> tuple[float, float]:
     """Let the worker run a job of so many rows. Return its seconds and its processor seconds."""
+    took, used = _answer(worker, str(rows))
+    return took, used
+
+
+def _answer(worker: subprocess.Popen[str], request: str) -> Any:
     assert worker.stdin is not None
     assert worker.stdout is not None
-    worker.stdin.write(f"{rows}\n")
+    worker.stdin.write(f"{request}\n")
     answer = worker.stdout.readline()
     if not answer:
-        sys.exit("a process that runs the jobs has ended; its error is above")
-    took, used = json.loads(answer)
-    return took, used
+        sys.exit("a process that measures has ended; its error is above")
+    return json.loads(answer)
 
 
 def _line(name: str, ours: list[float], theirs: list[float]) -> str:
@@ -236,14 +259,18 @@ def _cost(rows: int, seconds: float, used: float) -> dict[str, float]:
 def exchange() -> dict[str, float]:
     from headgate.bench import exchange as case
 
+    with case.end("producer", 0) as producer, case.end("consumer", 1) as consumer:
+        return _sent(case, producer, consumer, PAYLOAD)
+
+
+def _sent(case: Any, producer: Any, consumer: Any, size: int) -> dict[str, float]:
     figures = {}
     ways = {"64 buffers": (case.MANY_BUFFERS, 1), "2 + 8 buffers": (case.DEFAULT_BUFFERS, 1),
             "100 channels": (case.MANY_BUFFERS, 100)}  # fmt: skip
-    with case.end("producer", 0) as producer, case.end("consumer", 1) as consumer:
-        for name, (config, channels) in ways.items():
-            before = processor_seconds()
-            figures[f"{name}, GB/s"] = case.rate(producer, consumer, PAYLOAD, config, channels=channels) / 1e9
-            figures[f"{name}, processor s per GB"] = (processor_seconds() - before) * 1e9 / PAYLOAD
+    for name, (config, channels) in ways.items():
+        before = processor_seconds()
+        figures[f"{name}, GB/s"] = case.rate(producer, consumer, size, config, channels=channels) / 1e9
+        figures[f"{name}, processor s per GB"] = (processor_seconds() - before) * 1e9 / size
     return figures
 
 
@@ -359,6 +386,15 @@ def run_jobs() -> None:
         print(json.dumps((took, processor_seconds() - before)), flush=True)
 
 
+def send_in_turn() -> None:
+    """Send once for each line that comes in, and print the figures."""
+    from headgate.bench import exchange as case
+
+    with case.end("producer", 0) as producer, case.end("consumer", 1) as consumer:
+        for _ in sys.stdin:
+            print(json.dumps(_sent(case, producer, consumer, SENT)), flush=True)
+
+
 def _first_job(run: Callable[[int], float]) -> None:
     """Run a job that does not count. After it, the driver and the process that forks have imported everything."""
     run(FIRST)
@@ -380,6 +416,7 @@ CASES: dict[str, Callable[[], dict[str, float]]] = {
     "small-batches": small_batches,
     "instructions": instructions,
 }
+IN_TURN = {ALTERNATING: _alternate, ALTERNATING_EXCHANGE: _alternate_exchange}
 TIMED = ["keyed-sum", "one-process", "exchange", "latency", "small-batches"]
 
 if __name__ == "__main__":
@@ -387,6 +424,8 @@ if __name__ == "__main__":
         print(json.dumps(CASES[sys.argv[2]]()))
     elif sys.argv[1:2] == ["--worker"]:
         run_jobs()
+    elif sys.argv[1:2] == ["--sender"]:
+        send_in_turn()
     elif sys.argv[1:2] == ["--threads"]:
         in_threads(int(sys.argv[2]))
     else:
