@@ -155,16 +155,15 @@ def _to_the_other(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64
 
 
 def _await(job: JobHandle, emitted: Path, seconds: float) -> None:
-    """Wait for the first message, and then `seconds`."""
-    deadline = time.monotonic() + 60
-    while not (emitted.exists() and emitted.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    end = time.monotonic() + seconds
+    """Wait for the first message, at most a minute, and then `seconds`. Raises HeadgateError if the job ends."""
+    end, has_begun = time.monotonic() + 60, False
     while time.monotonic() < end:
+        if not has_begun and emitted.exists() and emitted.stat().st_size:
+            end, has_begun = time.monotonic() + seconds, True
         if job.status() not in ("CREATED", "RUNNING"):
             job.wait()
             raise HeadgateError("the job of our mechanism ended before its time")
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 class PacedMessages(Source):

@@ -93,7 +93,8 @@ class FaultCase:
 
     throttle: Callable[[str, float], Any]
     stops: bool
-    goes_on: bool
+    #: None: only measured. In Storm 1.0 the flag may rise and fall once more within a batch, which deletes the node.
+    goes_on: bool | None
     needs_zookeeper: bool = False
     #: Whether ZooKeeper is away from the middle of the stall to the middle of the time after it.
     loses_zookeeper: bool = False
@@ -133,7 +134,7 @@ CASES: Final[dict[str, FaultCase]] = {
     ),
     "storm-zk 1.0, lost start": FaultCase(
         throttle=lambda hosts, factor: LossyStormZooKeeper(**_storm(hosts, factor, lost="start")),
-        stops=True, goes_on=False, needs_zookeeper=True,
+        stops=True, goes_on=None, needs_zookeeper=True,
     ),
     "storm-zk 1.0, ZooKeeper away": FaultCase(
         throttle=lambda hosts, factor: T.StormZooKeeper(**_storm(hosts, factor)),
