@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headgate.errors import HeadgateError
 from headgate.lab.faults.lossy_mechanisms import (
     ForgetfulJStormMaster,
     LossyHeronSpout,
@@ -13,10 +14,10 @@ from headgate.lab.faults.lossy_mechanisms import (
     LossyStormZooKeeper,
     Lost,
 )
-from headgate.lab.faults.lost_signals import CASES, QUICK, goes_on, one_run
+from headgate.lab.faults.lost_signals import CASES, QUICK, FaultCase, goes_on, one_run
 from headgate.throttle.heron_spout import StartBackPressure, StopBackPressure
 from headgate.throttle.jstorm_master import JStormMaster
-from headgate.throttle.storm_zookeeper import DeleteZnode, PutZnode
+from headgate.throttle.storm_zookeeper import DeleteZnode, PutZnode, StormZooKeeper
 from headgate.throttle.throttle_coordinator import SleepLonger, StartRequest, StopRequest
 
 TASK = (1, 0)
@@ -94,3 +95,9 @@ def test_a_lost_release_leaves_the_source_of_a_job_stuck() -> None:
     run = one_run(CASES["jstorm-stages, lost start"], QUICK)
     assert run.stopped_at(QUICK.before) is not None
     assert not goes_on(run, QUICK)
+
+
+def test_a_job_that_fails_is_an_error_and_no_finding() -> None:
+    case = FaultCase(throttle=lambda _hosts, _factor: StormZooKeeper("127.0.0.1:1"), stops=True, goes_on=True)
+    with pytest.raises(HeadgateError, match="ZooKeeper does not answer"):
+        one_run(case, QUICK)

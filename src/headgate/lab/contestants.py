@@ -61,8 +61,31 @@ def _counts(throttle: Callable[[float], Any]) -> Callable[[float], Mapping[str, 
     return lambda factor: counting(throttle(factor), factor)
 
 
-def _of(number: int, factor: float) -> int:
+def divided(number: int, factor: float) -> int:
     return max(1, round(number / factor))
+
+
+def storm_zookeeper(hosts: str, factor: float) -> dict[str, Any]:
+    """Return the options of StormZooKeeper: its defaults, divided by the factor. So do the functions below."""
+    times = {"poll": 30 / factor, "znode_update": 15 / factor, "znode_timeout": 30 / factor}
+    return {"hosts": hosts, "receive_buffer": divided(1024, factor), **times}
+
+
+def storm_status(factor: float) -> dict[str, Any]:
+    buffers = {"receive_buffer": divided(32768, factor), "transfer_buffer": divided(1000, factor)}
+    return {**buffers, "check_interval": 0.05 / factor}
+
+
+def jstorm_stages(factor: float) -> dict[str, Any]:
+    return {"receive_buffer": divided(256, factor)}
+
+
+def jstorm_master(factor: float) -> dict[str, Any]:
+    return {"receive_buffer": divided(1024, factor), "check_interval": 0.5 / factor}
+
+
+def heron_spout(factor: float) -> dict[str, Any]:
+    return {"high": divided(100 << 20, factor), "low": divided(50 << 20, factor)}
 
 
 @functools.cache
@@ -78,28 +101,26 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
     "credit": Contestant(lambda factor: {}, Expected(keeps_sibling=True)),
     "tcp": Contestant(lambda factor: {"flow_control": "tcp"}, Expected(keeps_sibling=False)),
     "max-pending": Contestant(
-        _counts(lambda factor: T.MaxPending(_of(1000, factor), timeout=30 / factor)),
+        _counts(lambda factor: T.MaxPending(divided(1000, factor), timeout=30 / factor)),
         Expected(keeps_sibling=True, doubles=True),
     ),
     "storm-zk": Contestant(
-        _counts(
-            lambda factor: T.StormZooKeeper(zookeeper().address, receive_buffer=_of(1024, factor), poll=30 / factor)
-        ),
+        _counts(lambda factor: T.StormZooKeeper(**storm_zookeeper(zookeeper().address, factor))),
         Expected(keeps_sibling=False),
     ),
     "storm-status": Contestant(
-        _counts(lambda factor: T.StormStatus(_of(32768, factor), 0.05 / factor, _of(1000, factor))),
+        _counts(lambda factor: T.StormStatus(**storm_status(factor))),
         Expected(keeps_sibling=True),
     ),
     "jstorm-stages": Contestant(
-        _counts(lambda factor: T.JStormStages(receive_buffer=_of(256, factor))), Expected(keeps_sibling=True)
+        _counts(lambda factor: T.JStormStages(**jstorm_stages(factor))), Expected(keeps_sibling=True)
     ),
     "jstorm-master": Contestant(
-        _counts(lambda factor: T.JStormMaster(receive_buffer=_of(1024, factor), check_interval=0.5 / factor)),
+        _counts(lambda factor: T.JStormMaster(**jstorm_master(factor))),
         Expected(keeps_sibling=False),
     ),
     "heron": Contestant(
-        _counts(lambda factor: T.HeronSpout(_of(100 << 20, factor), _of(50 << 20, factor))),
+        _counts(lambda factor: T.HeronSpout(**heron_spout(factor))),
         Expected(keeps_sibling=False),
     ),
     "spark-pid": Contestant(
@@ -107,7 +128,7 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
         Expected(keeps_sibling=None, stops=None),
     ),
     "shed": Contestant(
-        _counts(lambda factor: T.Shed(_of(1000, factor))), Expected(keeps_sibling=True, loses=True, stops=False)
+        _counts(lambda factor: T.Shed(divided(1000, factor))), Expected(keeps_sibling=True, loses=True, stops=False)
     ),
 }
 #: Those that can be simulated: the others need a server.

@@ -64,7 +64,7 @@ ABOUT = {
 }
 _DESCRIPTION = (
     "Run experiments on the exchange: credit against plain TCP and other mechanisms, barriers, buffers. All "
-    "experiments take half an hour; docs/evidence/lab.md says more."
+    "experiments take about an hour; docs/evidence/lab.md says more."
 )
 
 _FOLDER = Path("headgate-lab")

@@ -132,7 +132,7 @@ def observe_part(
 ) -> MechanismRun:
     """Run flows like `observe`, and cancel the job `seconds` after its first row: it may wait for ever.
 
-    `events` are calls by their time after the first row. The run has looks only.
+    `events` are calls by their time after the first row. The run has looks only. Raises the error of a job that fails.
     """
     run, due = MechanismRun(), dict(events)
     looker = _Looker(run, A2)
@@ -143,6 +143,8 @@ def observe_part(
             for at in [at for at in due if run.looks and run.looks[-1].at >= at]:
                 due.pop(at)()
             time.sleep(_LOOK)
+        if job.status() == "FAILED":
+            job.wait()
     finally:
         job.cancel()
     return run

@@ -23,14 +23,13 @@ from headgate.bench.case_options import Options
 from headgate.bench.report import Figure
 from headgate.errors import HeadgateError
 from headgate.lab.experiment import Experiment, Plot, Series
+from headgate.lab.originals.compared import compared
 from headgate.lab.originals.controlled_load import ControlledBatch, ControlledLoad
 from headgate.lab.originals.line_server import line_server
 
 FULL = ControlledLoad(rate=5000, cost=0.001, interval=1.0, batches=60, initial_rate=500)
 QUICK = ControlledLoad(rate=5000, cost=0.001, interval=1.0, batches=40, initial_rate=500)
 ROUNDS, QUICK_ROUNDS = 3, 1
-#: How far both may differ, as a share.
-_SAME: Final = 0.25
 #: The share of each half whose batches count as settled: the last ones.
 _SETTLED: Final = 0.5
 #: The rows that the source reads at once. Spark's receiver asks for each row.
@@ -111,14 +110,14 @@ def settled(batches: Sequence[ControlledBatch], load: ControlledLoad, half: int)
 def report(runs: dict[str, list[list[ControlledBatch]]], load: ControlledLoad) -> Experiment:
     """Return the rates and times of both, and whether they are the same within 25 %."""
     measured: dict[str, dict[str, tuple[float, ...]]] = {name: _measures(rounds, load) for name, rounds in runs.items()}
-    figures, misses = [], []
+    figures: list[Figure] = []
+    misses: list[str] = []
     for quantity in measured[OURS]:
         unit = "rows/s" if "rows/s" in quantity else "s"
-        figures += [Figure(f"{name}: {quantity}", unit, measured[name][quantity]) for name in runs]
-        ratio = median(measured[OURS][quantity]) / median(measured[ORIGINAL][quantity])
-        figures.append(Figure(f"ratio: {quantity}", f"target {1 - _SAME} to {1 + _SAME}", (ratio,)))
-        if abs(ratio - 1) > _SAME:
-            misses.append(quantity)
+        original, our = ((name, measured[name][quantity]) for name in (ORIGINAL, OURS))
+        made, is_same = compared(quantity, unit, original, our, "ratio")
+        figures += made
+        misses += [] if is_same else [quantity]
     return Experiment(
         case="spark-streaming",
         target="SparkPid settles at the rows/s and batch times of Spark Streaming, within 25 %"

@@ -26,15 +26,13 @@ from headgate.bench.report import Figure
 from headgate.connectors.connector import ReaderContext, Sink, SinkWriter, Source, SourceReader, WriterContext
 from headgate.errors import HeadgateError
 from headgate.lab.experiment import Experiment, Plot, Series
+from headgate.lab.originals.compared import compared
 from headgate.lab.originals.stop_and_go import SAVED, StopAndGoLoad, Trace
 from headgate.lab.originals.storm_cluster import Storm
 from headgate.lab.zookeeper_server import zookeeper_server
-from headgate.runtime.master.job import JobHandle
 
 #: Messages/s that the source emits, and seconds that the sink needs for each.
 RATE, COST = 400.0, 0.0125
-#: How far both may differ, as a share.
-_SAME: Final = 0.25
 ROUNDS, QUICK_ROUNDS = 3, 1
 #: The times of Storm 1.2 in these runs, in whole seconds. Its defaults are 30 s, 15 s and 30 s.
 _TIMEOUT, _UPDATE, _POLL = 3, 2, 3
@@ -154,7 +152,7 @@ def _to_the_other(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64
     return np.ones(batch.num_rows, dtype=np.int64)
 
 
-def _await(job: JobHandle, emitted: Path, seconds: float) -> None:
+def _await(job: hg.JobHandle, emitted: Path, seconds: float) -> None:
     """Wait for the first message, at most a minute, and then `seconds`. Raises HeadgateError if the job ends."""
     end, has_begun = time.monotonic() + 60, False
     while time.monotonic() < end:
@@ -237,19 +235,16 @@ def _lines(folder: str, name: str) -> IO[str]:
 
 def report(runs: Mapping[str, list[tuple[Trace, Trace]]], *, quick: bool = False) -> Experiment:
     """Return the rates and the stops of each pair, and whether they are the same within 25 %."""
-    figures, misses = [], []
+    figures: list[Figure] = []
+    misses: list[str] = []
     for name, rounds in runs.items():
         load = _load(PAIRS[name], quick)
         theirs, mine = (_measures([pair[side] for pair in rounds], load) for side in (0, 1))
         for quantity, unit in _UNITS.items():
-            figures += [
-                Figure(f"{name}: {quantity}", unit, tuple(theirs[quantity])),
-                Figure(f"ours beside {name}: {quantity}", unit, tuple(mine[quantity])),
-            ]
-            ratio = median(mine[quantity]) / median(theirs[quantity]) if median(theirs[quantity]) else float("nan")
-            figures.append(Figure(f"ratio: {name}: {quantity}", f"target {1 - _SAME} to {1 + _SAME}", (ratio,)))
-            if not abs(ratio - 1) <= _SAME:
-                misses.append(f"{name}: {quantity}")
+            original, our = (name, theirs[quantity]), (f"ours beside {name}", mine[quantity])
+            made, is_same = compared(quantity, unit, original, our, f"ratio: {name}")
+            figures += made
+            misses += [] if is_same else [f"{name}: {quantity}"]
     return Experiment(
         case="storm",
         target="rates, stops and times of ours are those of Storm, within 25 %"

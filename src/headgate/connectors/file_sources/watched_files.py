@@ -25,8 +25,8 @@ from headgate.state import shapes
 class WatchedFiles(Source):
     """A source of the files that come into a folder; see `hg.sources.files`.
 
-    All subtasks list the folder, at the same times. The subtask that reads a file follows from the
-    file's name, not from who finds it first. A subtask without a file to read does not hold back the watermark.
+    All subtasks list the folder, at the same times. The subtask that reads a file follows from the file's name, not
+    from who finds it first. A subtask without a file to read does not hold back the watermark.
     """
 
     bounded = False

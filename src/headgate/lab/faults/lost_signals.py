@@ -16,7 +16,15 @@ from typing import Any, Final
 
 import headgate as hg
 from headgate.bench.case_options import Options
-from headgate.lab.contestants import BATCH, counting
+from headgate.lab.contestants import (
+    BATCH,
+    counting,
+    heron_spout,
+    jstorm_master,
+    jstorm_stages,
+    storm_status,
+    storm_zookeeper,
+)
 from headgate.lab.experiment import Experiment
 from headgate.lab.faults.lossy_mechanisms import (
     ForgetfulJStormMaster,
@@ -100,80 +108,79 @@ class FaultCase:
     loses_zookeeper: bool = False
 
 
-def _of(number: int, factor: float) -> int:
-    return max(1, round(number / factor))
-
-
-def _storm(hosts: str, factor: float, **options: Any) -> dict[str, Any]:
-    times = {"poll": 30 / factor, "znode_update": 15 / factor, "znode_timeout": 30 / factor}
-    return {"hosts": hosts, "receive_buffer": _of(1024, factor), **times, **options}
-
-
-def _status(factor: float) -> dict[str, Any]:
-    buffers = {"receive_buffer": _of(32768, factor), "transfer_buffer": _of(1000, factor)}
-    return {**buffers, "check_interval": 0.05 / factor}
-
-
-def _master(factor: float) -> dict[str, Any]:
-    return {"receive_buffer": _of(1024, factor), "check_interval": 0.5 / factor}
-
-
-def _heron(factor: float) -> dict[str, Any]:
-    return {"high": _of(100 << 20, factor), "low": _of(50 << 20, factor)}
-
-
 T = hg.throttle
 CASES: Final[dict[str, FaultCase]] = {
     "storm-zk 1.0, no fault": FaultCase(
-        throttle=lambda hosts, factor: T.StormZooKeeper(**_storm(hosts, factor)),
-        stops=True, goes_on=True, needs_zookeeper=True,
+        throttle=lambda hosts, factor: T.StormZooKeeper(**storm_zookeeper(hosts, factor)),
+        stops=True,
+        goes_on=True,
+        needs_zookeeper=True,
     ),
     "storm-zk 1.0, lost stop": FaultCase(
-        throttle=lambda hosts, factor: LossyStormZooKeeper(**_storm(hosts, factor, lost="stop")),
-        stops=False, goes_on=True, needs_zookeeper=True,
+        throttle=lambda hosts, factor: LossyStormZooKeeper(**storm_zookeeper(hosts, factor), lost="stop"),
+        stops=False,
+        goes_on=True,
+        needs_zookeeper=True,
     ),
     "storm-zk 1.0, lost start": FaultCase(
-        throttle=lambda hosts, factor: LossyStormZooKeeper(**_storm(hosts, factor, lost="start")),
-        stops=True, goes_on=None, needs_zookeeper=True,
+        throttle=lambda hosts, factor: LossyStormZooKeeper(**storm_zookeeper(hosts, factor), lost="start"),
+        stops=True,
+        goes_on=None,
+        needs_zookeeper=True,
     ),
     "storm-zk 1.0, ZooKeeper away": FaultCase(
-        throttle=lambda hosts, factor: T.StormZooKeeper(**_storm(hosts, factor)),
-        stops=True, goes_on=True, needs_zookeeper=True, loses_zookeeper=True,
+        throttle=lambda hosts, factor: T.StormZooKeeper(**storm_zookeeper(hosts, factor)),
+        stops=True,
+        goes_on=True,
+        needs_zookeeper=True,
+        loses_zookeeper=True,
     ),
     "storm-zk 1.2, lost stop": FaultCase(
-        throttle=lambda hosts, factor: LossyStormZooKeeper(**_storm(hosts, factor, version="1.2", lost="stop")),
-        stops=True, goes_on=True, needs_zookeeper=True,
+        throttle=lambda hosts, factor: LossyStormZooKeeper(
+            **storm_zookeeper(hosts, factor), version="1.2", lost="stop"
+        ),
+        stops=True,
+        goes_on=True,
+        needs_zookeeper=True,
     ),
     "storm-status, lost stop": FaultCase(
-        throttle=lambda _hosts, factor: LossyStormStatus(**_status(factor), lost="stop"), stops=False, goes_on=True
+        throttle=lambda _hosts, factor: LossyStormStatus(**storm_status(factor), lost="stop"), stops=False, goes_on=True
     ),
     "storm-status, lost start": FaultCase(
-        throttle=lambda _hosts, factor: LossyStormStatus(**_status(factor), lost="start"), stops=True, goes_on=False
+        throttle=lambda _hosts, factor: LossyStormStatus(**storm_status(factor), lost="start"),
+        stops=True,
+        goes_on=False,
     ),
     "jstorm-stages, lost stop": FaultCase(
-        throttle=lambda _hosts, factor: LossyJStormStages(receive_buffer=_of(256, factor), lost="stop"),
-        stops=False, goes_on=True,
+        throttle=lambda _hosts, factor: LossyJStormStages(**jstorm_stages(factor), lost="stop"),
+        stops=False,
+        goes_on=True,
     ),
     "jstorm-stages, lost start": FaultCase(
-        throttle=lambda _hosts, factor: LossyJStormStages(receive_buffer=_of(256, factor), lost="start"),
-        stops=True, goes_on=False,
+        throttle=lambda _hosts, factor: LossyJStormStages(**jstorm_stages(factor), lost="start"),
+        stops=True,
+        goes_on=False,
     ),
     "jstorm-master, lost stop": FaultCase(
-        throttle=lambda _hosts, factor: LossyJStormMaster(**_master(factor), lost="stop"), stops=True, goes_on=True
+        throttle=lambda _hosts, factor: LossyJStormMaster(**jstorm_master(factor), lost="stop"),
+        stops=True,
+        goes_on=True,
     ),
     "jstorm-master, lost start": FaultCase(
-        throttle=lambda _hosts, factor: LossyJStormMaster(**_master(factor), lost="start"), stops=True, goes_on=True
+        throttle=lambda _hosts, factor: LossyJStormMaster(**jstorm_master(factor), lost="start"),
+        stops=True,
+        goes_on=True,
     ),
     "jstorm-master, coordinator forgets": FaultCase(
-        throttle=lambda _hosts, factor: ForgetfulJStormMaster(**_master(factor)), stops=True, goes_on=False
+        throttle=lambda _hosts, factor: ForgetfulJStormMaster(**jstorm_master(factor)), stops=True, goes_on=False
     ),
     "heron, lost stop": FaultCase(
-        throttle=lambda _hosts, factor: LossyHeronSpout(**_heron(factor), lost="stop"), stops=False, goes_on=True
+        throttle=lambda _hosts, factor: LossyHeronSpout(**heron_spout(factor), lost="stop"), stops=False, goes_on=True
     ),
     "heron, lost start": FaultCase(
-        throttle=lambda _hosts, factor: LossyHeronSpout(**_heron(factor), lost="start"), stops=True, goes_on=False
+        throttle=lambda _hosts, factor: LossyHeronSpout(**heron_spout(factor), lost="start"), stops=True, goes_on=False
     ),
-}  # fmt: skip
+}
 
 
 def run(options: Options) -> Experiment:

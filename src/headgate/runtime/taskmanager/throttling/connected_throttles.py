@@ -23,7 +23,7 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
     if isinstance(mechanism, HeronSpout):
         from headgate.runtime.taskmanager.throttling.heron_throttling import HeronThrottling
 
-        return HeronThrottling(mechanism.worker(place.index), clock=clock, send=place.tell_driver, guard=guard)
+        return HeronThrottling(mechanism.worker(place.index), clock=clock, send=place.signal_driver, guard=guard)
     if isinstance(mechanism, JStormMaster):
         from headgate.runtime.taskmanager.throttling.sleep_throttling import SleepThrottling
 
@@ -33,7 +33,7 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
             destinations=lambda vertex: sum(edge.source == vertex for edge in edges),
             clock=clock,
             network=place.network,
-            send=place.tell_driver,
+            send=place.signal_driver,
             guard=guard,
         )
     if isinstance(mechanism, MaxPending):
@@ -42,7 +42,7 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
         from headgate.runtime.taskmanager.throttling.batch_throttling import BatchThrottling
 
         folder = place.config.spill_dir
-        return BatchThrottling(mechanism, clocks=place.clocks, send=place.tell_driver, guard=guard, folder=folder)
+        return BatchThrottling(mechanism, clocks=place.clocks, send=place.signal_driver, guard=guard, folder=folder)
     if isinstance(mechanism, StormZooKeeper):
         return _zookeeper(mechanism, place)
     tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]
@@ -55,7 +55,7 @@ def _acks(mechanism: MaxPending, place: ThrottlePlace) -> Throttling | None:
         return None  # without acks a source does not learn when messages are processed, so no limit applies
     from headgate.runtime.taskmanager.throttling.ack_throttling import AckThrottling
 
-    return AckThrottling(mechanism, clock=place.clocks.monotonic, network=place.network, send=place.tell_driver)
+    return AckThrottling(mechanism, clock=place.clocks.monotonic, network=place.network, send=place.signal_driver)
 
 
 def _zookeeper(mechanism: StormZooKeeper, place: ThrottlePlace) -> Throttling:
@@ -76,7 +76,7 @@ def _stages(policy: StagePolicy, place: ThrottlePlace) -> Throttling:
         place=place.plan.place,
         clock=place.clocks.monotonic,
         network=place.network,
-        send=place.tell_senders,
+        send=place.signal_senders,
         guard=place.config.network_memory,
     )
     place.links.on_signal = throttling.on_signal

@@ -33,12 +33,12 @@ class ThrottlePlace:
     send: Callable[[FromTaskManager], None]
     count: SignalCount = field(default_factory=SignalCount)
 
-    def tell_driver(self, message: FromTaskManager) -> None:
+    def signal_driver(self, message: FromTaskManager) -> None:
         """Send a signal to the driver."""
         self.count.note()
         self.send(message)
 
-    def tell_senders(self, signal: StageSignal, peer: int | None) -> None:
+    def signal_senders(self, signal: StageSignal, peer: int | None) -> None:
         """Send a signal to one TaskManager, or to all from which this one receives."""
         self.count.note()
         self.links.signal(signal, peer)
