@@ -23,6 +23,8 @@ PORTS: set[int] = set()
 PIDS: set[int] = set()
 #: Seconds that the broker may take to answer.
 _PATIENCE: Final = 180.0
+#: The messages that a producer may hold; librdkafka refuses more than 100,000.
+_MOST_QUEUED = 50_000
 _PROPERTIES: Final = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 200,
     "auto.create.topics.enable": "true",
@@ -94,8 +96,10 @@ class Broker(KafkaBroker):
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.servers, "message.max.bytes": 2_000_000})
-        for value in values:
+        for number, value in enumerate(values, 1):
             producer.produce(topic, value, partition=partition, **more)
+            if number % _MOST_QUEUED == 0:
+                assert producer.flush(_PATIENCE) == 0
         assert producer.flush(_PATIENCE) == 0
 
     def messages(self, topic: str, partitions: int = 1, isolation: str = "read_committed") -> list[Any]:
