@@ -89,12 +89,12 @@ class ResultPartition:
         is_full_record = False
         while not is_full_record:
             builder = self._builders[index]
-            if builder is None and self._run_length(subpartition, record):
-                if not self._write_run(index, record, overdraft):
-                    break
-                is_full_record = not record.remaining
-                continue
             if builder is None:
+                if count := self._run_length(subpartition, record):
+                    if not self._write_run(index, record, count, overdraft):
+                        break
+                    is_full_record = not record.remaining
+                    continue
                 builder = self._new_builder(index, overdraft)
                 if builder is None:
                     break
@@ -122,12 +122,12 @@ class ResultPartition:
         has_own_end = 2 * unused <= size and 3 * unused <= record.size
         return (record.remaining + unused) // size if has_own_end else record.remaining // size
 
-    def _write_run(self, index: int, record: SpanningSerializer, overdraft: bool) -> int:
-        """Fill segments with an element and queue them as one buffer. Returns the number of segments.
+    def _write_run(self, index: int, record: SpanningSerializer, count: int, overdraft: bool) -> int:
+        """Fill up to `count` segments with an element, and queue them as one buffer. Returns the number of segments.
 
-        `_run_length` and the pool limit that number. Readers see only the filled buffer.
+        Readers see only the filled buffer.
         """
-        segments = self._request(index, self._run_length(self.subpartitions[index], record), overdraft)
+        segments = self._request(index, count, overdraft)
         if segments:
             size = record.fill([segment.view for segment in segments])
             self.subpartitions[index].add_filled(Buffer(segments, 0, size, self._recyclers[index]))

@@ -251,13 +251,6 @@ class PipelinedSubpartition:
         self._reader_waits = False
         return self._listener
 
-    def _finished_buffers(self) -> int:
-        """Return the number of finished buffers. Only the last buffer of the queue may be unfinished."""
-        queue = self._queue
-        if not queue:
-            return 0
-        return len(queue) if _is_finished(queue[-1]) else len(queue) - 1
-
     # --- the reader's side
 
     def attach(
@@ -303,7 +296,10 @@ class PipelinedSubpartition:
             return not self._blocked and bool(self._queue) and isinstance(self._queue[0], EventConsumer)
 
     def _is_available(self) -> bool:
-        return not self._blocked and (self._flush_requested or self._finished_buffers() > 0)
+        if self._blocked:
+            return False
+        queue = self._queue  # only its last buffer may be unfinished
+        return self._flush_requested or len(queue) > 1 or (len(queue) == 1 and _is_finished(queue[0]))
 
     def resume(self) -> None:
         """Let the reader poll beyond the barrier that blocks it. Raises ExchangeError if no barrier blocks it."""

@@ -214,8 +214,7 @@ class BufferManager:
         the channel that waits longest.
         """
         exclusive = self._exclusive
-        own = [segment for segment in segments if exclusive.owns(segment)]
-        others = [segment for segment in segments if not exclusive.owns(segment)]
+        own, others = exclusive.separate(segments)
         with self._lock:
             before, is_released = self.unannounced, self._released
             surplus = others if is_released else self._take_back(own, others)

@@ -6,7 +6,7 @@ segment that was recycled last, which is still in the processor's cache. (In Fli
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.memory.segment import MemorySegment
@@ -36,6 +36,15 @@ class ExclusiveBuffers:
     def owns(self, segment: MemorySegment) -> bool:
         """Return whether a segment is an exclusive one of this gate, free or in use."""
         return segment.index in self._indices
+
+    def separate(self, segments: Iterable[MemorySegment]) -> tuple[list[MemorySegment], list[MemorySegment]]:
+        """Return the exclusive segments of this gate, and the other ones, each in their order."""
+        indices = self._indices
+        own: list[MemorySegment] = []
+        others: list[MemorySegment] = []
+        for segment in segments:
+            (own if segment.index in indices else others).append(segment)
+        return own, others
 
     @property
     def free(self) -> int:

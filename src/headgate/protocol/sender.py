@@ -303,8 +303,10 @@ class Sender:
             run = polls[: _run_length(polls)]
             polls = polls[len(run) :]
             first, last = run[0], run[-1]
-            count = sum(len(polled.buffer.segments) for polled in run)
-            size = sum(polled.buffer.size for polled in run)
+            count = size = 0
+            for polled in run:
+                count += len(polled.buffer.segments)
+                size += polled.buffer.size
             kind = EVENT_BUFFER
             if not first.is_event:
                 reader.credit.spend(count)

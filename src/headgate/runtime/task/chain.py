@@ -77,17 +77,16 @@ class ToOperator(Chained):
             raise with_location(error, self.context) from error
 
     def emit(self, batch: pa.RecordBatch) -> None:
-        self._process(self.operator.process, batch)
+        self.operator.rows_in += batch.num_rows
+        self.batches += 1
+        self._run(self.operator.process, batch)
 
     def emit_second(self, batch: pa.RecordBatch) -> None:
         """Give a batch to the second input of the operator, which has two."""
         assert isinstance(self.operator, TwoInputOperator)
-        self._process(self.operator.process_second, batch)
-
-    def _process(self, process: Callable[[pa.RecordBatch], None], batch: pa.RecordBatch) -> None:
         self.operator.rows_in += batch.num_rows
         self.batches += 1
-        self._run(process, batch)
+        self._run(self.operator.process_second, batch)
 
     def emit_watermark(self, time: int) -> None:
         self.watermark = time

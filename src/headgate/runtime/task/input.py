@@ -152,8 +152,10 @@ class TaskInput:
         while self._has_room and not self._barriers.is_behind:
             if not self._elements and not self._poll():
                 return
-            while self._elements and self._has_room:
+            while self._elements:
                 self._take(*self._elements.popleft())
+                if not self._has_room:
+                    return
 
     @property
     def _has_room(self) -> bool:
