@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import random
 from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +14,12 @@ import pyarrow.compute as pc
 import pytest
 
 import headgate as hg
+import headgate.operators
 from headgate import testing
+from headgate.operators.operator import Operator
 from headgate.runtime.running_operator import current_operator
 from headgate.testing import OperatorHarness, PipelineHarness, at
+from headgate.testing.set_clock import reads_clock
 
 ROWS = pa.schema({"k": pa.string(), "n": pa.int64(), "at": pa.timestamp("us", "UTC")})
 SAID = pa.schema({"k": pa.string(), "said": pa.string()})
@@ -282,6 +288,55 @@ def test_an_error_of_a_function_names_the_operator() -> None:
     harness = OperatorHarness(lambda rows: rows.key_by("k").process(Broken(), schema=SAID).name("mine"), schema=NOTED)
     with pytest.raises(hg.UserFunctionError, match=r"mine\[0\]: .*ZeroDivisionError: of the user"):
         harness.push({"k": "a", "n": 1})
+
+
+def test_a_lookup_remembers_answers_by_the_clock_of_the_test() -> None:
+    calls = iter(range(10))
+    answer = pa.schema({"call": pa.int64()})
+
+    def asked(keys: pa.RecordBatch) -> list[dict[str, Any]]:
+        call = next(calls)
+        return [{"k": key, "call": call} for key in keys.column("k").to_pylist()]
+
+    row = {"k": "a", "n": 1}
+    with OperatorHarness(lambda rows: rows.lookup(asked, on="k", schema=answer, cache_ttl="1 h"), schema=NOTED) as one:
+        assert [one.push(row)[0]["call"] for _ in range(2)] == [0, 0]
+        one.advance_clock(at("3599 s"))
+        assert one.push(row)[0]["call"] == 0
+        one.advance_clock(at("1 h"))
+        assert one.push(row)[0]["call"] == 1
+
+
+def test_a_lookup_loads_its_file_again_by_the_clock_of_the_test(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+
+    def looked_up(rows: hg.DataStream) -> hg.DataStream:
+        return rows.lookup(file, on="n", refresh="1 h")
+
+    file.write_text("n,name\n1,old\n")
+    row = {"k": "a", "n": 1}
+    with OperatorHarness(looked_up, schema=NOTED) as harness:
+        file.write_text("n,name\n1,new\n")
+        harness.advance_clock(at("3599 s"))
+        assert harness.push(row)[0]["name"] == "old"
+        harness.advance_clock(at("1 h"))
+        assert harness.push(row)[0]["name"] == "new"
+
+
+def operators() -> list[type[Operator]]:
+    """Return all classes of operators in Headgate."""
+    for module in pkgutil.walk_packages(headgate.operators.__path__, "headgate.operators."):
+        importlib.import_module(module.name)
+    found: list[type[Operator]] = [Operator]
+    for kind in found:
+        found += [each for each in kind.__subclasses__() if each.__module__.startswith("headgate.operators.")]
+    return found
+
+
+def test_every_operator_with_work_by_the_clock_reads_the_clock_of_the_test() -> None:
+    with_work = {kind.__name__: kind for kind in operators() if kind.next_time is not Operator.next_time}
+    assert {"ClockSessions", "Join", "KeyedProcess", "Lookup", "TopInClockWindows"} <= with_work.keys()
+    assert {name for name, kind in with_work.items() if not reads_clock(kind)} == set()
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Final
+from inspect import isclass, isfunction, signature
+from typing import Any
 
 from headgate.errors import ConfigError
-from headgate.operators.deduplicate import KeepFirst
-from headgate.operators.joins.join import Join
-from headgate.operators.keyed.keyed_batches import KeyedBatches
-from headgate.operators.keyed.keyed_process import KeyedProcess
 from headgate.operators.operator import Operator, OperatorFactory
-from headgate.operators.ranked_rows import TopInClockSessions, TopInClockWindows
-from headgate.operators.windows.clock_windows import ClockSessions, ClockWindows
+from headgate.operators.windows.clock_windows import ByClock
+from headgate.operators.windows.window_operator import WindowOperator
 from headgate.testing.moments import in_microseconds, shown_moment
 
 
@@ -57,17 +54,15 @@ class _Polled(Operator):
         return _if_due(super().next_time(), self._clock)
 
 
-#: The operators that go by a clock.
-_BY_CLOCK: Final = (
-    ClockSessions,
-    ClockWindows,
-    Join,
-    KeepFirst,
-    KeyedBatches,
-    KeyedProcess,
-    TopInClockSessions,
-    TopInClockWindows,
-)
+def reads_clock(kind: type[Operator]) -> bool:
+    """Return whether operators of this kind go by a clock: their constructor takes the argument `clock`.
+
+    Windows of event time take a clock too, but only to record when they emitted rows.
+    """
+    if issubclass(kind, WindowOperator):
+        return issubclass(kind, ByClock)
+    constructors = [vars(base)["__init__"] for base in kind.__mro__ if "__init__" in vars(base)]
+    return any("clock" in signature(each).parameters for each in constructors if isfunction(each))
 
 
 @cache
@@ -83,8 +78,10 @@ def on_clock(factory: OperatorFactory, clock: SetClock, *, in_task: bool) -> Ope
     With `in_task`, a task drives the operator and polls it on the machine's clock. Otherwise the test drives the
     operator.
     """
-    if not isinstance(factory, partial) or factory.func not in _BY_CLOCK:
+    if not isinstance(factory, partial) or not isclass(factory.func):
+        return factory
+    kind: Any = factory.func
+    if not reads_clock(kind):
         return factory
     keywords: dict[str, Any] = {**factory.keywords, "clock": clock}
-    kind: Any = factory.func
     return partial(_polled(kind) if in_task else kind, *factory.args, **keywords)
