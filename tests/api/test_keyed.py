@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import pickle
+from typing import get_args
 
 import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.api.rows_by_key import operator_of
+from headgate.operators.ranked_rows import RankedRows
+from headgate.operators.windows.clock_windows import ByClock
+from headgate.operators.windows.window_kinds import AnyWindows
+from headgate.operators.windows.window_operator import WindowOperator
 
 
 def test_a_windows_columns_are_keys_bounds_and_aggregates(plans):
@@ -156,3 +162,21 @@ def test_process_needs_keys_and_keeps_event_time_with_its_column(plans):
     keyed = plans.stream().key_by("carrier")
     assert keyed.process(Process(), schema=schema)._rows.event_time == keyed._rows.event_time
     assert keyed.process(Process(), schema=pa.schema({"a": pa.int64()}))._rows.event_time is None
+
+
+@pytest.mark.parametrize("is_ranked", [False, True])
+@pytest.mark.parametrize("time", ["event", "processing"])
+def test_every_kind_of_windows_has_operators_of_its_own(is_ranked, time):
+    kinds: list[AnyWindows] = [hg.tumble("1 h", time=time), hg.session("1 h", time=time)]
+    assert {type(kind) for kind in kinds} == set(get_args(AnyWindows))
+    operators = [operator_of(kind, is_ranked=is_ranked) for kind in kinds]
+    assert len(set(operators)) == len(kinds)
+    for operator in operators:
+        assert issubclass(operator, WindowOperator)
+        assert issubclass(operator, ByClock) == (time == "processing")
+        assert issubclass(operator, RankedRows) == is_ranked
+
+
+def test_windows_without_operators_are_an_error():
+    with pytest.raises(AssertionError, match="unreachable"):
+        operator_of("1 h", is_ranked=False)  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from headgate.api.rows_by_key import operator_of
 from headgate.operators.operator import MAX_TIME, OperatorContext
-from headgate.operators.windows.clock_windows import ClockSessions, ClockWindows
 from headgate.operators.windows.window_kinds import Sessions, Windows
 from headgate.records.hashing import key_group_range
 from headgate.state.snapshot import Snapshot, decode, encode
@@ -42,8 +42,7 @@ class Clock:
 
 
 def made(windows: Any, clock: Clock, subtask: int = 0, parallelism: int = 1) -> tuple[Any, Kept]:
-    kind: Any = ClockSessions if isinstance(windows, Sessions) else ClockWindows
-    operator = kind(
+    operator = operator_of(windows, is_ranked=False)(
         ("key",), windows=windows, aggregates=SPECS, input_schema=SCHEMA, time_column=None, time_offset=0, clock=clock
     )
     kept = attach(operator)

@@ -20,16 +20,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from headgate.api.rows_by_key import operator_of
 from headgate.errors import CheckpointError, DataError
 from headgate.operators.aggregates.aggregates import Aggregate
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
 from headgate.operators.aggregates.top_rows import TopRows
 from headgate.operators.deduplicate import KeepFirst, KeepLast
 from headgate.operators.operator import MAX_TIME, Operator, OperatorContext
-from headgate.operators.ranked_rows import ROWS, RunningTop, TopInSessions, TopInWindows, ranked_schema
+from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
 from headgate.operators.windows.session_window import SessionAggregate
 from headgate.operators.windows.window import WindowAggregate
-from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
+from headgate.operators.windows.window_kinds import AnyWindows, Sessions, Windows, window_schema
 from headgate.records.hashing import key_group_range, key_groups, key_hash, subtask_of_key_group
 from headgate.state.snapshot import KEY_GROUP, Snapshot, decode, encode
 from tests.examples import examples
@@ -204,15 +205,14 @@ def running(final: bool) -> Make:
     return lambda schema, keys, specs: RunningAggregate(keys, specs, input_schema=schema, final=final, time_column="t")
 
 
-def top(most: int, window: Windows | Sessions | None = None) -> Make:
+def top(most: int, window: AnyWindows | None = None) -> Make:
     def make(schema: pa.Schema, keys: tuple[str, ...], specs: Specs) -> Operator:
         rows = TopRows("top", "t", most=most, columns=tuple(name for name in schema.names if name not in keys))
         specs = ((ROWS, rows),)
         if window is None:
             output = ranked_schema(running_schema(keys, specs, schema), rows)
             return RunningTop(keys, specs, input_schema=schema, output=output)
-        kind: Any = TopInSessions if isinstance(window, Sessions) else TopInWindows
-        return kind(  # type: ignore[no-any-return]
+        return operator_of(window, is_ranked=True)(  # type: ignore[no-any-return]
             keys,
             time_column="t",
             time_offset=0,

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
+from headgate.api.rows_by_key import operator_of
 from headgate.operators.aggregates.running_aggregate import running_schema
 from headgate.operators.aggregates.top_rows import TopRows
 from headgate.operators.operator import MAX_TIME, OperatorContext
-from headgate.operators.ranked_rows import ROWS, RunningTop, TopInSessions, TopInWindows, ranked_schema
-from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
+from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
+from headgate.operators.windows.window_kinds import AnyWindows, Sessions, Windows, window_schema
 from headgate.records.order_words import has_order_words, order_words
 from tests.examples import examples
 from tests.operators.window_rig import Kept, attach, rows_of
@@ -138,10 +139,9 @@ def test_the_log_of_rows_stays_small() -> None:
 def test_the_rows_of_windows_are_those_of_a_sort(size: tuple[int, int] | int) -> None:
     chance = random.Random(str(size))
     top = TopRows("top", "value", most=2, columns=("value", "note", "t"))
-    windows = Sessions(size) if isinstance(size, int) else Windows(*size)
+    windows: AnyWindows = Sessions(size) if isinstance(size, int) else Windows(*size)
     output = ranked_schema(window_schema(("key",), "t", windows, ((ROWS, top),), SCHEMA), top)
-    kind: Any = TopInSessions if isinstance(windows, Sessions) else TopInWindows
-    operator = kind(
+    operator = operator_of(windows, is_ranked=True)(
         ("key",),
         windows=windows,
         aggregates=((ROWS, top),),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import pyarrow as pa
 
@@ -23,7 +23,7 @@ from headgate.api.planned_rows import PlannedRows
 from headgate.errors import PlanError
 from headgate.operators.aggregates.aggregates import Aggregate, decimal_sums, key_fields
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
-from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
+from headgate.operators.windows.window_kinds import AnyWindows, Sessions, Windows, window_schema
 from headgate.plan.graph import EventTime, Partitioning, Side
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class RowsByKey:
 
     def windowed(
         self,
-        windows: Windows | Sessions,
+        windows: AnyWindows,
         aggregates: Aggregates,
         lateness: int,
         late_tag: str,
@@ -91,7 +91,7 @@ class RowsByKey:
         if top is not None:
             schema = options["output"] = ranked_schema(schema, top)
         operator = partial(
-            _operator_of(windows, is_ranked=top is not None),
+            operator_of(windows, is_ranked=top is not None),
             keys=self.keys,
             time_column=column,
             time_offset=0 if time is None else time.offset,
@@ -108,14 +108,12 @@ class RowsByKey:
         if time is not None:
             bound = f"{out_of_orderness(rows.graph, rows.inputs)}, allowed_lateness={lateness / 1e6:g} s"
             attributes = {"bound": bound, "by_time": time.column, **attributes}
-        # A session that has grown replaces sessions with other bounds.
-        bounds = ("session",) if isinstance(windows, Sessions) else ("window_start", "window_end")
         rank = ("rank",) if top is not None and top.ranked else ()
-        upserts_by = (*self.keys, *bounds, *rank) if lateness else None
+        upserts_by = (*self.keys, *windows.result_key, *rank) if lateness else None
         after = None if time is None else AFTER_WINDOW
         return rows.then("window", operator, schema, after, sides, upserts_by=upserts_by, **attributes)
 
-    def window_time(self, windows: Windows | Sessions) -> EventTime | None:
+    def window_time(self, windows: AnyWindows) -> EventTime | None:
         """Return the event time that windows need, or None for windows by the clock. Raises PlanError if it is
         missing."""
         return None if windows.by_clock else self.required_time("window")
@@ -212,25 +210,40 @@ class RowsByKey:
         return tuple((name, spec.compiled(name, self.rows.schema)) for name, spec in aggregates.items())
 
 
-def _operator_of(windows: Windows | Sessions, *, is_ranked: bool) -> Any:
+def operator_of(windows: AnyWindows, *, is_ranked: bool) -> Any:
     """Return the class of the operator. It is imported here, so that a job without windows does not load it."""
+    match windows:
+        case Windows():
+            of_event_time, of_clock = _operators_of_windows(is_ranked=is_ranked)
+        case Sessions():
+            of_event_time, of_clock = _operators_of_sessions(is_ranked=is_ranked)
+        case _:
+            assert_never(windows)
+    return of_clock if windows.by_clock else of_event_time
+
+
+def _operators_of_windows(*, is_ranked: bool) -> tuple[Any, Any]:
+    """Return the operators for event time and for the clock."""
     if is_ranked:
-        from headgate.operators import ranked_rows as top
+        from headgate.operators.ranked_rows import TopInClockWindows, TopInWindows
 
-        if isinstance(windows, Sessions):
-            return top.TopInClockSessions if windows.by_clock else top.TopInSessions
-        return top.TopInClockWindows if windows.by_clock else top.TopInWindows
-    if windows.by_clock:
-        from headgate.operators.windows.clock_windows import ClockSessions, ClockWindows
-
-        return ClockSessions if isinstance(windows, Sessions) else ClockWindows
-    if isinstance(windows, Sessions):
-        from headgate.operators.windows.session_window import SessionAggregate
-
-        return SessionAggregate
+        return TopInWindows, TopInClockWindows
+    from headgate.operators.windows.clock_windows import ClockWindows
     from headgate.operators.windows.window import WindowAggregate
 
-    return WindowAggregate
+    return WindowAggregate, ClockWindows
+
+
+def _operators_of_sessions(*, is_ranked: bool) -> tuple[Any, Any]:
+    """Return the operators for event time and for the clock."""
+    if is_ranked:
+        from headgate.operators.ranked_rows import TopInClockSessions, TopInSessions
+
+        return TopInSessions, TopInClockSessions
+    from headgate.operators.windows.clock_windows import ClockSessions
+    from headgate.operators.windows.session_window import SessionAggregate
+
+    return SessionAggregate, ClockSessions
 
 
 def _operator_for(function: KeyedFunction) -> tuple[Any, KeyedFunction]:

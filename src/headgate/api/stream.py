@@ -29,7 +29,7 @@ from headgate.errors import ConfigError, PlanError
 from headgate.operators.aggregates.aggregates import Aggregate
 from headgate.operators.rows import FlatMapRows, MapBatches, MapRows, select_expressions, with_columns_expressions
 from headgate.operators.side_output import SideOutput
-from headgate.operators.windows.window_kinds import Sessions, Windows, check_may_be_late
+from headgate.operators.windows.window_kinds import AnyWindows, check_may_be_late, check_windows
 from headgate.other_names import OtherNames
 from headgate.quantities import microseconds
 
@@ -295,7 +295,7 @@ class DataStream(Joinable["DataStream"], Partitioned["DataStream"], Deduplicates
 
     # Operations that only a keyed stream has
 
-    def window(self, windows: Windows | Sessions) -> WindowedStream:
+    def window(self, windows: AnyWindows) -> WindowedStream:
         """Raise PlanError, because a window needs keys; see `KeyedStream.window`."""
         raise PlanError(_NO_KEY.format("window"))
 
@@ -370,16 +370,13 @@ class KeyedStream(DataStream, RanksByKey[DataStream]):
 
     _by_key: RowsByKey
 
-    def window(self, windows: Windows | Sessions) -> WindowedStream:
+    def window(self, windows: AnyWindows) -> WindowedStream:
         """Group the rows of each key by event time: `hg.tumble(size)`, `hg.hop(size, every=...)`, `hg.session(gap)`.
 
         >>> by_city.window(hg.tumble("1 h")).aggregate(km=hg.sum("km")).collect().sort_by("km")["km"].to_pylist()
         [3, 5, 7]
         """
-        if not isinstance(windows, Windows | Sessions):
-            raise PlanError(
-                f"window: {windows!r} is not a window; use hg.tumble(size), hg.hop(size, every=...) or hg.session(gap)"
-            )
+        check_windows(windows)
         self._by_key.window_time(windows)
         return WindowedStream(self, windows)
 
@@ -443,7 +440,7 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
             )  # fmt: skip
 
     _stream: KeyedStream
-    _windows: Windows | Sessions
+    _windows: AnyWindows
     _lateness: int = 0
     _late_tag: str = ""
 

@@ -50,6 +50,11 @@ class Windows:
         """The names and values, in microseconds, that the event-time column's unit must divide."""
         return {"size": self.size, "every": self.every}
 
+    @property
+    def result_key(self) -> tuple[str, ...]:
+        """The columns that, with the key, tell which earlier result of a window a new result replaces."""
+        return ("window_start", "window_end")
+
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
@@ -65,6 +70,16 @@ class Sessions:
     def durations(self) -> dict[str, int]:
         """The name and value, in microseconds, that the event-time column's unit must divide."""
         return {"gap": self.gap}
+
+    @property
+    def result_key(self) -> tuple[str, ...]:
+        """The columns that, with the key, tell which earlier results a new result replaces. A session that has grown
+        replaces sessions with other bounds."""
+        return ("session",)
+
+
+#: All kinds of windows. `operator_of` in `api/rows_by_key.py` has the operators of each kind.
+AnyWindows = Windows | Sessions
 
 
 def tumble(size: Duration, *, time: Time = "event") -> Windows:
@@ -133,7 +148,15 @@ def _shown_time(by_clock: bool) -> str:
     return ", time='processing'" if by_clock else ""
 
 
-def check_may_be_late(call: str, windows: Windows | Sessions) -> None:
+def check_windows(windows: object) -> None:
+    """Raise PlanError if this is not a declaration of windows."""
+    if not isinstance(windows, AnyWindows):
+        raise PlanError(
+            f"window: {windows!r} is not a window; use hg.tumble(size), hg.hop(size, every=...) or hg.session(gap)"
+        )
+
+
+def check_may_be_late(call: str, windows: AnyWindows) -> None:
     """Raise PlanError for windows by the clock: no row is late for them. `call` is the user's call about late rows."""
     if windows.by_clock:
         raise PlanError(
@@ -145,7 +168,7 @@ def check_may_be_late(call: str, windows: Windows | Sessions) -> None:
 def window_schema(
     keys: tuple[str, ...],
     time_column: str | None,
-    windows: Windows | Sessions,
+    windows: AnyWindows,
     aggregates: tuple[tuple[str, Aggregate], ...],
     input_schema: pa.Schema,
 ) -> pa.Schema:
