@@ -23,9 +23,13 @@ ON_SPARK = ("DataStream.to_dataframe", "sources.dataframe", "sinks.foreach_dataf
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the public members of a class, and of those of its base classes that `headgate` does not export."""
+    """Yield the public members of a class, and of its base classes.
+
+    Members of a base class that `headgate` exports are left out: they are members of that class.
+    """
+    exported = tuple(base for base in kind.__mro__[1:] if base.__name__ in hg.__all__)
     for base in kind.__mro__:
-        if base is kind or base.__name__ not in hg.__all__:
+        if base is kind or not any(issubclass(each, base) for each in exported):
             yield from ((name, member) for name, member in vars(base).items() if not name.startswith("_"))
 
 
