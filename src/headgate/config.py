@@ -9,8 +9,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from dataclasses import dataclass
-from difflib import get_close_matches
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from headgate import restart
 from headgate.errors import ConfigError
@@ -31,8 +30,7 @@ from headgate.option_kinds import (
     one_of,
     or_none,
 )
-from headgate.options import option, option_of
-from headgate.redaction import redacted
+from headgate.options import DeclaredOptions, option
 from headgate.restart import RestartStrategy
 from headgate.throttle.mechanism import JobOptions, Mechanism
 
@@ -47,8 +45,8 @@ class FlowControl(enum.StrEnum):
     UNBOUNDED = "unbounded"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+@dataclass(frozen=True, slots=True, kw_only=True, init=False)
+class Config(DeclaredOptions):
     """All options of one job, as keyword arguments; see `docs/reference/options.md`.
 
     Raises ConfigError for an unknown option, for an impossible value, and for an option that would have no effect.
@@ -357,18 +355,6 @@ class Config:
         secret=True,
     )
 
-    def __init__(self, **options: Any) -> None:
-        declared = {field.name: field for field in dataclasses.fields(Config)}
-        for name in options:
-            if name not in declared:
-                near = get_close_matches(name, declared, 1) or [each for each in declared if each.endswith(f"_{name}")]
-                hint = f"did you mean {' or '.join(near)}?" if near else f"known options: {', '.join(declared)}"
-                raise ConfigError(f"unknown option {name!r}; {hint}")
-        for name, field in declared.items():
-            value = option_of(field).parse(name, options[name]) if name in options else field.default
-            object.__setattr__(self, name, value)
-        self._check()
-
     def _check(self) -> None:
         """Check combinations of options, and refuse an option that would have no effect."""
         if self.network_memory < self.segment_size:
@@ -400,24 +386,6 @@ class Config:
         self._check_batch()
         self._check_checkpoint_mode()
         self._check_web()
-
-    def _check_needs(self) -> None:
-        for name in self._changed():
-            needed = option_of(_FIELDS[name]).needs
-            if needed is not None and not getattr(self, needed):
-                remedy = f"{needed}=True" if getattr(self, needed) is False else needed
-                raise ConfigError(f"{name} has no effect without {remedy}: set {remedy}, or leave {name} out")
-
-    def _changed(self) -> list[str]:
-        """Return the names of options that differ from their defaults."""
-        return [name for name, field in _FIELDS.items() if getattr(self, name) != field.default]
-
-    def shown(self) -> dict[str, str]:
-        """Return the options that differ from their defaults, as text without credentials."""
-        return {
-            name: "***" if option_of(_FIELDS[name]).secret else redacted(str(getattr(self, name)))
-            for name in self._changed()
-        }
 
     def _check_unbounded(self) -> None:
         if self.flow_control is FlowControl.UNBOUNDED:
@@ -489,6 +457,3 @@ class Config:
     def is_batch(self) -> bool:
         """Whether the job runs in batch mode: one stage after the other, with files between two stages."""
         return self.execution_mode == "batch"
-
-
-_FIELDS: Final = {field.name: field for field in dataclasses.fields(Config)}

@@ -1,12 +1,17 @@
-"""Declare an option in one place: its default, how values are read, their bounds, its unit and its meaning."""
+"""Declare an option in one place: its default, how values are read, their bounds, its unit and its meaning.
+
+`DeclaredOptions` is the base class of `Config`, which has all options of a job.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, Field, dataclass, field
+from dataclasses import KW_ONLY, Field, dataclass, field, fields
+from difflib import get_close_matches
 from typing import Any
 
 from headgate.errors import ConfigError
+from headgate.redaction import redacted
 
 _KEY = "option"
 
@@ -76,3 +81,53 @@ def option_of(declared: Field[Any]) -> Option:
     """Return the `Option` of a field that `option` made."""
     described: Option = declared.metadata[_KEY]
     return described
+
+
+class DeclaredOptions:
+    """The base class of a frozen dataclass whose fields are options. Each option is a keyword argument.
+
+    Raises ConfigError for an unknown option, for an impossible value, and for an option that would have no effect.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, **options: Any) -> None:
+        declared = self._declared()
+        for name in options:
+            if name not in declared:
+                near = get_close_matches(name, declared, 1) or [each for each in declared if each.endswith(f"_{name}")]
+                hint = f"did you mean {' or '.join(near)}?" if near else f"known options: {', '.join(declared)}"
+                raise ConfigError(f"unknown option {name!r}; {hint}")
+        for name, each in declared.items():
+            value = option_of(each).parse(name, options[name]) if name in options else each.default
+            object.__setattr__(self, name, value)
+        self._check()
+
+    def _check(self) -> None:
+        """Check combinations of options, and refuse an option that would have no effect."""
+        self._check_needs()
+
+    def _check_needs(self) -> None:
+        for name in self._changed():
+            needed = option_of(self._declared()[name]).needs
+            if needed is not None and not getattr(self, needed):
+                remedy = f"{needed}=True" if getattr(self, needed) is False else needed
+                raise ConfigError(f"{name} has no effect without {remedy}: set {remedy}, or leave {name} out")
+
+    @classmethod
+    def _declared(cls) -> dict[str, Field[Any]]:
+        """Return the options by name."""
+        declared: Any = cls
+        return {each.name: each for each in fields(declared)}
+
+    def _changed(self) -> list[str]:
+        """Return the names of options that differ from their defaults."""
+        return [name for name, each in self._declared().items() if getattr(self, name) != each.default]
+
+    def shown(self) -> dict[str, str]:
+        """Return the options that differ from their defaults, as text without credentials."""
+        declared = self._declared()
+        return {
+            name: "***" if option_of(declared[name]).secret else redacted(str(getattr(self, name)))
+            for name in self._changed()
+        }
