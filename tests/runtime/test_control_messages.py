@@ -14,7 +14,6 @@ from headgate.observe.channel_trace import TraceEvent
 from headgate.records.events import Alignment
 from headgate.runtime import control_messages
 from headgate.runtime.control_messages import (
-    MAX_NESTING,
     OF_DRIVER,
     OF_TASKMANAGER,
     FromDriver,
@@ -22,6 +21,7 @@ from headgate.runtime.control_messages import (
     Part,
     TaskFinished,
 )
+from headgate.runtime.message_codec import MAX_NESTING
 from headgate.state.checkpoint_metadata import InFlightFile, StateFile
 from headgate.transport.control_link import Codec
 

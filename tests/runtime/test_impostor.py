@@ -14,8 +14,8 @@ import pytest
 
 import headgate as hg
 from headgate.protocol.handshake import CONTROL_LINK
-from headgate.runtime.control_messages import MAX_NESTING
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
+from headgate.runtime.message_codec import MAX_NESTING
 from headgate.transport.control_link import Codec, ControlLink
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial

@@ -1,4 +1,4 @@
-"""The messages between the driver and its TaskManagers: a class for each message, sent as JSON on the control link.
+"""The messages between the driver and its TaskManagers: a class for each message. `message_codec` encodes them as JSON.
 
 To add a message, add a class and name it in one of the unions at the end: `ToAttempt`, `ToJob` or `FromDriver`. Then
 handle the message in the `match` of `Attempt`, `JobMaster` or `TaskManager`. mypy finds a message that is not handled.
@@ -6,27 +6,14 @@ handle the message in the `match` of `Attempt`, `JobMaster` or `TaskManager`. my
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Final, Literal, Required, TypeAlias, TypedDict, get_args
-
-import msgspec
+from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 
 from headgate.observe.channel_trace import TraceEvent
 from headgate.observe.profile import Frame
 from headgate.records.events import Alignment
-from headgate.state.checkpoint_metadata import StateFile, WrittenFile
-from headgate.state.shapes import is_deeper
-from headgate.transport.control_link import Codec
-
-#: The deepest nesting of lists and objects.
-MAX_NESTING: Final = 100
-#: The most characters of an unknown type's name in an error.
-_LONGEST_NAME: Final = 80
-
+from headgate.runtime.message_codec import codec_of
+from headgate.state.checkpoint_metadata import StateFile
 
 Stream: TypeAlias = Literal["stdout", "stderr"]
 
@@ -438,54 +425,6 @@ FromDriver: TypeAlias = (
 )
 
 
-def encode(message: FromTaskManager | FromDriver) -> bytes:
-    """Encode a message as a JSON object of its fields, with the class's name as `type`.
-
-    Raises TypeError if a source or sink keeps a value that JSON cannot represent.
-    """
-    return json.dumps({"type": type(message).__name__, **_fields(message)}, default=_of_file).encode()
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    return {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
-
-
-def _of_file(value: object) -> dict[str, Any]:
-    if isinstance(value, WrittenFile):
-        return _fields(value)
-    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-
-
-def decode(kinds: Mapping[str, type], text: bytes) -> Any:
-    """Decode a message. `kinds` holds the possible classes, by name.
-
-    If the bytes are not a valid message, raises ValueError, which says where the fault is.
-    """
-    fields = _parsed(text)
-    name = fields.pop("type", None) if isinstance(fields, dict) else None
-    if not isinstance(name, str) or name not in kinds:
-        raise ValueError(f"of the type {str(name)[:_LONGEST_NAME]!r}, which does not exist")
-    try:
-        return msgspec.convert(fields, kinds[name])
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _parsed(text: bytes) -> Any:
-    """Parse JSON. Raises ValueError for deep nesting, with which a walk of the value could overflow the stack."""
-    try:
-        value = json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    if is_deeper(value, MAX_NESTING):
-        raise ValueError("nested too deep")
-    return value
-
-
-def _codec(union: Any) -> Codec:
-    return Codec(encode, partial(decode, {kind.__name__: kind for kind in get_args(union)}))
-
-
 #: The codecs of the driver's end of a link, and of a TaskManager's end.
-OF_DRIVER: Final = _codec(FromTaskManager)
-OF_TASKMANAGER: Final = _codec(FromDriver)
+OF_DRIVER: Final = codec_of(FromTaskManager)
+OF_TASKMANAGER: Final = codec_of(FromDriver)
