@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import headgate as hg
 from headgate.runtime.control_messages import ReportCheckpointMetrics
-from headgate.runtime.master.attempt import Member
 from headgate.runtime.master.jobmaster import JobMaster
+from headgate.runtime.master.member import Member
 from tests.runtime.checkpointed_plan import three_vertices
 
 

@@ -20,7 +20,7 @@ import headgate as hg
 from headgate.observe.profile import Frame, Profile
 from headgate.runtime.control_messages import DeclineRequest, ReportProfile, TakeProfile
 from headgate.runtime.master import job as job_module
-from headgate.runtime.master.attempt import Member
+from headgate.runtime.master.member import Member
 from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.task_requests import TaskRequests
 from headgate.runtime.taskmanager import profiler

@@ -36,6 +36,7 @@ from headgate.runtime.control_messages import (
 )
 from headgate.runtime.deployment import Deployment, Gang, Plan, TaskManagerSpec
 from headgate.runtime.master.job_metrics import Metrics
+from headgate.runtime.master.member import Member
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.transport.control_link import CLOSED, ControlLink
 from headgate.transport.network_thread import NetworkThread
@@ -74,32 +75,6 @@ class _LossSource(Enum):
     PEER = 1  # a TaskManager whose data link was cut
     LINK = 2  # the driver's own link
     EXIT = 3  # the platform
-
-
-class Member:
-    """The driver's record of one TaskManager: its link, its last report, and whether it has ended."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.link: ControlLink | None = None
-        self.address: tuple[str, int] | None = None
-        self.pid: int | None = None
-        self.ready = False
-        self.metrics: Metrics | None = None
-        self.has_reported = False
-        self.finished = False
-        self.gone = False
-        self.exited = False
-        self.lost = False
-        #: The operators whose functions did not return when the job ended.
-        self.stuck: list[str] = []
-        #: Why the driver closed the link, if it did: a damaged message, or no heartbeat.
-        self.damage = ""
-
-    def __str__(self) -> str:
-        if self.address is None:
-            return f"TaskManager {self.index}"
-        return f"TaskManager {self.index} (process {self.pid} on {self.address[0]})"
 
 
 class Job(Protocol):

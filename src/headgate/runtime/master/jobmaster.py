@@ -66,7 +66,7 @@ from headgate.runtime.control_messages import (
     ToJob,
 )
 from headgate.runtime.deployment import Deployment
-from headgate.runtime.master.attempt import Attempt, Member, unexpected
+from headgate.runtime.master.attempt import Attempt, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
 from headgate.runtime.master.channel_traces import ChannelTraces
 from headgate.runtime.master.job_alignment import JobAlignment
@@ -75,6 +75,7 @@ from headgate.runtime.master.job_metrics import Metrics, merge
 from headgate.runtime.master.job_monitor import JobMonitor
 from headgate.runtime.master.job_state import JobState, ended_with
 from headgate.runtime.master.job_throttle import JobThrottle
+from headgate.runtime.master.member import Member
 from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.restart_delays import Restarts
 from headgate.runtime.master.restart_log import RestartLog
