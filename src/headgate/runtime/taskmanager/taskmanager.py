@@ -61,13 +61,11 @@ from headgate.runtime.task.task_builder import TaskBuilder
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.throttling import Throttling
 from headgate.runtime.taskmanager.built_tasks import BuiltTasks
-from headgate.runtime.taskmanager.channel_report import ChannelReport
 from headgate.runtime.taskmanager.channel_tracer import ChannelTracer
 from headgate.runtime.taskmanager.console import Console
-from headgate.runtime.taskmanager.counters import snapshot
 from headgate.runtime.taskmanager.data_links import DataLinks
 from headgate.runtime.taskmanager.driver_link import DriverLink
-from headgate.runtime.taskmanager.process_evidence import ProcessEvidence
+from headgate.runtime.taskmanager.measured_tasks import MeasuredTasks, pause_after
 from headgate.runtime.taskmanager.profiler import Profiler
 from headgate.runtime.taskmanager.state_upload import StateUpload
 from headgate.runtime.taskmanager.task_threads import StuckTasks, TaskThreads
@@ -81,21 +79,10 @@ log = logging.getLogger(__name__)
 
 #: Seconds in which the network thread must close all links and end.
 _NETWORK_TIMEOUT = 2.0
-#: The least seconds from one report to the next, and the largest share of a processor that reports may use.
-_METRICS_INTERVAL, _REPORTS = 0.25, 0.02
 #: Seconds between two checks whether consumers have taken all output, once all tasks have ended.
 _CONSUMED_POLL = 0.005
 #: Seconds in which the network thread must return the segments that it uses, once all tasks have ended.
 RETURN_TIMEOUT = 10.0
-
-
-def pause_after(cost: float) -> float:
-    """Return the seconds from one report to the next, if a report takes `cost` processor seconds.
-
-    >>> [pause_after(cost) for cost in (0.001, 0.04)]
-    [0.25, 2.0]
-    """
-    return max(_METRICS_INTERVAL, cost / _REPORTS)
 
 
 class TaskManager:
@@ -129,8 +116,7 @@ class TaskManager:
         self._throttling = Throttling()
         self._signals = SignalCount()
         self._threads = TaskThreads(lambda task, error: self._events.put(lambda: self._task_done(task, error)))
-        self._evidence = ProcessEvidence()
-        self._channels = ChannelReport()
+        self._measured = MeasuredTasks(self._built, self._host, self._signals)
         self._profiler = Profiler(self._driver.send)
         self._tracer = ChannelTracer(self._network, self._driver.send)
         self._running = 0
@@ -147,12 +133,12 @@ class TaskManager:
 
         Raises an error that could not be sent to the driver. Raises StuckTasks if user functions did not return.
         """
-        self._evidence.start()
+        self._measured.evidence.start()
         try:
             self._guarded(self._start)
             self._follow_events()
         finally:
-            self._evidence.stop()
+            self._measured.evidence.stop()
             self._end()
         if self._unsent_error is not None:
             raise self._unsent_error
@@ -236,7 +222,7 @@ class TaskManager:
         )
         self._running = len(list(plan.subtasks(self._index)))
         self._built += self._builder.build(Stages(plan, batch=config.is_batch).first)
-        self._channels.add(self._built)
+        self._measured.add(self._built)
         links.serve()
         self._driver.send(Registered(host=self._host, port=links.port, pid=os.getpid()))
         self._open_first_stage()
@@ -276,7 +262,7 @@ class TaskManager:
                 event = self._events.get(timeout=None if math.isinf(wait) else wait)
             except queue.Empty:
                 if not self._awaits_consumers:
-                    self._evidence.note_wakeup(time.monotonic() - report_at)
+                    self._measured.evidence.note_wakeup(time.monotonic() - report_at)
             else:
                 self._guarded(event)
             if self._is_done and not self._reported:
@@ -338,7 +324,7 @@ class TaskManager:
         assert self._builder is not None  # it has registered
         stage = self._builder.build(vertices)
         self._built += stage
-        self._channels.add(stage)
+        self._measured.add(stage)
         self._threads.start(built.task for built in stage)
         for built in stage:
             for request in built.requests:
@@ -428,21 +414,8 @@ class TaskManager:
             self._console.flush()
 
     def _metrics(self, pool: NetworkBufferPool) -> dict[str, Any]:
-        links, now = self._links, time.monotonic()
-        assert links is not None  # they are there before the pool
-        return snapshot(
-            self._built,
-            pool,
-            remote_bytes=links.bytes_received,
-            sendfile_bytes=links.bytes_sent_by_sendfile,
-            throttle_signals=self._signals.signals,
-            link_bytes=links.bytes_under_way,
-            host=self._host,
-            clock=now,
-            machine=self._evidence.read(),
-            channels=self._channels.rows(now),
-            links=links.rows(),
-        )
+        assert self._links is not None  # they are there before the pool
+        return self._measured.read(pool, self._links)
 
     # --- the end
 

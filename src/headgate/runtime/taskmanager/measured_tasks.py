@@ -1,0 +1,62 @@
+"""`MeasuredTasks`: the metrics of a TaskManager, and how often it reports them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from headgate.memory.network_pool import NetworkBufferPool
+from headgate.runtime.task.task_builder import BuiltTask
+from headgate.runtime.taskmanager.channel_report import ChannelReport
+from headgate.runtime.taskmanager.counters import snapshot
+from headgate.runtime.taskmanager.data_links import DataLinks
+from headgate.runtime.taskmanager.process_evidence import ProcessEvidence
+from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
+
+#: The least seconds from one report to the next, and the largest share of a processor that reports may use.
+_METRICS_INTERVAL, _REPORTS = 0.25, 0.02
+
+
+def pause_after(cost: float) -> float:
+    """Return the seconds from one report to the next, if a report takes `cost` processor seconds.
+
+    >>> [pause_after(cost) for cost in (0.001, 0.04)]
+    [0.25, 2.0]
+    """
+    return max(_METRICS_INTERVAL, cost / _REPORTS)
+
+
+class MeasuredTasks:
+    """Reads the metrics of the tasks in `built`, a list that grows, and of the process on `host`. One thread uses it.
+
+    `evidence` measures what slows the process down, once it has started.
+    """
+
+    def __init__(self, built: Sequence[BuiltTask], host: str, signals: SignalCount) -> None:
+        self.evidence = ProcessEvidence()
+        self._built = built
+        self._host = host
+        self._signals = signals
+        self._channels = ChannelReport()
+
+    def add(self, tasks: Sequence[BuiltTask]) -> None:
+        """Watch the channels of more tasks."""
+        self._channels.add(tasks)
+
+    def read(self, pool: NetworkBufferPool, links: DataLinks) -> dict[str, Any]:
+        """Return the current metrics for a report to the driver."""
+        now = time.monotonic()
+        return snapshot(
+            self._built,
+            pool,
+            remote_bytes=links.bytes_received,
+            sendfile_bytes=links.bytes_sent_by_sendfile,
+            throttle_signals=self._signals.signals,
+            link_bytes=links.bytes_under_way,
+            host=self._host,
+            clock=now,
+            machine=self.evidence.read(),
+            channels=self._channels.rows(now),
+            links=links.rows(),
+        )
