@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from headgate.config import Config
 from headgate.runtime.deployment import OnExit, TaskManagerSpec
 from headgate.spark.gang import SparkGang, barrier_tasks
-from headgate.spark.listeners import warn_of_listeners
 from headgate.spark.session import context_of, is_local, jvm_errors, prepare
 from headgate.spark.slots import reserve_slots
+from headgate.spark.unencrypted_spark import warn_if_unencrypted
 from headgate.web.tunnel import tunnel
 
 _LOOPBACK = "127.0.0.1"
@@ -68,7 +68,7 @@ class SparkDeployment:
         context = context_of(self._spark)
         host = _LOOPBACK if is_local(context) else None
         if not is_local(context):
-            warn_of_listeners(str(context.applicationId), driver_host(context), _setting(context))
+            warn_if_unencrypted(str(context.applicationId), driver_host(context), _setting(context))
         payload = spec.pickled()
         with jvm_errors(context_of(self._spark)):
             tasks = barrier_tasks(self._spark, _run_taskmanager, payload, count, host)

@@ -14,7 +14,7 @@ _ENCRYPTING = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 _warned: set[str] = set()
 
 
-def warn_of_listeners(application: str, driver_host: str, setting: Callable[[str, str], str]) -> None:
+def warn_if_unencrypted(application: str, driver_host: str, setting: Callable[[str, str], str]) -> None:
     """Log a warning if Spark's connections leave the machine unencrypted, once for each Spark application.
 
     `setting(name, default)` returns a setting of the application.

@@ -10,7 +10,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 import headgate as hg
-from headgate.spark.listeners import warn_of_listeners
+from headgate.spark.unencrypted_spark import warn_if_unencrypted
 from tests.spark.test_deployment import PATIENT, numbers
 
 _applications = itertools.count()
@@ -25,7 +25,7 @@ def said(caplog: pytest.LogCaptureFixture, host: str, times: int = 1, **settings
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         for _ in range(times):
-            warn_of_listeners(application, host, lambda name, default: str(conf.get(name, default)))
+            warn_if_unencrypted(application, host, lambda name, default: str(conf.get(name, default)))
     return [record.getMessage() for record in caplog.records]
 
 
@@ -54,7 +54,7 @@ def test_a_job_under_tls_warns_once_if_connections_leave_the_machine(
 ) -> None:
     """Its certificates travel in the task closure. If the driver's address is not loopback, the start warns once."""
     monkeypatch.setattr("headgate.spark.spark_deployment.driver_host", lambda context: host)
-    monkeypatch.setattr("headgate.spark.listeners._warned", set())
+    monkeypatch.setattr("headgate.spark.unencrypted_spark._warned", set())
     config = {"slots_timeout": PATIENT.slots_timeout, "bind_host": "127.0.0.1"}
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -63,4 +63,4 @@ def test_a_job_under_tls_warns_once_if_connections_leave_the_machine(
             table = stream.key_by("key").aggregate(total=hg.sum("value"), final=True).collect()
             assert sum(table["total"].to_pylist()) == sum(range(10_000))
     is_far = host != "127.0.0.1" and not str(spark.sparkContext.master).startswith("local")
-    assert [record.name for record in caplog.records] == ["headgate.spark.listeners"] * is_far
+    assert [record.name for record in caplog.records] == ["headgate.spark.unencrypted_spark"] * is_far
