@@ -181,9 +181,11 @@ class JobBuilder:
 
 
 def default_name(connector: Source | Sink) -> str:
-    """Return the default name of the node of a source or sink: the name of the function in `hg.sources` or `hg.sinks`.
+    """Return the default name of the node of a source or sink: the words of its class's name, without the last word.
 
-    The name of a ForEachBatchSink is `for_each_batch`. The name of a source or sink of CSV files is `csv`.
+    For most connectors, this is the name of the function in `hg.sources` or `hg.sinks`. For example, a ForEachBatchSink
+    is `for_each_batch`, and `hg.sources.files` gives `watched`. Two kinds have other names: a file sink has the name of
+    its format, such as `csv`, and a source of an iterable is `iterable`.
     """
     if isinstance(connector, FileSink):
         return connector.format_name

@@ -116,9 +116,10 @@ class RowTask:
         return operator
 
     def in_a_job(self, rows: int) -> float:
-        """Return the seconds of processor time of a job of one subtask for `rows` rows, start-up included.
+        """Run a job with parallelism 1 on `rows` rows, and return its processor time in seconds, start-up included.
 
-        All threads of the job are in this process. Raises the job's error.
+        All threads of the job are in this process. Raises the job's error, and HeadgateError if the job read another
+        number of rows.
         """
         environment = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
         self.add(_stream(environment, rows, self.timed)).sink_to(hg.sinks.null())

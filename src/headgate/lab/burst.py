@@ -65,7 +65,7 @@ def one_round(place: Place, contestant: Contestant, times: BurstTimes) -> Mechan
 
 
 def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment:
-    """Return what the mechanisms did. Only lost and doubled rows are compared with what was expected."""
+    """Return what the mechanisms did. Lost rows, doubled rows and full memory are compared with what was expected."""
     findings: list[Observation] = []
     measured: Measured = {}
     for name, rounds in runs.items():

@@ -39,7 +39,8 @@ class StallTimes:
 
     @property
     def counts_from(self) -> float:
-        """The sibling's rate counts in the last third of the stall, when all queues are full."""
+        """The time in seconds from which the sibling's rate counts: the start of the last third of the stall, when all
+        queues are full."""
         return self.before + 2 * self.stall / 3
 
     @property

@@ -47,7 +47,10 @@ QUICK: Final = TuningTimes(seconds=2.0, settling=0.5, rounds=1)
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """The limits of a mechanism in ascending order, and the throttle with such a limit. `unit` says what it limits."""
+    """The limits of a mechanism in ascending order.
+
+    `throttle` makes the throttle for one of these limits. `unit` is the unit of the limits.
+    """
 
     unit: str
     limits: tuple[float, ...]

@@ -1,4 +1,4 @@
-"""Compare two reports of each TaskManager: what the exchanges of a job carried between the two."""
+"""Compute what each exchange of a job sent between two reports of its TaskManagers."""
 
 from __future__ import annotations
 

@@ -31,8 +31,10 @@ _STRICT: tuple[Callable[[pa.DataType], bool], ...] = (
 
 
 def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
-    """Return the values as an Arrow array of `data_type`. Raises one of CONVERSION_ERRORS for a value of another
-    type."""
+    """Return the values as an Arrow array of `data_type`.
+
+    Raises one of CONVERSION_ERRORS for a value of another type, and for a value that the type would change.
+    """
     if pa.types.is_integer(data_type) or pa.types.is_temporal(data_type):
         # pa.array would cut 1.5 to 1 silently.
         for kind in set(map(type, values)):

@@ -1,4 +1,4 @@
-"""MaxPending: a source waits while too many of its messages are not processed yet, as Storm before 1.0.
+"""MaxPending: a source waits while too many of its messages are not processed yet, as in Storm before 1.0.
 
 Facts and defaults are those of Storm 0.9.7: the options `topology.max.spout.pending` and
 `topology.message.timeout.secs`, and the loop of a spout in `executor.clj`.

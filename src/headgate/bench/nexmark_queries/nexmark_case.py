@@ -1,9 +1,9 @@
 """`nexmark`: rows/s per core of the queries of Nexmark, compared with Flink SQL.
 
-Both engines read the same Parquet files: two for each kind of event, with one row group each, so that each subtask
-reads one file from its beginning to its end. Each rate comes from a small and a large set of files: the difference of
-their rows, divided by the difference of their times. The start-up, which both have, therefore does not count. Headgate
-and Flink run in turn, query by query and round by round. Both drop their results.
+Both engines read the same Parquet files: two for each kind of event, with one row group each. So each subtask reads
+one file from its beginning to its end. Each rate comes from a small and a large set of files: the difference of their
+rows, divided by the difference of their times. The start-up time is in both sets, so it cancels out. Headgate and Flink
+run in turn, query by query and round by round. Both drop their results.
 """
 
 from __future__ import annotations

@@ -95,7 +95,8 @@ class StagingFolder:
         self.owner = owner
 
     def clear(self) -> None:
-        """Remove all files of this program and of older ones, and the folder if it is then empty."""
+        """Remove all files of this program and of older ones. If the folder had files and is then empty, remove it
+        too."""
         with _files(self.path):
             filesystem, inside = locate(self.path)
             entries = listing(filesystem, inside)

@@ -32,11 +32,14 @@ _PIECE = 1 << 15
 
 
 class AsOfJoin(TwoInputOperator):
-    """The operator that joins each left row with the right row of its key that has the greatest time up to its own.
+    """Join each left row with the latest right row of the same key whose time is not after the left row's time.
 
-    A left row is emitted when the watermark has passed its event time, with nulls if there is no right row. If the left
-    side does not `keeps_all`, such rows are dropped. A left row that arrives after the watermark is late, and dropped.
-    Of right rows with equal times, the one that came last counts. A null key matches nothing.
+    The operator emits a left row when the watermark has passed its event time, with nulls if there is no right row. If
+    `left.keeps_all` is false, the operator drops left rows without a right row. A null key matches nothing: a left row
+    with a null key is emitted or dropped at once.
+
+    A left row whose time is below the watermark is late. The operator drops it. It does not drop late right rows: they
+    count for the left rows that it emits later. Of right rows with equal times, the one that came last counts.
     """
 
     def __init__(self, left: JoinSide, right: JoinSide, *, columns: JoinedColumns) -> None:

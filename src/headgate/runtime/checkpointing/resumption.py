@@ -83,9 +83,11 @@ class Resumption:
                 log.warning("job %r resumes from %s: %s; %s", self._job, usable[0], changed, _BOTH)
 
     def find_again(self, storage: CheckpointStorage) -> None:
-        """Load the newest checkpoint again, after this program has become the owner. Raises CheckpointError.
+        """Once this program is the owner, check for a newer checkpoint, and load it. Raises CheckpointError.
 
-        The previous owner may have completed another checkpoint before that.
+        The previous owner may have completed another checkpoint before that. The method sets `place` and `latest`, as
+        `find` does, but only if the user asked for the newest checkpoint. If `find` has noted an owner, the method sets
+        `known_owner` to this program.
         """
         if self.known_owner is not None:
             self.known_owner = storage.owner
