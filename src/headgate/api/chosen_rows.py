@@ -44,7 +44,7 @@ class Deduplicates(ABC, Generic[Stream]):
         """Pass on one row of all rows with the same values in the columns `on`.
 
         With `keep="first"`, this is the row that comes first; the others are dropped. With `keep="last"`, a row
-        replaces the row before: after each batch the operator passes on the last row of each key, by event time if the
+        replaces the row before. After each batch the operator passes on the last row of each key, by event time if the
         stream has event time. An older row that comes late is dropped. With `final=True`, it emits these rows only when
         a bounded input ends, one for each key.
 

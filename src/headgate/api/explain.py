@@ -49,8 +49,8 @@ def _port(vertex: JobVertex, edge: JobEdge) -> str:
 
 
 def _kind(node: Node) -> str:
-    """Return what the plan says of a node's rows: the columns that a source reads, if it does not read all of them; the
-    key, if the rows replace one another from this node on; otherwise ""."""
+    """Return what the plan says of a node's rows. For a source that does not read all columns, these are the columns
+    that it reads. If rows replace one another from this node on, it is their key. Otherwise it is ""."""
     if "reads" in node.attributes:
         return f" (reads {', '.join(node.attributes['reads'])})"
     if node.upserts is None or node.upserts.origin != node.id:

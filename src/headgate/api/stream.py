@@ -99,10 +99,10 @@ class DataStream(
         that the stream already has. If the table has a key twice, the job fails.
 
         `table` may also be a function, also an `async` one. It gets a record batch with the different keys, at most
-        `batch_keys` (1000), and returns a table, a batch or a list of dicts with the key columns and those of `schema`:
+        `batch_keys` (1000). It returns a table, a batch or a list of dicts with the key columns and those of `schema`:
         at most one row for each key. A subtask makes `concurrency` (4) calls at a time and waits for them, so that a
-        slow function shows as back-pressure; the metric `lookup_wait_s` counts the time. A call may take `timeout`
-        (30 s), and a failed call is repeated `retries` times (2). Each subtask keeps the rows of `cache_rows` keys
+        slow function shows as back-pressure; the metric `lookup_wait_s` counts the time. A call may take `timeout` (30
+        s), and a failed call is repeated `retries` times (2). Each subtask keeps the rows of `cache_rows` keys
         (100,000; 0: none), for `cache_ttl` (default: for ever). Rows keep their order. Also: `hg.lookups.adbc(...)`.
 
         >>> countries = pa.table({"city": ["Rome"], "country": ["Italy"]})

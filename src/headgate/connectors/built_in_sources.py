@@ -277,7 +277,7 @@ def poll(fn: PollFunction, schema: pa.Schema, splits: Sequence[str] = ("all",), 
     Use it for a source of your own that has a position, such as a page of a web service or the last id of a table.
     `rows` are a RecordBatch, a list of dicts or a frame. The returned position is what the next call gets. It may be
     any JSON value, and is None in the first call. Checkpoints hold the positions, so after a restart `fn` gets the
-    position of the checkpoint: for the same split and position, `fn` must return the same rows, or more of them.
+    position of the checkpoint. For the same split and position, `fn` must return the same rows, or more of them.
 
     `splits` names parts that can be read independently, such as tables or devices. Split i goes to subtask i mod
     parallelism, also after a restart with another parallelism. Each split has its own watermark. A split ends when

@@ -111,7 +111,7 @@ class _GenerateReader(SourceReader):
 
     The reader returns a block when the block's last row is due, so a row waits at most `batch_time`. A reader that is
     late returns whole blocks without waiting until it has caught up. It never returns only the part of a block that is
-    already due: the task would read again at once, and would get the rest of the block in many small batches.
+    already due. Otherwise the task would read again at once, and would get the rest of the block in many small batches.
     """
 
     def __init__(self, source: GenerateSource, context: ReaderContext) -> None:

@@ -2,7 +2,7 @@
 
 The streams are A.1 -> B.3 and A.2 -> B.4: both A in one TaskManager, and both B in the other. Each stream runs at half
 of the rate that B.3 had at full speed. Then B.4 reads nothing for some seconds. Measuring starts a second later. The
-cores are kept awake (see `bench/host.py`): with a single flow they are idle more often, and p99 would show how long the
+cores are kept awake (see `bench/host.py`). With a single flow they are idle more often, and p99 would show how long the
 host takes to give them back.
 
 The experiment also measures two things that no flow control can promise. If B.4 does not sleep but runs a Python loop,
@@ -40,8 +40,8 @@ ROUNDS = 3
 class Times:
     """The phases of a round, in seconds.
 
-    `capacity` is a job of its own. A second job has a warm-up, the time before the stall, the start of the stall, which
-    does not count (`settling`), and the part of the stall that counts (`stalled`).
+    `capacity` is a job of its own. A second job has a warm-up, and the time before the stall. Then come the start of
+    the stall, which does not count (`settling`), and the part that counts (`stalled`).
     """
 
     capacity: float

@@ -31,8 +31,8 @@ _SLICE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """How a lookup function is called: the most keys in a call, the most calls at a time, the seconds that a call may
-    take, and how often a failed call is repeated."""
+    """How a lookup function is called. `batch_keys` is the most keys in a call, and `concurrency` the most calls at a
+    time. A call may take `timeout` seconds. A failed call is repeated `retries` times."""
 
     batch_keys: int
     concurrency: int

@@ -43,8 +43,8 @@ def operator_for(frame: object) -> Callable[..., Operator]:
 class MapFrames(MapBatches):
     """The operator of a function that takes a DataFrame, and returns a DataFrame, a list of DataFrames, or None.
 
-    Integers and booleans with nulls become the nullable types of pandas, because floats would change large integers.
-    pandas cannot tell a NaN from a null, so a NaN becomes a null.
+    Integers and booleans with nulls become the nullable types of pandas, because floats would change large integers. In
+    pandas, a NaN becomes a null, because pandas cannot tell them apart.
     """
 
     def __init__(

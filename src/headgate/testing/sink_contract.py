@@ -47,8 +47,8 @@ def check_sink(
     that differ. The default has the columns `n int64` and `s string`.
 
     The kit takes three checkpoints. It ends the program at every step: before and after each write, flush, checkpoint
-    and commit, and before every line that the sink's own modules run in `commit` and `rollback`. Then another program
-    resumes, with another number of writers. The kit checks that
+    and commit. It also ends it before every line that the sink's own modules run in `commit` and `rollback`. Then
+    another program resumes, with another number of writers. The kit checks that
 
     - with `exactly_once`, readers see each row once; otherwise at least once,
     - with `shows_at_commit`, readers never see rows whose checkpoint is not complete,

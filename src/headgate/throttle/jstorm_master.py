@@ -28,8 +28,8 @@ class JStormMaster(ComparedMechanism):
     """JStorm 2.1: the sources above a congested operator sleep after each message.
 
     Each subtask looks at its input queue of `receive_buffer` messages every `check_interval`. It is congested if
-    `sample_rate` (a fraction) of `samples` samples in a row are over `high`, and relieved if as many are at most
-    `low`; both are fractions of the queue. Sources slow down when `trigger_ratio` (a fraction) of an operator's
+    `sample_rate` (a fraction) of `samples` samples in a row are over `high`. It is relieved if as many are at most
+    `low`. Both are fractions of the queue. Sources slow down when `trigger_ratio` (a fraction) of an operator's
     subtasks are congested. Raises ConfigError for impossible values.
 
     >>> hg.throttle.JStormMaster(check_interval="1 s").samples

@@ -1,7 +1,8 @@
 """StormZooKeeper: a full queue becomes a node in ZooKeeper, and all sources of the job stop, as in Storm 1.0 to 1.2.
 
-Facts and defaults are those of STORM-886 (1.0, with the repairs STORM-1696 and STORM-2039) and of STORM-2744 and
-STORM-2873 (1.2): classes `DisruptorQueue` and `WorkerBackpressureThread`, and the cluster state in ZooKeeper.
+Facts and defaults of version 1.0 are those of STORM-886 with the repairs STORM-1696 and STORM-2039. Those of 1.2 are
+those of STORM-2744 and STORM-2873. The sources are the classes `DisruptorQueue` and `WorkerBackpressureThread`, and the
+cluster state in ZooKeeper.
 """
 
 from __future__ import annotations

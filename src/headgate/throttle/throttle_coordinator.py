@@ -80,9 +80,9 @@ class _Source:
 class ThrottleCoordinator:
     """Decides which sources sleep. `period`, in seconds, is the time between two requests of a subtask.
 
-    It forwards a start to all subtasks of each source above the operator: when the last forwarded request about this
-    source is older than `period`, when that was a stop, or when the request asks for more than 5 ms longer than all
-    requests so far. The operator must have a share of `trigger_ratio` congested subtasks. A stop is forwarded when
+    It forwards a start to all subtasks of each source above the operator in three cases. The last forwarded request
+    about this source is older than `period`, or it was a stop. Or the new request asks for more than 5 ms longer than
+    all requests so far. The operator must have a share of `trigger_ratio` congested subtasks. A stop is forwarded when
     the last forwarded request is older than `period`.
 
     >>> coordinator = ThrottleCoordinator({0: [], 1: [0]}, {0: 2, 1: 1}, period=2.0, trigger_ratio=0.1)

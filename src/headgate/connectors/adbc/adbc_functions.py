@@ -48,8 +48,8 @@ def source(
     for the columns when it is made. `timeout` is the longest time for one query.
 
     Raises ConfigError for impossible arguments, and without the packages of `headgate[adbc]`. Raises SourceError if the
-    server does not answer, if a table or column is missing, for a type that Arrow does not have, and for a value of
-    `by` that occurs twice.
+    server does not answer, or if a table or column is missing. Also raises it for a type that Arrow does not have, and
+    for a value of `by` that occurs twice.
 
     >>> columns = pa.schema({"id": pa.int64(), "km": pa.float64()})
     >>> trips = hg.sources.adbc("sqlite", "trips.db", "select id, km from trips", by="id", schema=columns)
@@ -93,9 +93,9 @@ def sink(
     Without checkpoints, they see them at the end of the job. `timeout` is the longest time for one statement.
 
     Raises ConfigError for impossible arguments, and without the packages of `headgate[adbc]`. When the job starts,
-    raises SinkError if the server does not answer, if there is no such table, or if the user lacks rights, and
-    PlanError for columns that the table lacks. While the job runs, raises SinkError, and the job restarts by its
-    restart strategy.
+    raises SinkError if the server does not answer, if there is no such table, or if the user lacks rights. At the same
+    time, raises PlanError for columns that the table lacks. While the job runs, raises SinkError, and the job restarts
+    by its restart strategy.
 
     >>> env = hg.StreamEnvironment()
     >>> rows = env.from_source(hg.sources.iterable([{"city": "Rome", "km": 7}]))

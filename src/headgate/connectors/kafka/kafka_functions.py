@@ -41,9 +41,9 @@ def source(
     """Read the messages of Kafka topics. See docs/how-to/kafka.md.
 
     `servers` are brokers as `host:port`, separated by commas. In `format` "json", each message is one JSON object,
-    whose members are columns of `schema`. In "avro", each message is one record: of the
-    schema `avro` (a dict or JSON text), or of one in the schema `registry` (a URL, or a dict of the options of
-    `confluent_kafka.schema_registry.SchemaRegistryClient`). In "arrow", a message is an Arrow IPC stream of rows of
+    whose members are columns of `schema`. In "avro", each message is one record. Its schema is `avro` (a dict or JSON
+    text), or one in the schema `registry`. `registry` is a URL, or a dict of the options of
+    `confluent_kafka.schema_registry.SchemaRegistryClient`. In "arrow", a message is an Arrow IPC stream of rows of
     `schema`. In "raw", rows have the message's value in the column `value binary`. `metadata` adds columns: a list of
     some of `key`, `timestamp`, `headers`, `topic`, `partition` and `offset`, or a dict of these with the names of the
     columns.
@@ -60,7 +60,7 @@ def source(
     a subtask wait. `options` are those of librdkafka, for example for TLS and SASL.
 
     If the job reads the stream's `side_output("bad")`, messages that cannot be decoded go there and do not fail the
-    job, with the columns `topic, partition, offset, key, value, error`.
+    job. They have the columns `topic, partition, offset, key, value, error`.
 
     Raises ConfigError for impossible arguments, and without the package confluent-kafka. When the job starts, raises
     SourceError if no broker answers, or a topic does not exist. While it runs, raises SourceError for a message that
@@ -140,9 +140,9 @@ def sink(
 
     Raises ConfigError for impossible arguments, and without the package confluent-kafka. When the job starts, raises
     PlanError for columns that cannot be written, and SinkError if no broker answers or the topic does not exist. While
-    it runs, raises SinkError for a message that is too large, if a message is not delivered in time
-    (`message.timeout.ms`, 5 minutes by default), and for a transaction that takes longer than
-    `transaction.timeout.ms`, one minute by default.
+    it runs, raises SinkError for a message that is too large, and for a message that is not delivered within
+    `message.timeout.ms` (5 minutes by default). Also raises it for a transaction that takes longer than
+    `transaction.timeout.ms` (one minute by default).
 
     >>> env = hg.StreamEnvironment()
     >>> rows = env.from_source(hg.sources.iterable([{"city": "Rome", "km": 7}]))

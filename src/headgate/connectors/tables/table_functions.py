@@ -136,8 +136,8 @@ def iceberg_source(
     gets another name later is still found. A snapshot that only rewrites files adds no rows.
 
     Raises ConfigError for impossible arguments, and without the package pyiceberg. Raises SourceError if there is no
-    table, for a snapshot that removes or changes rows, for deleted rows, for files that are not Parquet, and for a
-    snapshot that has expired.
+    table, or a snapshot has expired. Also raises it for a snapshot that removes or changes rows, for deleted rows, and
+    for files that are not Parquet.
 
     ```python
     import pathlib

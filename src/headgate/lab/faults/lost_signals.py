@@ -1,9 +1,9 @@
 """`faults`: a signal of a mechanism is lost, or the one who carries it is away. Who stays stuck, and who recovers?
 
 One source sends to one sink over one connection, in batches of 100 rows. The sink stalls for a time, and then takes
-twice the load. The first signal that stops the source is lost, or the first that lets it go on; or ZooKeeper is away
-from the middle of the stall until some time after it; or the coordinator forgets everything. Sizes and times of a
-mechanism are its documented defaults, divided by one factor.
+twice the load. In one case, the first signal that stops the source is lost; in another, the first that lets it go on.
+In further cases, ZooKeeper is away from the middle of the stall until some time after it, or the coordinator forgets
+everything. Sizes and times of a mechanism are its documented defaults, divided by one factor.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`Codes` and `CodedRows`: a batch of rows in the form in which a join keeps them and looks for their partners.
 
 Each row has a span of time, from `begin` to `end`. Two rows are partners if they have the same key and their spans
-overlap. The code of a row orders rows by key and begin: its upper half is a part of the key's hash, its lower half is
+overlap. The code of a row orders rows by key and begin. Its upper half is a part of the key's hash. Its lower half is
 the number of a bucket of time. Both halves are coarse. So a join first finds candidates by their codes, and then
 compares keys and spans exactly.
 """

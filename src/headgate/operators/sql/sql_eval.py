@@ -1,7 +1,7 @@
 """The nodes of compiled SQL strings: small frozen dataclasses. Each node evaluates itself on a batch.
 
 Operands already have the type that their operator needs, because the compiler inserts each `Cast`. Values mean the same
-as in Spark SQL: null is unknown, NaN equals NaN and is greater than any number, -0.0 equals 0.0, and a division by zero
+as in Spark SQL. Null is unknown. NaN equals NaN and is greater than any number. -0.0 equals 0.0, and a division by zero
 returns null. Source: https://spark.apache.org/docs/latest/sql-ref.html, "Null semantics" and "NaN semantics".
 """
 

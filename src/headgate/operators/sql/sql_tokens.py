@@ -1,9 +1,9 @@
 """`checked_tokens` checks each token of a SQL string, and spells every special form as a call of a function.
 
 sqlglot gives each function a class of its own, and these differ between its versions. Here, each call therefore has a
-name that sqlglot does not know: `upper(s)` becomes `upper@0(s)`, where 0 is the position of the name. sqlglot parses
-such a call as an `Anonymous` node. The forms `cast(x as int)`, `extract(year from t)`, `date '2024-01-31'` and
-`interval 1 day` become such calls too.
+name that sqlglot does not know: `upper(s)` becomes `upper@0(s)`, where 0 is the position of the name. To sqlglot, such
+a call is an `Anonymous` node. The forms `cast(x as int)`, `extract(year from t)`, `date '2024-01-31'` and `interval 1
+day` become such calls too.
 
 A word that names a column becomes a quoted identifier. A column may therefore be called `date` or `select`.
 """

@@ -205,10 +205,10 @@ class JobHandle(OtherNames):
         `exchange` is a name as in `metrics()["edges"]`, `operator -> operator`. `producer` and `consumer` are subtasks.
         Without them it is the channel of the exchange that has waited most in the last seconds.
 
-        The trace has up to 5,000 events of each end: data that the producer sends with its backlog, AddCredit that it
-        receives, and buffers that the consumer's task reads. `print` shows them line by line, see
-        docs/how-to/watch-a-job.md. A channel that is not traced costs nothing. Within one TaskManager there is no
-        credit, so such a trace has reads alone.
+        The trace has up to 5,000 events of each end. At the producer, these are data that it sends, with its backlog,
+        and AddCredit that it receives. At the consumer, they are buffers that its task reads. `print` shows them line
+        by line, see docs/how-to/watch-a-job.md. A channel that is not traced costs nothing. Within one TaskManager
+        there is no credit, so such a trace has reads alone.
 
         Raises TraceError if there is no such channel, if its tasks or the job have ended, or if the job fails
         meanwhile. Raises TimeoutError ten seconds after the trace should be complete.

@@ -1,9 +1,9 @@
 """Data in flight: the data that a checkpoint's barrier overtakes at one task.
 
-These data belong to the checkpoint, but to no operator's state. At an input channel there are two kinds: bytes that the
-task had received but not processed when it took its state, and bytes that arrive later, before the channel's own
-barrier. At an output channel, they are the bytes that the barrier overtakes. A channel has a part at its consumer and a
-part at its producer. Joined in this order, the two parts end with a whole element.
+These data belong to the checkpoint, but to no operator's state. At an input channel there are two kinds of bytes. The
+task had received the first kind but not processed it when it took its state. The second kind arrives later, before the
+channel's own barrier. At an output channel, they are the bytes that the barrier overtakes. A channel has a part at its
+consumer and a part at its producer. Joined in this order, the two parts end with a whole element.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def token_for_thread() -> TurnToken:
     """Return the token for a task that runs in the calling thread.
 
     A thread that may use only one core gets a token of its own. The threads of one core never compute at the same time,
-    so the interpreter lock seldom goes from one to the other, and to wait for a token would cost more.
+    so the interpreter lock seldom goes from one to the other. To wait for a token would cost more.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return _OF_PROCESS if cores > 1 else TurnToken()
