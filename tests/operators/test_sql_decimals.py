@@ -1,4 +1,4 @@
-"""Decimals in SQL strings are exact, have Spark SQL's types, and compare with integers and literal numbers.
+"""Decimals in SQL strings are exact, have Spark SQL's types, and compare with numbers of any length.
 
 `test_sql_on_decimals_is_that_of_spark_sql` in tests/api/test_on_spark.py compares them with Spark itself.
 """
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.errors import DataError
+from headgate.errors import DataError, PlanError
 from headgate.operators.sql.expressions import compile_expression
 
 EXACT = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
@@ -109,7 +109,7 @@ def test_any_values_are_those_of_exact_arithmetic(
 ) -> None:
     columns = []
     for kind in (left, right):
-        most = 10 ** data.draw(st.sampled_from([1, 15, kind.precision])) - 1
+        most = 10 ** min(data.draw(st.sampled_from([1, 15, 76])), kind.precision) - 1
         numbers = data.draw(st.lists(st.one_of(st.none(), st.integers(-most, most)), min_size=3, max_size=3))
         columns.append([None if n is None else EXACT.scaleb(Decimal(n), -kind.scale) for n in numbers])
     schema = pa.schema({"a": left, "b": right})
@@ -128,3 +128,94 @@ def test_any_values_are_those_of_exact_arithmetic(
             expression.evaluate(batch)
     else:
         assert expression.evaluate(batch).to_pylist() == wanted
+
+
+@st.composite
+def decimal_types(draw: st.DrawFn) -> pa.DataType:
+    precision = draw(st.integers(1, 76))
+    scale = draw(st.integers(0, precision))
+    makers = [pa.decimal256]
+    if precision <= 38:
+        makers.append(pa.decimal128)
+    if precision <= 9 and hasattr(pa, "decimal32"):  # since pyarrow 19
+        makers += [pa.decimal32, pa.decimal64]
+    return draw(st.sampled_from(makers))(precision, scale)
+
+
+def as_decimals(kind: pa.DataType, numbers: list[int | None]) -> list[Decimal | None]:
+    return [None if n is None else EXACT.scaleb(Decimal(n), -kind.scale) for n in numbers]
+
+
+def near(value: Decimal, kind: pa.DataType) -> list[int]:
+    """Return the unscaled numbers of `kind` around a value: the value itself if the type has it, and those beside it.
+    A comparison decides only by the last digits of such pairs."""
+    unit = EXACT.scaleb(Decimal(1), -kind.scale)
+    number = int(EXACT.divide(value, unit).to_integral_value(decimal.ROUND_FLOOR))
+    most = 10**kind.precision - 1
+    return [min(max(number + step, -most), most) for step in (-1, 0, 1)]
+
+
+COMPARED: dict[str, Any] = {
+    "a = b": lambda a, b, c: a == b,
+    "a <> b": lambda a, b, c: a != b,
+    "a < b": lambda a, b, c: a < b,
+    "a <= b": lambda a, b, c: a <= b,
+    "a > b": lambda a, b, c: a > b,
+    "a >= b": lambda a, b, c: a >= b,
+    "a between b and c": lambda a, b, c: b <= a <= c,
+    "a in (b, c)": lambda a, b, c: a in (b, c),
+    "case a when b then true else false end": lambda a, b, c: a == b,
+    "nullif(a, b) is null": lambda a, b, c: a == b,
+}
+
+
+@given(decimal_types(), decimal_types(), decimal_types(), st.data())
+def test_any_comparison_is_that_of_python(
+    first: pa.DataType, second: pa.DataType, third: pa.DataType, data: st.DataObject
+) -> None:
+    rows = []
+    for _ in range(4):
+        most = 10 ** min(data.draw(st.sampled_from([1, 3, 76])), first.precision) - 1
+        number = data.draw(st.integers(-most, most))
+        value = EXACT.scaleb(Decimal(number), -first.scale)
+        rows.append((number, *(data.draw(st.sampled_from(near(value, kind))) for kind in (second, third))))
+    kinds = (first, second, third)
+    columns = [as_decimals(kind, list(numbers)) for kind, numbers in zip(kinds, zip(*rows, strict=True), strict=True)]
+    schema = pa.schema(dict(zip("abc", kinds, strict=True)))
+    batch = pa.RecordBatch.from_pydict(dict(zip("abc", columns, strict=True)), schema=schema)
+    for text, compare in COMPARED.items():
+        assert evaluated(text, batch).to_pylist() == [compare(*row) for row in zip(*columns, strict=True)], text
+
+
+WIDE_BATCH = pa.RecordBatch.from_pydict(
+    {"y": [Decimal(1), Decimal(0), None, Decimal(-1), Decimal("9" * 76)],
+     "m": [Decimal("0.99"), Decimal("0.00"), Decimal("1.00"), None, Decimal("1234567.89")],
+     "u": [1, 2, 3, 4, None]},
+    schema=pa.schema({"y": pa.decimal256(76, 0), "m": MONEY, "u": pa.uint64()}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("y > 0.5", [True, False, None, False, True]), ("y = 1.5", [False, False, None, False, False]),
+        ("y <> 1.5", [True, True, None, True, True]), ("0.5 >= y", [False, True, None, True, False]),
+        ("y = 1.0", [True, False, None, False, False]), ("y > m", [True, False, None, None, True]),
+        ("y in (1.5, 1.0, 7)", [True, False, None, False, False]), ("y in (0.5)", [False, False, None, False, False]),
+        ("y in (0.5, null)", [None, None, None, None, None]), ("y not in (0.5, 0)", [True, False, None, True, True]),
+        ("y in (m, 1.0, null)", [True, True, None, None, None]), ("u in (1.5, y)", [True, False, None, False, None]),
+        ("y between -0.5 and 1.5", [True, True, None, False, False]),
+        ("y between null and 0.5", [False, None, None, None, False]),
+        ("y between -2 and m", [False, True, None, None, False]), ("y <=> m", [False, True, False, False, False]),
+        ("nullif(y, 0.0)", [Decimal(1), None, None, Decimal(-1), Decimal("9" * 76)]),
+        ("case y when 0.5 then 'a' when 1.0 then 'b' end", ["b", None, None, None, None]),
+    ],
+)  # fmt: skip
+def test_comparisons_that_need_more_than_76_digits(text: str, wanted: list[object]) -> None:
+    assert evaluated(text, WIDE_BATCH).to_pylist() == wanted
+
+
+def test_a_value_that_is_one_of_two_decimals_needs_a_type_for_both() -> None:
+    for text in ("coalesce(y, m)", "case when m > 0 then y else m end", "greatest(y, 0.5)"):
+        with pytest.raises(PlanError, match=r"decimal256\(76, 0\) and decimal128\(\d, \d\).*more than 76 digits"):
+            evaluated(text, WIDE_BATCH)

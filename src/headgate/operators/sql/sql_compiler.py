@@ -12,7 +12,7 @@ import pyarrow as pa
 from headgate.operators.decimal_types import arithmetic_type, as_decimal, literal_type
 from headgate.operators.sql.function_arguments import Arguments
 from headgate.operators.sql.sql_calls import CaseWhen
-from headgate.operators.sql.sql_decimal import DecimalCall
+from headgate.operators.sql.sql_decimal import CompareDecimals, DecimalCall
 from headgate.operators.sql.sql_eval import (
     Call,
     Cast,
@@ -26,7 +26,7 @@ from headgate.operators.sql.sql_eval import (
 )
 from headgate.operators.sql.sql_parser import position_of
 from headgate.operators.sql.sql_tokens import ALLOWED, sql_error
-from headgate.operators.sql.sql_types import alternatives_type, common_type, kind_of
+from headgate.operators.sql.sql_types import alternatives_type, common_type, comparable_decimals, kind_of
 
 if TYPE_CHECKING:
     from sqlglot import exp
@@ -185,7 +185,8 @@ class Compiler:
         operand, *values = self.common([tree.this, *tree.expressions])
         if all(isinstance(value, Literal) for value in values):
             known = tuple(value for value in values if isinstance(value, Literal) and value.value is not None)
-            return InLiterals(operand, known, len(known) < len(values), _BOOL)
+            fitting = tuple(value for value in known if _fits(value, operand.type))  # the operand is never another one
+            return InLiterals(operand, fitting, len(known) < len(values), _BOOL)
         is_in = _compare("equal", operand, values[0])
         for value in values[1:]:
             is_in = Call("or_kleene", (is_in, _compare("equal", operand, value)), _BOOL)
@@ -275,7 +276,9 @@ class Compiler:
         target = alternatives_type([node.type for node in nodes])
         if target is None:
             shown = " and ".join(dict.fromkeys(f"{node.type}" for node in nodes))
-            self.refuse(trees[0], f"the values have the types {shown}; cast them to one type")
+            too_long = comparable_decimals([node.type for node in nodes]) is not None
+            reason = ", and a decimal for all of them needs more than 76 digits" if too_long else ""
+            self.refuse(trees[0], f"the values have the types {shown}{reason}; cast them to one type")
         return [self.coerce(node, target, tree) for node, tree in zip(nodes, trees, strict=True)]
 
     # -- operands
@@ -293,14 +296,19 @@ class Compiler:
         return self.coerce(node, _BOOL, tree)
 
     def common(self, trees: Sequence[exp.Expr]) -> list[SqlNode]:
-        """Compile operands and cast them to their common type. Raises PlanError if the operands have no common type."""
+        """Compile operands of comparisons and cast them to their common type.
+
+        Decimals whose common type would need more than 76 digits keep their own types. Raises PlanError if the operands
+        cannot be compared.
+        """
         nodes = _align_decimals([self.node(tree) for tree in trees])
         target = common_type([node.type for node in nodes])
-        if target is None:
+        targets = comparable_decimals([node.type for node in nodes]) if target is None else [target] * len(nodes)
+        if targets is None:
             shown = " with ".join(dict.fromkeys(f"{node.type}" for node in nodes))
             hint = "; write times as timestamp '...'" if any(pa.types.is_timestamp(node.type) for node in nodes) else ""
             self.refuse(trees[0], f"cannot compare {shown}: types are not converted{hint}")
-        return [self.coerce(node, target, tree) for node, tree in zip(nodes, trees, strict=True)]
+        return [self.coerce(*each) for each in zip(nodes, targets, trees, strict=True)]
 
     def coerce(self, node: SqlNode, target: pa.DataType, tree: exp.Expr) -> SqlNode:
         if node.type.equals(target):
@@ -359,7 +367,20 @@ def _decimal(value: Decimal) -> Literal:
 def _compare(operator: str, left: SqlNode, right: SqlNode) -> SqlNode:
     if pa.types.is_floating(left.type):
         return CompareFloats(operator, left, right, _BOOL)
+    if not left.type.equals(right.type):
+        return CompareDecimals(operator, left, right, _BOOL)
     return Call(operator, (left, right), _BOOL)
+
+
+def _fits(literal: Literal, target: pa.DataType) -> bool:
+    """Return whether `target` has the value of a literal exactly."""
+    if literal.type.equals(target):
+        return True
+    try:
+        pa.scalar(literal.value, target)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _invert(node: SqlNode) -> SqlNode:

@@ -1,6 +1,7 @@
-"""`DecimalCall`: arithmetic on decimals in SQL strings. It computes exactly, in 256 bits, and then rounds half up.
+"""Arithmetic and comparisons of decimals in SQL strings, which are exact.
 
-The result has the type that Spark SQL gives it.
+`DecimalCall` computes in 256 bits and then rounds half up to the type that Spark SQL gives the result.
+`CompareDecimals` compares decimals that have no common type.
 """
 
 from __future__ import annotations
@@ -88,6 +89,43 @@ class DecimalCall(SqlNode):
             return None
         exact: Decimal = getattr(_EXACT, self.kernel)(left, right)
         return exact.quantize(_EXACT.scaleb(Decimal(1), -self.type.scale), context=_EXACT)
+
+
+@dataclass(frozen=True, slots=True)
+class CompareDecimals(SqlNode):
+    """A comparison of two decimals whose common type would need more than 76 digits.
+
+    The operand with more digits after the point is cut to the digits of the other one. If the two then differ, they
+    decide. If they are equal, the digits that were cut decide.
+    """
+
+    operator: str
+    left: SqlNode
+    right: SqlNode
+    type: pa.DataType
+
+    def evaluate(self, batch: pa.RecordBatch) -> Value:
+        left, right = self.left.evaluate(batch), self.right.evaluate(batch)
+        if left.type.scale < right.type.scale:
+            return _compare_cut(_MIRRORED[self.operator], right, left)
+        return _compare_cut(self.operator, left, right)
+
+
+def _compare_cut(operator: str, fine: Value, coarse: Value) -> Value:
+    fine, coarse = (pc.cast(value, pa.decimal256(_MOST, value.type.scale)) for value in (fine, coarse))
+    cut = pc.cast(fine, coarse.type, safe=False)  # towards zero
+    by_rest = pc.call_function(operator, [fine, pc.cast(cut, fine.type)])
+    return pc.if_else(pc.equal(cut, coarse), by_rest, pc.call_function(operator, [cut, coarse]))
+
+
+_MIRRORED: Final = {
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "less": "greater",
+    "less_equal": "greater_equal",
+    "greater": "less",
+    "greater_equal": "less_equal",
+}
 
 
 def _wide(value: Value) -> Value:

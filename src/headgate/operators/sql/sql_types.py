@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from headgate.operators.decimal_types import common_decimal
+from headgate.operators.decimal_types import as_decimal, common_decimal
 
 _UNITS = ("s", "ms", "us", "ns")
 
@@ -82,6 +82,17 @@ def common_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
             return pa.date32()
         return pa.timestamp(max(units, key=_UNITS.index, default="s"))
     return None
+
+
+def comparable_decimals(data_types: Sequence[pa.DataType]) -> list[pa.DataType] | None:
+    """Return a decimal type for each of these types, in which `CompareDecimals` compares the values.
+
+    Returns None if a type is neither a decimal nor an integer. A null gets the narrowest decimal.
+    """
+    if not {kind_of(data_type) for data_type in data_types} <= {"null", "integer", "decimal"}:
+        return None
+    data_types = [value_type(data_type) for data_type in data_types]
+    return [pa.decimal128(1, 0) if pa.types.is_null(each) else as_decimal(each) for each in data_types]
 
 
 def _common_integer(data_types: Sequence[pa.DataType]) -> pa.DataType:
