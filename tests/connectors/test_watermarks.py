@@ -158,6 +158,24 @@ def test_a_split_without_rows_holds_back_the_others_only_for_the_idle_timeout() 
     assert generator.observe_splits(batch(130, 120), [(1, 1), (0, 1)], [0, 1]) == 120
 
 
+def test_the_splits_that_hold_the_watermark_are_those_with_the_least_time() -> None:
+    now = 0.0
+    generator = WatermarkGenerator("t", batch().schema, idle_timeout=5, clock=lambda: now)
+    assert generator.holding_splits(now) == {}
+    generator.observe_splits(batch(100), [(0, 1)], [0, 1, 2])
+    assert generator.holding_splits(now) == {1: MIN_TIME, 2: MIN_TIME}, "they have had no rows"
+    now = 3.0
+    generator.observe_splits(batch(70, 90), [(1, 1), (2, 1)], [0, 1, 2])
+    assert generator.holding_splits(now) == {1: 70}
+    assert generator.holding_splits(6.0) == {1: 70}, "split 0 is idle"
+    now = 7.0
+    generator.observe_splits(batch(120), [(0, 1)], [0, 1, 2])
+    assert generator.holding_splits(9.0) == {0: 120}, "the others are idle"
+    assert generator.holding_splits(20.0) == {}, "all are idle"
+    generator.observe_splits(batch(), [], [2])
+    assert generator.holding_splits(7.0) == {2: 90}, "the others have ended"
+
+
 def test_splits_that_are_read_at_once_keep_their_times_over_a_restart() -> None:
     """A split that has no more rows after the restart holds back nothing."""
     before = WatermarkGenerator("t", batch().schema)

@@ -140,6 +140,7 @@ def _operators(
             "watermark": does.get("watermark"),
             "is_idle": does.get("is_idle", False),
             "split": does.get("split"),
+            "split_has_rows": does.get("split_has_rows"),
         }
         for each in operators
     ]

@@ -64,7 +64,7 @@ def test_the_finding_names_who_waits_and_who_holds_it() -> None:
 
 def test_the_page_does_not_have_the_name_of_the_split() -> None:
     (finding,) = found(job(), snapshots(job(), HELD, count=20))
-    assert finding.note == "trips[0] reads split 3, which has given no row yet"
+    assert finding.note == "trips[0] has read no row of split 3 yet"
     assert "split 3" not in str(finding.as_json())
 
 
@@ -97,9 +97,9 @@ def test_each_watermark_that_stands_is_logged_once() -> None:
         lines += told.lines(found(job(), snapshots(job(), does, count=20)), float(second))
     first, second_line = lines
     assert first.startswith("job 'job': 'window' waits for 'trips[0]': its watermark has stood at no time for 9 s")
-    assert first.endswith(". trips[0] reads split 3, which has given no row yet")
+    assert first.endswith(". trips[0] has read no row of split 3 yet")
     assert "stood at 1970-01-01T00:00:05Z" in second_line
-    assert second_line.endswith("which is at 1970-01-01T00:00:05Z")
+    assert second_line.endswith("trips[0] reads split 3 and is at 1970-01-01T00:00:05Z")
 
 
 def test_in_a_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
@@ -133,4 +133,51 @@ def test_in_a_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixt
         running.wait(60)
     [said] = [record.getMessage() for record in caplog.records if "its watermark has stood" in record.getMessage()]
     assert "'window' waits for 'quiet[0]'" in said
-    assert "quiet[0] reads split 0, which has given no row yet" in said
+    assert "quiet[0] has read no row of split 0 yet" in said
+
+
+class Polled:
+    """Three splits. Two of them have a row each second of event time. Split b has `rows` rows, and then no more."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.done = threading.Event()
+
+    def __call__(self, split: str, position: int | None) -> tuple[pa.RecordBatch, int] | None:
+        number = position or 0
+        if self.done.wait(0.005):
+            return None
+        if split == "b" and number == self.rows:
+            return pa.RecordBatch.from_pylist([], SCHEMA), number
+        return pa.RecordBatch.from_pydict({"key": [1], "at": [number * SECOND]}, schema=SCHEMA), number + 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [(0, "polled[0] has read no row of b yet"), (6, "polled[0] reads b and is at 1970-01-01T00:00:05Z")],
+)
+def test_of_several_open_splits_the_warning_names_the_one_that_holds_the_watermark(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, rows: int, note: str
+) -> None:
+    """Once it named all of them."""
+    monkeypatch.setattr(standing_watermarks, "STANDS", 4.0)
+    polled = Polled(rows)
+    env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(processes=False))
+    source = hg.sources.poll(polled, SCHEMA, ("a", "b", "c"))
+    stream = env.from_source(source, watermark=hg.Watermark("at")).name("polled")
+    stream.key_by("key").window(hg.tumble("1 s")).aggregate(rows=hg.count()).sink_to(hg.sinks.null())
+    running = env.execute_async()
+    try:
+        eventually(lambda: "its watermark has stood" in caplog.text, timeout=60)
+    finally:
+        polled.done.set()
+        running.wait(60)
+    [said] = [record.getMessage() for record in caplog.records if "its watermark has stood" in record.getMessage()]
+    assert said.endswith(f". {note}")
+
+
+def test_a_new_split_without_rows_holds_a_watermark_that_has_begun() -> None:
+    """The watermark of the subtask is not the time of this split."""
+    new = {"watermark": SECOND, "split": "new", "split_has_rows": False}
+    (finding,) = found(job(), snapshots(job(), tasks(new, {"watermark": 5 * SECOND}, SECOND), count=20))
+    assert finding.note == "trips[0] has read no row of new yet"

@@ -163,3 +163,19 @@ def test_a_held_source_waits_for_the_checkpoint_and_a_drained_one_ends_at_once(r
     assert rig.head.waits_for is Wait.CHECKPOINT
     rig.source.ends_now = True
     assert rig.head.step(rig.now) == END
+
+
+def test_messages_name_the_splits_that_hold_back_the_watermark_at_most_five(rig: Rig) -> None:
+    assert rig.source.split_now() == (None, None), "there is no reader yet"
+    rig.reader.open_splits, rig.reader.rows_by_split = range(9), [(0, 1)]
+    rig.give(1)
+    rig.head.step(rig.now)
+    assert rig.source.split_now() == ("split 1, split 2, split 3, split 4, split 5, 3 more", False)
+    rig.reader.open_splits = [0]
+    rig.give(1)
+    rig.head.step(rig.now)
+    assert rig.source.split_now() == ("split 0", True)
+    rig.reader.open_splits = ()
+    rig.give(0)
+    rig.head.step(rig.now)
+    assert rig.source.split_now() == (rig.reader.split_name(), None), "no split is open"

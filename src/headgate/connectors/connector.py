@@ -247,7 +247,8 @@ class SourceReader(ABC):
         """Return the name of one of the `open_splits`, which no other split has, in any subtask and any run.
 
         A checkpoint keeps the largest event time of the split under this name. If the method returns None, it does not:
-        after a restart, the split then holds back the watermark until its next row.
+        after a restart, the split then holds back the watermark until its next row. A warning about a watermark that
+        stands uses the name too, or else the number of the split. Any thread may call this method.
         """
         return None
 

@@ -128,6 +128,14 @@ class WatermarkGenerator:
         not in it."""
         return self._splits.times()
 
+    def holding_splits(self, now: float) -> dict[int, int]:
+        """Return the splits, of those that are read at the same time, that hold back the watermark, and their largest
+        event time: all with the least one. The time of splits without rows is MIN_TIME. Idle splits do not count.
+
+        Any thread may call this method.
+        """
+        return self._splits.holding(now)
+
     def restore_splits(self, open_splits: Collection[int], times: Mapping[int, int]) -> None:
         """Resume with the largest event times of open splits, as `split_times` returned them before the restart.
 
@@ -191,6 +199,13 @@ class OpenSplits:
         """
         times = [time for split, time in self._largest.items() if not self._timers[split].is_over(now)]
         return min(times or [time for time in self._largest.values() if time > MIN_TIME], default=MIN_TIME)
+
+    def holding(self, now: float) -> dict[int, int]:
+        """Return the splits that are not idle and have the least of the largest event times, with this time."""
+        largest, timers = self._largest.copy(), self._timers.copy()  # the task thread may change them now
+        active = {split: time for split, time in largest.items() if split in timers and not timers[split].is_over(now)}
+        least = min(active.values(), default=MIN_TIME)
+        return {split: time for split, time in active.items() if time == least}
 
     def pause(self, now: float) -> None:
         for timer in self._timers.values():

@@ -40,8 +40,11 @@ class OperatorWindow:
     late_rows: int = 0
     #: The share of the window in which the operator waited for a user's lookup function.
     lookup_wait: float = 0.0
-    #: The name of the split that a source reads now. Recordings do not contain this name.
+    #: The name of the split that a source reads now. Of splits that it reads at the same time, those that hold back its
+    #: watermark. Recordings do not contain this name.
     split: str | None = None
+    #: Whether this split has had rows. None if only the watermark tells.
+    split_has_rows: bool | None = None
 
     @property
     def true_rate(self) -> float | None:
@@ -294,6 +297,7 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
         late_rows=count("late_rows"),
         lookup_wait=max(0.0, new.get("lookup_wait_s", 0.0) - old.get("lookup_wait_s", 0.0)) / seconds,
         split=new.get("split"),
+        split_has_rows=new.get("split_has_rows"),
     )
 
 

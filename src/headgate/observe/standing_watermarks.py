@@ -87,8 +87,10 @@ def _holder(window: Window, vertex: int, watermark: int) -> tuple[int, OperatorS
 def _what_it_reads(place: str, reader: OperatorWindow) -> str:
     if reader.split is None or reader.watermark is None:
         return ""
-    at = "has given no row yet" if reader.watermark == MIN_TIME else f"is at {_shown(reader.watermark)}"
-    return f"{place} reads {reader.split}, which {at}"
+    has_rows = reader.watermark > MIN_TIME if reader.split_has_rows is None else reader.split_has_rows
+    if not has_rows:
+        return f"{place} has read no row of {reader.split} yet"
+    return f"{place} reads {reader.split} and is at {_shown(reader.watermark)}"
 
 
 def _shown(watermark: int) -> str:

@@ -28,6 +28,9 @@ _SOURCE_STATE: Final = shapes.fields(
     {"position": shapes.plain, "watermark": shapes.optional(shapes.time)}, {"splits": shapes.mapping(shapes.time)}
 )
 
+#: The most splits that a message names.
+_MOST_NAMED: Final = 5
+
 #: The values that `Head.step` and `Task.turn` return in place of a time. MORE: call again at once. WAIT: call again
 #: after a wake-up. END: do not call again.
 MORE: Final = 0.0
@@ -289,11 +292,22 @@ class SourceHead:
         property."""
         return None if self._reader is None else self._reader.unread()
 
-    @property
-    def split(self) -> str:
-        """The name of the split that the source reads now, for messages."""
+    def split_now(self) -> tuple[str | None, bool | None]:
+        """Return the name of the split that the source reads now, for messages, and whether the split has had rows.
+
+        If the reader reads several splits at the same time, the name is that of the splits that hold back the
+        watermark. The name is None without a reader. The second value is None if only the watermark tells. Any thread
+        may call this method.
+        """
         reader = self._reader
-        return "nothing yet" if reader is None else reader.split_name()
+        if reader is None:
+            return None, None
+        held = {} if self._watermarks is None else self._watermarks.holding_splits(self._clocks.monotonic())
+        if not held:
+            return reader.split_name(), None
+        names = [reader.split_key(split) or f"split {split}" for split in held]
+        more = [f"{len(names) - _MOST_NAMED} more"] if len(names) > _MOST_NAMED else []
+        return ", ".join([*names[:_MOST_NAMED], *more]), max(held.values()) > MIN_TIME
 
     @property
     def is_stuck(self) -> bool:

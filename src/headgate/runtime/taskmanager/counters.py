@@ -103,6 +103,7 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
     instance = built.nodes[node_id]
     place: Counters = {"node": node_id, "name": node.name, "subtask": built.subtask}
     if isinstance(instance, SourceHead):
+        split, split_has_rows = instance.split_now()
         return {
             **place,
             "kind": "source",
@@ -114,7 +115,8 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
             "unread": instance.unread,
             "watermark": instance.output.watermark,
             "is_idle": instance.is_idle,
-            "split": instance.split,
+            "split": split,
+            "split_has_rows": split_has_rows,
             "ended_at": instance.ended_at,
         }
     entry = next(entry for entry in built.task.operators if entry.operator is instance)
