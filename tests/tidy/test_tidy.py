@@ -126,6 +126,33 @@ def test_the_example_in_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 20
 
 
+def _starts_of_python(tree: ast.Module) -> dict[int, list[str]]:
+    """Return the commands that run a module or a text with Python, by line: what stands before `-m` or `-c`."""
+    starts = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.List | ast.Tuple | ast.Call):
+            parts = [ast.unparse(each) for each in (node.args if isinstance(node, ast.Call) else node.elts)]
+            options = {"'-m'", "'-c'"} if "sys.executable" in parts else {"'-m'"}  # other programs have a -c too
+            if found := options.intersection(parts):
+                starts[node.lineno] = parts[: min(map(parts.index, found))]
+    return starts
+
+
+def test_processes_import_nothing_from_the_working_folder() -> None:
+    """Without `-P` or `-I`, `python -m` and `python -c` import modules of the working folder first."""
+    assert _starts_of_python(ast.parse("[sys.executable, '-m', 'json']\nrun(python, '-P', '-m', 'json')")) == {
+        1: ["sys.executable"],
+        2: ["python", "'-P'"],
+    }
+    starts = {
+        f"{path.relative_to(ROOT)}:{line}": before
+        for path in SOURCES
+        for line, before in _starts_of_python(ast.parse(path.read_text())).items()
+    }
+    assert len(starts) > 10
+    assert [place for place, before in starts.items() if not {"'-P'", "'-I'"}.intersection(before)] == []
+
+
 def _bounding(tree: ast.Module) -> set[str]:
     """Return the functions and classes that bound a time by `within`, themselves or in what they use, by name."""
     used = {

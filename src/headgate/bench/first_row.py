@@ -41,7 +41,7 @@ def run(options: Options) -> CaseResult:
 
 def _measured() -> tuple[float, float]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+        [sys.executable, "-P", "-c", PROGRAM], capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
     )
     if done.returncode:
         raise HeadgateError(f"first-row: the program ended with exit code {done.returncode}: {done.stderr}")

@@ -52,7 +52,7 @@ def run(options: Options) -> Experiment:
 
 def original(load: ControlledLoad) -> list[ControlledBatch]:
     """Return the batches of Spark Streaming. Raises HeadgateError if its program fails."""
-    program = [sys.executable, "-m", "headgate.lab.originals.spark_streaming"]
+    program = [sys.executable, "-P", "-m", "headgate.lab.originals.spark_streaming"]
     with line_server(load.rate) as port, tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [*program, load.to_text(), str(port)], capture_output=True, text=True, cwd=folder, check=False
