@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -89,6 +89,10 @@ env = hg.StreamEnvironment(spark, parallelism=2, config=config)
 env.from_source(hg.sources.{source}).sink_to(hg.sinks.foreach_dataframe(kill))
 env.execute("killed")
 """
+NEXT_SESSION = """
+from headgate.spark.session import build_session
+build_session("local[1]", "next")
+"""
 NUMBERS = "generate(lambda start, n: pa.record_batch({'v': pa.array(range(start, start + n), pa.int64())}), rows=10)"
 CHECKPOINTED = "checkpoint_dir='checkpoints', checkpoint_interval='50 ms'"
 
@@ -112,8 +116,8 @@ def test_folders_of_a_killed_program_are_removed_unless_a_checkpoint_names_their
     assert (tmp_path / "headgate-rows-0123456789ab").is_dir()
     (session,) = tmp_path.glob("headgate-spark-*")
     assert (session / "spark.log").is_file()
-    deadline = time.monotonic() + 60
-    while session.exists():  # the JVM holds the lock until it notices that its program is gone, and ends
-        assert time.monotonic() < deadline
-        remove_abandoned(SPARK, tmp_path)
-        time.sleep(0.05)
+    with (session / ".lock").open("rb") as lock:  # the JVM holds it until it notices that its program is gone, and ends
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    following = run_script(tmp_path, NEXT_SESSION, JAVA_HOME="/no/java")  # a JVM would take longer, and change nothing
+    assert "Spark needs Java, and none was found" in following.stderr
+    assert list(tmp_path.glob("headgate-spark-*")) == []
