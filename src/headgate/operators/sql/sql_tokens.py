@@ -29,6 +29,8 @@ _GRAMMAR = {
 }
 #: Words that are operators where an operator can stand, and columns elsewhere.
 _OPERATORS = {"DIV", "RLIKE"}
+#: The last tokens of operands.
+_ENDS = {"IDENTIFIER", "NUMBER", "STRING", "NULL", "TRUE", "FALSE", "R_PAREN", "END"}
 _CASE = {"WHEN", "THEN", "ELSE", "END"}
 #: Matches the dot of a fraction such as `.5`, but not the dot of `table.column`.
 _FRACTION = re.compile(r"(?<![\w`)])\.\d")
@@ -115,7 +117,7 @@ class _Checker:
         elif kind in _CASE and self._open_cases:
             self._open_cases -= kind == "END"
             self._keep(token)
-        elif kind in _GRAMMAR or (kind in _OPERATORS and following != "L_PAREN") or self._is_fraction(token):
+        elif kind in _GRAMMAR or (kind in _OPERATORS and self._follows_operand()) or self._is_fraction(token):
             self._parenthesis(kind)
             self._keep(token)
         elif self._is_unit(token):
@@ -139,6 +141,13 @@ class _Checker:
         """Return whether this string continues the one before, as the second half of `'it''s'` does."""
         before = self._out[-1]
         return bool(before.token_type == token.token_type and before.end + 1 == token.start)
+
+    def _follows_operand(self) -> bool:
+        """Return whether an operator can stand here, also after a `not` as in `s not rlike 'a'`."""
+        kinds = [token.token_type.name for token in self._out[-2:]]
+        if kinds and kinds[-1] == "NOT":
+            kinds.pop()
+        return bool(kinds) and kinds[-1] in _ENDS
 
     def _is_fraction(self, token: Any) -> bool:
         return _FRACTION.match(self._text, token.start) is not None
