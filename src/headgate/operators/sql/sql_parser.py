@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import PlanError
+from headgate.operators.sql.sql_ranks import group_remainders
 from headgate.operators.sql.sql_tokens import ALLOWED, checked_tokens, sql_error
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def parse(text: str, columns: Collection[str]) -> exp.Expr:
         raise PlanError(f"the SQL string is empty; {ALLOWED}")
     dialect = Dialect.get_or_raise("spark")
     try:
-        tokens = checked_tokens(text, dialect.tokenize(text), columns)
+        tokens = group_remainders(checked_tokens(text, dialect.tokenize(text), columns))
         trees = dialect.parser(error_message_context=len(text)).parse_into(exp.Condition, tokens, text)
     except TokenError:
         raise PlanError(f"SQL: a quote or comment is not closed in {text!r}") from None

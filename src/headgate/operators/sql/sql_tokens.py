@@ -15,6 +15,7 @@ from collections.abc import Collection
 from typing import Any
 
 from headgate.errors import PlanError
+from headgate.operators.sql.sql_ranks import OPERAND_ENDS
 
 ALLOWED = (
     "allowed are columns, literals, + - * / % div ||, comparisons, and, or, not, is [not] null, [not] in, "
@@ -29,8 +30,6 @@ _GRAMMAR = {
 }
 #: Words that are operators where an operator can stand, and columns elsewhere.
 _OPERATORS = {"DIV", "RLIKE"}
-#: The last tokens of operands.
-_ENDS = {"IDENTIFIER", "NUMBER", "STRING", "NULL", "TRUE", "FALSE", "R_PAREN", "END"}
 _CASE = {"WHEN", "THEN", "ELSE", "END"}
 #: Matches the dot of a fraction such as `.5`, but not the dot of `table.column`.
 _FRACTION = re.compile(r"(?<![\w`)])\.\d")
@@ -147,7 +146,7 @@ class _Checker:
         kinds = [token.token_type.name for token in self._out[-2:]]
         if kinds and kinds[-1] == "NOT":
             kinds.pop()
-        return bool(kinds) and kinds[-1] in _ENDS
+        return bool(kinds) and kinds[-1] in OPERAND_ENDS
 
     def _is_fraction(self, token: Any) -> bool:
         return _FRACTION.match(self._text, token.start) is not None
