@@ -11,11 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import DataError, PlanError
 from headgate.operators.sql.expressions import compile_expression
+from tests.examples import examples
 
 EXACT = decimal.Context(prec=200, rounding=decimal.ROUND_HALF_UP)
 MONEY, LONG, DEFAULT = pa.decimal128(9, 2), pa.decimal128(30, 4), pa.decimal128(38, 18)
@@ -169,6 +170,7 @@ COMPARED: dict[str, Any] = {
 }
 
 
+@settings(max_examples=examples(200))
 @given(decimal_types(), decimal_types(), decimal_types(), st.data())
 def test_any_comparison_is_that_of_python(
     first: pa.DataType, second: pa.DataType, third: pa.DataType, data: st.DataObject
