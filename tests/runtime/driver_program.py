@@ -6,11 +6,14 @@ input, and answers with the fork's process id.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import traceback
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
@@ -19,7 +22,7 @@ from typing import Any
 
 import headgate as hg
 from tests.exactly_once import environment
-from tests.runtime.faults import behind_gate, fills_the_disk, raises
+from tests.runtime.faults import Pull, behind_gate, cuts_one_connection, fills_the_disk, raises
 from tests.runtime.random_pipelines import RandomPipeline
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 class Program:
     """`seed` is the pipeline's; `folder` is all jobs', and `answer` the file for what became of this one.
 
-    `has_bug` plants the bug of `test_stress.py`, in threads.
+    `bug` is a module that has a BUG to plant in this process.
     """
 
     seed: int
@@ -40,7 +43,7 @@ class Program:
     taskmanagers: int
     processes: bool
     options: dict[str, Any]
-    has_bug: bool = False
+    bug: str = ""
 
     def pipeline(self) -> RandomPipeline:
         return RandomPipeline(self.seed, self.rows, self.parallelism)
@@ -49,7 +52,8 @@ class Program:
 def run(program: Program) -> dict[str, Any]:
     """Run the program and return its outcome."""
     folder = Path(program.folder)
-    pulls = [raises(folder / "raise"), fills_the_disk(folder / "fill")]
+    pulls = [raises(folder / "raise"), fills_the_disk(folder / "fill"), cuts_one_connection(folder / "cut")]
+    pulled_by_driver(cuts_one_connection(folder / "cut-at-driver", waits=True))
     before = program.rows // (program.parallelism * 3)
     env = environment(
         folder,
@@ -61,19 +65,26 @@ def run(program: Program) -> dict[str, Any]:
     )
     program.pipeline().build(env, folder, lambda source: behind_gate(source, folder, *pulls, before=before))
     try:
-        with planted(program.has_bug):
+        with planted(program.bug):
             result = env.execute(resume="latest-if-any")
     except hg.HeadgateError as error:
         return {"error": type(error).__name__, "message": str(error)}
     return {"error": None, "restarts": result.restarts}
 
 
-def planted(has_bug: bool) -> AbstractContextManager[None]:
-    if not has_bug:
-        return nullcontext()
-    from tests.runtime.test_stress import BUG
+def pulled_by_driver(pull: Pull) -> None:
+    """In a thread beside the job, until the program ends."""
 
-    return BUG.planted()
+    def pull_on() -> None:
+        while True:
+            pull()
+            time.sleep(0.005)
+
+    threading.Thread(target=pull_on, daemon=True).start()
+
+
+def planted(bug: str) -> AbstractContextManager[None]:
+    return importlib.import_module(bug).BUG.planted() if bug else nullcontext()
 
 
 class Programs:

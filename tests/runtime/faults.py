@@ -153,23 +153,53 @@ def raises(lever: Path) -> Pull:
 
 def cuts_connections(lever: Path) -> Pull:
     """The process of the first task that comes loses all connections that it has accepted."""
-    take = taken()
+    take, accepted = taken(), accepted_connections()
 
     def cut() -> None:
-        if not take(lever):
-            return
+        if take(lever):
+            for each in accepted():
+                with each, suppress(OSError):
+                    each.shutdown(2)
+
+    return cut
+
+
+def cuts_one_connection(lever: Path, *, waits: bool = False) -> Pull:
+    """The process of the first task that comes loses one of the connections that it has accepted; the lever's number
+    says which. With `waits` a process that has none does not come. When one is cut, there is the file `lever`.done."""
+    take, accepted = taken(), accepted_connections()
+
+    def cut() -> None:
+        found = accepted() if lever.exists() else []
+        if (found or not waits) and take(lever) and found:
+            number = int(lever.with_name(f"{lever.name}-{os.getpid()}").read_text())
+            with suppress(OSError):  # it is closed already
+                found[number % len(found)].shutdown(2)
+                lever.with_suffix(".done").touch()
+        for each in found:
+            each.close()
+
+    return cut
+
+
+def accepted_connections() -> Callable[[], list[Any]]:
+    """The connections that this process has accepted, by the sockets' second file descriptors."""
+
+    def accepted() -> list[Any]:
         import socket
 
         import psutil
 
         found = psutil.Process().net_connections("tcp")
         listening = {each.laddr.port for each in found if each.status == psutil.CONN_LISTEN}
+        sockets = []
         for each in found:
             if each.raddr and each.laddr.port in listening:
-                with suppress(OSError), socket.socket(fileno=os.dup(each.fd)) as same:
-                    same.shutdown(socket.SHUT_RDWR)
+                with suppress(OSError):
+                    sockets.append(socket.socket(fileno=os.dup(each.fd)))
+        return sockets
 
-    return cut
+    return accepted
 
 
 def taken_by(lever: Path) -> int:

@@ -1,8 +1,8 @@
 """Random pipelines and random faults: what sinks show in the end is as if nothing had happened.
 
 A schedule is drawn from a seed: a pipeline that branches, how its barriers go, and faults, each of which strikes when
-the job has completed another checkpoint. The program that runs the job is a process of its own, so it can be killed,
-paused and replaced as TaskManagers can.
+the job has completed another checkpoint. In some schedules the first fault strikes before the first checkpoint. The
+program that runs the job is a process of its own, so it can be killed, paused and replaced as TaskManagers can.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.runtime.driver_program import Program, Programs
 from tests.runtime.faults import open_gate
 from tests.runtime.jobs import eventually, pids
+from tests.runtime.torn_files import metadata, must_refuse, tear
 
 PATIENCE = 180.0
 ROWS = 6000
 #: A TaskManager that is paused for less goes on as if nothing had been; one that is paused for longer is replaced.
 HEARTBEAT = 1.5
+
+#: The first fault of so many schedules strikes so many seconds after the start of the program, at the most. The first
+#: checkpoint is complete after 0.6 s (in threads) to 4 s (in processes, on a busy machine).
+EARLY, SOON = 0.3, 2.0
 
 #: How barriers go, and over which flow controls.
 MODES: list[tuple[dict[str, Any], list[str]]] = [
@@ -41,9 +47,11 @@ MODES: list[tuple[dict[str, Any], list[str]]] = [
 
 
 class Schedule:
-    """One of them. `struck` are the faults that have struck, in order."""
+    """One of them. `struck` are the faults that have struck, in order, and `early` those of them that did so before the
+    first checkpoint; `refused` are those after which a program refused to go on, as it should. `bug` is the module of a
+    bug to plant."""
 
-    def __init__(self, programs: Programs, folder: Path, seed: int, *, has_bug: bool = False) -> None:
+    def __init__(self, programs: Programs, folder: Path, seed: int, *, bug: str = "") -> None:
         self.chance = random.Random(seed)
         self.folder = folder
         mode, flow_controls = self.chance.choice(MODES)
@@ -52,6 +60,7 @@ class Schedule:
         options = {"flow_control": self.chance.choice(flow_controls), "heartbeat_timeout": HEARTBEAT, **mode}
         options["segment_size"] = self.chance.choice([512, 32 << 10])
         options["network_memory"] = 4000 * options["segment_size"]
+        self._first_after = self.chance.uniform(0, SOON) if self.chance.random() < EARLY else None
         self._programs = programs
         self._shape: dict[str, Any] = {
             "seed": seed,
@@ -61,12 +70,14 @@ class Schedule:
             "taskmanagers": self.chance.randint(1, 3),
             "processes": any(FAULTS[kind].needs_processes for kind in self._faults),
             "options": options,
-            "has_bug": has_bug,
+            "bug": bug,
         }
         self._answers: list[Path] = []
         self.left: set[int] = set()
-        self.driver = 0
+        self.driver = self._owner_before = 0
         self.struck: list[str] = []
+        self.early: list[str] = []
+        self.refused: list[str] = []
         #: The job may fail, with an error of one of these types: it lacks what somebody has removed.
         self.may_fail: tuple[str, ...] = ()
         self.error: str | None = None
@@ -79,12 +90,12 @@ class Schedule:
         self.folder.mkdir(parents=True)
         self.start()
         try:
-            for kind in self._faults:
-                since = self.newest()
-                eventually(lambda: self.has_ended or self.newest() > since, PATIENCE)  # noqa: B023
-                time.sleep(self.chance.choice([0.0, 0.0, 0.05, 0.2]))  # not for something to come: this is when it is
+            for number, kind in enumerate(self._faults):
+                self._wait(number)
+                is_early = not self.newest()
                 if not self.has_ended and FAULTS[kind].strike(self):
                     self.struck.append(kind)
+                    self.early += [kind] * is_early
             open_gate(self.folder)
             eventually(lambda: self.has_ended, PATIENCE)
             self._look_at_answer()
@@ -94,10 +105,20 @@ class Schedule:
         finally:
             self._end()
 
+    def _wait(self, number: int) -> None:
+        """Until the fault with that number is to strike. What is slept is not for something to come, it is the time."""
+        if number == 0 and self._first_after is not None:
+            time.sleep(self._first_after)
+            return
+        since = self.newest()
+        eventually(lambda: self.has_ended or self.newest() > since, PATIENCE)
+        time.sleep(self.chance.choice([0.0, 0.0, 0.05, 0.2]))
+
     # --- for faults
 
     def start(self) -> None:
         """Another program, which resumes from what is there."""
+        self._owner_before = self._storage.newest_owner()
         answer = self.folder / f"answer-{len(self._answers)}"
         self._answers.append(answer)
         self.driver = self._programs.start(Program(**self._shape, answer=str(answer)))
@@ -106,6 +127,19 @@ class Schedule:
     def becomes_unaligned(self) -> bool:
         """Whether barriers become unaligned after a timeout, in threads."""
         return "aligned_timeout" in self._shape["options"] and not self._shape["processes"]
+
+    def has_fault(self, kind: str) -> bool:
+        return kind in self._faults
+
+    @property
+    def can_cut_tasks(self) -> bool:
+        """Whether several TaskManagers are processes, which have connections with one another."""
+        return bool(self._shape["processes"] and self._shape["taskmanagers"] > 1)
+
+    @property
+    def has_claimed(self) -> bool:
+        """The program that runs now has become the owner of the checkpoints."""
+        return self._storage.newest_owner() > self._owner_before
 
     @property
     def has_ended(self) -> bool:
@@ -118,16 +152,39 @@ class Schedule:
         found = [path.parent for path in self.folder.glob("checkpoints/job/chk-*/_metadata")]
         return sorted(found, key=number_of, reverse=True)
 
+    @property
+    def line(self) -> list[Path]:
+        """The folders of checkpoints from which a job may resume, the newest first. Those that an older program has
+        completed too late, or that were skipped, are not there."""
+        return [Path(folder) for folder in self._storage.completed()]
+
+    @property
+    def _storage(self) -> CheckpointStorage:
+        return CheckpointStorage(self.folder / "checkpoints", "job")
+
     def newest(self) -> tuple[int, ...]:
         there = self.checkpoints
         return number_of(there[0]) if there else ()
 
     def taskmanager(self) -> int | None:
-        """One of the processes, if there is one now."""
-        with suppress(psutil.Error):
-            found = list(pids(self.driver).values())
-            return self.chance.choice(found) if found else None
-        return None
+        """One of the processes, as soon as there is one; None if the program has ended."""
+        found: list[int] = []
+
+        def is_there() -> bool:
+            with suppress(psutil.Error):
+                found.extend(pids(self.driver).values())
+            return bool(found) or self.has_ended
+
+        eventually(is_there, PATIENCE)
+        return self.chance.choice(found) if found else None
+
+    @contextmanager
+    def paused_driver(self) -> Iterator[None]:
+        send(self.driver, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            send(self.driver, signal.SIGCONT)
 
     def kill_driver(self) -> None:
         """Its TaskManagers see that, and end by themselves."""
@@ -143,6 +200,10 @@ class Schedule:
         answer = self._answers[number]
         assert answer.exists(), f"the program ended without an answer: {log_of(answer)}"
         return json.loads(answer.read_text())
+
+    def log(self) -> str:
+        """What the last program has printed."""
+        return Path(f"{self._answers[-1]}.log").read_text()
 
     def _look_at_answer(self) -> None:
         answer, said = self._answers[-1], self.answer()
@@ -247,7 +308,11 @@ def remove_newest_metadata(schedule: Schedule) -> bool:
 
 
 def pause_driver(schedule: Schedule) -> bool:
-    """Another program resumes. When the older one goes on it ends with an error, and does no harm."""
+    """Another program resumes. When the older one goes on it ends with an error, and does no harm. One that did not own
+    the job yet would take it over when it goes on, and be right."""
+    eventually(lambda: schedule.has_ended or schedule.has_claimed, PATIENCE)
+    if schedule.has_ended:
+        return False
     older = schedule.driver
     with suppress(psutil.Error):
         schedule.left |= {child.pid for child in psutil.Process(older).children(recursive=True)}
@@ -295,8 +360,92 @@ def remove_folder(schedule: Schedule) -> bool:
     return True
 
 
-def metadata(checkpoint: Path) -> Any:
-    return json.loads((checkpoint / "_metadata").read_text())["checkpoint"]
+def cut_connection(schedule: Schedule) -> bool:
+    """One of those that a process has accepted: the driver's from TaskManagers (in threads, of TaskManagers from one
+    another, too), or a TaskManager's from another one."""
+    lever = schedule.folder / ("cut" if schedule.can_cut_tasks and schedule.chance.random() < 0.7 else "cut-at-driver")
+    done, hidden = lever.with_suffix(".done"), lever.with_suffix(".hidden")
+    done.unlink(missing_ok=True)
+    hidden.write_text(str(schedule.chance.randrange(1000)))
+    hidden.rename(lever)
+    eventually(lambda: schedule.has_ended or not lever.exists(), PATIENCE)
+    since = schedule.newest()  # a process that has no connection cuts none, and the job goes on
+    eventually(lambda: schedule.has_ended or done.exists() or schedule.newest() > since, PATIENCE)
+    return done.exists()
+
+
+def tear_before_resume(schedule: Schedule) -> bool:
+    """Another program resumes from the checkpoint before, if sinks had nothing to commit with the torn one. Else it is
+    refused by the checkpoint's name, and resumes when the file is whole."""
+    if schedule.chance.random() < 0.5:
+        wait_for_results(schedule)
+    schedule.kill_driver()
+    there = schedule.line
+    torn = tear(there[0], schedule.chance) if there else None
+    if torn is not None:
+        since, is_refused = schedule.newest(), must_refuse(there)
+        schedule.start()
+        eventually(lambda: schedule.has_ended or schedule.newest() > since, PATIENCE)
+        if not is_refused:
+            said = schedule.log()
+            assert f"skips {there[0]}, with which nothing was committed: {torn.file}" in said, said
+            return True
+        assert schedule.has_ended, f"{torn.file} is torn, and a program resumed from an older checkpoint"
+        said = schedule.answer()
+        assert said["error"] == "CheckpointError", said
+        assert f"{there[0]}: is damaged" in said["message"], said
+        torn.mend()
+        schedule.refused.append("a state file is torn before a resume")
+    schedule.start()
+    return torn is not None
+
+
+def wait_for_results(schedule: Schedule) -> None:
+    """Until sinks have something to commit with the newest of a few checkpoints. Another program has new rows."""
+    schedule.kill_driver()
+    since = schedule.newest()
+    schedule.start()
+
+    most = (since[1] if since else 0) + 5
+
+    def has_results() -> bool:
+        there = schedule.checkpoints
+        with suppress(FileNotFoundError):  # it may be removed meanwhile
+            is_new = bool(there) and number_of(there[0]) > since
+            return is_new and (bool(metadata(there[0])["pending"]) or number_of(there[0])[1] > most)
+        return False
+
+    eventually(lambda: schedule.has_ended or has_results(), PATIENCE)
+
+
+def tear_before_restart(schedule: Schedule) -> bool:
+    """A function fails just then. The job restarts from a newer checkpoint, if one is complete by then, or from the one
+    before, or it ends with an error that names the file, where `tear_before_resume` would be refused, too."""
+    lever = schedule.folder / "raise"
+    with schedule.paused_driver():
+        there = schedule.line
+        torn = tear(there[0], schedule.chance) if there else None
+        if torn is not None:
+            lever.touch()
+    if torn is None:
+        return False
+    attempt, is_refused = metadata(there[0])["attempt"], must_refuse(there)
+    eventually(lambda: schedule.has_ended or attempt_of_newest(schedule) > attempt, PATIENCE)
+    torn.mend()
+    if schedule.has_ended:
+        said = schedule.answer()
+        assert said["error"] == "CheckpointError", said
+        assert torn.file.name in said["message"], said
+        assert is_refused, f"{there[1]} has the same rows as {there[0]}: {said}"
+        schedule.refused.append("a state file is torn before a restart")
+        schedule.start()
+    return True
+
+
+def attempt_of_newest(schedule: Schedule) -> int:
+    with suppress(FileNotFoundError, IndexError):  # it may be removed meanwhile
+        return int(metadata(schedule.checkpoints[0])["attempt"])
+    return -1
 
 
 @dataclass(frozen=True)
@@ -316,4 +465,7 @@ FAULTS: dict[str, Fault] = {
     "newest metadata with results removed before a resume": Fault(remove_committed_metadata, weight=4),
     "the program is paused, another resumes, it wakes up": Fault(pause_driver, weight=2),
     "the checkpoint folder is removed": Fault(remove_folder),
+    "a connection is cut": Fault(cut_connection, weight=2),
+    "a state file is torn before a resume": Fault(tear_before_resume, weight=2),
+    "a state file is torn before a restart": Fault(tear_before_restart, weight=2),
 }
