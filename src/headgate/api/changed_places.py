@@ -2,21 +2,26 @@
 
 `Walk` reads the function's bytecode, but never runs it. It follows values over an abstract stack. An entry of this
 stack is the place that a value came from, or None. `Walk` finds `seen.append(x)`, `seen[key] = x`, `del seen[key]`,
-`seen[key].append(x)`, `seen += [x]`, `total += 1`, `self.rows.append(x)` and similar changes. It also finds them in
-inner functions and lambdas. `Walk` does not find a change if the function has given the value a second name.
+`seen[key].append(x)`, `seen += [x]`, `total += 1`, `self.rows.append(x)`, `heapq.heappush(seen, x)` and similar
+changes. It also finds them in inner functions and lambdas, under a local name that the function assigns only once
+(`other = seen`), and in a call of a bound method in a variable (`add = seen.append`). The page "Choose processes or
+threads" lists changes that it does not find.
 """
 
 from __future__ import annotations
 
+import bisect
 import dis
-from collections import deque
-from collections.abc import Mapping
-from types import CodeType, FunctionType
-from typing import Final
+import heapq
+import operator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType
+from typing import Any, Final
 
 import numpy as np
 
-from headgate.api.program_objects import Place
+from headgate.api.program_objects import Place, place_of
 
 _CONTAINERS: Final = (list, dict, set, deque, bytearray, np.ndarray)
 _CHANGING: Final = {
@@ -24,6 +29,17 @@ _CHANGING: Final = {
     *("intersection_update", "move_to_end", "pop", "popitem", "popleft", "remove", "reverse", "rotate", "setdefault"),
     *("sort", "subtract", "symmetric_difference_update", "update"),
 }
+_BUILTINS: Final = {kind.__name__: kind for kind in (list, dict, set, bytearray)}
+#: Functions that change their first argument.
+_FUNCTIONS: Final = (
+    *(heapq.heappush, heapq.heappop, heapq.heapify, heapq.heappushpop, heapq.heapreplace),
+    *(bisect.insort, bisect.insort_left, operator.setitem, operator.delitem),
+    *(getattr(kind, name) for kind in (list, dict, set, deque, bytearray) for name in _CHANGING if hasattr(kind, name)),
+)
+#: Where the owners of these functions are: modules by their attributes, and types.
+_OWNERS: Final = (heapq, bisect, operator, list, dict, set, deque, bytearray)
+#: The instruction of a call that has all arguments on the stack. On 3.11, `CALL` finds fewer entries there.
+_CALLS: Final = ("PRECALL",) if "PRECALL" in dis.opmap else ("CALL", "CALL_KW")
 #: Instructions that change a container, and the depth of the container in the abstract stack, counted from 1.
 _STORES: Final = {"STORE_SUBSCR": 2, "DELETE_SUBSCR": 2, "STORE_SLICE": 3}
 #: Instructions that load or rebind a variable. True means a variable of an outer function, False a variable of the
@@ -47,21 +63,31 @@ class Walk:
     call.
     """
 
-    def __init__(self, function: FunctionType, cells: Mapping[str, Place], owner: Place | None) -> None:
+    def __init__(
+        self,
+        function: FunctionType,
+        cells: Mapping[str, Place],
+        owner: Place | None,
+        given: Mapping[str, Place] | None = None,
+    ) -> None:
         """Walk over the function. `cells` are the variables of outer functions that it uses; `owner` is the object of a
-        method."""
+        method. `given` are values of the program that parameters have in each call, such as defaults."""
         self._module = function.__module__
         self._globals = function.__globals__
         self.changed: list[Place] = []
         #: Each called method, with its object.
         self.called: list[tuple[FunctionType, Place]] = []
         first = function.__code__.co_varnames[:1] if function.__code__.co_argcount else ()
-        own = {} if owner is None else dict.fromkeys(first, owner)
+        stored = _stored(function.__code__)
+        own = {name: place for name, place in (given or {}).items() if not stored[name]}
+        own |= {} if owner is None else dict.fromkeys(first, owner)
         self._follow(function.__code__, {**cells, **own}, own)
 
     def _follow(self, code: CodeType, cells: Mapping[str, Place], own: Mapping[str, Place]) -> None:
-        self._cells, self._own = cells, own
+        self._cells, self._own = cells, dict(own)
+        self._once = {name for name, count in _stored(code).items() if count == 1}.difference(_parameters(code))
         self._stack: list[Place | None] = []
+        self._items: set[Place] = set()
         self._at_targets: dict[int, list[Place | None]] = {}
         for instruction in dis.get_instructions(code):
             if instruction.is_jump_target:
@@ -69,6 +95,7 @@ class Walk:
             changed = self._changed_by(instruction)
             if changed is not None:
                 self.changed.append(changed)
+            self._name_locals(instruction)
             self._step(instruction)
         inner = {name: place for name, place in cells.items() if name not in code.co_cellvars or name in own}
         for constant in code.co_consts:
@@ -77,6 +104,10 @@ class Walk:
 
     def _changed_by(self, instruction: dis.Instruction) -> Place | None:
         name, argument = instruction.opname, instruction.argval
+        if name in _CALLS:
+            return self._changed_by_call(instruction)
+        if name in _LOADS or "LOAD_FAST" in name:
+            return next(filter(None, map(_of_bound_method, self._loaded(instruction))), None)
         if name in _ATTRIBUTES and argument in _CHANGING:
             return _container(self._top(1))
         if name in _STORES:
@@ -89,6 +120,33 @@ class Walk:
             _container(place := self._variable(argument, _REBINDS[name])) or _data(place) if name in _REBINDS else None
         )
 
+    def _changed_by_call(self, instruction: dis.Instruction) -> Place | None:
+        """Return the first argument of a function that changes it."""
+        count = instruction.arg or 0
+        depth = count + (instruction.opname == "CALL_KW")  # the keywords' names lie above the arguments
+        callees = (self._top(depth + 1), self._top(depth + 2))
+        changes = count and any(callee is not None and is_changing_function(callee.value) for callee in callees)
+        return _container(self._top(depth)) if changes else None
+
+    def _name_locals(self, instruction: dis.Instruction) -> None:
+        """Remember a container under the local name that it gets, if the function assigns the name only here.
+
+        An item gets no name: it has its container's place, but may be a number.
+        """
+        if instruction.opname.startswith("STORE_FAST"):
+            for depth, name in enumerate(_names_stored(instruction), 1):
+                place = _container(self._top(depth))
+                if place is not None and place not in self._items and name in self._once:
+                    self._own[name] = place
+
+    def _loaded(self, instruction: dis.Instruction) -> list[Place | None]:
+        """Return the variables that the instruction loads."""
+        name = instruction.opname
+        if name in _LOADS:
+            return [self._variable(instruction.argval, _LOADS[name])]
+        names = instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval]
+        return [self._own.get(local) for local in names[-name.count("LOAD_FAST") :]]
+
     def _step(self, instruction: dis.Instruction) -> None:
         """Change the abstract stack as this bytecode instruction changes the interpreter's stack."""
         name, stack = instruction.opname, self._stack
@@ -98,11 +156,10 @@ class Walk:
             self._at_targets.setdefault(instruction.argval, stack[:effect] if effect < 0 else stack + [None] * effect)
         effect = dis.stack_effect(instruction.opcode, argument, jump=False)
         if name in _LOADS:
-            stack += [None] * (effect - 1) + [self._variable(instruction.argval, _LOADS[name])]
+            stack += [None] * (effect - 1) + self._loaded(instruction)
         elif loads := name.count("LOAD_FAST"):  # on 3.13 it may load two variables, or store one and load one
             del stack[len(stack) + effect - loads :]
-            names = instruction.argval if isinstance(instruction.argval, tuple) else [instruction.argval]
-            stack += [self._own.get(local) for local in names[-loads:]]
+            stack += self._loaded(instruction)
         elif name == "COPY":
             stack.append(self._top(instruction.arg or 1))
         elif name == "SWAP" and len(stack) >= (depth := instruction.arg or 1):
@@ -110,7 +167,8 @@ class Walk:
         else:
             result = self._result(instruction)
             del stack[len(stack) + min(effect, 0) :]
-            if effect <= 0 and stack and not name.startswith(_NEUTRAL):
+            replaces = effect <= 0 or name.startswith("UNPACK_") or name in _ATTRIBUTES
+            if replaces and stack and not name.startswith(_NEUTRAL):
                 stack[-1] = result
             stack += [None] * effect
         if name in _ENDS:
@@ -121,13 +179,20 @@ class Walk:
         if instruction.opname in _ATTRIBUTES:
             return self._attribute(instruction.argval)
         is_item = instruction.opname == "BINARY_SUBSCR" or instruction.argrepr == "[]"
-        return _container(self._top(2)) if is_item else None
+        container = _container(self._top(2)) if is_item else None
+        if container is None:
+            return None
+        item = Place(container.name, container.value)
+        self._items.add(item)
+        return item
 
     def _attribute(self, name: str) -> Place | None:
         """Return an attribute of the value on top of the stack. If the attribute is a method, add it to `called`."""
         owner = self._top(1)
         if owner is None:
             return None
+        if any(owner.value is each for each in _OWNERS):
+            return Place(f"{owner.name}.{name}", getattr(owner.value, name, None))
         method = owner.method(name, self._module)
         if method is not None:
             self.called.append((method, owner))
@@ -139,7 +204,51 @@ class Walk:
     def _variable(self, name: str, is_cell: bool) -> Place | None:
         if is_cell:
             return self._cells.get(name)
-        return Place(name, self._globals[name]) if name in self._globals else None
+        if name in self._globals:
+            return Place(name, self._globals[name])
+        return Place(name, _BUILTINS[name]) if name in _BUILTINS else None
+
+
+def is_changing_function(value: Any) -> bool:
+    """Return whether a function changes its first argument, such as `heapq.heappush` or `list.append`."""
+    return any(value is function for function in _FUNCTIONS)
+
+
+def of_bound_method(value: Any) -> Place | None:
+    """Return the container that a bound method such as `seen.append` changes, if the program can read it."""
+    if not isinstance(value, (BuiltinMethodType, MethodType)) or getattr(value, "__name__", "") not in _CHANGING:
+        return None
+    place = place_of(value.__self__) if isinstance(value.__self__, _CONTAINERS) else None
+    return place if place is not None and place.is_readable else None
+
+
+def of_argument(value: Any) -> Place | None:
+    """Return a container or bound method of the program that a function always gets as an argument."""
+    if isinstance(value, (*_CONTAINERS, BuiltinMethodType)):
+        place = place_of(value)
+        return place if place.is_readable or of_bound_method(value) else None
+    return None
+
+
+def _of_bound_method(place: Place | None) -> Place | None:
+    return None if place is None else of_bound_method(place.value)
+
+
+def _parameters(code: CodeType) -> tuple[str, ...]:
+    return code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+
+
+def _stored(code: CodeType) -> Counter[str]:
+    """Return how many instructions assign or delete each local variable."""
+    return Counter(name for instruction in dis.get_instructions(code) for name in _names_stored(instruction))
+
+
+def _names_stored(instruction: dis.Instruction) -> Iterator[str]:
+    name, argument = instruction.opname, instruction.argval
+    if name in ("STORE_DEREF", "DELETE_FAST") or name.count("STORE_FAST") == 1:
+        yield argument[0] if isinstance(argument, tuple) else argument
+    elif name.startswith("STORE_FAST"):
+        yield from argument
 
 
 def _container(place: Place | None) -> Place | None:

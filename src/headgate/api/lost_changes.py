@@ -20,11 +20,11 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Final
 
-from headgate.api.changed_places import Walk
+from headgate.api.changed_places import Walk, is_changing_function, of_argument, of_bound_method
 from headgate.api.program_objects import Place, place_of, place_of_cell
 from headgate.errors import LostChangeWarning
 from headgate.operators.keyed.process_function import KeyedFunction
@@ -80,16 +80,26 @@ class _Search:
 
     def at(self, function: Any) -> None:
         """Search a user's function: a function, method, partial, process function or other callable."""
+        given: dict[str, Any] = {}
         if isinstance(function, functools.partial):
+            if function.args and is_changing_function(function.func):
+                self._add(function.func, of_argument(function.args[0]))
+            given = _given_by_partial(function)
             function = function.func
-        if isinstance(function, MethodType):
+        if place := of_bound_method(function):
+            self._add(function, place)
+        elif isinstance(function, MethodType):
             self._at_method(function.__func__, place_of(function.__self__))
         elif isinstance(function, KeyedFunction):
             self._at_methods(function, *_HOOKS)
         elif isinstance(function, FunctionType):
-            self._at_function(function, None)
+            self._at_function(function, None, {**_defaults(function), **given})
         elif callable(function):
             self._at_methods(function, "__call__")
+
+    def _add(self, function: Any, place: Place | None) -> None:
+        if place is not None:
+            self.changes.add((function.__qualname__, place.name, place.kind))
 
     def _at_methods(self, thing: object, *names: str) -> None:
         owner = place_of(thing)
@@ -100,17 +110,19 @@ class _Search:
         if isinstance(method, FunctionType) and method.__module__.partition(".")[0] != "headgate":
             self._at_function(method, owner)
 
-    def _at_function(self, function: FunctionType, owner: Place | None) -> None:
-        """Search a function, or a method of `owner`."""
+    def _at_function(self, function: FunctionType, owner: Place | None, given: Mapping[str, Any] | None = None) -> None:
+        """Search a function, or a method of `owner`. `given` are arguments that it always gets."""
         key = (id(function), id(owner and owner.value))
         if key in self._visited:
             return
         self._visited.add(key)
         cells = _cells(function)
-        walk = Walk(function, cells, owner)
-        self.changes |= {(function.__qualname__, place.name, place.kind) for place in walk.changed}
-        for helper in _helpers(function, cells):
-            self._at_function(helper, None)
+        places = {name: of_argument(value) for name, value in (given or {}).items()}
+        walk = Walk(function, cells, owner, {name: place for name, place in places.items() if place is not None})
+        for place in walk.changed:
+            self._add(function, place)
+        for helper, its_object in _helpers(function, cells):
+            self._at_function(helper, its_object)
         for method, its_object in walk.called:
             self._at_function(method, its_object)
 
@@ -126,12 +138,29 @@ def _cells(function: FunctionType) -> dict[str, Place]:
     return cells
 
 
-def _helpers(function: FunctionType, cells: dict[str, Place]) -> Iterator[FunctionType]:
-    """Yield the functions of the same module that the function may call."""
+def _defaults(function: FunctionType) -> dict[str, Any]:
+    """Return the parameters that a user's function has for itself: Headgate passes no argument for them."""
+    defaults = function.__defaults__ or ()
+    positional = function.__code__.co_varnames[: function.__code__.co_argcount]
+    return {**dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True)),
+            **(function.__kwdefaults__ or {})}  # fmt: skip
+
+
+def _given_by_partial(function: functools.partial[Any]) -> dict[str, Any]:
+    """Return the arguments of a partial by the parameters of its function."""
+    code = getattr(function.func, "__code__", None)
+    positional = () if code is None else code.co_varnames[: code.co_argcount]
+    return {**dict(zip(positional, function.args, strict=False)), **function.keywords}
+
+
+def _helpers(function: FunctionType, cells: dict[str, Place]) -> Iterator[tuple[FunctionType, Place | None]]:
+    """Yield the functions and bound methods of the same module that the function may call, with the methods'
+    objects."""
     named = (function.__globals__.get(name) for code in _codes(function.__code__) for name in code.co_names)
     for value in (*named, *(place.value for place in cells.values())):
-        if isinstance(value, FunctionType) and value.__module__ == function.__module__:
-            yield value
+        method = value.__func__ if isinstance(value, MethodType) else value
+        if isinstance(method, FunctionType) and method.__module__ == function.__module__:
+            yield method, place_of(value.__self__) if isinstance(value, MethodType) else None
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
