@@ -13,6 +13,7 @@ from types import TracebackType
 from headgate.bench.conversation import ChildFailed, ChildProcess
 from headgate.bench.nexmark_queries.flink_nexmark_job import QUERIES
 from headgate.bench.peers.flink import FLINK, QUERY_TIMEOUT
+from headgate.bench.peers.maven import UnknownJars, check
 from headgate.bench.peers.peer_environment import cache
 
 #: Seconds that Maven may take to fetch a jar.
@@ -61,6 +62,10 @@ def _parquet_jar() -> Path:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=_PATIENCE, check=False)
         if done.returncode:
             raise ChildFailed(f"Maven cannot fetch {name}: {(done.stdout + done.stderr)[-500:]}")
+        try:
+            check(Path(folder), f"flink-sql-parquet-{FLINK.version}")
+        except UnknownJars as error:
+            raise ChildFailed(error.message) from None
         Path(folder, name).rename(jar)
     return jar
 

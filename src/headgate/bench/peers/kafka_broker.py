@@ -38,7 +38,7 @@ class BrokerFailed(Exception):
 
 
 def jars() -> Path:
-    """Return the folder of the broker's jars, after it has fetched them. Raises NoBroker."""
+    """Return the folder of the broker's jars, after it has fetched them. Raises NoBroker and UnknownJars."""
     if shutil.which("java") is None:
         raise NoBroker("there is no java")
     try:

@@ -1,8 +1,14 @@
-"""Jars of other engines, which Maven fetches into the cache of Headgate's downloads, on first use."""
+"""Jars of other engines, which Maven fetches into the cache of Headgate's downloads, on first use.
+
+The file `jars.sha256` has the SHA-256 sums of all jars, as `sha256sum` prints them. Jars with other sums are not used.
+For a new version, compare the jars' sums with those that Maven Central publishes, and write them into the file:
+`cd ~/.cache/headgate && sha256sum NAME/*.jar`.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +18,7 @@ from typing import Final
 from headgate.bench.peers.peer_environment import cache
 from headgate.errors import HeadgateError
 
+_SUMS: Final = Path(__file__).with_name("jars.sha256")
 _EXCLUSION: Final = "<exclusion><groupId>{}</groupId><artifactId>*</artifactId></exclusion>"
 #: Seconds that Maven may take.
 _PATIENCE: Final = 180.0
@@ -28,8 +35,12 @@ class NoJars(HeadgateError):
     """This machine cannot fetch the jars. The message says why."""
 
 
+class UnknownJars(HeadgateError):
+    """Maven has fetched jars that are not those whose sums Headgate has. They are removed, and do not run."""
+
+
 def jars(name: str, coordinates: str, without: str = "") -> Path:
-    """Return the folder `name` with the jars of an artifact, and of all that it needs. Raises NoJars.
+    """Return the folder `name` with the jars of an artifact, and of all that it needs. Raises NoJars and UnknownJars.
 
     `coordinates` are "group:artifact:version". `without` are groups that are left out, with commas, and all that only
     they need.
@@ -54,4 +65,27 @@ def _fetch(folder: Path, coordinates: str, without: str) -> None:
         done = subprocess.run(command, cwd=unfinished, capture_output=True, text=True, timeout=_PATIENCE, check=False)
         if done.returncode:
             raise NoJars(f"Maven cannot fetch {coordinates}: {(done.stdout + done.stderr)[-500:]}")
+        check(Path(unfinished, "jars"), name=folder.name)
         Path(unfinished, "jars").rename(folder)
+
+
+def check(folder: Path, name: str, sums: Path = _SUMS) -> None:
+    """Check that a folder has the jars of the set `name`, and no other file. `sums` has the sums of all sets.
+
+    Raises UnknownJars.
+    """
+    lines = (line.split(maxsplit=1) for line in sums.read_text().splitlines())
+    expected = {Path(path).name: digest for digest, path in lines if path.partition("/")[0] == name}
+    if not expected:
+        raise UnknownJars(f"{sums.name} has no sums for {name}, so its jars are not used; {sums} is the file to add to")
+    found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
+    for jar in sorted({*expected, *found}):
+        if jar not in found:
+            raise UnknownJars(f"{name}: Maven has not fetched {jar}, which {sums.name} lists; no jar is used")
+        if jar not in expected:
+            raise UnknownJars(f"{name}: Maven has fetched {jar}, which {sums.name} does not list; no jar is used")
+        if found[jar] != expected[jar]:
+            raise UnknownJars(
+                f"{name}: {jar} has the SHA-256 {found[jar]}, and {sums.name} has {expected[jar]}: the jar is another "
+                "one than before; no jar is used. If Maven's own cache has it (~/.m2/repository), remove it there"
+            )

@@ -13,7 +13,7 @@ import time
 from typing import Any
 
 from headgate.bench.conversation import ChildFailed, ChildProcess, serve
-from headgate.bench.peers.maven import NoJars, jars
+from headgate.bench.peers.maven import NoJars, UnknownJars, jars
 
 TIMEOUT = 600.0
 SCHEMA = "id bigint, city string, price double, due bigint"
@@ -30,7 +30,7 @@ class SparkKafka:
     def __init__(self, servers: str) -> None:
         try:
             self._jars = spark_jars()
-        except NoJars as error:
+        except (NoJars, UnknownJars) as error:
             raise ChildFailed(error.message) from None
         self._servers = servers
         command = [sys.executable, "-P", "-m", "headgate.bench.peers.spark_kafka"]
@@ -59,7 +59,7 @@ class SparkKafka:
 
 
 def spark_jars() -> list[str]:
-    """Return the jars of the Kafka source of the installed Spark. Raises NoJars."""
+    """Return the jars of the Kafka source of the installed Spark. Raises NoJars and UnknownJars."""
     version = importlib.metadata.version("pyspark")
     scala = "2.13" if int(version.partition(".")[0]) >= 4 else "2.12"
     coordinates = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}"
