@@ -96,7 +96,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
 
     def _on_settled(self) -> None:
         self.settled += 1
-        assert self.subpartition.is_settled
+        assert self.subpartition.is_settled or self.subpartition.is_released
 
     def _on_starved(self) -> None:
         assert self.waits, "notified of a starved reader without a request"
@@ -379,7 +379,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
         assert subpartition.backlog == backlog, f"backlog {subpartition.backlog}, but {backlog} buffers are queued"
         assert subpartition.queued_bytes == sum(len(item.data) for item in self.items)
         assert subpartition.queue_length == backlog + sum(item.event is not None for item in self.items)
-        assert subpartition.is_settled == (self.acknowledged or self.released)
+        assert subpartition.is_settled == self.acknowledged
         self._check_reported(backlog)
         self._check_known()
         if not self.kept and not self.held:

@@ -72,6 +72,8 @@ BUGS = [
                dropped(assignment(2, of=2).value.operand(2))),
     PlantedBug("when the reader has processed all records, on_settled is not called", Subpartition.acknowledge,
                dropped(call("_on_settled"))),
+    PlantedBug("a reader that has left counts as one that has processed all records", Subpartition.is_settled,
+               replaced(returned(), "THIS or self._released")),
     PlantedBug("on_settled is not called when the reader has left", Subpartition.release, dropped(call("_on_settled"))),
     PlantedBug("a released subpartition does not recycle its queued buffers", Subpartition.release, dropped(choice())),
 ]  # fmt: skip

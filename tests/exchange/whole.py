@@ -664,15 +664,23 @@ class Exchange:
         self.now += INTERVAL
         self.settle()
         self.check()
+        if any(producer.writer.is_finished and not producer.ended for producer in self.producers):
+            assert self._has_gone, "stuck: a writer waits for its readers' word"
+            return  # nor does a barrier of the others come to an end, until all are cancelled
         for producer in self.producers:
             producer.is_back = False
             assert not producer.writer._due.channels, "stuck: a writer has due items although no reader is behind"
             self._check_arrived(producer)
-        counting = [producer for producer in self.producers if producer.active and not producer.writer.is_finished]
+        counting = [producer for producer in self.producers if producer.active and not producer.ended]
         for reader in self.readers:
             if counting and not reader.left:
                 assert reader.watermark >= min(producer.watermark for producer in counting), "a watermark is lost"
                 assert reader.active, "idle, though a channel is not"
+
+    @property
+    def _has_gone(self) -> bool:
+        """Whether a reader has left before its end."""
+        return any(reader.left and not reader.input.is_finished for reader in self.readers)
 
     def _check_arrived(self, producer: Producer) -> None:
         seen = [reader.seen[producer.number] for reader in self.readers]
@@ -689,12 +697,17 @@ class Exchange:
     # ---- the end
 
     def run_to_the_end(self) -> None:
-        """Every writer finishes; readers that go on reading must come to the end, and all rows with them."""
+        """Every writer finishes; readers must come to the end, and all rows with them. If a reader has left before, its
+        writers wait for its word until they are cancelled."""
         self.inject_everywhere()
         for producer in self.producers:
             if not producer.writer.is_finished:
                 producer.finish()
         self.settle()
+        for producer in self.producers:
+            assert producer.partition.is_settled or not producer.ended, "a writer ended without its readers' word"
+        if self._has_gone and not all(producer.ended for producer in self.producers):
+            return
         assert all(producer.ended for producer in self.producers), "stuck: a writer waits for its readers' word"
         assert all(reader.left for reader in self.readers), "stuck: a reader waits for the end"
         for producer in self.producers:

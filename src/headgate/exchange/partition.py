@@ -208,7 +208,7 @@ class ResultPartition:
 
     @property
     def is_settled(self) -> bool:
-        """Whether all consumers have processed all records or have left."""
+        """Whether all consumers have acknowledged that they have processed all records."""
         return all(subpartition.is_settled for subpartition in self.subpartitions)
 
     @property

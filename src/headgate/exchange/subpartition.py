@@ -195,8 +195,12 @@ class PipelinedSubpartition:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the reader has processed all records or has left."""
-        return self._acknowledged or self._released
+        """Whether the reader has acknowledged that it has processed all records.
+
+        A reader that has left has not: if its connection is lost, rows that were sent may be lost with it. The task
+        then waits until its attempt ends.
+        """
+        return self._acknowledged
 
     def flush(self) -> None:
         """Make the bytes of the last, unfinished buffer visible to the reader."""
