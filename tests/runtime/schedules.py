@@ -91,7 +91,7 @@ class Schedule:
         self.start()
         try:
             for number, kind in enumerate(self._faults):
-                self._wait(number)
+                self._wait(number, kind)
                 is_early = not self.newest()
                 if not self.has_ended and FAULTS[kind].strike(self):
                     self.struck.append(kind)
@@ -105,9 +105,9 @@ class Schedule:
         finally:
             self._end()
 
-    def _wait(self, number: int) -> None:
+    def _wait(self, number: int, kind: str) -> None:
         """Until the fault with that number is to strike. What is slept is not for something to come, it is the time."""
-        if number == 0 and self._first_after is not None:
+        if number == 0 and self._first_after is not None and not FAULTS[kind].needs_checkpoint:
             time.sleep(self._first_after)
             return
         since = self.newest()
@@ -138,8 +138,10 @@ class Schedule:
 
     @property
     def has_claimed(self) -> bool:
-        """The program that runs now has become the owner of the checkpoints."""
-        return self._storage.newest_owner() > self._owner_before
+        """The program that runs now owns the checkpoints, and has noted where it starts. Before the note it may still
+        claim them a second time, if another program has claimed them meanwhile."""
+        notes = (self.folder / "checkpoints" / "job" / "owners").glob("*.note")
+        return any(int(note.stem) > self._owner_before for note in notes)
 
     @property
     def has_ended(self) -> bool:
@@ -377,8 +379,7 @@ def cut_connection(schedule: Schedule) -> bool:
 def tear_before_resume(schedule: Schedule) -> bool:
     """Another program resumes from the checkpoint before, if sinks had nothing to commit with the torn one. Else it is
     refused by the checkpoint's name, and resumes when the file is whole."""
-    if schedule.chance.random() < 0.5:
-        wait_for_results(schedule)
+    wait_for_results(schedule) if schedule.chance.random() < 0.5 else wait_for_none(schedule)
     schedule.kill_driver()
     there = schedule.line
     torn = tear(there[0], schedule.chance) if there else None
@@ -401,21 +402,30 @@ def tear_before_resume(schedule: Schedule) -> bool:
 
 
 def wait_for_results(schedule: Schedule) -> None:
-    """Until sinks have something to commit with the newest of a few checkpoints. Another program has new rows."""
+    """Until sinks have something to commit with the newest checkpoint. Another program has new rows."""
     schedule.kill_driver()
-    since = schedule.newest()
     schedule.start()
+    wait_for_newest(schedule, lambda there: bool(metadata(there[0])["pending"]), 5)
 
-    most = (since[1] if since else 0) + 5
 
-    def has_results() -> bool:
+def wait_for_none(schedule: Schedule) -> None:
+    """Until sinks have nothing to commit with the newest of several checkpoints."""
+    wait_for_newest(schedule, lambda there: not must_refuse(there), 30)
+
+
+def wait_for_newest(schedule: Schedule, fits: Callable[[list[Path]], bool], most: int) -> None:
+    """Until the newest checkpoint fits, but only so many checkpoints: not every pipeline has such a one soon."""
+    since = schedule.newest()
+    last = (since[1] if since else 0) + most
+
+    def is_over() -> bool:
         there = schedule.checkpoints
         with suppress(FileNotFoundError):  # it may be removed meanwhile
             is_new = bool(there) and number_of(there[0]) > since
-            return is_new and (bool(metadata(there[0])["pending"]) or number_of(there[0])[1] > most)
+            return is_new and (fits(there) or number_of(there[0])[1] > last)
         return False
 
-    eventually(lambda: schedule.has_ended or has_results(), PATIENCE)
+    eventually(lambda: schedule.has_ended or is_over(), PATIENCE)
 
 
 def tear_before_restart(schedule: Schedule) -> bool:
@@ -452,6 +462,7 @@ def attempt_of_newest(schedule: Schedule) -> int:
 class Fault:
     strike: Callable[[Schedule], bool]
     needs_processes: bool = False
+    needs_checkpoint: bool = False
     weight: int = 1
 
 
@@ -461,11 +472,13 @@ FAULTS: dict[str, Fault] = {
     "the program is killed, another resumes": Fault(kill_driver, weight=2),
     "a function raises once": Fault(raise_once),
     "a disk is full": Fault(fill_disk, needs_processes=True),
-    "the newest metadata is removed before a resume": Fault(remove_newest_metadata),
-    "newest metadata with results removed before a resume": Fault(remove_committed_metadata, weight=4),
+    "the newest metadata is removed before a resume": Fault(remove_newest_metadata, needs_checkpoint=True),
+    "newest metadata with results removed before a resume": Fault(
+        remove_committed_metadata, needs_checkpoint=True, weight=4
+    ),
     "the program is paused, another resumes, it wakes up": Fault(pause_driver, weight=2),
     "the checkpoint folder is removed": Fault(remove_folder),
     "a connection is cut": Fault(cut_connection, weight=2),
-    "a state file is torn before a resume": Fault(tear_before_resume, weight=2),
-    "a state file is torn before a restart": Fault(tear_before_restart, weight=2),
+    "a state file is torn before a resume": Fault(tear_before_resume, needs_checkpoint=True, weight=2),
+    "a state file is torn before a restart": Fault(tear_before_restart, needs_checkpoint=True, weight=2),
 }
