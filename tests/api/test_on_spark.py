@@ -116,6 +116,15 @@ def test_a_dataframe_is_a_source(spark, tmp_path):
     assert list(tmp_path.iterdir()) == [], "the files are gone with each job"
 
 
+def test_a_dataframe_in_the_place_of_a_source_is_refused(spark):
+    frame = spark.range(3)
+    with pytest.raises(hg.PlanError, match=r"for a Spark DataFrame write from_source\(hg.sources.dataframe\(df\)\)"):
+        hg.StreamEnvironment(spark).from_source(frame)
+    for given, error in ((frame, hg.ConfigError), ([frame], hg.SourceError)):
+        with pytest.raises(error, match=r"read a Spark DataFrame with hg.sources.dataframe\(df\)"):
+            hg.sources.iterable(given)
+
+
 def test_the_files_of_a_failed_job_are_removed_too(spark, tmp_path):
     env = hg.StreamEnvironment(spark, config=hg.Config(spill_dir=tmp_path))
     stream = env.from_source(hg.sources.dataframe(spark.range(10)))

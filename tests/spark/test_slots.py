@@ -19,6 +19,7 @@ from headgate.errors import ConfigError, NotEnoughSlots
 from headgate.spark.slots import count_slots, reserve_slots, slots_held
 from headgate.spark.spark_deployment import SparkDeployment
 from tests.runtime.jobs import eventually
+from tests.spark.conftest import run_script
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -181,6 +182,36 @@ def test_a_deployment_needs_a_taskmanager_for_each_slots_per_task(spark: SparkSe
     assert deployment.name == "Spark local[2]"
     assert deployment.bind_hosts() == "127.0.0.1"
     assert [deployment.taskmanagers(p, Config(slots_per_task=2)) for p in (1, 2, 3, 4, 5)] == [1, 1, 2, 2, 3]
+
+
+DYNAMIC = """
+import headgate as hg
+from pyspark.sql import SparkSession
+settings = {"dynamicAllocation.enabled": "true", "ui.enabled": "false", "driver.host": "127.0.0.1",
+            "driver.bindAddress": "127.0.0.1"}
+builder = SparkSession.builder.master("local-cluster[1,1,1024]")
+for name, value in settings.items():
+    builder = builder.config(f"spark.{name}", value)
+spark = builder.getOrCreate()
+try:
+    hg.StreamEnvironment(spark).from_source(hg.sources.iterable([[{"n": 1}]])).collect()
+except hg.ConfigError as error:
+    print(error)
+try:
+    spark.sparkContext.parallelize([1], 1).barrier().mapPartitions(iter).collect()
+except Exception as error:
+    print("SPARK-24942" in str(error))
+spark.stop()
+"""
+
+
+@pytest.mark.soak
+def test_a_session_with_dynamic_allocation_is_refused(tmp_path: Path) -> None:
+    """Spark's own barrier job shows that the session could not run the job."""
+    done = run_script(tmp_path, DYNAMIC)
+    said, refused_by_spark = done.stdout.splitlines()
+    assert said.startswith("Spark's dynamic allocation cannot run barrier jobs (SPARK-24942)"), done.stderr
+    assert refused_by_spark == "True"
 
 
 def test_dynamic_allocation_is_refused() -> None:
