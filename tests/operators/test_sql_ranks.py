@@ -83,3 +83,24 @@ def test_a_remainder_has_the_rank_of_a_product(text: str, same: str) -> None:
 def test_a_mistake_beside_a_remainder_has_a_position(text: str) -> None:
     with pytest.raises(PlanError, match=r"SQL at position \d+: "):
         compile_expression(text, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = b < c", "a = b = c", "a between b and c = a", "x < y = a", "a in (b, c) = a",
+        "x = y between a and b", "a = b in (c)", "a is null = b", "x = y like z",
+    ],
+)  # fmt: skip
+def test_comparisons_of_comparisons_need_parentheses(text: str) -> None:
+    """Spark groups them to the left, most other systems by rank. sqlglot writes a pair around `a is null` itself."""
+    if text == "a is null = b":
+        assert compile_expression(text, SCHEMA).root == compile_expression("(a is null) = b", SCHEMA).root
+        return
+    with pytest.raises(PlanError, match="put parentheses around"):
+        compile_expression(text, SCHEMA)
+
+
+def test_comparisons_in_parentheses_can_be_compared() -> None:
+    for text in ("(a = b) < c", "a = (x < y)", "a between (b = c) and (x = y)", "(a in (b)) <=> (x = y)"):
+        compile_expression(text, SCHEMA)

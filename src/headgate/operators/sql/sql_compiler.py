@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import pyarrow as pa
 
@@ -61,6 +61,8 @@ class Compiler:
 
     def _compile(self, tree: exp.Expr) -> SqlNode:
         kind = tree.key
+        if kind in _PREDICATES and kind != "escape":
+            self._refuse_chain(tree)
         if kind in _ARITHMETIC:
             return self._binary(tree, _ARITHMETIC[kind])
         if kind in _COMPARISONS:
@@ -72,6 +74,12 @@ class Compiler:
         if handler is None:
             self.refuse(tree, f"{tree.sql('spark')!r} is not allowed; {ALLOWED}")
         return handler(self, tree)
+
+    def _refuse_chain(self, tree: exp.Expr) -> None:
+        """Raise PlanError if an operand is a comparison without parentheses: Spark groups such chains to the left."""
+        for operand in tree.iter_expressions():
+            if operand.key in _PREDICATES:
+                self.refuse(operand, f"put parentheses around {operand.sql('spark')!r}, which is compared")
 
     def refuse(self, tree: exp.Expr, problem: str) -> NoReturn:
         raise sql_error(self._text, position_of(tree), problem)
@@ -418,3 +426,5 @@ _HANDLERS: dict[str, Callable[[Compiler, exp.Expr], SqlNode]] = {
     "like": Compiler._like,
     "escape": Compiler._escape,
 }
+#: The comparisons, which cannot be operands of each other without parentheses.
+_PREDICATES: Final = {*_COMPARISONS, "nullsafeeq", "between", "in", "like", "rlike", "regexplike", "escape"}
