@@ -203,7 +203,7 @@ class FileWriter(SinkWriter):
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Collect the rows, and write the rows of each folder that has enough of them. Raises SinkError."""
-        for folder, rows in by_folder(batch, self._target.partition_by):
+        for folder, rows in self._divided(batch):
             held = self._held.setdefault(folder, _Held())
             self._bytes_held += held.add(rows)
             if held.rows >= _ROWS_HELD:
@@ -232,6 +232,10 @@ class FileWriter(SinkWriter):
         """Close the files that a failure left open."""
         while self._open:
             self._open.popitem()[1].abandon()
+
+    def _divided(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Yield the folders of a batch, and the rows that go into each."""
+        return by_folder(batch, self._target.partition_by)
 
     def _write_out(self, folder: str) -> None:
         """Write a folder's rows to its file."""

@@ -30,14 +30,18 @@ def check_partitioning(schema: pa.Schema, columns: Sequence[str]) -> None:
             raise PlanError(f"partition_by: there is no column {column!r}; there are: {', '.join(schema.names)}")
         if column.startswith(("_", ".")):
             raise PlanError(f"partition_by: readers skip folders whose names begin like {column!r}; rename the column")
-        type_ = schema.field(column).type
-        if not (pa.types.is_integer(type_) or pa.types.is_string(type_) or pa.types.is_boolean(type_)
-                or pa.types.is_date(type_) or pa.types.is_timestamp(type_)):  # fmt: skip
+        if not has_text(type_ := schema.field(column).type):
             raise PlanError(f"partition_by: column {column!r} is {type_}; only int, string, bool and time columns can")
     if len(set(columns)) < len(columns) or (columns and len(columns) == len(schema)):
         raise PlanError(
             f"partition_by={tuple(columns)}: name no column twice, and leave at least one column for the files"
         )
+
+
+def has_text(type_: pa.DataType) -> bool:
+    """Return whether the values of a type can be part of a folder's name."""
+    kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_boolean, pa.types.is_date, pa.types.is_timestamp)
+    return any(is_kind(type_) for is_kind in kinds)
 
 
 def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -49,8 +53,19 @@ def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[s
     if not columns:
         yield "", batch
         return
-    codes = np.zeros(batch.num_rows, np.int64)
-    encoded = [pc.dictionary_encode(batch.column(column), null_encoding="encode") for column in columns]
+    yield from divided(batch.drop_columns(list(columns)), columns, [batch.column(column) for column in columns])
+
+
+def divided(
+    rows: pa.RecordBatch, names: Sequence[str], values: Sequence[pa.Array], *, exact: bool = False
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Split rows by `values`, which have a value for each row and stand in folders under `names`.
+
+    Yields the relative path of each folder, and its rows, in their order. With `exact`, the name of no text is that of
+    null, not even the empty text's.
+    """
+    codes = np.zeros(rows.num_rows, np.int64)
+    encoded = [pc.dictionary_encode(array, null_encoding="encode") for array in values]
     for column in encoded:
         codes = codes * len(column.dictionary) + column.indices.to_numpy()
         codes = np.unique(codes, return_inverse=True)[
@@ -58,17 +73,23 @@ def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[s
         ]  # renumber from 0, so that the product over many columns does not overflow
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    rows = batch.drop_columns(list(columns)).take(as_arrow(order))
+    rows = rows.take(as_arrow(order))
     firsts = as_arrow(order[starts])
-    names = [_folders(name, column.take(firsts)) for name, column in zip(columns, encoded, strict=True)]
-    for start, end, *parts in zip(starts, [*starts[1:], len(order)], *names, strict=True):
+    folders = [_folders(name, column.take(firsts), exact) for name, column in zip(names, encoded, strict=True)]
+    for start, end, *parts in zip(starts, [*starts[1:], len(order)], *folders, strict=True):
         yield "/".join(parts), rows.slice(start, end - start)
 
 
-def _folders(column: str, values: pa.DictionaryArray) -> list[str]:
-    """Return the folder name of each value of a column."""
+def _folders(name: str, values: pa.DictionaryArray, exact: bool) -> list[str]:
+    """Return the folder name of each value."""
     texts = values.dictionary_decode().cast(pa.string()).to_pylist()
-    return [f"{_escaped(column)}={_escaped(text) if text else NO_VALUE}" for text in texts]
+    return [f"{_escaped(name)}={_value_name(text, exact)}" for text in texts]
+
+
+def _value_name(text: str | None, exact: bool) -> str:
+    if text is None or (text == "" and not exact):
+        return NO_VALUE
+    return "%5F" + text[1:] if text == NO_VALUE and exact else _escaped(text)
 
 
 def _escaped(text: str) -> str:

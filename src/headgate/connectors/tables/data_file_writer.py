@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +12,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from headgate.connectors.file_sinks.file_writer import FileWriter, Target, writing
+from headgate.connectors.file_sinks.partition_by import divided
 from headgate.connectors.tables.file_statistics import statistics
+from headgate.connectors.tables.iceberg_partitions import IcebergPartition
 from headgate.errors import SinkError
 
 
@@ -18,8 +22,12 @@ class DataFileWriter(FileWriter):
     """A writer whose `flush` returns the finished files: for each its path below the table's root, its size in bytes,
     and its statistics.
 
-    `columns` is the schema of the table; rows are converted to it, and columns that they lack are null.
+    `columns` is the schema of the table; rows are converted to it, and columns that they lack are null. `partitions`
+    are those of a table whose files keep the columns, and `facts` what `flush` says of each file, too.
     """
+
+    partitions: Sequence[IcebergPartition] = ()
+    facts: Mapping[str, Any] = MappingProxyType({})
 
     def __init__(self, target: Target, columns: pa.Schema, attempt: int, subtask: int) -> None:
         super().__init__(target, attempt, subtask)
@@ -29,6 +37,12 @@ class DataFileWriter(FileWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         super().write(converted(batch, self._columns, self._target.root))
 
+    def _divided(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if not self.partitions:
+            return super()._divided(batch)
+        values = [partition.values(batch.column(partition.column)) for partition in self.partitions]
+        return divided(batch, [partition.name for partition in self.partitions], values, exact=True)
+
     def flush(self, checkpoint: int) -> Any:
         super().flush(checkpoint)
         files, self._files = self._files, []
@@ -37,7 +51,7 @@ class DataFileWriter(FileWriter):
     def _end(self, folder: str) -> None:
         name = self._open[folder].name
         super()._end(folder)
-        self._files.append(described(self._target.filesystem, self._target.root, name))
+        self._files.append({**described(self._target.filesystem, self._target.root, name), **self.facts})
 
 
 def converted(batch: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from headgate.connectors.tables.iceberg_catalog import IcebergCatalog, iceberg_library
+from headgate.connectors.tables.iceberg_files import data_file, numbered_columns
+from headgate.connectors.tables.iceberg_partitions import partitions_of
 from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
 from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
-from headgate.errors import PlanError, SinkError, Superseded
+from headgate.errors import SinkError, Superseded
 
 #: The library's own repeats would accept the same epoch twice, so there are none.
 _RETRIES: Final = "commit.retry.num-retries"
+#: The property that says which names of columns in files belong to which columns of the table.
+_NAMES: Final = "schema.name-mapping.default"
 
 
 class IcebergSink(TableSink):
@@ -51,7 +56,9 @@ class IcebergSink(TableSink):
                     update.union_by_name(pa.schema(added))
                 table = catalog.load_table(self._name)
             location = table.properties.get("write.data.path", f"{table.location().rstrip('/')}/data")
-            return location.removeprefix("file://"), _columns(table), ()
+            self._facts = {"table": str(table.metadata.table_uuid)}
+            self._partitions = partitions_of(self._what, table, numbered_columns(table))
+            return location.removeprefix("file://"), numbered_columns(table), ()
 
     def fence(self, epoch: Epoch) -> None:
         """Add an empty snapshot, with the owner."""
@@ -84,22 +91,21 @@ class IcebergSink(TableSink):
         table.metadata.properties[_RETRIES] = "0"  # of this copy of the table alone
         with table.transaction() as transaction:
             transaction.set_properties({f"headgate.{epoch.run}": json.dumps(after)})
-            if files:
-                paths = [posixpath.join(self._uri_root(), file["path"]) for file in files]
-                transaction.add_files(paths, check_duplicate_files=False)
-            else:
-                with transaction.update_snapshot().fast_append():
-                    pass
+            if transaction.table_metadata.name_mapping() is None:  # the files have no numbers of columns
+                mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
+                transaction.set_properties({_NAMES: mapping})
+            with transaction.update_snapshot().fast_append() as append:
+                for file in self._data_files(table, transaction.table_metadata, files):
+                    append.append_data_file(file)
 
-    def _uri_root(self) -> str:
-        return self._root if "://" in self._root else f"file://{self._root}"
+    def _data_files(self, table: Any, metadata: Any, files: Sequence[dict[str, Any]]) -> Iterator[Any]:
+        """Describe the files to the library, several at a time: it reads the end of each."""
+        root = self._root if "://" in self._root else f"file://{self._root}"
+        executor = iceberg_library("utils.concurrent").ExecutorFactory.get_or_create()
+        describe = partial(data_file, self._what, table, metadata)
+        yield from executor.map(describe, files, [posixpath.join(root, file["path"]) for file in files])
 
     def _check_table(self, table: Any, schema: pa.Schema) -> pa.Schema:
-        if not table.spec().is_unpartitioned():
-            raise PlanError(f"{self._what}: the table is partitioned; the sink writes to tables without partitions")
-        return check_columns(self._what, schema, _columns(table), self._new_columns)
-
-
-def _columns(table: Any) -> pa.Schema:
-    """Return the columns of a table, as its files have them."""
-    return table_columns(table.schema().as_arrow())
+        added = check_columns(self._what, schema, numbered_columns(table), self._new_columns)
+        partitions_of(self._what, table, numbered_columns(table))
+        return added

@@ -57,7 +57,8 @@ def iceberg(
 
     `table` is `namespace.name`. `catalog` is the name of a catalog in pyiceberg's configuration, and `options` are
     further properties of it, such as `{"type": "sql", "uri": ...}`. If there is no table, the sink creates it when the
-    job starts. The table must not be partitioned. Files, commits and `new_columns` are as for `hg.sinks.delta`.
+    job starts, without partitions. A table may have partitions by identity, year, month, day or hour. Files, commits
+    and `new_columns` are as for `hg.sinks.delta`.
 
     Raises ConfigError for impossible arguments, and without the package pyiceberg. When the job starts, raises
     SinkError if the catalog does not answer or there is no namespace, and PlanError for columns that do not fit.

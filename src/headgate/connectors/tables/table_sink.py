@@ -21,6 +21,7 @@ from headgate.connectors.file_sinks.file_formats import ParquetFormat
 from headgate.connectors.file_sinks.file_writer import Target
 from headgate.connectors.file_sinks.ledger import FOLDER, Ledger
 from headgate.connectors.tables.data_file_writer import DataFileWriter
+from headgate.connectors.tables.iceberg_partitions import IcebergPartition
 from headgate.connectors.tables.table_columns import NewColumns
 from headgate.errors import ResultsGone, SinkError
 from headgate.filesystems import locate
@@ -54,6 +55,10 @@ class TableSink(Sink):
         self._schema: pa.Schema | None = None
         self._target: Target | None = None
         self._columns: pa.Schema | None = None
+        #: What divides the rows among files that keep all columns.
+        self._partitions: Sequence[IcebergPartition] = ()
+        #: What a checkpoint says of each file, beside what all formats need.
+        self._facts: dict[str, Any] = {}
         self._root = self._run = ""
         self._ledger: Ledger | None = None
         self._program = ""
@@ -71,7 +76,8 @@ class TableSink(Sink):
     def opened(self, schema: pa.Schema) -> tuple[str, pa.Schema, Sequence[str]]:
         """Create the table if it is not there, and add new columns if the user wants that.
 
-        Returns the path or URI of its folder, its columns, and the columns that make folders of the files.
+        Returns the path or URI of its folder, its columns, and the columns that make folders, and are not in
+        the files.
         """
 
     @abstractmethod
@@ -151,7 +157,9 @@ class TableSink(Sink):
         """Return a writer of one subtask's data files."""
         if self._target is None or self._columns is None:
             raise SinkError(f"{self._what}: the results were not claimed: call claim() first")
-        return DataFileWriter(self._target, self._columns, context.attempt, context.subtask)
+        writer = DataFileWriter(self._target, self._columns, context.attempt, context.subtask)
+        writer.partitions, writer.facts = self._partitions, self._facts
+        return writer
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
         """Add the files to the table, and record the checkpoint in the same commit."""

@@ -1,0 +1,74 @@
+"""What a commit says of a data file to the library pyiceberg."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.connectors.file_sinks.partition_by import NO_VALUE
+from headgate.connectors.tables.iceberg_catalog import iceberg_library
+from headgate.connectors.tables.table_columns import table_columns
+from headgate.errors import SinkError
+
+
+def numbered_columns(table: Any) -> pa.Schema:
+    """Return the columns of a table as its files have them, with their numbers, by which readers find them."""
+    columns = table.schema().as_arrow()
+    plain = table_columns(columns)
+    return pa.schema([column.with_metadata(columns.field(column.name).metadata) for column in plain])
+
+
+def _has_columns(table: Any, uri: str) -> bool:
+    """Return whether the columns of a file have the names, numbers and types of those of the table."""
+    with table.io.new_input(uri).open() as stream:
+        found = pq.read_schema(stream)
+    return bool(found.equals(numbered_columns(table), check_metadata=True))
+
+
+def data_file(what: str, table: Any, metadata: Any, file: dict[str, Any], uri: str) -> Any:
+    """Return the library's description of a file. `file` is ours, and `metadata` the table's in the transaction.
+
+    The values of the partition come from the name of the file's folder. The library would take them from the file's
+    statistics, which some tables do not have. Raises SinkError if the table is no longer that of the file.
+    """
+    made_for = file.get("table")
+    if made_for not in (None, str(metadata.table_uuid)) and not _has_columns(table, uri):
+        raise SinkError(
+            f"{what}: the table was dropped and made anew, with other columns, so the file {file['path']} cannot be "
+            "added. Make the table with the same columns in the same order, so that the rows are not lost"
+        )
+    given = dict(part.split("=", 1) for part in file["path"].split("/")[:-1])
+    texts = {unquote(name): None if value == NO_VALUE else unquote(value) for name, value in given.items()}
+    fields = [field.name for field in metadata.spec().fields if str(field.transform) != "void"]
+    if fields != list(texts):
+        raise SinkError(
+            f"{what}: the table is now partitioned by {fields}, and the file {file['path']} by {list(texts)}. Give "
+            "the table its partitions back, so that the rows of the last checkpoint can be added"
+        )
+    made = iceberg_library("io.pyarrow").parquet_file_to_data_file(table.io, _without_partitions(metadata), uri)
+    made.spec_id = metadata.default_spec_id
+    values = [_value(field, metadata.schema(), texts.get(field.name)) for field in metadata.spec().fields]
+    manifest = iceberg_library("manifest")
+    names = [field.name for field in manifest.DATA_FILE_TYPE[manifest.DEFAULT_READ_VERSION].fields]
+    made[names.index("partition")] = iceberg_library("typedef").Record(*values)
+    return made
+
+
+def _without_partitions(metadata: Any) -> Any:
+    """Return a copy for which the library takes no value from statistics: it refuses fields that were removed."""
+    spec = iceberg_library("partitioning").PartitionSpec(spec_id=metadata.default_spec_id)
+    return metadata.model_copy(update={"partition_specs": [spec]})
+
+
+def _value(field: Any, schema: Any, text: str | None) -> Any:
+    """Return a partition's value as the library stores it."""
+    if text is None or str(field.transform) == "void":
+        return None
+    if str(field.transform) != "identity":
+        return int(text)
+    type_ = schema.as_arrow().field(schema.find_column_name(field.source_id)).type
+    value = pa.array([text]).cast(type_)[0].as_py()
+    return iceberg_library("partitioning").partition_record_value(field, value, schema)
