@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,11 +22,11 @@ class DataFileWriter(FileWriter):
     and its statistics.
 
     `columns` is the schema of the table; rows are converted to it, and columns that they lack are null. `partitions`
-    are those of a table whose files keep the columns, and `facts` what `flush` says of each file, too.
+    are those of a table whose files keep the columns, and `digest` stands for the table's columns.
     """
 
     partitions: Sequence[IcebergPartition] = ()
-    facts: Mapping[str, Any] = MappingProxyType({})
+    digest = ""
 
     def __init__(self, target: Target, columns: pa.Schema, attempt: int, subtask: int) -> None:
         super().__init__(target, attempt, subtask)
@@ -51,7 +50,7 @@ class DataFileWriter(FileWriter):
     def _end(self, folder: str) -> None:
         name = self._open[folder].name
         super()._end(folder)
-        self._files.append({**described(self._target.filesystem, self._target.root, name), **self.facts})
+        self._files.append({**described(self._target.filesystem, self._target.root, name), "columns": self.digest})
 
 
 def converted(batch: pa.RecordBatch, columns: pa.Schema, where: str) -> pa.RecordBatch:

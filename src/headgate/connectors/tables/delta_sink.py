@@ -107,6 +107,7 @@ class DeltaSink(TableSink):
                     raise Superseded(f"{self._what}: another program has taken over the results of run {epoch.run}")
                 if files and (table.transaction_version(taken) or 0) >= (epoch.checkpoint or 1):
                     return
+                self.check_files(files, _columns(table), table.metadata().partition_columns)
                 actions = [self._action(table, file) for file in files]
                 try:
                     table.create_write_transaction(

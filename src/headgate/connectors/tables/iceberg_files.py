@@ -6,12 +6,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from headgate.connectors.file_sinks.partition_by import NO_VALUE
 from headgate.connectors.tables.iceberg_catalog import iceberg_library
 from headgate.connectors.tables.table_columns import table_columns
-from headgate.errors import SinkError
 
 
 def numbered_columns(table: Any) -> pa.Schema:
@@ -21,33 +19,15 @@ def numbered_columns(table: Any) -> pa.Schema:
     return pa.schema([column.with_metadata(columns.field(column.name).metadata) for column in plain])
 
 
-def _has_columns(table: Any, uri: str) -> bool:
-    """Return whether the columns of a file have the names, numbers and types of those of the table."""
-    with table.io.new_input(uri).open() as stream:
-        found = pq.read_schema(stream)
-    return bool(found.equals(numbered_columns(table), check_metadata=True))
-
-
-def data_file(what: str, table: Any, metadata: Any, file: dict[str, Any], uri: str) -> Any:
-    """Return the library's description of a file. `file` is ours, and `metadata` the table's in the transaction.
+def data_file(table: Any, metadata: Any, path: str, uri: str) -> Any:
+    """Return the library's description of a file. `path` is its path below the table's data, and `metadata` the
+    table's in the transaction.
 
     The values of the partition come from the name of the file's folder. The library would take them from the file's
-    statistics, which some tables do not have. Raises SinkError if the table is no longer that of the file.
+    statistics, which some tables do not have.
     """
-    made_for = file.get("table")
-    if made_for not in (None, str(metadata.table_uuid)) and not _has_columns(table, uri):
-        raise SinkError(
-            f"{what}: the table was dropped and made anew, with other columns, so the file {file['path']} cannot be "
-            "added. Make the table with the same columns in the same order, so that the rows are not lost"
-        )
-    given = dict(part.split("=", 1) for part in file["path"].split("/")[:-1])
+    given = dict(part.split("=", 1) for part in path.split("/")[:-1])
     texts = {unquote(name): None if value == NO_VALUE else unquote(value) for name, value in given.items()}
-    fields = [field.name for field in metadata.spec().fields if str(field.transform) != "void"]
-    if fields != list(texts):
-        raise SinkError(
-            f"{what}: the table is now partitioned by {fields}, and the file {file['path']} by {list(texts)}. Give "
-            "the table its partitions back, so that the rows of the last checkpoint can be added"
-        )
     made = iceberg_library("io.pyarrow").parquet_file_to_data_file(table.io, _without_partitions(metadata), uri)
     made.spec_id = metadata.default_spec_id
     values = [_value(field, metadata.schema(), texts.get(field.name)) for field in metadata.spec().fields]

@@ -58,6 +58,11 @@ class IcebergPartition:
         return _OF_TIMES[self.transform](times)
 
 
+def partition_names(table: Any) -> Sequence[str]:
+    """Return the names of the fields of a table's partitions, without those that were removed."""
+    return [field.name for field in table.spec().fields if str(field.transform) != "void"]
+
+
 def partitions_of(what: str, table: Any, columns: pa.Schema) -> Sequence[IcebergPartition]:
     """Return the partitions of a table with these columns. Raises PlanError for those that the sink cannot write."""
     found = []

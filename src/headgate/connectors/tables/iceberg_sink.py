@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from headgate.connectors.tables.iceberg_catalog import IcebergCatalog, iceberg_library
 from headgate.connectors.tables.iceberg_files import data_file, numbered_columns
-from headgate.connectors.tables.iceberg_partitions import partitions_of
+from headgate.connectors.tables.iceberg_partitions import partition_names, partitions_of
 from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
 from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
 from headgate.errors import SinkError, Superseded
@@ -56,7 +56,6 @@ class IcebergSink(TableSink):
                     update.union_by_name(pa.schema(added))
                 table = catalog.load_table(self._name)
             location = table.properties.get("write.data.path", f"{table.location().rstrip('/')}/data")
-            self._facts = {"table": str(table.metadata.table_uuid)}
             self._partitions = partitions_of(self._what, table, numbered_columns(table))
             return location.removeprefix("file://"), numbered_columns(table), ()
 
@@ -88,6 +87,7 @@ class IcebergSink(TableSink):
         after = {**before, "owner": epoch.owner}
         if files:
             after["commits"] = {**before.get("commits", {}), epoch.taken_by: epoch.checkpoint}
+        self.check_files(files, numbered_columns(table), partition_names(table))
         table.metadata.properties[_RETRIES] = "0"  # of this copy of the table alone
         with table.transaction() as transaction:
             transaction.set_properties({f"headgate.{epoch.run}": json.dumps(after)})
@@ -102,8 +102,9 @@ class IcebergSink(TableSink):
         """Describe the files to the library, several at a time: it reads the end of each."""
         root = self._root if "://" in self._root else f"file://{self._root}"
         executor = iceberg_library("utils.concurrent").ExecutorFactory.get_or_create()
-        describe = partial(data_file, self._what, table, metadata)
-        yield from executor.map(describe, files, [posixpath.join(root, file["path"]) for file in files])
+        paths = [file["path"] for file in files]
+        uris = [posixpath.join(root, path) for path in paths]
+        yield from executor.map(partial(data_file, table, metadata), paths, uris)
 
     def _check_table(self, table: Any, schema: pa.Schema) -> pa.Schema:
         added = check_columns(self._what, schema, numbered_columns(table), self._new_columns)

@@ -21,6 +21,7 @@ from headgate.connectors.file_sinks.file_formats import ParquetFormat
 from headgate.connectors.file_sinks.file_writer import Target
 from headgate.connectors.file_sinks.ledger import FOLDER, Ledger
 from headgate.connectors.tables.data_file_writer import DataFileWriter
+from headgate.connectors.tables.file_columns import check_files, columns_digest
 from headgate.connectors.tables.iceberg_partitions import IcebergPartition
 from headgate.connectors.tables.table_columns import NewColumns
 from headgate.errors import ResultsGone, SinkError
@@ -57,8 +58,6 @@ class TableSink(Sink):
         self._columns: pa.Schema | None = None
         #: What divides the rows among files that keep all columns.
         self._partitions: Sequence[IcebergPartition] = ()
-        #: What a checkpoint says of each file, beside what all formats need.
-        self._facts: dict[str, Any] = {}
         self._root = self._run = ""
         self._ledger: Ledger | None = None
         self._program = ""
@@ -158,7 +157,9 @@ class TableSink(Sink):
         if self._target is None or self._columns is None:
             raise SinkError(f"{self._what}: the results were not claimed: call claim() first")
         writer = DataFileWriter(self._target, self._columns, context.attempt, context.subtask)
-        writer.partitions, writer.facts = self._partitions, self._facts
+        writer.partitions = self._partitions
+        folders = self._target.partition_by or [partition.name for partition in self._partitions]
+        writer.digest = columns_digest(self._columns, folders)
         return writer
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
@@ -172,6 +173,11 @@ class TableSink(Sink):
             target.path(file.get("path") if isinstance(file, dict) else None)  # of a forged checkpoint
         if files:
             self.add(self._epoch(checkpoint), files)
+
+    def check_files(self, files: Sequence[dict[str, Any]], columns: pa.Schema, folders: Sequence[str]) -> None:
+        """Raise SinkError if the table, which has these columns now, no longer takes the files."""
+        if files:
+            check_files(self._what, self._owned()[1], files, columns, folders)
 
     def finish(self) -> None:
         """Keep the ledger if a checkpoint was committed: a program may resume from it."""

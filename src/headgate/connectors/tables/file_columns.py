@@ -1,0 +1,79 @@
+"""Whether a table still has the columns of a data file that a commit adds: somebody may have changed the table.
+
+Each file of a checkpoint carries a digest of the table's columns. Only if that differs, a commit reads the file's own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headgate.connectors.file_sinks.file_writer import Target
+from headgate.errors import SinkError
+from headgate.filesystems import brief
+
+#: What Iceberg calls a column by, also after it got another name.
+_NUMBER: Final = b"PARQUET:field_id"
+_ADVICE: Final = (
+    "Change the table back and resume, so that the rows of the last checkpoint are added; or start without resume, and "
+    "they are missing"
+)
+
+
+def columns_digest(columns: pa.Schema, folders: Sequence[str]) -> str:
+    """Return a text that is another one for other columns, or other columns that make folders."""
+    content = columns.serialize().to_pybytes() + json.dumps(list(folders)).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def check_files(what: str, target: Target, files: Sequence[dict[str, Any]], columns: pa.Schema,
+                folders: Sequence[str]) -> None:  # fmt: skip
+    """Raise SinkError if readers of a table with these columns would not find the rows of a file. `folders` are the
+    names of the folders that the table's partitions make."""
+    now = columns_digest(columns, folders)
+    for file in files:
+        if file.get("columns") != now:
+            _check_file(what, target, file["path"], columns, folders)
+
+
+def _check_file(what: str, target: Target, name: str, columns: pa.Schema, folders: Sequence[str]) -> None:
+    try:
+        found = pq.read_schema(target.path(name), filesystem=target.filesystem)
+    except (OSError, pa.ArrowException) as error:
+        raise SinkError(f"{what}: the file {name} of the last checkpoint cannot be read: {brief(error)}") from error
+    given = [unquote(part.split("=", 1)[0]) for part in name.split("/")[:-1]]
+    if given != list(folders):
+        raise SinkError(
+            f"{what}: the table is partitioned by {list(folders)}, and the file {name} by {given}. {_ADVICE}"
+        )
+    for column in found:
+        if column.name not in columns.names:
+            raise SinkError(f"{what}: the table has no column {column.name!r}, which the file {name} has. {_ADVICE}")
+        wanted = columns.field(column.name)
+        if _text(column.type) != _text(wanted.type) or _number(column) not in (b"", _number(wanted)):
+            raise SinkError(
+                f"{what}: column {column.name!r} is {_described(wanted)} in the table, and {_described(column)} in the "
+                f"file {name}. {_ADVICE}"
+            )
+    for column in columns:
+        if not column.nullable and column.name not in (*found.names, *folders):
+            raise SinkError(f"{what}: the file {name} has no column {column.name!r}, which the table needs. {_ADVICE}")
+
+
+def _number(column: pa.Field) -> bytes:
+    return bytes((column.metadata or {}).get(_NUMBER, b""))
+
+
+def _described(column: pa.Field) -> str:
+    number = _number(column).decode()
+    return f"{column.type} with the number {number}" if number else str(column.type)
+
+
+def _text(type_: pa.DataType) -> str:
+    return str(type_).replace("large_", "")
