@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from pathlib import Path
 import psutil
 
 from tests.kafka.result_places import PLACES, Place, Window
-from tests.kafka.window_job import PROGRAM, WINDOW
+from tests.kafka.window_job import PROGRAM, TASKMANAGERS, WINDOW
 from tests.kafka_broker import Broker, broker_or_skip
 from tests.relay import Relay
 from tests.runtime.jobs import eventually, pids
@@ -46,6 +47,7 @@ class Schedule:
         self._place: Place = PLACES[into](broker, self._servers, folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._pieces = 0
+        self._log = folder / "log"
         self.struck: list[str] = []
 
     @property
@@ -78,15 +80,57 @@ class Schedule:
                 with self.faults[kind]():
                     self._continue()
                     time.sleep(self._chance.uniform(0, 1.5))  # not a wait: how long the fault lasts
-            self._produce()
-            self._end_input()
-            eventually(self._is_complete, PATIENCE)
-            eventually(lambda: not self._place.is_open(), PATIENCE)
-            self._kill_driver()
-            assert self._place.seen() == self.expected()
+            self._finish()
         finally:
             self._kill_driver()
             self._place.close()
+
+    def kill_at_lines(self, where: str, count: int) -> int:
+        """Kill a process at so many lines of a call, spread evenly: the driver in "a commit", or a TaskManager in "a
+        flush". Returns how many lines the call has. Raises AssertionError if a row is wrong."""
+        kill = {"a commit": self._kill_in_commit, "a flush": self._kill_in_flush}[where]
+        try:
+            self._start()
+            lines = int(eventually(kill(None), PATIENCE))
+            for number in range(count):
+                kill(number * (lines - 1) // (count - 1))
+                self.struck.append(f"killed in {where}")
+            self._finish()
+        finally:
+            self._kill_driver()
+            self._place.close()
+        return lines
+
+    def _kill_in_commit(self, line: int | None) -> Callable[[], str]:
+        """None: at its end, and in no other way. Returns a function that returns the number of lines then."""
+        self._wait_for_commit(10**6 if line is None else line)
+        if line is None:
+            self._continue()
+        else:
+            with self._driver_killed():
+                pass
+        return lambda: next(iter(re.findall("a commit of ([0-9]+) lines", self._log.read_text())), "")
+
+    def _kill_in_flush(self, line: int | None) -> Callable[[], str]:
+        lever, before = self._folder / "die", self._taskmanagers()
+        self._lever(lever, 10**6 if line is None else line)
+        self._produce()
+        eventually(lambda: not lever.exists() and before - self._taskmanagers(), PATIENCE)
+        return (self._folder / "die.lines").read_text
+
+    def _taskmanagers(self) -> set[int]:
+        """Return the processes of all TaskManagers, once they have started."""
+        return set(eventually(lambda: self._runs() and len(found := pids(self._pid)) == TASKMANAGERS and found,
+                              PATIENCE).values())  # fmt: skip
+
+    def _finish(self) -> None:
+        """End the input, and compare what readers see."""
+        self._produce()
+        self._end_input()
+        eventually(self._is_complete, PATIENCE)
+        eventually(lambda: not self._place.is_open(), PATIENCE)
+        self._kill_driver()
+        assert self._place.seen() == self.expected()
 
     def _wait_for_moment(self) -> None:
         """Wait until the job has taken another checkpoint, and then any time."""
@@ -100,13 +144,16 @@ class Schedule:
         found = self._folder.glob("checkpoints/windows/chk-*/_metadata")
         return max((_time_of(path) for path in found), default=0.0)
 
-    def _wait_for_commit(self) -> None:
-        """Wait until the driver has stopped itself in a commit of the next rows."""
-        lever, hidden = self._folder / "stop", self._folder / "stop.hidden"
-        hidden.write_text(str(self._chance.randrange(self._place.lines)))
-        hidden.rename(lever)
+    def _wait_for_commit(self, line: int | None = None) -> None:
+        """Wait until the driver has stopped itself in a commit of the next rows: at this line, or at any."""
+        self._lever(self._folder / "stop", self._chance.randrange(self._place.lines) if line is None else line)
         self._produce()
         eventually(lambda: self._runs() and psutil.Process(self._pid).status() == psutil.STATUS_STOPPED, PATIENCE)
+
+    def _lever(self, lever: Path, line: int) -> None:
+        hidden = self._folder / "hidden"
+        hidden.write_text(str(line))
+        hidden.rename(lever)
 
     # --- the input, and the windows
 
@@ -137,7 +184,7 @@ class Schedule:
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HEADGATE_WEB": "off"}
         arguments = [self._servers, self._topic, str(self._folder), str(self._chance.choice((1, 2, 3))),
                      json.dumps(self._place.spec)]  # fmt: skip
-        with (self._folder / "log").open("ab") as log:
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], env=environ, stdout=log,
                                             stderr=log)  # fmt: skip
 
@@ -149,7 +196,7 @@ class Schedule:
     def _runs(self) -> bool:
         """Return True. Raises AssertionError if the program has ended."""
         assert self._process is not None
-        assert self._process.poll() is None, (self._folder / "log").read_text()[-3000:]
+        assert self._process.poll() is None, self._log.read_text()[-3000:]
         return True
 
     def _continue(self) -> None:

@@ -127,7 +127,7 @@ class DeltaTable(Place):
 
 
 class IcebergTable(Place):
-    lines = 70
+    lines = 120
 
     def __init__(self, broker: Broker, servers: str, folder: Path) -> None:
         pytest.importorskip("pyiceberg.catalog.sql")

@@ -19,6 +19,8 @@ from tests.kafka_broker import Broker
 
 #: The faults of a schedule, and how many schedules make at least fifty.
 FAULTS, COUNT = 5, 11
+#: At how many lines of a call a process is killed.
+LINES = 12
 
 
 @pytest.mark.timeout(240)
@@ -55,3 +57,18 @@ def test_fifty_faults(tmp_path: Path, into: str, capsys: pytest.CaptureFixture[s
                 )
     with capsys.disabled():
         print(into, struck.total(), dict(sorted(struck.items())), flush=True)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("where", ["a commit", "a flush"])
+@pytest.mark.parametrize("into", PLACES)
+def test_a_process_is_killed_at_lines_all_over_a_call(
+    kafka: Broker, tmp_path: Path, into: str, where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The driver in a commit, and a TaskManager in a flush. At the end readers see each window once."""
+    began, schedule = time.monotonic(), Schedule(kafka, tmp_path, 1, into)
+    lines = schedule.kill_at_lines(where, LINES)
+    assert len(schedule.struck) == LINES
+    with capsys.disabled():
+        print(f"{into}: {LINES} of the {lines} lines of {where}: {time.monotonic() - began:.1f} s", flush=True)
