@@ -175,6 +175,29 @@ def test_missing_rights_and_servers_are_named_without_the_password(
     assert PASSWORD not in str(failed.value) + caplog.text
 
 
+def test_a_source_without_the_right_to_read(postgres: Postgres, tmp_path: Path) -> None:
+    """It is refused before a job starts, and a job that loses the right fails, without the password in its error."""
+    table = postgres.table("n bigint")
+    postgres.execute(f"create role blind login password '{PASSWORD}'", f"insert into {table} values (1), (2)")
+    uri = postgres.uri_of("blind")
+    with pytest.raises(hg.SourceError, match=r"permission denied .*grant the user this right") as refused:
+        hg.sources.adbc("postgresql", uri, table, by="n")
+    postgres.execute(f"grant select on {table} to blind")
+    source = hg.sources.adbc("postgresql", uri, table, by="n", interval="10 ms")
+    env = jobs.environment(checkpoint_dir=tmp_path, restart=hg.restart.fixed(2, delay=0))
+    seen = hg.sinks.collect()
+    env.from_source(source).sink_to(seen)
+    job = env.execute_async()
+    jobs.eventually(lambda: seen.to_table().num_rows == 2)
+    postgres.execute(f"revoke select on {table} from blind")
+    error = jobs.error_of(job)
+    assert isinstance(error, hg.SourceError)
+    assert re.search(r"permission denied .*grant the user this right", str(error))
+    assert job.restarts == 2
+    for shown in (refused.value, error):
+        assert PASSWORD not in str(shown)
+
+
 def test_a_statement_has_a_deadline(postgres: Postgres) -> None:
     """The source gives up a query that takes longer than timeout=."""
     query = "select n as id from (select 1 as n, pg_sleep(60)) as slow"

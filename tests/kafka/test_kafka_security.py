@@ -13,13 +13,18 @@ import pytest
 
 import headgate as hg
 from headgate.bench.peers.kafka_broker import free_port
-from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT
+from headgate.connectors.kafka import kafka_offsets
+from headgate.connectors.kafka.commits_topic import TOPIC as COMMITS
+from headgate.connectors.kafka.commits_topic import CommitsTopic
+from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, KafkaClient
 from headgate.runtime.master.certificates import issue
 from tests.kafka_broker import Broker, broker_or_skip
-from tests.runtime.jobs import endless, environment, error_of, eventually
+from tests.runtime.jobs import endless, environment, error_of, eventually, numbers
 
 SECRET = "hush-hush-4711"
 N = pa.schema({"n": pa.int64()})
+#: The first may do everything. The next ones have rights to topics, see `Secured.grant`.
+USERS = ("headgate", "nobody", "no_commits", "no_transactions")
 
 
 class Secured:
@@ -32,7 +37,7 @@ class Secured:
         self._authority.write_bytes(identity.authority)
         port = free_port()
         self.servers = f"127.0.0.1:{port}"
-        users = " ".join(f'user_{name}="{SECRET}"' for name in ("headgate", "nobody"))
+        users = " ".join(f'user_{name}="{SECRET}"' for name in USERS)
         login = f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
         self.broker: Broker = broker_or_skip(
             {"SASL_SSL": port},
@@ -46,6 +51,20 @@ class Secured:
                 "super.users": "User:ANONYMOUS;User:headgate",
             },
         )
+
+    def grant(self, user: str, topic: str) -> None:
+        """Let a user read and write a topic."""
+        admin: Any = pytest.importorskip("confluent_kafka.admin")
+        rights = [
+            admin.AclBinding(
+                admin.ResourceType.TOPIC, topic, admin.ResourcePatternType.LITERAL, f"User:{user}", "*", operation,
+                admin.AclPermissionType.ALLOW,
+            )
+            for operation in (admin.AclOperation.READ, admin.AclOperation.WRITE, admin.AclOperation.DESCRIBE)
+        ]  # fmt: skip
+        client = admin.AdminClient({"bootstrap.servers": self.broker.servers})  # it ends with its last reference
+        for granted in client.create_acls(rights).values():
+            granted.result(30)
 
     def options(self, user: str, password: str = SECRET) -> dict[str, Any]:
         return {
@@ -109,6 +128,61 @@ def test_a_wrong_password_and_missing_rights(secured: Secured, user: str, passwo
         env.execute()
     assert time.monotonic() - began < ANSWER_TIMEOUT
     assert password not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("user", "message"),
+    [
+        ("no_commits", "topic 'headgate-commits'.*give the user the right"),
+        (
+            "no_transactions",
+            "TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*give the user the right to use this trans",
+        ),
+    ],
+)
+def test_a_user_who_may_write_but_not_exactly_once(secured: Secured, tmp_path: Path, user: str, message: str) -> None:
+    """The job fails before it writes a message. At least once, the same user may write."""
+    given, topic = secured.broker.topic(1), secured.broker.topic(1)
+    secured.broker.produce(given, [b'{"n": 1}', b'{"n": 2}'])
+    secured.grant(user, topic)
+    if user == "no_transactions":
+        CommitsTopic(KafkaClient(secured.broker.servers, {})).partition_for("x")  # makes it
+        secured.grant(user, COMMITS)
+
+    def run(folder: str, **options: Any) -> None:
+        env = environment(checkpoint_dir=tmp_path / folder, checkpoint_interval="20 ms", restart=hg.restart.none())
+        rows = env.from_source(hg.sources.kafka(secured.broker.servers, given, schema=N, stop="latest"))
+        rows.sink_to(hg.sinks.kafka(secured.servers, topic, options=secured.options(user), **options))
+        env.execute()
+
+    began = time.monotonic()
+    with pytest.raises(hg.SinkError, match=message) as refused:
+        run("exactly")
+    assert time.monotonic() - began < ANSWER_TIMEOUT
+    assert SECRET not in str(refused.value)
+    assert secured.broker.messages(topic) == []
+    run("at-least", guarantee="at-least-once")
+    assert len(secured.broker.messages(topic)) == 2
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_no_broker(tmp_path: Path, guarantee: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job fails before it reads a row, and says what did not answer."""
+    pytest.importorskip("confluent_kafka")
+    monkeypatch.setattr(kafka_offsets, "ANSWER_TIMEOUT", 1.0)
+    env, servers, read = environment(checkpoint_dir=tmp_path), f"127.0.0.1:{free_port()}", tmp_path / "read"
+
+    def rows(start: int, count: int) -> pa.RecordBatch:
+        if count:
+            read.touch()
+        return numbers(start, count)
+
+    source = env.from_source(hg.sources.generate(rows, rows=10))
+    source.sink_to(hg.sinks.kafka(servers, "orders", guarantee=guarantee))
+    with pytest.raises(hg.SinkError, match="'orders'.*check the servers=") as refused:
+        env.execute()
+    assert str(refused.value).count("\n") == 0
+    assert not read.exists()
 
 
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
