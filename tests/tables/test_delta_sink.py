@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,35 @@ def test_other_writers_do_not_disturb(tmp_path: Path) -> None:
     found = sorted(row["n"] for row in read(tmp_path / "t"))
     assert others > 0
     assert found == [-1] * others + list(range(1000))
+
+
+def test_files_of_the_size_that_is_wanted(tmp_path: Path) -> None:
+    batches = [numbers(start, 65_536) for start in range(0, 4 * 65_536, 65_536)]
+    write(tmp_path / "small", batches, target_file_size="100 kb")
+    write(tmp_path / "large", batches)
+    small, large = (deltalake.DeltaTable(str(tmp_path / name)).file_uris() for name in ("small", "large"))
+    assert (len(small), len(large)) == (4, 1)
+    assert all(Path(uri).stat().st_size > 100_000 for uri in small)
+    assert sorted(row["n"] for row in read(tmp_path / "small")) == list(range(4 * 65_536))
+    with pytest.raises(hg.ConfigError, match="target_file_size=0 must be at least 1 byte"):
+        hg.sinks.delta("x", target_file_size=0)
+
+
+def test_files_are_joined_while_a_job_writes(tmp_path: Path) -> None:
+    """Another program compacts the table between all commits of a job with checkpoints."""
+    config = hg.Config(checkpoint_dir=tmp_path / "checkpoints", checkpoint_interval="20 ms")
+    env = hg.StreamEnvironment(deployment=LOCAL, config=config)
+    source = hg.sources.generate(numbers, rows=2000, rate=2000.0, batch_rows=50)
+    env.from_source(source).sink_to(hg.sinks.delta(tmp_path / "t"))
+    job = env.execute_async()
+    removed = 0
+    while job.status() in ("CREATED", "RUNNING"):
+        if deltalake.DeltaTable.is_deltatable(str(tmp_path / "t")):
+            with suppress(deltalake.exceptions.CommitFailedError):  # the sink was faster
+                removed += deltalake.DeltaTable(str(tmp_path / "t")).optimize.compact()["numFilesRemoved"]
+    job.wait()
+    assert removed > 4, "several commits came between"
+    assert sorted(row["n"] for row in read(tmp_path / "t")) == list(range(2000))
 
 
 def test_a_table_that_is_removed_while_it_is_written(tmp_path: Path) -> None:

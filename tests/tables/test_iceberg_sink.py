@@ -180,6 +180,16 @@ def test_other_writers_do_not_disturb(lake: Lake, tmp_path: Path) -> None:
     assert found == [-1] * others + list(range(1000))
 
 
+def test_files_of_the_size_that_is_wanted(lake: Lake) -> None:
+    batches = [numbers(start, 65_536) for start in range(0, 4 * 65_536, 65_536)]
+    lake.write("small", batches, target_file_size="100 kb")
+    lake.write("large", batches)
+    small, large = (list(lake.catalog.load_table(f"lake.{name}").scan().plan_files()) for name in ("small", "large"))
+    assert (len(small), len(large)) == (4, 1)
+    assert all(task.file.file_size_in_bytes > 100_000 for task in small)
+    assert sorted(row["n"] for row in lake.read("small")) == list(range(4 * 65_536))
+
+
 def test_a_table_that_is_dropped_while_it_is_written(lake: Lake, tmp_path: Path) -> None:
     env = jobs.environment(checkpoint_dir=tmp_path / "c", checkpoint_interval="50 ms", restart=hg.restart.none())
     jobs.endless(env, rate=1000).sink_to(lake.sink("t"))

@@ -22,13 +22,19 @@ from headgate.connectors.arguments import check_texts
 from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.connectors.data_file import DataFile
 from headgate.connectors.file_sinks.file_formats import FileFormat, check_writable
-from headgate.connectors.file_sinks.file_writer import FileWriter, HiddenFile, Target, remove_if_empty, writing
+from headgate.connectors.file_sinks.file_writer import (
+    FileWriter,
+    HiddenFile,
+    Target,
+    file_bytes,
+    remove_if_empty,
+    writing,
+)
 from headgate.connectors.file_sinks.ledger import FOLDER, Ledger, abandoned
 from headgate.connectors.file_sinks.partition_by import check_partitioning
 from headgate.errors import ConfigError, ResultsGone, SinkError, Superseded
 from headgate.filesystems import absolute, listing, locate
 from headgate.ownership import LAST_EPOCH, Program
-from headgate.quantities import size
 from headgate.state.checkpoint_storage import is_complete_checkpoint
 
 Mode = Literal["error", "append", "overwrite"]
@@ -65,7 +71,7 @@ class FileSink(Sink):
         names = [partition_by] if isinstance(partition_by, str) else partition_by
         check_texts(partition_by=names)
         self._partition_by = tuple(names)
-        self._file_bytes = _file_bytes(target_file_size)
+        self._file_bytes = file_bytes(target_file_size)
         self._target: Target | None = None
         self._ledger: Ledger | None = None
         self._made_root = self._empties = self._is_new = False
@@ -413,16 +419,6 @@ class FileSink(Sink):
             raise SinkError(
                 f'{self.path}: the folder is not empty (it has {name}); choose another, or mode="append" or "overwrite"'
             )
-
-
-def _file_bytes(target_file_size: int | str) -> int:
-    try:
-        bytes_ = size(target_file_size)
-    except ConfigError as error:
-        raise ConfigError(f"target_file_size: {error.message}") from None
-    if bytes_ < 1:
-        raise ConfigError(f"target_file_size={target_file_size!r} must be at least 1 byte")
-    return bytes_
 
 
 def _show(target: Target, name: str) -> bool:

@@ -17,8 +17,9 @@ from headgate.connectors.connector import SinkWriter
 from headgate.connectors.file_sinks.file_formats import FileFormat
 from headgate.connectors.file_sinks.hidden_files import HiddenFiles, RenamedFiles
 from headgate.connectors.file_sinks.partition_by import by_folder
-from headgate.errors import SinkError
+from headgate.errors import ConfigError, SinkError
 from headgate.filesystems import brief, listing
+from headgate.quantities import size
 
 #: The most rows of one folder in memory. If a folder has more, the writer writes them to the folder's file.
 _ROWS_HELD = 65_536
@@ -111,6 +112,17 @@ class Target:
                 f"{self.root}: {name!r} is not a file of this sink (run {self.run}); start from another checkpoint"
             )
         return posixpath.join(self.root, name)
+
+
+def file_bytes(target_file_size: int | str) -> int:
+    """Return the size that a user gives for files, in bytes. Raises ConfigError for an impossible one."""
+    try:
+        bytes_ = size(target_file_size)
+    except ConfigError as error:
+        raise ConfigError(f"target_file_size: {error.message}") from None
+    if bytes_ < 1:
+        raise ConfigError(f"target_file_size={target_file_size!r} must be at least 1 byte")
+    return bytes_
 
 
 def remove_if_empty(filesystem: fs.FileSystem, folder: str) -> None:

@@ -49,10 +49,10 @@ class DeltaSink(TableSink):
     """A sink into a Delta table; see `hg.sinks.delta`."""
 
     def __init__(self, uri: str | os.PathLike[str], partition_by: Sequence[str], new_columns: NewColumns,
-                 storage_options: Mapping[str, str]) -> None:  # fmt: skip
+                 storage_options: Mapping[str, str], file_bytes: int) -> None:  # fmt: skip
         delta_library()
         self._uri = absolute(uri)
-        super().__init__(f"delta: {self._uri}", new_columns)
+        super().__init__(f"delta: {self._uri}", new_columns, file_bytes)
         self._partition_by = tuple(partition_by)
         self._storage_options = dict(storage_options)
         #: The table in the last version that was read, and the stamp of this version's file in the log.

@@ -31,9 +31,10 @@ _NAMES: Final = "schema.name-mapping.default"
 class IcebergSink(TableSink):
     """A sink into an Iceberg table; see `hg.sinks.iceberg`."""
 
-    def __init__(self, table: str, catalog: str, new_columns: NewColumns, options: Mapping[str, str]) -> None:
+    def __init__(self, table: str, catalog: str, new_columns: NewColumns, options: Mapping[str, str],
+                 file_bytes: int) -> None:  # fmt: skip
         iceberg_library("catalog")
-        super().__init__(f"iceberg: {catalog}.{table}", new_columns)
+        super().__init__(f"iceberg: {catalog}.{table}", new_columns, file_bytes)
         self._name = table
         self._catalog = IcebergCatalog(catalog, options, self._what, SinkError)
 

@@ -8,6 +8,7 @@ from typing import get_args
 
 from headgate.connectors.arguments import FLAG, TEXT, WHOLE, check, check_texts
 from headgate.connectors.connector import Sink, Source
+from headgate.connectors.file_sinks.file_writer import file_bytes
 from headgate.connectors.tables.table_columns import NewColumns
 from headgate.errors import ConfigError
 from headgate.filesystems import absolute
@@ -19,13 +20,15 @@ def delta(
     partition_by: str | Sequence[str] = (),
     new_columns: NewColumns = "refuse",
     storage_options: Mapping[str, str] | None = None,
+    target_file_size: int | str = "128 mb",
 ) -> Sink:
     """Append rows to a Delta table, each exactly once. See docs/how-to/tables.md.
 
     `uri` is the path or URI of the table's folder, which all machines of the job must share. If there is no table, the
-    sink creates it when the job starts, with `partition_by`. The subtasks write Parquet files of about 128 MB. When a
-    checkpoint is complete, one commit of the table adds its files, and records the checkpoint's number. Readers see
-    rows then. Without checkpoints, they see them at the end of the job.
+    sink creates it when the job starts, with `partition_by`. The subtasks write Parquet files. When a file has about
+    `target_file_size`, a subtask begins the next one; every checkpoint ends all files. When a checkpoint is complete,
+    one commit of the table adds its files, and records the checkpoint's number. Readers see rows then. Without
+    checkpoints, they see them at the end of the job.
 
     Columns go to the columns with the same names; columns that the rows lack are null. Types must be the same, apart
     from the width of whole numbers. With `new_columns="add"`, the job adds columns that the table lacks when it starts.
@@ -43,7 +46,8 @@ def delta(
     names = [partition_by] if isinstance(partition_by, str) else partition_by
     check_texts(partition_by=names)
     _check_new_columns(new_columns)
-    return DeltaSink(uri, names, new_columns, _options("storage_options", storage_options))
+    options = _options("storage_options", storage_options)
+    return DeltaSink(uri, names, new_columns, options, file_bytes(target_file_size))
 
 
 def iceberg(
@@ -52,13 +56,14 @@ def iceberg(
     *,
     new_columns: NewColumns = "refuse",
     options: Mapping[str, str] | None = None,
+    target_file_size: int | str = "128 mb",
 ) -> Sink:
     """Append rows to an Iceberg table, each exactly once. See docs/how-to/tables.md.
 
     `table` is `namespace.name`. `catalog` is the name of a catalog in pyiceberg's configuration, and `options` are
     further properties of it, such as `{"type": "sql", "uri": ...}`. If there is no table, the sink creates it when the
-    job starts, without partitions. A table may have partitions by identity, year, month, day or hour. Files, commits
-    and `new_columns` are as for `hg.sinks.delta`.
+    job starts, without partitions. A table may have partitions by identity, year, month, day or hour. Files, commits,
+    `new_columns` and `target_file_size` are as for `hg.sinks.delta`.
 
     Raises ConfigError for impossible arguments, and without the package pyiceberg. When the job starts, raises
     SinkError if the catalog does not answer or there is no namespace, and PlanError for columns that do not fit.
@@ -73,7 +78,7 @@ def iceberg(
     if not all(table.split(".")) or "." not in table:
         raise ConfigError(f"iceberg: table={table!r} must be namespace.name")
     _check_new_columns(new_columns)
-    return IcebergSink(table, catalog, new_columns, _options("options", options))
+    return IcebergSink(table, catalog, new_columns, _options("options", options), file_bytes(target_file_size))
 
 
 def delta_source(

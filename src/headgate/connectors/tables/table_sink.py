@@ -50,8 +50,9 @@ class TableSink(Sink):
     shows_at_commit = True
     takes_upserts = False
 
-    def __init__(self, what: str, new_columns: NewColumns) -> None:
+    def __init__(self, what: str, new_columns: NewColumns, file_bytes: int) -> None:
         self._what = what
+        self._file_bytes = file_bytes
         self._new_columns = new_columns
         self._schema: pa.Schema | None = None
         self._target: Target | None = None
@@ -117,7 +118,7 @@ class TableSink(Sink):
             filesystem, inside = locate(self._root)
             self._target = Target(
                 filesystem=filesystem, root=inside.rstrip("/"), run=self._run, owner=0, format=ParquetFormat(),
-                schema=self._columns, partition_by=tuple(folders), prefix="part",
+                schema=self._columns, partition_by=tuple(folders), prefix="part", file_bytes=self._file_bytes,
             )  # fmt: skip
 
     def newest_owner(self) -> int:
