@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 
 from rich.table import Table
@@ -15,7 +16,8 @@ from headgate.terminal import PlainConsole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Connector:
-    """A connector: its functions, its promise for each row, and what it needs beside Headgate."""
+    """A connector, or what some of its options need: its functions, its promise for each row, and what it needs beside
+    Headgate."""
 
     name: str
     sources: tuple[str, ...] = ()
@@ -32,11 +34,17 @@ class _Connector:
         return all(self.installed.values())
 
 
+#: The module that an extra of a package makes importable.
+_MODULES = {"confluent-kafka[schemaregistry]": "confluent_kafka.schema_registry"}
 _EXACTLY_ONCE = "exactly once"
 _CONNECTORS = (
     _Connector(
         name="files", sources=("csv", "files", "json_lines", "parquet", "text"), sinks=("csv", "json", "parquet"),
         promise=_EXACTLY_ONCE,
+    ),
+    _Connector(
+        name="file sinks and checkpoints on S3", promise=_EXACTLY_ONCE, packages=("boto3",), extra="s3",
+        also="credentials of the service",
     ),
     _Connector(
         name="databases", sources=("adbc",), sinks=("adbc",), promise=_EXACTLY_ONCE,
@@ -55,8 +63,12 @@ _CONNECTORS = (
         packages=("confluent-kafka", "fastavro"), extra="kafka",
     ),
     _Connector(
+        name="Kafka: Avro with a schema registry", promise="as Kafka", packages=("confluent-kafka[schemaregistry]",),
+        extra="schema-registry", also="a registry",
+    ),
+    _Connector(
         name="Spark DataFrames", sources=("dataframe",), sinks=("foreach_dataframe",),
-        promise="exactly once", packages=("pyspark",), also="a Spark session",
+        promise="source: exactly once; sink: as the function keeps it", packages=("pyspark",), also="a Spark session",
     ),
     _Connector(
         name="functions", sources=("generate", "iterable", "poll"), sinks=("for_each_batch", "two_phase"),
@@ -88,9 +100,13 @@ def _looked_up(connector: _Connector) -> _Connector:
 
 
 def _version(package: str) -> str | None:
+    """Return the version of a package. With an extra, such as `name[extra]`, None also if the extra is missing."""
+    name, _, extra = package.partition("[")
     try:
-        return version(package)
-    except PackageNotFoundError:
+        if extra:
+            import_module(_MODULES[package])
+        return version(name)
+    except (PackageNotFoundError, ImportError):
         return None
 
 

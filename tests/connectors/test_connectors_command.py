@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -49,3 +50,17 @@ def test_the_table_says_what_is_missing(capsys: pytest.CaptureFixture[str], monk
     assert "not installed: pip install 'headgate[delta]'" in delta
     [spark] = [line for line in lines if line.startswith("Spark")]
     assert f"pyspark {version('pyspark')}, needs a Spark session" in spark
+
+
+def test_options_that_need_more_are_listed_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("boto3")
+    pytest.importorskip("confluent_kafka.schema_registry")
+    found = {str(connector["name"]): connector for connector in report(capsys)}
+    assert found["file sinks and checkpoints on S3"]["installed"] == {"boto3": version("boto3")}
+    registry = found["Kafka: Avro with a schema registry"]
+    assert registry["installed"] == {"confluent-kafka[schemaregistry]": version("confluent-kafka")}
+    monkeypatch.setitem(sys.modules, "confluent_kafka.schema_registry", None)  # as without the packages of the extra
+    [registry] = [connector for connector in report(capsys) if connector["extra"] == "schema-registry"]
+    assert registry["is_ready"] is False
