@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
-from headgate.testing import check_sink, check_source, source_contract, source_run
+from headgate.testing import check_sink, check_source, sink_contract, source_contract, source_run
 
 ROWS = 30
 NUMBERS = [{"n": n} for n in range(ROWS)]
@@ -82,6 +84,15 @@ def test_files_keep_the_contract(tmp_path: Path) -> None:
         idle=lambda: hg.sources.files(idle, format="csv", schema=SCHEMA, watch=True),
         broken=lambda: hg.sources.files(missing, format="csv", schema=SCHEMA, watch=True),
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["persons", "auctions", "bids"])
+def test_nexmark_keeps_the_contract(kind: Any) -> None:
+    def make() -> hg.Source:
+        return hg.sources.nexmark(kind, events=1000, rate=100_000, paced=True)
+
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    check_source(make, env.from_source(hg.sources.nexmark(kind, events=1000, rate=100_000)).collect())
 
 
 def test_bad_lines_come_once_too(tmp_path: Path) -> None:
@@ -186,11 +197,43 @@ def read_csv(name: str) -> Any:
     return [row for table in tables for row in table.to_pylist()]
 
 
+def read_lines(name: str) -> Any:
+    files = [path for path in Path(name).rglob("*.jsonl") if not path.name.startswith("_")]
+    return [json.loads(line) for path in files for line in path.read_text().splitlines()]
+
+
 def test_file_sinks_keep_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     check_sink(hg.sinks.parquet, read_parquet, broken=lambda: hg.sinks.parquet(tmp_path / "file"))
     check_sink(lambda name: hg.sinks.csv("csv" + name), lambda name: read_csv("csv" + name))
+
+
+def test_json_sinks_keep_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sink_contract, "_MOST_LINES", 20)
+    rows = [{"n": n, "s": f"part {n % 3}"} for n in range(30)]
+
+    def read(name: str) -> Any:
+        folders = [(path, path.name.partition("=")[2]) for path in Path(name).glob("s=*")]
+        return [{**row, "s": value} for path, value in folders for row in read_lines(str(path))]
+
+    check_sink(lambda name: hg.sinks.json(name, partition_by="s"), read, rows=rows)
+    check_sink(lambda name: hg.sinks.json("json" + name), lambda name: read_lines("json" + name))
+
+
+def test_the_printer_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines may come again after a failure, but none is missing."""
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", printed)
+
+    def read(name: str) -> Any:
+        rows = [
+            line.removeprefix(f"{name}: ") for line in printed.getvalue().splitlines() if line.startswith(f"{name}: ")
+        ]
+        return [{"n": int(n), "s": s} for n, s in (row.removeprefix("n=").split(", s=") for row in rows)]
+
+    check_sink(lambda name: hg.sinks.printer(f"{name}: "), read)
 
 
 def test_for_each_batch_keeps_the_contract() -> None:

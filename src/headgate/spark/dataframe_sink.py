@@ -58,6 +58,8 @@ class ForeachDataframeSink(Sink):
         self._was_lost = False
         #: The checkpoint that the job resumed from, and the run that took this checkpoint.
         self._resumed = (0, "")
+        #: The files whose rows the function got last, in this program.
+        self._handed_over: list[str] = []
         #: Whether a job may resume from a checkpoint that has rows in the folder.
         self._is_kept = False
 
@@ -125,10 +127,11 @@ class ForeachDataframeSink(Sink):
         return FileWriter(self._prepared(), context.attempt, context.subtask)
 
     def commit(self, pending: Sequence[Sequence[str] | None], checkpoint: int = 0) -> None:
-        """Call the function, if there are rows. Raises UserFunctionError, NotEnoughSlots, ResultsGone."""
+        """Call the function, if there are rows, once for each checkpoint. Raises UserFunctionError, NotEnoughSlots,
+        ResultsGone."""
         names = _names(pending)
         self._owned().check()
-        if names:
+        if names and names != self._handed_over:
             self._owned().show(checkpoint)
             self._is_kept = self._is_kept or checkpoint > 0
             if not self._is_there(names):
@@ -231,6 +234,7 @@ class ForeachDataframeSink(Sink):
         except Exception:
             if self._is_there(names):
                 raise
+        self._handed_over = list(names)
         self._remove(map(self._path, names))
 
     def _run_of(self, checkpoint: int) -> str:
