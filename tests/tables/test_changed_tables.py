@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.tables.test_delta_sink import read
 from tests.tables.test_iceberg_sink import Lake
 
 pytest.importorskip("pyiceberg.catalog.sql")
-from pyiceberg.types import LongType
+from pyiceberg.types import DecimalType, DoubleType, LongType
 
 deltalake = pytest.importorskip("deltalake")
 SCHEMA = pa.schema({"n": pa.int64(), "s": pa.string()})
@@ -41,9 +42,9 @@ def restored(path: str | Path) -> None:
     table.restore(table.version() - 1)
 
 
-def before_the_commit(sink: hg.Sink, home: Path) -> SinkProgram:
+def before_the_commit(sink: hg.Sink, home: Path, rows: pa.Table = ROWS) -> SinkProgram:
     """Return a program whose first checkpoint is complete, but not in the table."""
-    program = SinkProgram(sink, StoredJob(), ROWS, home=str(home), subtasks=1)
+    program = SinkProgram(sink, StoredJob(), rows, home=str(home), subtasks=1)
     program.start()
     for step in (program.write, program.flush, program.store):
         step()
@@ -123,6 +124,21 @@ def test_an_iceberg_table_that_gets_a_column(tmp_path: Path) -> None:
     program.commit()
     program.go_on()
     assert sorted(lake.read("t"), key=lambda row: row["n"]) == [{**row, "x": None} for row in ROWS.to_pylist()]
+
+
+def test_an_iceberg_table_whose_columns_get_wider(tmp_path: Path) -> None:
+    """Iceberg cannot take such a change back. Readers widen the values of older files."""
+    lake = Lake(tmp_path)
+    schema = pa.schema({"n": pa.int32(), "f": pa.float32(), "d": pa.decimal128(5, 2)})
+    rows = pa.table({"n": range(6), "f": [0.5] * 6, "d": [Decimal("1.25")] * 6}, schema=schema)
+    program = before_the_commit(lake.sink("t"), tmp_path, rows)
+    with lake.catalog.load_table("lake.t").update_schema() as update:
+        update.update_column("n", LongType())
+        update.update_column("f", DoubleType())
+        update.update_column("d", DecimalType(9, 2))
+    program.commit()
+    program.go_on()
+    assert sorted(lake.read("t"), key=lambda row: row["n"]) == rows.to_pylist()
 
 
 def test_a_job_restarts_and_then_fails(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

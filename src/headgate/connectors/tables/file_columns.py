@@ -20,6 +20,8 @@ from headgate.filesystems import brief
 
 #: What Iceberg calls a column by, also after it got another name.
 _NUMBER: Final = b"PARQUET:field_id"
+#: The changes of types that Iceberg allows, beside those of decimals.
+_WIDER: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
 _ADVICE: Final = (
     "Change the table back and resume, so that the rows of the last checkpoint are added; or start without resume, and "
     "they are missing"
@@ -33,16 +35,20 @@ def columns_digest(columns: pa.Schema, folders: Sequence[str]) -> str:
 
 
 def check_files(what: str, target: Target, files: Sequence[dict[str, Any]], columns: pa.Schema,
-                folders: Sequence[str]) -> None:  # fmt: skip
-    """Raise SinkError if readers of a table with these columns would not find the rows of a file. `folders` are the
-    names of the folders that the table's partitions make."""
+                folders: Sequence[str], *, widens: bool) -> None:  # fmt: skip
+    """Raise SinkError if readers of a table with these columns would not find the rows of a file.
+
+    `folders` are the names of the folders that the table's partitions make. With `widens`, readers of the table find
+    the values of a file that is older than a wider type.
+    """
     now = columns_digest(columns, folders)
     for file in files:
         if file.get("columns") != now:
-            _check_file(what, target, file["path"], columns, folders)
+            _check_file(what, target, file["path"], columns, folders, widens=widens)
 
 
-def _check_file(what: str, target: Target, name: str, columns: pa.Schema, folders: Sequence[str]) -> None:
+def _check_file(what: str, target: Target, name: str, columns: pa.Schema, folders: Sequence[str], *,
+                widens: bool) -> None:  # fmt: skip
     try:
         found = pq.read_schema(target.path(name), filesystem=target.filesystem)
     except (OSError, pa.ArrowException) as error:
@@ -56,7 +62,7 @@ def _check_file(what: str, target: Target, name: str, columns: pa.Schema, folder
         if column.name not in columns.names:
             raise SinkError(f"{what}: the table has no column {column.name!r}, which the file {name} has. {_ADVICE}")
         wanted = columns.field(column.name)
-        if _text(column.type) != _text(wanted.type) or _number(column) not in (b"", _number(wanted)):
+        if not _reads(column.type, wanted.type, widens) or _number(column) not in (b"", _number(wanted)):
             raise SinkError(
                 f"{what}: column {column.name!r} is {_described(wanted)} in the table, and {_described(column)} in the "
                 f"file {name}. {_ADVICE}"
@@ -75,5 +81,10 @@ def _described(column: pa.Field) -> str:
     return f"{column.type} with the number {number}" if number else str(column.type)
 
 
-def _text(type_: pa.DataType) -> str:
-    return str(type_).replace("large_", "")
+def _reads(found: pa.DataType, wanted: pa.DataType, widens: bool) -> bool:
+    """Return whether readers of a column find values of type `found` in a file."""
+    if str(found).replace("large_", "") == str(wanted).replace("large_", ""):
+        return True
+    if pa.types.is_decimal(found) and pa.types.is_decimal(wanted):
+        return widens and found.scale == wanted.scale and found.precision < wanted.precision
+    return widens and (found, wanted) in _WIDER

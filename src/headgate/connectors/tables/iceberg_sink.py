@@ -31,6 +31,8 @@ _NAMES: Final = "schema.name-mapping.default"
 class IcebergSink(TableSink):
     """A sink into an Iceberg table; see `hg.sinks.iceberg`."""
 
+    widens = True
+
     def __init__(self, table: str, catalog: str, new_columns: NewColumns, options: Mapping[str, str],
                  file_bytes: int) -> None:  # fmt: skip
         iceberg_library("catalog")

@@ -49,6 +49,8 @@ class TableSink(Sink):
     exactly_once = True
     shows_at_commit = True
     takes_upserts = False
+    #: Whether readers of a column that got a wider type find the values of older files.
+    widens = False
 
     def __init__(self, what: str, new_columns: NewColumns, file_bytes: int) -> None:
         self._what = what
@@ -178,7 +180,7 @@ class TableSink(Sink):
     def check_files(self, files: Sequence[dict[str, Any]], columns: pa.Schema, folders: Sequence[str]) -> None:
         """Raise SinkError if the table, which has these columns now, no longer takes the files."""
         if files:
-            check_files(self._what, self._owned()[1], files, columns, folders)
+            check_files(self._what, self._owned()[1], files, columns, folders, widens=self.widens)
 
     def finish(self) -> None:
         """Keep the ledger if a checkpoint was committed: a program may resume from it."""
