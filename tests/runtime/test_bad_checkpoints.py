@@ -16,6 +16,7 @@ import pytest
 
 import headgate as hg
 from headgate.errors import StorageError
+from headgate.ownership import Ownership, Program
 from headgate.runtime.checkpointing import resumption
 from headgate.runtime.task import restore
 from headgate.state.checkpoint_metadata import LAST_ID
@@ -300,6 +301,28 @@ def test_no_checkpoint_can_be_read_at_a_restart(tmp_path: Path) -> None:
     with pytest.raises(hg.CheckpointError, match=r"\.state"):
         job.wait(60)
     assert job.restarts == 1
+
+
+def test_a_program_that_was_replaced_while_it_reads_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was paused meanwhile, and the new owner has removed the checkpoint."""
+    job = start(tmp_path)
+    eventually(lambda: nothing_new(tmp_path), 60)
+    job.cancel()
+    read = vars(restore)["read_state"]
+
+    def late(file: Any) -> Any:
+        for owners in tmp_path.glob("checkpoints/*/owners"):
+            Ownership(str(owners), Program.this("the newer")).claim()
+            for checkpoint in owners.parent.glob("chk-*"):
+                shutil.rmtree(checkpoint, ignore_errors=True)
+        return read(file)
+
+    monkeypatch.setattr(restore, "read_state", late)
+    env = environment(tmp_path, hg.LocalDeployment(2, processes=False))
+    with pytest.raises(hg.Superseded, match="run the newer"):
+        build(env, tmp_path, source=gated(tmp_path)).execute(resume="latest")
 
 
 @pytest.mark.parametrize("seen_by", ["the task", "the driver, too"])

@@ -233,11 +233,13 @@ class Checkpoints:
         return self.resumption.latest
 
     def fall_back(self) -> Future[Found | None]:
-        """Start to look for a checkpoint to resume from, because the attempt could not read `latest`.
-
-        The future gets the answer of `Resumption.find_usable` when all earlier background calls are done.
-        """
+        """Start to look for a checkpoint to resume from, because the attempt could not read `latest`. The future gets
+        the answer of `Resumption.find_usable` when all earlier background calls are done."""
         return self._background.ask(self.resumption.find_usable)
+
+    def require_owner(self) -> None:
+        """Read the storage, and raise Superseded if another program has taken over the job."""
+        self._stored.require_owner()
 
     def start(self, attempt: int) -> None:
         """Start the coordinator. The job calls this when all tasks of the attempt run."""
@@ -274,10 +276,7 @@ class Checkpoints:
         return is_settled
 
     def _run_remaining_callbacks(self) -> None:
-        """Run the remaining callbacks of an attempt that has failed.
-
-        The method only logs errors of the callbacks: they do not fail the job again.
-        """
+        """Run the remaining callbacks of an attempt that has failed. Their errors do not fail the job again."""
         while True:
             try:
                 return self._background.run_callbacks()

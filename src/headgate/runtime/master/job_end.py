@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from headgate.errors import HeadgateError, Superseded
+from headgate.errors import CheckpointError, HeadgateError, Superseded
 from headgate.runtime.background_worker import BackgroundWorker, raise_error
 from headgate.runtime.checkpointing.checkpoints import Checkpoints
 from headgate.runtime.checkpointing.driver_connectors import THREAD_LEFT_RUNNING, DriverConnectors
@@ -27,6 +27,9 @@ class JobEnd:
         self._checkpoints = checkpoints
         self._connectors = connectors
         self._cancelled = cancelled
+        #: The error that names another program which has taken over the job, and may have removed the checkpoint that
+        #: this one could not read. It replaces the job's error.
+        self.successor: Superseded | None = None
 
     def settle_and_clean_up(self, run: str, error: HeadgateError | None, *, is_stopped: bool) -> list[str]:
         """Wait for the checkpoints, then clean up. Returns messages about what could not be cleaned up.
@@ -60,6 +63,18 @@ class JobEnd:
         return True
 
     def _leave(self, error: HeadgateError | None, is_stopped: bool) -> list[str]:
-        if not isinstance(error, Superseded) and (error is not None or is_stopped):
-            return self._checkpoints.abort("" if error is None else error.message)
-        return self._connectors.release()
+        if isinstance(error, CheckpointError):
+            self.successor = self._find_successor()
+        if isinstance(error, Superseded) or self.successor is not None or not (error is not None or is_stopped):
+            return self._connectors.release()
+        return self._checkpoints.abort("" if error is None else error.message)
+
+    def _find_successor(self) -> Superseded | None:
+        """Return the error that names the newer owner of the job, or None if there is none."""
+        try:
+            self._checkpoints.require_owner()
+        except Superseded as error:
+            return error
+        except (HeadgateError, OSError):  # the job's own error says what is wrong with the storage
+            pass
+        return None

@@ -471,6 +471,7 @@ class JobMaster:
         self.monitor.on_end(self.metrics)
         end = JobEnd(self._checkpoints, self._connectors, self._cancelled)
         problems = end.settle_and_clean_up(self._run_id, error, is_stopped=self._is_stopped)
+        error = end.successor or error
         if error is not None:
             problems += self.monitor.save_failure(error, self._run_id)
             error.message += "".join(f" ({problem})" for problem in problems)
