@@ -121,7 +121,7 @@ BY_OTHER_WAYS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("function", BY_OTHER_WAYS, ids=str)
+@pytest.mark.parametrize("function", BY_OTHER_WAYS)
 def test_a_change_by_another_way_is_found(function):
     assert {variable for _, variable, _ in changes(function)} == {BY_OTHER_WAYS[function]}
 
