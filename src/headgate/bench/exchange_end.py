@@ -5,6 +5,7 @@ The ends use the runtime's own tasks, writers, partitions, network threads, cred
 
 from __future__ import annotations
 
+import gc
 import select
 import socket
 import sys
@@ -38,6 +39,7 @@ from headgate.runtime.task.mailbox import Mailbox
 from headgate.runtime.task.task import Task
 from headgate.runtime.task.task_thread import run_task
 from headgate.runtime.task.time_account import Wait
+from headgate.runtime.taskmanager.interpreter_settings import set_up_interpreter
 from headgate.transport.data_link import ConsumerEnd, ProducerEnd, producer_end
 from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import NetworkThread
@@ -275,7 +277,8 @@ def _open_end(request: dict[str, Any], sock: socket.socket, server: str | None) 
 
 def serve_end(send: Send, receive: Receive) -> None:
     """Run the process of an end: send or receive as requests ask. The program's argument is the rank of the end."""
-    sys.setswitchinterval(0.0005)
-    pa.set_cpu_count(1)
+    set_up_interpreter()
+    gc.collect()
+    gc.freeze()  # as in the process that forks TaskManagers
     with own_cores(int(sys.argv[1]), 2):
         serve(_EndProcess(send, receive).answer)
