@@ -74,7 +74,7 @@ def test_a_full_queue_is_an_ephemeral_node_while_it_is_full_and_sources_stop(hos
 
 
 def test_a_folder_that_is_gone_has_no_nodes(hosts: str, client: Any) -> None:
-    job, goes_on = stalled(hg.throttle.StormZooKeeper(hosts, receive_buffer=20))
+    job, goes_on = stalled(hg.throttle.StormZooKeeper(hosts, receive_buffer=20, poll=0.5))
     eventually(lambda: throttled_s(job) > 0.3)
     path = min(nodes(client))
     client.delete(path.rpartition("/")[0], recursive=True)
