@@ -46,6 +46,7 @@ class Schedule:
         self._topic = broker.topic(PARTITIONS)
         self._place: Place = PLACES[into](broker, self._servers, folder)
         self._process: subprocess.Popen[bytes] | None = None
+        self._writer: subprocess.Popen[bytes] | None = None
         self._pieces = 0
         self._log = folder / "log"
         self.struck: list[str] = []
@@ -184,9 +185,12 @@ class Schedule:
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HEADGATE_WEB": "off"}
         arguments = [self._servers, self._topic, str(self._folder), str(self._chance.choice((1, 2, 3))),
                      json.dumps(self._place.spec)]  # fmt: skip
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], env=environ, stdout=log,
-                                            stderr=log)  # fmt: skip
+        with self._log.open("ab") as log:  # another process writes it: the job's processes may not, on a full disk
+            self._writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)
+        assert self._writer.stdin is not None
+        with self._writer.stdin as out:
+            self._process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], env=environ, stdout=out,
+                                            stderr=out)  # fmt: skip
 
     @property
     def _pid(self) -> int:
@@ -208,6 +212,8 @@ class Schedule:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+        if self._writer is not None:  # it ends when no process of the job is left
+            self._writer.wait(PATIENCE)
 
     # --- the faults
 
