@@ -89,14 +89,11 @@ def test_a_mistake_beside_a_remainder_has_a_position(text: str) -> None:
     "text",
     [
         "a = b < c", "a = b = c", "a between b and c = a", "x < y = a", "a in (b, c) = a",
-        "x = y between a and b", "a = b in (c)", "a is null = b", "x = y like z",
+        "x = y between a and b", "a = b in (c)", "x = y like z",
     ],
 )  # fmt: skip
 def test_comparisons_of_comparisons_need_parentheses(text: str) -> None:
-    """Spark groups them to the left, most other systems by rank. sqlglot writes a pair around `a is null` itself."""
-    if text == "a is null = b":
-        assert compile_expression(text, SCHEMA).root == compile_expression("(a is null) = b", SCHEMA).root
-        return
+    """Spark groups them to the left, most other systems by rank."""
     with pytest.raises(PlanError, match="put parentheses around"):
         compile_expression(text, SCHEMA)
 
@@ -104,3 +101,8 @@ def test_comparisons_of_comparisons_need_parentheses(text: str) -> None:
 def test_comparisons_in_parentheses_can_be_compared() -> None:
     for text in ("(a = b) < c", "a = (x < y)", "a between (b = c) and (x = y)", "(a in (b)) <=> (x = y)"):
         compile_expression(text, SCHEMA)
+
+
+def test_is_null_comes_before_a_comparison() -> None:
+    """sqlglot writes the parentheses itself."""
+    assert compile_expression("a is null = b", SCHEMA).root == compile_expression("(a is null) = b", SCHEMA).root

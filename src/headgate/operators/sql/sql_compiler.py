@@ -427,4 +427,4 @@ _HANDLERS: dict[str, Callable[[Compiler, exp.Expr], SqlNode]] = {
     "escape": Compiler._escape,
 }
 #: The comparisons, which cannot be operands of each other without parentheses.
-_PREDICATES: Final = {*_COMPARISONS, "nullsafeeq", "between", "in", "like", "rlike", "regexplike", "escape"}
+_PREDICATES: Final = {*_COMPARISONS, "nullsafeeq", "between", "in", "like", "regexplike", "escape"}

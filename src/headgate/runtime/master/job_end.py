@@ -65,9 +65,9 @@ class JobEnd:
     def _leave(self, error: HeadgateError | None, is_stopped: bool) -> list[str]:
         if isinstance(error, CheckpointError):
             self.successor = self._find_successor()
-        if isinstance(error, Superseded) or self.successor is not None or not (error is not None or is_stopped):
-            return self._connectors.release()
-        return self._checkpoints.abort("" if error is None else error.message)
+        if not isinstance(self.successor or error, Superseded) and (error is not None or is_stopped):
+            return self._checkpoints.abort("" if error is None else error.message)
+        return self._connectors.release()
 
     def _find_successor(self) -> Superseded | None:
         """Return the error that names the newer owner of the job, or None if there is none."""
