@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from headgate.errors import NetworkMemoryFull
+from headgate.memory.segment import SegmentArena
 from headgate.transport.network_thread import NetworkThread
 from tests.transport.conftest import PATIENCE, MakeNetwork, on
 
@@ -147,6 +149,24 @@ def test_timers_of_one_time_run_in_the_order_set(network: NetworkThread, monkeyp
     on(network, lambda: None)
     monkeypatch.undo()
     assert ran == list(range(20))
+
+
+def test_a_kept_error_holds_no_view_into_network_memory(
+    network: NetworkThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arena = SegmentArena(1, 64)
+    kept: list[Exception] = []
+    monkeypatch.setattr(network, "_on_error", kept.append)
+
+    def read() -> None:
+        places = [arena.segments[0].view[:10]]
+        raise NetworkMemoryFull(f"no room behind {len(places)} places")
+
+    network.post(read)
+    on(network, lambda: None)
+    [error] = kept
+    assert isinstance(error, NetworkMemoryFull)
+    arena.close()
 
 
 def test_an_error_of_one_link_does_not_silence_the_others(

@@ -12,6 +12,7 @@ import logging
 import selectors
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -196,5 +197,6 @@ class NetworkThread:
         except Exception as error:
             if self._on_error is None or not isinstance(error, HeadgateError):
                 log.exception("error on the network thread")
+            traceback.clear_frames(error.__traceback__)  # they may hold views into segments
             if self._on_error is not None:
                 self._on_error(error)
