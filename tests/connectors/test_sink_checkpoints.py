@@ -410,6 +410,31 @@ def test_files_that_a_program_left_before_its_first_checkpoint_are_removed(tmp_p
         lost.commit([None], 1)
 
 
+def test_a_superseded_program_removes_what_it_wrote_after_its_run_was_given_up(tmp_path: Path) -> None:
+    out, home = tmp_path / "out", tmp_path / "checkpoints"
+    older = start(hg.sinks.parquet(out), SCHEMA, claim("older", home))
+    newer = start(hg.sinks.parquet(out), SCHEMA, claim("newer", home, epoch=2))
+    write_sink(older, [[batch(1)]], SCHEMA)
+    write_sink(newer, [[batch(2)]], SCHEMA)
+    older.superseded()
+    [name] = hidden(out)
+    assert newer.prepared()["run"] in name
+
+
+def test_a_superseded_program_leaves_hidden_files_to_the_one_that_resumed_its_run(tmp_path: Path) -> None:
+    """Once that one has finished, no other program removes them."""
+    older = prepared(hg.sinks.parquet(tmp_path))
+    newer = in_another_program(older, tmp_path)
+    write_sink(older, [[batch(1)]], SCHEMA)
+    older.superseded()
+    assert len(hidden(tmp_path)) == 1
+    newer.finish()
+    assert hidden(tmp_path) == []
+    write_sink(older, [[batch(2)]], SCHEMA)
+    older.superseded()
+    assert hidden(tmp_path) == []
+
+
 def test_nothing_is_removed_if_a_checkpoint_cannot_be_read(tmp_path: Path) -> None:
     """The checkpoint may refer to the run."""
     lost = start(hg.sinks.parquet(tmp_path), SCHEMA, claim("lost", tmp_path / "home"))

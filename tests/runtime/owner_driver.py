@@ -134,7 +134,9 @@ class Driver:
         try:
             _Run(self._machine, self._number, plan, checkpoints, ends).resume_and_end()
         except HeadgateError as error:
-            if not isinstance(error, Superseded):
+            if isinstance(error, Superseded):
+                ends.superseded()
+            else:
                 checkpoints.abort()
             raise
 

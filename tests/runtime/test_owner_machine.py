@@ -110,6 +110,7 @@ def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path, 
             first.step(100_000)
             second.step(100_000)
             machine.check(machine.newest)
+            assert machine.hidden() == []
             superseded += isinstance(first.error, Superseded)
         at += every
     assert superseded > 40 / every

@@ -59,6 +59,11 @@ MOMENTS = {
     "before a file is shown": "file_sink._show = stopping(file_sink._show, 1)",
     "before the sink looks": "file_sink.FileSink.commit = stopping(file_sink.FileSink.commit, 3)",
 }
+#: Before the first hidden file is made, and before there is a checkpoint.
+BEFORE_A_FILE = """
+from headgate.connectors.file_sinks import hidden_files
+hidden_files.RenamedFiles.create = stopping(hidden_files.RenamedFiles.create, 1)
+"""
 #: In the first upload that ends when a checkpoint is complete.
 IN_AN_UPLOAD = """
 from headgate.runtime.taskmanager import state_upload
@@ -143,6 +148,21 @@ def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, checkpoints: s
     assert said.count(f"process {os.getpid()} on") == 1, said
     open_gate(tmp_path)
     job.wait(120)
+    assert committed(tmp_path) == expected()
+    assert hidden(tmp_path) == []
+
+
+def test_a_driver_that_writes_after_its_successor_has_ended_leaves_nothing(tmp_path: Path) -> None:
+    """It was paused before its first checkpoint, so its successor started afresh."""
+    checkpoints = str(tmp_path / "checkpoints")
+    with driver(tmp_path, checkpoints, BEFORE_A_FILE) as paused:
+        job = job_in(tmp_path, checkpoints).execute_async(resume="latest-if-any")
+        open_gate(tmp_path)
+        job.wait(120)
+        paused.send_signal(signal.SIGCONT)
+        _, said = paused.communicate(timeout=120)
+    assert paused.returncode == 1
+    assert re.search("headgate.errors.Superseded: .*another program took over", said)
     assert committed(tmp_path) == expected()
     assert hidden(tmp_path) == []
 

@@ -419,6 +419,10 @@ class Sink(ABC):
         The sink removes everything else that the job has made.
         """
 
+    def superseded(self) -> None:
+        """Remove what this program has made and no other program needs. The driver calls this instead of `abort` after
+        another program has taken over the job. Visible rows stay."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterContext:

@@ -306,7 +306,7 @@ class FileSink(Sink):
         if target is None:
             return
         if ledger is not None:
-            self._check_or_clean(target, ledger)
+            self._check_or_clean(ledger)
             if checkpoint:
                 self.commit(pending, checkpoint)
             ledger.check()
@@ -318,17 +318,20 @@ class FileSink(Sink):
         # With a checkpoint, another program may resume the run.
         self._remove_empty_folders(target, keep_root=not self._made_root or checkpoint > 0)
 
-    def _check_or_clean(self, target: Target, ledger: Ledger) -> None:
-        """Raise Superseded if a newer program has claimed the results.
-
-        If the newer program did not resume this run, remove the run's hidden files first.
-        """
+    def _check_or_clean(self, ledger: Ledger) -> None:
         try:
             ledger.check()
         except Superseded:
-            if ledger.is_given_up():
-                self._remove_hidden(target)
+            self.superseded()
             raise
+
+    def superseded(self) -> None:
+        """Remove the run's hidden files, except for files of newer programs, if no program can make them visible.
+
+        A newer program that resumed the run, and still works, removes them at its end.
+        """
+        if self._target is not None and self._ledger is not None and self._ledger.is_over():
+            self._remove_hidden(self._target)
 
     def _remove_empty_folders(self, target: Target, keep_root: bool) -> None:
         with writing(self.path):

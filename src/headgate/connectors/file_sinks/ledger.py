@@ -107,6 +107,12 @@ class Ledger:
         """Return whether a newer program has recorded that the run is given up."""
         return any(note.is_given_up for note in self._notes())
 
+    def is_over(self) -> bool:
+        """Return whether a newer program has given up the run, or has finished it. At its end it removes this claim."""
+        with writing(self._ownership.folder):
+            is_claimed = self._ownership.epoch in self._ownership.epochs()
+        return not is_claimed or self.is_given_up()
+
     def close(self, keep: bool) -> None:
         """Remove what later programs do not need. The run is over, or given up.
 

@@ -214,6 +214,21 @@ class DriverConnectors:
         self._reading = []
         return sentences(problems)
 
+    def superseded(self) -> list[str]:
+        """Let sources and sinks remove what no program needs, because another program has taken over the job.
+
+        Returns messages about what could not be removed, and why.
+        """
+        messages, problems = self.release(), []
+        for node_id in self._prepared:
+            node, sink = self._sinks[node_id]
+            self._cleaning = node
+            try:
+                sink.superseded()
+            except Exception as error:
+                problems.append(Problem("sink", node.name, str(error)))
+        return messages + sentences(problems)
+
     def abort(self, pending: Pending = MappingProxyType({}), checkpoint: int = 0, known: str = "") -> list[str]:
         """Remove results that do not belong to a checkpoint.
 

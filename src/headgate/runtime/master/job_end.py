@@ -65,7 +65,9 @@ class JobEnd:
     def _leave(self, error: HeadgateError | None, is_stopped: bool) -> list[str]:
         if isinstance(error, CheckpointError):
             self.successor = self._find_successor()
-        if not isinstance(self.successor or error, Superseded) and (error is not None or is_stopped):
+        if isinstance(self.successor or error, Superseded):
+            return self._connectors.superseded()
+        if error is not None or is_stopped:
             return self._checkpoints.abort("" if error is None else error.message)
         return self._connectors.release()
 
