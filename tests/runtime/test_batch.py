@@ -88,7 +88,7 @@ def test_no_row_is_late(tmp_path: Path) -> None:
     assert job(batch_environment(tmp_path)).late_rows == 0
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_cancelled_between_and_within_stages(tmp_path: Path) -> None:
     for slow in ("first", "second"):
 
@@ -111,7 +111,7 @@ def test_cancelled_between_and_within_stages(tmp_path: Path) -> None:
         assert files_below(tmp_path) == []
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_a_killed_taskmanager_leaves_no_file(tmp_path: Path) -> None:
     def wait(batch: pa.RecordBatch) -> pa.RecordBatch:
         time.sleep(0.05)

@@ -27,7 +27,8 @@ from tests.runtime.jobs import (
     wait_until_running,
 )
 
-pytestmark = pytest.mark.alone
+#: One test for each state of a job also has the mark `alone`: its bound is tight in `make test`, too.
+pytestmark = pytest.mark.ends
 
 
 def cancelled(job: hg.JobHandle) -> None:
@@ -38,6 +39,7 @@ def cancelled(job: hg.JobHandle) -> None:
         job.wait()
 
 
+@pytest.mark.alone
 def test_while_it_runs(processes: bool) -> None:
     env = environment(processes)
     keyed(endless(env)).sink_to(hg.sinks.null())
@@ -46,6 +48,7 @@ def test_while_it_runs(processes: bool) -> None:
     cancelled(job)
 
 
+@pytest.mark.alone
 def test_while_back_pressured(processes: bool) -> None:
     """The sink takes a batch now and then; everything before it stands."""
 
@@ -61,6 +64,7 @@ def test_while_back_pressured(processes: bool) -> None:
     cancelled(job)
 
 
+@pytest.mark.alone
 def test_while_idle(processes: bool) -> None:
     """One row a minute."""
     env = environment(processes)
@@ -70,6 +74,7 @@ def test_while_idle(processes: bool) -> None:
     cancelled(job)
 
 
+@pytest.mark.alone
 def test_right_after_submit(processes: bool) -> None:
     env = environment(processes)
     keyed(endless(env)).sink_to(hg.sinks.null())
@@ -213,6 +218,7 @@ class FullAtRestart(hg.LocalDeployment):
         return nullcontext()
 
 
+@pytest.mark.alone
 def test_while_it_waits_for_slots_to_start_again(tmp_path: Path) -> None:
     def fails(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise ValueError("once")

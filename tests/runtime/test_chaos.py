@@ -19,7 +19,7 @@ from tests.runtime.jobs import endless, environment, error_of, keyed, pids
 pytestmark = pytest.mark.alone
 
 #: A process that is stopped before it registers is given up after this, one that is stopped later after the heartbeat.
-REGISTRATION, HEARTBEAT = 10.0, 5.0
+REGISTRATION, HEARTBEAT = 10.0, 3.0
 
 
 @pytest.mark.parametrize("seed", range(6))

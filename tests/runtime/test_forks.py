@@ -190,7 +190,7 @@ def test_a_server_without_anything_to_do_ends_and_serves_who_asked_before() -> N
     os.close(status)
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_a_server_that_is_killed_takes_its_processes_with_it() -> None:
     env = environment(processes=True)
     keyed(endless(env)).sink_to(hg.sinks.null())

@@ -48,7 +48,7 @@ def test_a_killed_process_is_named(index: int) -> None:
     assert (error.job, job.status()) == ("job", "FAILED")
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_one_of_three_processes_is_killed(tmp_path: Path) -> None:
     """Two peers see it; the error is still about the one that was killed. Nothing is left in the sink's folder."""
     env = environment(processes=True, taskmanagers=3, parallelism=3)
@@ -71,7 +71,7 @@ def test_one_of_three_processes_is_killed(tmp_path: Path) -> None:
     assert files_below(tmp_path) == []
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_a_process_that_is_terminated() -> None:
     job = start()
     wait_until_running(job)
@@ -128,7 +128,7 @@ def test_processes_that_start_too_late() -> None:
     assert error.message.startswith(late)
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_a_large_plan_for_a_process_that_dies_at_once() -> None:
     """The pipe breaks while the plan is being written to it."""
     ballast = os.urandom(4 << 20)

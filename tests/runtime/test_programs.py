@@ -63,7 +63,7 @@ def run(script: Path, text: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=ENVIRON, check=False)
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> None:
     children = [psutil.Process(pid) for pid in pids(driver.pid).values()]
     assert len(children) == 2
@@ -73,7 +73,7 @@ def test_processes_end_with_their_driver(driver: subprocess.Popen[bytes]) -> Non
     assert left == []
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_an_interrupt_from_the_terminal(driver: subprocess.Popen[bytes]) -> None:
     """Ctrl-C goes to the driver's process group. The driver cancels the job; the only traceback is its own."""
     children = [psutil.Process(pid) for pid in pids(driver.pid).values()]

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,11 +16,13 @@ from headgate.errors import CheckpointError, ConfigError
 from headgate.filesystems import write_new
 from headgate.ownership import Program
 from headgate.state.checkpoint_storage import CheckpointStorage
+from tests.ending import END, within
 from tests.s3_service import S3Service
 from tests.state.checkpoints import make_checkpoint
 
-#: No service that is not there may take longer, seconds. Most of it is `pyarrow.fs`, which tries for six.
-SOON = 30.0
+#: No service that is not there may take longer, seconds: 30 if nothing runs beside the test. `pyarrow.fs` tries for six
+#: of them.
+SOON = 25.0 + END
 
 
 PassedOn = Callable[[], Iterable[bytes]]
@@ -155,42 +156,41 @@ except HeadgateError as error:
 """
 
 
-def check(first: str = "", bucket: str = "s3://bucket", **environ: str) -> str:
+def checked_folder(first: str = "", bucket: str = "s3://bucket", **environ: str) -> str:
     """Of a program with only this in its environment that has to do with S3."""
     others = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     whole = {**others, "HOME": "/nonexistent", "PYTHONPATH": os.pathsep.join(sys.path), **environ}
-    start = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-c", CHECK.format(first=first), f"{bucket}/x"],
-        env=whole, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert time.monotonic() - start < SOON
+    with within(SOON):
+        done = subprocess.run(
+            [sys.executable, "-c", CHECK.format(first=first), f"{bucket}/x"],
+            env=whole, capture_output=True, text=True, check=True,
+        )  # fmt: skip
     return done.stdout
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_credentials_that_are_missing_are_named(s3: S3Service) -> None:
-    said = check(AWS_ENDPOINT_URL=s3.endpoint, AWS_EC2_METADATA_DISABLED="true")
+    said = checked_folder(AWS_ENDPOINT_URL=s3.endpoint, AWS_EC2_METADATA_DISABLED="true")
     assert "StorageError s3://bucket/x/job" in said
     assert "Unable to locate credentials" in said
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_an_endpoint_that_is_not_there_is_named(s3: S3Service) -> None:
-    said = check(**{**s3.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
+    said = checked_folder(**{**s3.environ, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"})
     assert "StorageError s3://bucket/x/job" in said
     assert "Could not connect to the endpoint URL" in said
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_the_endpoint_for_s3_alone_comes_first_for_both_libraries(s3: S3Service) -> None:
     both = {"AWS_ENDPOINT_URL_S3": s3.endpoint, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
-    assert check(bucket=s3.bucket(), **{**s3.environ, **both}) == ""
+    assert checked_folder(bucket=s3.bucket(), **{**s3.environ, **both}) == ""
 
 
-@pytest.mark.alone
+@pytest.mark.ends
 def test_without_boto3_the_error_names_the_extra(s3: S3Service) -> None:
-    said = check(first="sys.modules['boto3'] = None", **s3.environ)
+    said = checked_folder(first="sys.modules['boto3'] = None", **s3.environ)
     assert said == "ConfigError checkpoints and results on S3 need boto3: pip install 'headgate[s3]'\n"
 
 
