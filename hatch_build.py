@@ -2,6 +2,7 @@
 
 Sources and results are the same; only Python's own steps take less time. All other modules are plain Python, and so is
 every wheel that is built without that variable. Compiling needs a C compiler and Python's headers.
+HEADGATE_COMPILE_LEVEL is how much the C compiler optimizes, from 0 to 3. Without it, that is 2.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def _compile(sources: list[str], folder: Path) -> None:
     from setuptools import Distribution
 
     with TemporaryDirectory() as work:
-        extensions = mypycify(sources, opt_level="2", debug_level="0", target_dir=work, group_name="headgate")
+        level = os.environ.get("HEADGATE_COMPILE_LEVEL", "2")
+        extensions = mypycify(sources, opt_level=level, debug_level="0", target_dir=work, group_name="headgate")
         build = Distribution({"name": "headgate", "ext_modules": extensions}).get_command_obj("build_ext")
         build.build_lib, build.build_temp = str(folder), work
         build.ensure_finalized()
