@@ -178,6 +178,7 @@ def test_a_killed_taskmanager_is_named(endless: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.ends
+@pytest.mark.soak  # test_restarts.py also kills an executor, which Spark replaces with a new JVM
 @pytest.mark.parametrize("master", ["local-cluster[2,1,1024]", STANDALONE], indirect=True)
 def test_a_killed_executor_is_named(endless: Start, tmp_path: Path) -> None:
     job = endless()
