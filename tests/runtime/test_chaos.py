@@ -44,7 +44,7 @@ def strike(chance: random.Random) -> None:
     threading.Event().wait(chance.random() * chance.choice([0.3, 2.5]))
     how = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGSTOP, signal.SIGINT, None])
     alive = list(pids().values())
-    victims = [] if how is None else chance.sample(alive, chance.randint(1, len(alive)))
+    victims = [] if how is None or not alive else chance.sample(alive, chance.randint(1, len(alive)))
     with within(END + (REGISTRATION if how is signal.SIGSTOP else 0)):
         for pid in victims:
             os.kill(pid, how or 0)
