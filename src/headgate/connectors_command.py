@@ -74,6 +74,9 @@ _CONNECTORS = (
         name="functions", sources=("generate", "iterable", "poll"), sinks=("for_each_batch", "two_phase"),
         promise="as the function keeps it",
     ),
+    _Connector(
+        name="webhooks", sinks=("webhook",), promise="at least once", packages=("urllib3",), extra="webhook",
+    ),
     _Connector(name="sockets", sources=("socket_lines",), promise="may lose or repeat rows"),
     _Connector(
         name="for tests and programs", sources=("nexmark",), sinks=("collect", "null", "printer"),

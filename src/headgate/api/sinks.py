@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from headgate.connectors.adbc.adbc_functions import sink as adbc
     from headgate.connectors.kafka.kafka_functions import sink as kafka
     from headgate.connectors.tables.table_functions import delta, iceberg
+    from headgate.connectors.webhook.webhook_functions import sink as webhook
 
 __all__ = [
     "adbc", "collect", "csv", "delta", "for_each_batch", "foreach_dataframe", "iceberg", "json", "kafka", "null",
-    "parquet", "printer", "two_phase",
+    "parquet", "printer", "two_phase", "webhook",
 ]  # fmt: skip
 
 
@@ -70,7 +71,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # type checkers must report unknown names themselves
 
     def __getattr__(name: str) -> object:
-        if name in ("adbc", "kafka"):  # only jobs with these sinks load their modules
+        if name in ("adbc", "kafka", "webhook"):  # only jobs with these sinks load their modules
             return import_module(f"headgate.connectors.{name}.{name}_functions").sink
         if name in ("delta", "iceberg"):
             return getattr(import_module("headgate.connectors.tables.table_functions"), name)
