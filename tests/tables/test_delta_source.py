@@ -12,6 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.testing import check_source
+from tests.runtime import jobs
 from tests.runtime.jobs import eventually
 
 deltalake = pytest.importorskip("deltalake")
@@ -93,6 +94,72 @@ def test_partitions_and_added_columns_are_read(tmp_path: Path) -> None:
     ]
     assert sorted(collected(tmp_path / "t"), key=lambda row: row["n"]) == rows
     assert collected(tmp_path / "t", start=0) == rows[2:]  # from the log, not from the snapshot
+
+
+def test_new_columns_are_not_read_or_refused(table: Path) -> None:
+    """Those that the table has when the source is made are read; those that come later are not, or fail the job."""
+    ignoring, refusing, starting = (
+        hg.sources.delta(table, bounded=True, **options)
+        for options in ({}, {"new_columns": "refuse"}, {"new_columns": "refuse", "start": 2})
+    )
+    schema = pa.schema({"n": pa.int64(), "x": pa.int64(), "y": pa.string()})
+    wide = pa.Table.from_pylist([{"n": 12, "x": 1, "y": "new"}], schema)
+    deltalake.write_deltalake(str(table), wide, mode="append", schema_mode="merge")
+
+    def rows(source: hg.Source) -> list[dict[str, Any]]:
+        env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+        return sorted(env.from_source(source).collect().to_pylist(), key=lambda row: row["n"])
+
+    assert rows(ignoring) == [*numbers(*range(12)), {"n": 12, "s": None}]
+    message = rf"delta: {table}: version 3 has the new columns 'x', 'y', .*new_columns=\"ignore\""
+    for source in (refusing, starting):
+        with pytest.raises(hg.SourceError, match=message):
+            rows(source)
+    again = rows(hg.sources.delta(table, bounded=True, new_columns="refuse", start=1))
+    assert [row["x"] for row in again] == [None] * 4 + [1], "a new source reads them, also with their version"
+    with pytest.raises(hg.ConfigError, match="new_columns='add' must be one of 'ignore', 'refuse'"):
+        hg.sources.delta(table, new_columns="add")  # type: ignore[arg-type]
+
+
+def test_a_job_resumes_with_its_columns_when_the_table_has_more(table: Path, tmp_path: Path) -> None:
+    def start(new_columns: Any, columns: list[str] | None = None, **options: Any) -> hg.JobHandle:
+        env = jobs.environment(
+            parallelism=1, checkpoint_dir=tmp_path / "c", checkpoint_interval="20 ms", restart=hg.restart.none()
+        )
+        source = hg.sources.delta(table, columns=columns, new_columns=new_columns, interval="10 ms")
+        env.from_source(source).uid("in").sink_to(hg.sinks.json(tmp_path / "out")).uid("out")
+        return env.execute_async("job", **options)
+
+    def rows() -> list[dict[str, Any]]:
+        files = [path for path in (tmp_path / "out").rglob("*.jsonl") if path.name[0] not in "._"]
+        found = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+        return sorted(found, key=lambda row: row["n"])
+
+    job = start("refuse")
+    eventually(lambda: len(rows()) == 12)
+    wide = pa.table({"n": [12], "s": ["row 12"], "x": [1]})
+    deltalake.write_deltalake(str(table), wide, mode="append", schema_mode="merge")
+    assert "version 3 has the new column 'x'" in str(jobs.error_of(job))
+    with pytest.raises(hg.CheckpointError, match=r"with rows of \(n: int64, s: string\), which now are"):
+        start("ignore", resume="latest")
+    job = start("ignore", ["n", "s"], resume="latest")
+    eventually(lambda: len(rows()) == 13)
+    job.cancel()
+    assert rows() == numbers(*range(13))
+
+
+def test_columns_are_chosen(table: Path) -> None:
+    assert sorted(row["n"] for row in collected(table, columns=["n"])) == [*range(12)]
+    assert list(collected(table, columns=["s", "n"])[0]) == ["s", "n"]
+    assert [*collected(table, columns=["s"])[0]] == ["s"]
+    with pytest.raises(hg.PlanError, match="columns= has 'x', but the table has: n, s"):
+        hg.sources.delta(table, columns=["x"])
+    with pytest.raises(hg.ConfigError, match="none twice"):
+        hg.sources.delta(table, columns=["n", "n"])
+    source = hg.sources.delta(table, bounded=True, columns=["n"], new_columns="refuse")
+    append(table, numbers(12))
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    assert env.from_source(source).collect().num_rows == 13, "a column that is left out is not new"
 
 
 @pytest.mark.parametrize("name", ["n", "city", "late"])

@@ -103,6 +103,47 @@ def test_later_snapshots_are_followed(lake: Lake) -> None:
     assert sorted(found.to_table()["n"].to_pylist()) == [*range(12), 20, 21, 22]
 
 
+def test_new_columns_are_not_read_or_refused(lake: Any) -> None:
+    def rows(source: hg.Source) -> list[dict[str, Any]]:
+        env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+        return sorted(env.from_source(source).collect().to_pylist(), key=lambda row: row["n"])
+
+    with lake.table().update_schema() as update:
+        update.add_column("dropped", LongType())
+    lake.append([{"n": 12, "s": "row 12", "dropped": 1}])
+    with lake.table().update_schema(allow_incompatible_changes=True) as update:
+        update.delete_column("dropped")
+    ignoring, refusing, starting, whole = (
+        lake.source(bounded=True, **options)
+        for options in ({}, *({"new_columns": "refuse", **more} for more in ({}, {"start": lake.snapshots[1]},
+                                                                             {"start": 0})))
+    )  # fmt: skip
+    assert rows(whole) == numbers(*range(13)), "a column that was dropped before is not new"
+    with lake.table().update_schema() as update:
+        update.add_column("x", LongType())
+        update.add_column("y", StringType())
+    assert rows(refusing) == numbers(*range(13)), "no row has the new columns yet"
+    new = lake.append([{"n": 13, "s": "row 13", "x": 1, "y": "new"}])
+    assert rows(ignoring) == numbers(*range(14))
+    message = rf"iceberg: test.lake.t: snapshot {new} has the new columns 'x', 'y', .*new_columns=\"ignore\""
+    for source in (refusing, starting):
+        with pytest.raises(hg.SourceError, match=message):
+            rows(source)
+    assert rows(lake.source(bounded=True, new_columns="refuse"))[-1] == {"n": 13, "s": "row 13", "x": 1, "y": "new"}
+    with pytest.raises(hg.ConfigError, match="new_columns='add' must be one of 'ignore', 'refuse'"):
+        lake.source(new_columns="add")
+
+
+def test_columns_are_chosen(lake: Any) -> None:
+    source = lake.source(bounded=True, columns=["s", "n"], new_columns="refuse")
+    assert source.schema.names == ["s", "n"]
+    assert sorted(lake.collected(columns=["n"]), key=lambda row: row["n"]) == [{"n": n} for n in range(12)]
+    with pytest.raises(hg.PlanError, match="columns= has 'x', but the table has: n, s"):
+        lake.source(columns=["x"])
+    with pytest.raises(hg.ConfigError, match="must name one or more columns"):
+        lake.source(columns=[])
+
+
 def test_columns_that_were_added_or_renamed_are_read(lake: Any) -> None:
     with lake.table().update_schema() as update:
         update.add_column("x", LongType())

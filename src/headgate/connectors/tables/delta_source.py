@@ -7,7 +7,7 @@ adds. Files are in the order of their paths. The version may not be there yet.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from headgate.connectors.tables.delta_sink import delta_error, delta_library
 from headgate.connectors.tables.followed_table import FollowedTable
 from headgate.connectors.tables.open_file import OpenFile, needed_names
-from headgate.connectors.tables.table_columns import table_columns
+from headgate.connectors.tables.table_columns import ReadNewColumns, chosen_columns, new_columns_error
 from headgate.errors import SourceError
 from headgate.filesystems import locate
 
@@ -29,8 +29,12 @@ class DeltaSource(FollowedTable["_Poll"]):
     """A source of the rows of a Delta table; see `hg.sources.delta`."""
 
     def __init__(self, uri: str, *, start: int | None, batch_rows: int, interval: float | str, bounded: bool,
+                 columns: Sequence[str] | None, new_columns: ReadNewColumns,
                  storage_options: Mapping[str, str]) -> None:  # fmt: skip
-        poll = _Poll(uri, start=start, batch_rows=batch_rows, bounded=bounded, storage_options=storage_options)
+        poll = _Poll(
+            uri, start=start, batch_rows=batch_rows, bounded=bounded, columns=columns,
+            new_columns=new_columns, storage_options=storage_options,
+        )  # fmt: skip
         super().__init__(poll, interval=interval, bounded=bounded)
 
     def check_place(self, place: Any) -> None:
@@ -54,11 +58,13 @@ class _Poll:
     """The function that the source asks for rows. It keeps the files of one version, and one open file."""
 
     def __init__(self, uri: str, *, start: int | None, batch_rows: int, bounded: bool,
+                 columns: Sequence[str] | None, new_columns: ReadNewColumns,
                  storage_options: Mapping[str, str]) -> None:  # fmt: skip
         self._uri = uri
         self.what = f"delta: {uri}"
         self._start = start
         self._bounded = bounded
+        self._new_columns = new_columns
         self._storage_options = dict(storage_options)
         #: The version, whether it is a snapshot, and its files.
         self._files: tuple[int, int, Sequence[_File]] | None = None
@@ -66,7 +72,11 @@ class _Poll:
         self.needed: Collection[str] | None = None
         with self._errors():
             table = self._table()
-            self.columns = table_columns(pa.schema(table.schema().to_arrow()))
+            #: The version whose columns are known. Only later ones have new columns.
+            self._made_at = int(table.version())
+            schema = pa.schema(table.schema().to_arrow())
+            self._known = tuple(schema.names)
+            self.columns = chosen_columns(self.what, schema, columns)
             if table.metadata().configuration.get("delta.columnMapping.mode", "none") != "none":
                 raise SourceError(f"{self.what}: the table has mapped columns, which the source cannot read")
 
@@ -118,17 +128,24 @@ class _Poll:
         table = self._table(version)
         if pa.table(table.deletion_vectors()).num_rows:
             raise self._has_deletion_vectors(version)
+        self._check_names(version, (field.name for field in table.schema().fields))
         names = table.metadata().partition_columns
         rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
         files = [_File(row["path"], {name: row[f"partition.{name}"] for name in names}) for row in rows]
         return sorted(files, key=lambda file: file.path)
 
     def _added(self, version: int) -> Iterator[_File]:
-        """Yield the files that a version adds. Raises SourceError if it changes or removes rows."""
+        """Yield the files that a version adds.
+
+        Raises SourceError if it changes or removes rows, or has new columns that the source refuses.
+        """
         filesystem, path = self._log(version)
         with filesystem.open_input_stream(path) as stream:
             actions = [json.loads(line) for line in stream.read().splitlines() if line.strip()]
         for action in actions:
+            if "metaData" in action:
+                fields = json.loads(action["metaData"]["schemaString"])["fields"]
+                self._check_names(version, (field["name"] for field in fields))
             if "remove" in action and action["remove"].get("dataChange", True):
                 raise SourceError(
                     f"{self.what}: version {version} removes or changes rows; the source follows tables that only get "
@@ -138,6 +155,13 @@ class _Poll:
                 if action["add"].get("deletionVector"):
                     raise self._has_deletion_vectors(version)
                 yield _File(action["add"]["path"], action["add"].get("partitionValues", {}))
+
+    def _check_names(self, version: int, names: Iterable[str]) -> None:
+        """Raise SourceError if a version has new columns that the source refuses."""
+        if self._new_columns == "ignore" or version <= self._made_at:
+            return
+        if added := [name for name in names if name not in self._known]:
+            raise new_columns_error(self.what, f"version {version}", added)
 
     def _has_deletion_vectors(self, version: int) -> SourceError:
         return SourceError(

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from headgate.connectors.tables.followed_table import FollowedTable
 from headgate.connectors.tables.iceberg_catalog import IcebergCatalog, iceberg_library
 from headgate.connectors.tables.open_file import OpenFile, needed_names
-from headgate.connectors.tables.table_columns import table_columns
+from headgate.connectors.tables.table_columns import ReadNewColumns, chosen_columns, new_columns_error
 from headgate.errors import SourceError
 
 #: The phases of a position: the files that a snapshot adds, all its files, and none any more.
@@ -31,8 +31,12 @@ class IcebergSource(FollowedTable["_Poll"]):
     """A source of the rows of an Iceberg table; see `hg.sources.iceberg`."""
 
     def __init__(self, table: str, catalog: str, *, start: int | None, batch_rows: int, interval: float | str,
-                 bounded: bool, options: Mapping[str, str]) -> None:  # fmt: skip
-        poll = _Poll(table, catalog, start=start, batch_rows=batch_rows, bounded=bounded, options=options)
+                 bounded: bool, columns: Sequence[str] | None, new_columns: ReadNewColumns,
+                 options: Mapping[str, str]) -> None:  # fmt: skip
+        poll = _Poll(
+            table, catalog, start=start, batch_rows=batch_rows, bounded=bounded, columns=columns,
+            new_columns=new_columns, options=options,
+        )  # fmt: skip
         super().__init__(poll, interval=interval, bounded=bounded)
 
     def check_place(self, place: Any) -> None:
@@ -48,12 +52,14 @@ class _Poll:
     """The function that the source asks for rows. It keeps the files of one snapshot, and one open file."""
 
     def __init__(self, name: str, catalog: str, *, start: int | None, batch_rows: int, bounded: bool,
+                 columns: Sequence[str] | None, new_columns: ReadNewColumns,
                  options: Mapping[str, str]) -> None:  # fmt: skip
         self._name = name
         self.what = f"iceberg: {catalog}.{name}"
         self._catalog = IcebergCatalog(catalog, options, self.what, SourceError)
         self._start = start
         self._bounded = bounded
+        self._new_columns = new_columns
         #: The table as it was when the source last looked for a newer snapshot.
         self._table: Any = None
         #: The snapshot, the phase, and the paths of its files.
@@ -61,10 +67,13 @@ class _Poll:
         self._file = OpenFile(batch_rows)
         self.needed: Collection[str] | None = None
         with self._catalog.errors():
-            schema = self._newest().schema()
-            self.columns = table_columns(schema.as_arrow())
+            table = self._newest()
+            schema = table.schema()
+            #: The highest number of a column so far. New columns have higher numbers, and dropped ones lower ones.
+            self._highest_id = int(table.metadata.last_column_id)
+            self.columns = chosen_columns(self.what, schema.as_arrow(), columns)
             #: The number of each column, which does not change when the column gets another name.
-            self._ids = {field.name: field.field_id for field in schema.fields}
+            self._ids = {field.name: field.field_id for field in schema.fields if field.name in self.columns.names}
 
     def __call__(self, split: str, position: Any) -> tuple[pa.RecordBatch, Any] | None:
         """Return the rows after a position, and the position after them. Returns None at the end of a bounded source.
@@ -117,10 +126,20 @@ class _Poll:
 
     def _files_of(self, table: Any, snapshot: int, phase: int) -> Sequence[str]:
         if self._files is None or self._files[:2] != (snapshot, phase):
+            self._check_names(table, snapshot)
             found = self._all_files(table, snapshot) if phase == _WHOLE else self._added(table, snapshot)
             self._files = snapshot, phase, sorted(found)
             self._file.close()
         return self._files[2]
+
+    def _check_names(self, table: Any, number: int) -> None:
+        """Raise SourceError if a snapshot has new columns that the source refuses."""
+        snapshot = table.snapshot_by_id(number)
+        if self._new_columns == "ignore" or snapshot is None or snapshot.schema_id is None:
+            return
+        fields = table.schemas()[snapshot.schema_id].fields
+        if added := [field.name for field in fields if field.field_id > self._highest_id]:
+            raise new_columns_error(self.what, f"snapshot {number}", added)
 
     def _all_files(self, table: Any, snapshot: int) -> Iterator[str]:
         if table.snapshot_by_id(snapshot) is None:

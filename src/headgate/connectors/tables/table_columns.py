@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
 
-from headgate.errors import PlanError
+from headgate.errors import PlanError, SourceError
 
 NewColumns = Literal["refuse", "add"]
+#: What a source does with columns that the table gets while the job follows it.
+ReadNewColumns = Literal["ignore", "refuse"]
 _SIGNED: Final = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64()}
 
 
 def table_columns(schema: pa.Schema) -> pa.Schema:
     """Return columns with types that tables have: signed numbers, microseconds, UTC, plain texts."""
     return pa.schema([pa.field(column.name, _plain(column.type), column.nullable) for column in schema])
+
+
+def chosen_columns(what: str, table: pa.Schema, names: Sequence[str] | None) -> pa.Schema:
+    """Return the columns of a source: all of the table, or those that the user names. Raises PlanError."""
+    columns = table_columns(table)
+    for name in names or ():
+        if name not in columns.names:
+            raise PlanError(f"{what}: columns= has {name!r}, but the table has: {', '.join(columns.names)}")
+    return columns if names is None else pa.schema([columns.field(name) for name in names])
+
+
+def new_columns_error(what: str, version: str, names: Sequence[str]) -> SourceError:
+    """Return the error of a source that refuses new columns."""
+    columns = f"column {names[0]!r}" if len(names) == 1 else f"columns {', '.join(map(repr, names))}"
+    return SourceError(
+        f"{what}: {version} has the new {columns}, which the job does not read. To leave them out, set "
+        'new_columns="ignore", and columns= to those of the job, and resume. To read them, start without resume'
+    )
 
 
 def check_columns(what: str, schema: pa.Schema, table: pa.Schema, new_columns: NewColumns) -> pa.Schema:

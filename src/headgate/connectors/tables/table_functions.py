@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import get_args
+from typing import Any, get_args
 
 from headgate.connectors.arguments import FLAG, TEXT, WHOLE, check, check_texts
 from headgate.connectors.connector import Sink, Source
 from headgate.connectors.file_sinks.file_writer import file_bytes
-from headgate.connectors.tables.table_columns import NewColumns
+from headgate.connectors.tables.table_columns import NewColumns, ReadNewColumns
 from headgate.errors import ConfigError
 from headgate.filesystems import absolute
 
@@ -88,6 +88,8 @@ def delta_source(
     interval: float | str = "1 s",
     bounded: bool = False,
     batch_rows: int = 65_536,
+    columns: Sequence[str] | None = None,
+    new_columns: ReadNewColumns = "ignore",
     storage_options: Mapping[str, str] | None = None,
 ) -> Source:
     """Read the rows of a Delta table, and later those that new versions add. See docs/how-to/tables.md.
@@ -97,12 +99,14 @@ def delta_source(
     `interval`. With `bounded`, the input ends there. `start` is a version: the source then reads only the rows that
     later versions add. The place is kept in checkpoints, so each row is read once, also after a failure.
 
-    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made. A version
-    that only rewrites files, as `OPTIMIZE` does, adds no rows. `storage_options` are those of the library deltalake,
-    for the log.
+    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made, or
+    `columns`. A job that resumes must have the columns that it had. Columns that the table gets later are not read;
+    with `new_columns="refuse"`, they fail the job. A version that only rewrites files, as `OPTIMIZE` does, adds no
+    rows. `storage_options` are those of the library deltalake, for the log.
 
-    Raises ConfigError for impossible arguments, and without the package deltalake. Raises SourceError if there is no
-    table, for a version that removes or changes rows, and for one whose files or log are gone.
+    Raises ConfigError for impossible arguments, and without the package deltalake. Raises PlanError if the table lacks
+    one of `columns`. Raises SourceError if there is no table, for a version that removes or changes rows, for one whose
+    files or log are gone, and for new columns that are refused.
 
     ```python
     import deltalake
@@ -114,10 +118,11 @@ def delta_source(
     """
     from headgate.connectors.tables.delta_source import DeltaSource
 
-    _check_reading("delta", start, bounded, batch_rows)
+    _check_reading("delta", start, bounded, batch_rows, columns)
+    _check_new_columns(new_columns, ReadNewColumns)
     return DeltaSource(
         absolute(uri), start=start, batch_rows=batch_rows, interval=interval, bounded=bounded,
-        storage_options=_options("storage_options", storage_options),
+        columns=columns, new_columns=new_columns, storage_options=_options("storage_options", storage_options),
     )  # fmt: skip
 
 
@@ -129,6 +134,8 @@ def iceberg_source(
     interval: float | str = "1 s",
     bounded: bool = False,
     batch_rows: int = 65_536,
+    columns: Sequence[str] | None = None,
+    new_columns: ReadNewColumns = "ignore",
     options: Mapping[str, str] | None = None,
 ) -> Source:
     """Read the rows of an Iceberg table, and later those that new snapshots add. See docs/how-to/tables.md.
@@ -138,12 +145,15 @@ def iceberg_source(
     input ends there. `start` is the number of a snapshot: the source then reads only the rows that later snapshots add;
     0 is the beginning of the history. The place is kept in checkpoints, so each row is read once, also after a failure.
 
-    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made; a column that
-    gets another name later is still found. A snapshot that only rewrites files adds no rows.
+    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made, or
+    `columns`; a column that gets another name later is still found. A job that resumes must have the columns that it
+    had. Columns that the table gets later are not read; with `new_columns="refuse"`, they fail the job. A snapshot that
+    only rewrites files adds no rows.
 
-    Raises ConfigError for impossible arguments, and without the package pyiceberg. Raises SourceError if there is no
-    table, or a snapshot has expired. Also raises it for a snapshot that removes or changes rows, for deleted rows, and
-    for files that are not Parquet.
+    Raises ConfigError for impossible arguments, and without the package pyiceberg. Raises PlanError if the table lacks
+    one of `columns`. Raises SourceError if there is no table, or a snapshot has expired. Also raises it for a snapshot
+    that removes or changes rows, for deleted rows, for files that are not Parquet, and for new columns that are
+    refused.
 
     ```python
     import pathlib
@@ -161,14 +171,19 @@ def iceberg_source(
     from headgate.connectors.tables.iceberg_source import IcebergSource
 
     check(TEXT, table=table, catalog=catalog)
-    _check_reading("iceberg", start, bounded, batch_rows)
+    _check_reading("iceberg", start, bounded, batch_rows, columns)
+    _check_new_columns(new_columns, ReadNewColumns)
     return IcebergSource(
         table, catalog, start=start, batch_rows=batch_rows, interval=interval, bounded=bounded,
-        options=_options("options", options),
+        columns=columns, new_columns=new_columns, options=_options("options", options),
     )  # fmt: skip
 
 
-def _check_reading(name: str, start: int | None, bounded: bool, batch_rows: int) -> None:
+def _check_reading(name: str, start: int | None, bounded: bool, batch_rows: int, columns: Sequence[str] | None) -> None:
+    if columns is not None:
+        check_texts(columns=columns)
+        if not columns or len(set(columns)) < len(columns):
+            raise ConfigError(f"{name}: columns={columns!r} must name one or more columns, none twice")
     check(FLAG, bounded=bounded)
     check(WHOLE, batch_rows=batch_rows)
     if batch_rows < 1:
@@ -177,9 +192,9 @@ def _check_reading(name: str, start: int | None, bounded: bool, batch_rows: int)
         raise ConfigError(f"{name}: start={start!r} must be a version of the table, a whole number from 0")
 
 
-def _check_new_columns(new_columns: str) -> None:
-    if new_columns not in get_args(NewColumns):
-        raise ConfigError(f"new_columns={new_columns!r} must be one of {', '.join(map(repr, get_args(NewColumns)))}")
+def _check_new_columns(new_columns: str, choices: Any = NewColumns) -> None:
+    if new_columns not in get_args(choices):
+        raise ConfigError(f"new_columns={new_columns!r} must be one of {', '.join(map(repr, get_args(choices)))}")
 
 
 def _options(name: str, given: Mapping[str, str] | None) -> Mapping[str, str]:
