@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.testing import check_sink, sink_contract
+from headgate.testing import check_sink
 
 pytest.importorskip("adbc_driver_sqlite")
 from tests.adbc.databases import execute, rows, tables
@@ -49,9 +49,7 @@ def memory() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("lines", [20, pytest.param(150, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
-def test_it_keeps_the_contract(memory: Path, monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
-    monkeypatch.setattr(sink_contract, "_MOST_LINES", lines)
-
+def test_it_keeps_the_contract(memory: Path, lines: int) -> None:
     def make(name: str) -> hg.Sink:
         execute(memory / name, "create table if not exists results (n integer, s text)")
         return sink(memory / name)
@@ -62,20 +60,18 @@ def test_it_keeps_the_contract(memory: Path, monkeypatch: pytest.MonkeyPatch, li
         names.add(name)
         return rows(memory / name, "select n, s from results")
 
-    check_sink(make, read, broken=lambda: sink(memory / "no" / "such.db"))
+    check_sink(make, read, broken=lambda: sink(memory / "no" / "such.db"), lines=lines)
     left = {table for name in names for table in tables(memory / name)}
     assert left == {"results", "headgate_commits"}, "no staging table is left"
 
 
 @pytest.mark.parametrize("lines", [3, pytest.param(150, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
-def test_upserts_keep_the_contract(memory: Path, monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
-    monkeypatch.setattr(sink_contract, "_MOST_LINES", lines)
-
+def test_upserts_keep_the_contract(memory: Path, lines: int) -> None:
     def make(name: str) -> hg.Sink:
         execute(memory / name, "create table if not exists results (n integer primary key, s text)")
         return sink(memory / name, mode="upsert", key="n")
 
-    check_sink(make, lambda name: rows(memory / name, "select n, s from results"))
+    check_sink(make, lambda name: rows(memory / name, "select n, s from results"), lines=lines)
 
 
 def test_a_job_without_checkpoints_appends_at_its_end(database: Path) -> None:

@@ -19,7 +19,7 @@ from headgate.connectors.connector import Claim, SinkWriter
 from headgate.ownership import Program
 from headgate.spark.dataframe_sink import _takes_run
 from headgate.state.checkpoint_storage import load_checkpoint
-from headgate.testing import check_sink, sink_contract
+from headgate.testing import check_sink
 from tests.connectors.conftest import writer_context
 from tests.runtime.jobs import eventually
 
@@ -77,11 +77,8 @@ def test_without_checkpoints_it_is_called_once(spark: SparkSession, tmp_path: Pa
 
 
 @pytest.mark.parametrize("lines", [2, pytest.param(100, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
-def test_it_keeps_the_contract(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int
-) -> None:
+def test_it_keeps_the_contract(spark: SparkSession, tmp_path: Path, lines: int) -> None:
     """A function that replaces the rows of a run and checkpoint has each row once, and none too early."""
-    monkeypatch.setattr(sink_contract, "_MOST_LINES", lines)
     written: dict[str, dict[tuple[str, int], list[Any]]] = {}
     config = hg.Config(spill_dir=tmp_path, checkpoint_dir=tmp_path / "checkpoints")
 
@@ -98,7 +95,7 @@ def test_it_keeps_the_contract(
         assert len(rows) == len({row["n"] for row in rows}), "each row once"
         return rows
 
-    check_sink(make, read)
+    check_sink(make, read, lines=lines)
 
 
 def test_each_row_counts_once_when_tasks_and_the_function_fail(spark: SparkSession, tmp_path: Path) -> None:

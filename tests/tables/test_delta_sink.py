@@ -13,7 +13,7 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.tables.table_sink import Epoch
-from headgate.testing import check_sink, sink_contract
+from headgate.testing import check_sink
 from headgate.testing.sink_program import SinkProgram, StoredJob
 from tests.exchange.test_gathering import file_size_limit
 from tests.runtime import jobs
@@ -41,12 +41,11 @@ def numbers(start: int, count: int) -> pa.RecordBatch:
 
 
 @pytest.mark.parametrize("lines", [8, pytest.param(150, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
-def test_it_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
-    monkeypatch.setattr(sink_contract, "_MOST_LINES", lines)
+def test_it_keeps_the_contract(tmp_path: Path, lines: int) -> None:
     (tmp_path / "file").touch()
     check_sink(
         lambda name: hg.sinks.delta(tmp_path / name), lambda name: read(tmp_path / name),
-        broken=lambda: hg.sinks.delta(tmp_path / "file" / "x"),
+        broken=lambda: hg.sinks.delta(tmp_path / "file" / "x"), lines=lines,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.file_sinks.partition_by import NO_VALUE
-from headgate.testing import check_sink, sink_contract
+from headgate.testing import check_sink
 from headgate.testing.sink_program import SinkProgram, StoredJob
 from tests.tables.test_iceberg_sink import Lake
 
@@ -46,15 +46,13 @@ def files_of(lake: Lake, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("lines", [3, pytest.param(150, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
-def test_it_keeps_the_contract(lake: Lake, monkeypatch: pytest.MonkeyPatch, lines: int) -> None:
-    monkeypatch.setattr(sink_contract, "_MOST_LINES", lines)
-
+def test_it_keeps_the_contract(lake: Lake, lines: int) -> None:
     def make(name: str) -> hg.Sink:
         if not lake.catalog.table_exists(f"lake.{name}"):
             partitioned(lake, name, ROWS, [("s", "identity")])
         return lake.sink(name)
 
-    check_sink(make, lake.read, rows=[{"n": n, "s": f"part {n % 3}"} for n in range(30)])
+    check_sink(make, lake.read, rows=[{"n": n, "s": f"part {n % 3}"} for n in range(30)], lines=lines)
 
 
 @pytest.mark.parametrize(

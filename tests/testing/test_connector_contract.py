@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
-from headgate.testing import check_sink, check_source, sink_contract, source_contract, source_run
+from headgate.testing import check_sink, check_source, source_contract, source_run
+from headgate.testing.line_crash import SimulatedCrash
 
 ROWS = 30
 NUMBERS = [{"n": n} for n in range(ROWS)]
@@ -211,15 +212,14 @@ def test_file_sinks_keep_the_contract(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_json_sinks_keep_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sink_contract, "_MOST_LINES", 20)
     rows = [{"n": n, "s": f"part {n % 3}"} for n in range(30)]
 
     def read(name: str) -> Any:
         folders = [(path, path.name.partition("=")[2]) for path in Path(name).glob("s=*")]
         return [{**row, "s": value} for path, value in folders for row in read_lines(str(path))]
 
-    check_sink(lambda name: hg.sinks.json(name, partition_by="s"), read, rows=rows)
-    check_sink(lambda name: hg.sinks.json("json" + name), lambda name: read_lines("json" + name))
+    check_sink(lambda name: hg.sinks.json(name, partition_by="s"), read, rows=rows, lines=20)
+    check_sink(lambda name: hg.sinks.json("json" + name), lambda name: read_lines("json" + name), lines=20)
 
 
 def test_the_printer_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -447,3 +447,56 @@ def test_a_sink_that_breaks_the_contract_is_found(
 def test_a_sink_that_keeps_the_contract_is_not_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check_sink(lambda name: BrokenSink(name, "not at all"), read_broken)
+
+
+def test_the_places_of_crashes_are_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each crash has a place of its own, whose names `make` gets."""
+    monkeypatch.chdir(tmp_path)
+
+    def places(**options: Any) -> int:
+        names: set[str] = set()
+
+        def make(name: str) -> hg.Sink:
+            names.add(name)
+            return BrokenSink(f"{len(options)}-{options}-{name}", "not at all")
+
+        check_sink(make, lambda name: read_broken(f"{len(options)}-{options}-{name}"), **options)
+        return len(names)
+
+    none = places(checkpoints=[], lines=0)
+    assert places(checkpoints=[2], lines=0) == none + 5, "before each of four steps, and after the last"
+    assert places(checkpoints=[2, 3], lines=1) == none + 10 + 4, "a line of commit, one of rollback, and two counts"
+    assert places(checkpoints=(), lines=150) > none + 10
+    for wrong in ({"checkpoints": [0]}, {"checkpoints": [4]}, {"lines": -1}):
+        with pytest.raises(hg.ConfigError, match="check_sink: checkpoints="):
+            places(**wrong)
+
+
+class SteppingSink(BrokenSink):
+    """A sink that keeps the contract, and notes how far a commit came that crashed."""
+
+    crashed: ClassVar[list[int]] = []
+
+    def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
+        step = 0
+        try:
+            step = 1
+            step = 2
+            step = 3
+            super().commit(pending, checkpoint)
+            step = 4
+            step = 5
+            step = 6
+        except SimulatedCrash:
+            self.crashed.append(step)
+            raise
+
+
+def test_lines_are_spread_over_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(SteppingSink, "crashed", [])
+    check_sink(lambda name: SteppingSink(name, "not at all"), read_broken, checkpoints=[], lines=1)
+    assert SteppingSink.crashed == [3, 3], "in the middle of commit, and of rollback, which commits"
+    SteppingSink.crashed.clear()
+    check_sink(lambda name: SteppingSink("all" + name, "not at all"), lambda name: read_broken("all" + name))
+    assert {*SteppingSink.crashed} == {*range(6)}, "at each line"

@@ -8,14 +8,14 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
 
 from headgate.connectors.connector import Sink
-from headgate.errors import HeadgateError, JobCancelled
+from headgate.errors import ConfigError, HeadgateError, JobCancelled
 from headgate.testing.line_crash import LineCrash, SimulatedCrash
 from headgate.testing.same_rows import assert_same_rows, counted
 from headgate.testing.sink_program import EPOCHS, SinkProgram, StoredJob
@@ -24,8 +24,6 @@ from headgate.testing.source_run import LONGEST_CALL
 
 #: The steps of an epoch, in order. A program may crash before each of them, and after the last.
 _STEPS: Final = ("write", "flush", "store", "commit")
-#: The most lines of a commit at which a program crashes. Of a longer commit, some lines are left out.
-_MOST_LINES: Final = 150
 #: What a test writes if it gives no rows.
 _ROWS: Final = [{"n": n, "s": f"row {n}"} for n in range(40)]
 
@@ -37,6 +35,8 @@ def check_sink(
     rows: GivenRows | None = None,
     broken: Callable[[], Sink] | None = None,
     stalled: Callable[[], Sink] | None = None,
+    checkpoints: Collection[int] = range(1, EPOCHS + 1),
+    lines: int = 150,
     timeout: float = 30.0,
 ) -> None:
     """Run a sink of your own through the whole contract of `hg.Sink`. Raises AssertionError, which says what broke.
@@ -57,6 +57,11 @@ def check_sink(
     - a program that was paused before its commit, and replaced, changes nothing,
     - `abort` leaves the rows of the last checkpoint.
 
+    A crash costs as much as a small job. For a slow target, crash at fewer places: `checkpoints` are those at whose
+    steps the program ends, of 1, 2 and 3. `lines` is the most lines of `commit`, and of `rollback`, before which it
+    ends; they are spread over the call. With `lines=0` it ends within no call. For example, `checkpoints=[2], lines=1`
+    is quick, and a longer test takes the defaults.
+
     The other arguments add checks:
 
     - `broken()` returns a sink that cannot write. It raises SinkError within `timeout` seconds.
@@ -67,14 +72,21 @@ def check_sink(
     >>> def read(name):
     ...     return pa.parquet.read_table(name) if os.path.isdir(name) else []
     >>> hg.testing.check_sink(hg.sinks.parquet, read)
+    >>> hg.testing.check_sink(lambda name: hg.sinks.parquet("quick" + name), lambda name: read("quick" + name),
+    ...                       checkpoints=[2], lines=1)
     """
+    if not set(checkpoints) <= set(range(1, EPOCHS + 1)) or lines < 0:
+        raise ConfigError(
+            f"check_sink: checkpoints={checkpoints!r} must be of 1 to {EPOCHS}, and lines={lines!r} at least 0"
+        )
     table = pa.Table.from_pylist(listed(rows if rows is not None else _ROWS))
     table = rows if isinstance(rows, pa.Table) else table
     with tempfile.TemporaryDirectory() as home:
         check = _Check(make, read, table, home)
-        check.crashes_between_steps()
-        check.crashes_within("commit")
-        check.crashes_within("rollback")
+        check.crashes_between_steps(checkpoints)
+        if lines:
+            check.crashes_within("commit", lines)
+            check.crashes_within("rollback", lines)
         check.commits_again()
         check.restarts()
         check.aborts()
@@ -124,9 +136,10 @@ class _Check:
                 f"{when}: readers see {len(early)} rows too early or twice, such as {next(iter(early))}"
             )
 
-    def crashes_between_steps(self, epochs: Iterable[int] = range(EPOCHS)) -> None:
-        """End the program before each step of these epochs; another one resumes."""
-        for epoch, step in itertools.product(epochs, range(len(_STEPS) + 1)):
+    def crashes_between_steps(self, checkpoints: Iterable[int]) -> None:
+        """End the program before each step of these checkpoints, from 1; another one resumes."""
+        for checkpoint, step in itertools.product(checkpoints, range(len(_STEPS) + 1)):
+            epoch = checkpoint - 1
             name, stored = next(self._names), StoredJob()
             program = self._program(name, stored)
             for _ in range(epoch):
@@ -137,10 +150,12 @@ class _Check:
             self._program(name, stored, 1 + epoch).go_on()
             self._expect(name, EPOCHS, f"{when}, and another one resumed")
 
-    def crashes_within(self, call: str) -> None:
-        """End the program before each line of a commit, or of the rollback after it; another one resumes."""
+    def crashes_within(self, call: str, most: int) -> None:
+        """End the program before lines of a commit, or of the rollback after it, at most so many; another one
+        resumes."""
         lines = self._crash(call, None)
-        for number in range(0, lines, 1 + lines // _MOST_LINES):
+        distance = max(1, -(-lines // most))
+        for number in range((distance - 1) // 2, lines, distance):
             self._crash(call, number)
 
     def _crash(self, call: str, number: int | None) -> int:
