@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 import headgate as hg
 from headgate.bench.peers.kafka_broker import free_port
+from headgate.connectors.webhook.request_queue import RowsRequest
 from headgate.testing import check_sink
 from headgate.testing.sink_program import SinkProgram, StoredJob
 from tests.runtime.jobs import counted, endless, environment, error_of, eventually, numbers, pids
@@ -283,6 +285,17 @@ def test_the_service_s_failure_goes_by_the_restart_strategy(service: Service, tm
     counted(env, rows=200).sink_to(sink(service, batch_rows=100))
     error = error_of(env.execute_async())
     assert isinstance(error, hg.SinkError)
+
+
+def test_requests_with_the_same_key_have_the_same_rows() -> None:
+    """After a restart the same place may have other rows. A receiver that drops known keys must not drop those."""
+    request = RowsRequest(b"[1]", rows=1, checkpoint=3, number=7)
+    key = request.key("run", "sink", 2)
+    assert key == replace(request).key("run", "sink", 2)
+    others = [replace(request, body=b"[2]"), replace(request, checkpoint=4), replace(request, number=8)]
+    keys = [key, *(other.key("run", "sink", 2) for other in others)]
+    keys += [request.key("other", "sink", 2), request.key("run", "sink#2", 2), request.key("run", "sink", 3)]
+    assert len(set(keys)) == len(keys)
 
 
 def test_a_killed_process_loses_no_row(service: Service, tmp_path: Path) -> None:
