@@ -52,7 +52,7 @@ SECTIONS = {
     "Environment": ["StreamEnvironment"],
     "Streams": ["DataStream", "StreamSink"],
     "Keys": ["KeyedStream"],
-    "Windows and event time": ["WindowedStream", "tumble", "hop", "session", "Watermark"],
+    "Windows and event time": ["WindowedStream", "tumble", "hop", "session", "count_window", "Watermark"],
     "Aggregates": [
         "count", "sum", "mean", "stddev", "var", "min", "max", "first", "last", "count_distinct",
         "approx_count_distinct", "quantile", "collect_list",

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from headgate.operators.keyed.keyed_state import ListState, MapState, ValueState
     from headgate.operators.keyed.process_function import KeyedProcessFunction, ProcessContext
     from headgate.operators.side_output import SideOutput
-    from headgate.operators.windows.window_kinds import hop, session, tumble
+    from headgate.operators.windows.window_kinds import count_window, hop, session, tumble
     from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
     from headgate.runtime.launch.local import LocalDeployment
     from headgate.runtime.master.job import JobHandle, JobResult
@@ -109,7 +109,7 @@ _HOMES = {
     "headgate.operators.keyed.keyed_state": ("ListState", "MapState", "ValueState"),
     "headgate.operators.keyed.process_function": ("KeyedProcessFunction", "ProcessContext"),
     "headgate.operators.side_output": ("SideOutput",),
-    "headgate.operators.windows.window_kinds": ("hop", "session", "tumble"),
+    "headgate.operators.windows.window_kinds": ("count_window", "hop", "session", "tumble"),
     "headgate.runtime.checkpointing.checkpoint_record": ("CheckpointRecord",),
     "headgate.runtime.master.job": ("JobHandle", "JobResult"),
     "headgate.runtime.launch.local": ("LocalDeployment",),
@@ -134,8 +134,8 @@ __all__ = [
     "SessionLost", "SideOutput", "Sink", "SinkError", "SinkWriter", "Source", "SourceError", "SourceReader",
     "SparkDeployment", "SpillError", "StateMemoryExceeded", "StreamEnvironment", "StreamSink", "Superseded",
     "TaskManagerLost", "TraceError", "UserFunctionError", "ValueState", "Watermark", "WindowedStream", "WriterContext",
-    "__version__", "approx_count_distinct", "collect_list", "count", "count_distinct", "first", "hop", "last",
-    "lookups", "max", "mean", "min", "quantile", "restart", "session", "sinks", "sources", "stddev", "sum",
+    "__version__", "approx_count_distinct", "collect_list", "count", "count_distinct", "count_window", "first", "hop",
+    "last", "lookups", "max", "mean", "min", "quantile", "restart", "session", "sinks", "sources", "stddev", "sum",
     "testing", "throttle", "tumble", "var",
 ]  # fmt: skip
 

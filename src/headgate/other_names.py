@@ -131,6 +131,18 @@ _INSTEAD: Final = {
     **dict.fromkeys(("tumbling", "Tumble", "TumblingEventTimeWindows"), 'hg.tumble("1 min")'),
     **dict.fromkeys(("sliding", "slide", "Slide", "SlidingEventTimeWindows"), 'hg.hop("10 min", every="1 min")'),
     **dict.fromkeys(("Session", "SessionWindow", "session_window", "EventTimeSessionWindows"), 'hg.session("30 min")'),
+    **dict.fromkeys(
+        (
+            "countWindow",
+            "count_window",
+            "CountWindow",
+            "CountTrigger",
+            "PurgingTrigger",
+            "CountEvictor",
+            "GlobalWindows",
+        ),
+        "window(hg.count_window(100)), or hg.count_window(100, every=10) for windows that overlap",
+    ),
     "TumblingProcessingTimeWindows": 'hg.tumble("1 min", time="processing")',
     "SlidingProcessingTimeWindows": 'hg.hop("10 min", every="1 min", time="processing")',
     "ProcessingTimeSessionWindows": 'hg.session("30 min", time="processing")',

@@ -12,7 +12,7 @@ import headgate as hg
 from headgate.api.rows_by_key import operator_of
 from headgate.operators.ranked_rows import RankedRows
 from headgate.operators.windows.clock_windows import ByClock
-from headgate.operators.windows.window_kinds import AnyWindows
+from headgate.operators.windows.window_kinds import TimeWindows
 from headgate.operators.windows.window_operator import WindowOperator
 
 
@@ -167,8 +167,8 @@ def test_process_needs_keys_and_keeps_event_time_with_its_column(plans):
 @pytest.mark.parametrize("is_ranked", [False, True])
 @pytest.mark.parametrize("time", ["event", "processing"])
 def test_every_kind_of_windows_has_operators_of_its_own(is_ranked, time):
-    kinds: list[AnyWindows] = [hg.tumble("1 h", time=time), hg.session("1 h", time=time)]
-    assert {type(kind) for kind in kinds} == set(get_args(AnyWindows))
+    kinds: list[TimeWindows] = [hg.tumble("1 h", time=time), hg.session("1 h", time=time)]
+    assert {type(kind) for kind in kinds} == set(get_args(TimeWindows))
     operators = [operator_of(kind, is_ranked=is_ranked) for kind in kinds]
     assert len(set(operators)) == len(kinds)
     for operator in operators:

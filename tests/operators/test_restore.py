@@ -27,10 +27,11 @@ from headgate.operators.aggregates.running_aggregate import RunningAggregate, ru
 from headgate.operators.aggregates.top_rows import TopRows
 from headgate.operators.deduplicate import KeepFirst, KeepLast
 from headgate.operators.operator import MAX_TIME, Operator, OperatorContext
-from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
+from headgate.operators.ranked_rows import ROWS, RunningTop, TopInCountWindows, ranked_schema
+from headgate.operators.windows.count_window import CountWindowAggregate, count_window_schema
 from headgate.operators.windows.session_window import SessionAggregate
 from headgate.operators.windows.window import WindowAggregate
-from headgate.operators.windows.window_kinds import AnyWindows, Sessions, Windows, window_schema
+from headgate.operators.windows.window_kinds import CountWindows, Sessions, TimeWindows, Windows, window_schema
 from headgate.records.hashing import key_group_range, key_groups, key_hash, subtask_of_key_group
 from headgate.state.snapshot import KEY_GROUP, Snapshot, decode, encode
 from tests.examples import examples
@@ -205,7 +206,7 @@ def running(final: bool) -> Make:
     return lambda schema, keys, specs: RunningAggregate(keys, specs, input_schema=schema, final=final, time_column="t")
 
 
-def top(most: int, window: AnyWindows | None = None) -> Make:
+def top(most: int, window: TimeWindows | None = None) -> Make:
     def make(schema: pa.Schema, keys: tuple[str, ...], specs: Specs) -> Operator:
         rows = TopRows("top", "t", most=most, columns=tuple(name for name in schema.names if name not in keys))
         specs = ((ROWS, rows),)
@@ -223,6 +224,22 @@ def top(most: int, window: AnyWindows | None = None) -> Make:
             allowed_lateness=300,
             clock=lambda: 0.0,
         )
+
+    return make
+
+
+def counted(windows: CountWindows) -> Make:
+    return lambda schema, keys, specs: CountWindowAggregate(
+        keys, windows=windows, aggregates=specs, input_schema=schema, clock=lambda: 0.0
+    )
+
+
+def top_by_count(most: int, windows: CountWindows) -> Make:
+    def make(schema: pa.Schema, keys: tuple[str, ...], specs: Specs) -> Operator:
+        rows = TopRows("top", "t", most=most, columns=tuple(name for name in schema.names if name not in keys))
+        specs = ((ROWS, rows),)
+        output = ranked_schema(count_window_schema(keys, specs, schema), rows)
+        return TopInCountWindows(keys, windows=windows, aggregates=specs, input_schema=schema, output=output)
 
     return make
 
@@ -246,6 +263,10 @@ OPERATORS = {
     "top in windows": top(2, Windows(640, 640)),
     "top in panes": top(3, Windows(2560, 640)),
     "top in sessions": top(1, Sessions(300)),
+    "count": counted(CountWindows(4, 4)),
+    "count, overlapping": counted(CountWindows(6, 4, partial=True)),
+    "count, at each row": counted(CountWindows(3, 1)),
+    "top by count": top_by_count(2, CountWindows(4, 2)),
     "first rows": first_rows(None),
     "first rows for some time": first_rows(500),
     "last rows": lambda schema, keys, specs: KeepLast(keys, input_schema=schema, time_column="t"),
@@ -331,7 +352,8 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
 
 @pytest.mark.parametrize("types", [(pa.int64(),), (pa.string(), pa.int64())], ids=["one", "two"])
 @pytest.mark.parametrize(
-    "operator", ["tumbling", "panes", "sessions", "running", "top", "top in sessions", "last rows"]
+    "operator",
+    ["tumbling", "panes", "sessions", "count, overlapping", "running", "top", "top in sessions", "last rows"],
 )
 def test_later_rows_do_not_change_a_snapshot(operator: str, types: tuple[pa.DataType, ...]) -> None:
     kinds = {**KEYS, (pa.string(), pa.int64()): [KEYS[(pa.string(),)][0], [1, 2, None]]}

@@ -21,7 +21,7 @@ from headgate.operators.aggregates.running_aggregate import running_schema
 from headgate.operators.aggregates.top_rows import TopRows
 from headgate.operators.operator import MAX_TIME, OperatorContext
 from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
-from headgate.operators.windows.window_kinds import AnyWindows, Sessions, Windows, window_schema
+from headgate.operators.windows.window_kinds import Sessions, TimeWindows, Windows, window_schema
 from headgate.records.order_words import has_order_words, order_words
 from tests.examples import examples
 from tests.operators.window_rig import Kept, attach, rows_of
@@ -139,7 +139,7 @@ def test_the_log_of_rows_stays_small() -> None:
 def test_the_rows_of_windows_are_those_of_a_sort(size: tuple[int, int] | int) -> None:
     chance = random.Random(str(size))
     top = TopRows("top", "value", most=2, columns=("value", "note", "t"))
-    windows: AnyWindows = Sessions(size) if isinstance(size, int) else Windows(*size)
+    windows: TimeWindows = Sessions(size) if isinstance(size, int) else Windows(*size)
     output = ranked_schema(window_schema(("key",), "t", windows, ((ROWS, top),), SCHEMA), top)
     operator = operator_of(windows, is_ranked=True)(
         ("key",),

@@ -35,6 +35,7 @@ STATEFUL = {
     "join": lambda stream: stream.join(stream, on="n", within=("-1 h", "1 h"), suffix="_2"),
     "as of": lambda stream: stream.join_as_of(stream, on="n", suffix="_2"),
     "session": lambda stream: stream.key_by("n").window(hg.session("1 h")).aggregate(rows=hg.count()),
+    "count": lambda stream: stream.key_by("n").window(hg.count_window(100)).aggregate(rows=hg.count()),
     "by the clock": lambda stream: stream.key_by("n").window(BY_CLOCK).aggregate(rows=hg.count()),
     "top": lambda stream: stream.key_by("n").top(2, by="at", final=True),
     "first": lambda stream: stream.deduplicate("n"),

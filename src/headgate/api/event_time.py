@@ -84,6 +84,8 @@ def _why_missing(graph: GraphBuilder, inputs: tuple[Upstream, ...]) -> str:
         return f"it was lost at the union, {_KEEP_IN_UNION}"
     node = graph[inputs[0].source]
     while True:
+        if "counts" in node.attributes:
+            return f"{node.attributes['counts']} does not go by time, so its rows have none"
         if node.attributes["kind"] == "window" and node.event_time is None:
             return (
                 f"the windows of {node.name!r} go by the clock, so its rows have none; use time='processing' here too"

@@ -23,7 +23,14 @@ from headgate.api.planned_rows import PlannedRows
 from headgate.errors import PlanError
 from headgate.operators.aggregates.aggregates import Aggregate, decimal_sums, key_fields
 from headgate.operators.aggregates.running_aggregate import RunningAggregate, running_schema
-from headgate.operators.windows.window_kinds import AnyWindows, Sessions, Windows, window_schema
+from headgate.operators.windows.window_kinds import (
+    AnyWindows,
+    CountWindows,
+    Sessions,
+    TimeWindows,
+    Windows,
+    window_schema,
+)
 from headgate.plan.graph import EventTime, Partitioning, Side
 
 if TYPE_CHECKING:
@@ -79,6 +86,8 @@ class RowsByKey:
 
         `lateness` is in microseconds. If `late_tag` is not empty, late rows go to the side output of this name.
         """
+        if isinstance(windows, CountWindows):
+            return self._counted(windows, aggregates, top)
         rows, time = self.rows, self.window_time(windows)
         rows.check_append_only("window")
         column = None if time is None else time.column
@@ -113,10 +122,28 @@ class RowsByKey:
         after = None if time is None else AFTER_WINDOW
         return rows.then("window", operator, schema, after, sides, upserts_by=upserts_by, **attributes)
 
+    def _counted(self, windows: CountWindows, aggregates: Aggregates, top: TopRows | None) -> PlannedRows:
+        """Add aggregates per window by count, and return their output. With `top`, return the rows of `top`."""
+        from headgate.operators.windows.count_window import CountWindowAggregate, count_window_schema
+
+        rows, options = self.rows, {}
+        kind: type[CountWindowAggregate] = CountWindowAggregate
+        rows.check_append_only("window")
+        if top is not None:
+            from headgate.operators.ranked_rows import ROWS, TopInCountWindows, ranked_schema
+
+            kind, aggregates = TopInCountWindows, ((ROWS, top),)
+        schema = count_window_schema(self.keys, aggregates, rows.schema)
+        if top is not None:
+            schema = options["output"] = ranked_schema(schema, top)
+        operator = partial(kind, self.keys, windows=windows, aggregates=aggregates, input_schema=rows.schema, **options)
+        return rows.then("window", operator, schema, None, counts=str(windows))
+
     def window_time(self, windows: AnyWindows) -> EventTime | None:
-        """Return the event time that windows need, or None for windows by the clock. Raises PlanError if it is
-        missing."""
-        return None if windows.by_clock else self.required_time("window")
+        """Return the event time that windows need, or None for windows by the clock or by count. Raises PlanError if it
+        is missing."""
+        by_time = not isinstance(windows, CountWindows) and not windows.by_clock
+        return self.required_time("window") if by_time else None
 
     def ranked(self, top: TopRows, final: bool) -> PlannedRows:
         """Add an operator that emits the rows of `top` for each key, and return its output."""
@@ -210,7 +237,7 @@ class RowsByKey:
         return tuple((name, spec.compiled(name, self.rows.schema)) for name, spec in aggregates.items())
 
 
-def operator_of(windows: AnyWindows, *, is_ranked: bool) -> Any:
+def operator_of(windows: TimeWindows, *, is_ranked: bool) -> Any:
     """Return the class of the operator. It is imported here, so that a job without windows does not load it."""
     match windows:
         case Windows():

@@ -255,6 +255,8 @@ class KeyedStream(DataStream, RanksByKey[DataStream]):
     def window(self, windows: AnyWindows) -> WindowedStream:
         """Group the rows of each key by event time: `hg.tumble(size)`, `hg.hop(size, every=...)`, `hg.session(gap)`.
 
+        `hg.count_window(size)` groups each `size` rows of a key, and needs no event time.
+
         >>> by_city.window(hg.tumble("1 h")).aggregate(km=hg.sum("km")).collect().sort_by("km")["km"].to_pylist()
         [3, 5, 7]
         """
@@ -363,7 +365,7 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
         The output has the key columns, `window_start`, `window_end` and the named aggregates. `window_end` is
         exclusive, and both have the type of the event-time column. The event time of an output row is the last
         microsecond of its window; later windows use this time. A window without rows gives no row, even with one global
-        key (`key_by()`).
+        key (`key_by()`). With `hg.count_window`, a window has no bounds and its output row no event time.
 
         >>> hours.aggregate(trips=hg.count(), km=hg.sum("km")).select("city", "trips", "km").collect(limit=1).num_rows
         1

@@ -12,6 +12,7 @@ from headgate.operators.aggregates.running_aggregate import RunningAggregate
 from headgate.operators.aggregates.top_rows import TopAccumulator, TopRows
 from headgate.operators.operator import Operator
 from headgate.operators.windows.clock_windows import ClockSessions, ClockWindows
+from headgate.operators.windows.count_window import CountWindowAggregate
 from headgate.operators.windows.session_window import SessionAggregate
 from headgate.operators.windows.window import WindowAggregate
 from headgate.records.canonical import Int64s, as_arrow, flat_ranges
@@ -78,6 +79,10 @@ class TopInWindows(RankedRows, WindowAggregate):
 
 class TopInSessions(RankedRows, SessionAggregate):
     """The operator that emits the rows of each session. See `SessionAggregate`."""
+
+
+class TopInCountWindows(RankedRows, CountWindowAggregate):
+    """The operator that emits the rows of each window by count. See `CountWindowAggregate`."""
 
 
 class TopInClockWindows(RankedRows, ClockWindows):

@@ -1,9 +1,11 @@
-"""The kinds of windows that users declare: `hg.tumble`, `hg.hop` and `hg.session`; and the schema of their results."""
+"""The kinds of windows that users declare: `hg.tumble`, `hg.hop`, `hg.session` and `hg.count_window`; and the schema of
+the results of windows that go by time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from math import gcd
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -18,6 +20,9 @@ Duration = float | str | timedelta
 Time = Literal["event", "processing"]
 #: The type of the bounds of windows by the clock.
 CLOCK_TIME: Final = pa.timestamp("us", "UTC")
+#: The most rows of a window by count, and the most panes that make up such a window.
+_MOST_COUNTED: Final = 1 << 40
+_MOST_PANES: Final = 10_000
 #: Panes are faster only if each row is in at least this many windows.
 _LEAST_PANES = 4
 
@@ -78,8 +83,24 @@ class Sessions:
         return ("session",)
 
 
-#: All kinds of windows. `operator_of` in `api/rows_by_key.py` has the operators of each kind.
-AnyWindows = Windows | Sessions
+@dataclass(frozen=True, slots=True)
+class CountWindows:
+    """Windows of `size` successive rows of one key. A window ends after every `every` rows. With `partial`, windows
+    that are incomplete when the input ends are emitted, too."""
+
+    size: int
+    every: int
+    partial: bool = False
+
+    def __str__(self) -> str:
+        every = "" if self.size == self.every else f", every={self.every}"
+        return f"count_window({self.size}{every}{', partial=True' if self.partial else ''})"
+
+
+#: The kinds of windows that go by time. `operator_of` in `api/rows_by_key.py` has the operators of each kind.
+TimeWindows = Windows | Sessions
+#: All kinds of windows.
+AnyWindows = TimeWindows | CountWindows
 
 
 def tumble(size: Duration, *, time: Time = "event") -> Windows:
@@ -131,6 +152,40 @@ def session(gap: Duration, *, time: Time = "event") -> Sessions:
     return sessions
 
 
+def count_window(size: int, every: int | None = None, *, partial: bool = False) -> CountWindows:
+    """Declare windows of `size` rows of each key, in the order in which the rows arrive. Time plays no part.
+
+    A window fires when its last row arrives. The output has no `window_start` and no `window_end`: the key columns come
+    first, then the aggregates. `first` and `last` choose by the order of arrival.
+
+    With `every`, windows overlap: after each `every` rows of a key, a window of the last `size` rows fires. Until the
+    key has `size` rows, its windows have fewer. This is Flink's `countWindow(size, slide)`.
+
+    When a bounded input ends, incomplete windows give no result, as in Flink. With `partial=True`, each key emits the
+    rows that it has of its next window, unless no row has come since its last one.
+
+    Raises PlanError if `size` or `every` is not a whole number above 0, or if `every` is greater than `size`.
+
+    ```python
+    stream.key_by("shop").window(hg.count_window(100)).aggregate(total=hg.sum("price"))
+    ```
+    """
+    every = size if every is None else every
+    for name, value in (("size", size), ("every", every)):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_COUNTED:
+            raise PlanError(f"count_window: {name}={value!r} must be a whole number of rows, from 1 to {_MOST_COUNTED}")
+    if every > size:
+        raise PlanError(f"count_window: size={size} must not be less than every={every}: rows would be in no window")
+    if (panes := size // gcd(size, every)) > _MOST_PANES:
+        raise PlanError(
+            f"count_window: size={size} and every={every} would cut each window into {panes} parts, and at most "
+            f"{_MOST_PANES} are possible; choose a greater every that divides size"
+        )
+    if not isinstance(partial, bool):
+        raise PlanError(f"count_window: partial={partial!r} must be True or False")
+    return CountWindows(size, every, partial)
+
+
 def _duration(value: Duration) -> int:
     try:
         return microseconds(value)
@@ -152,12 +207,16 @@ def check_windows(windows: object) -> None:
     """Raise PlanError if this is not a declaration of windows."""
     if not isinstance(windows, AnyWindows):
         raise PlanError(
-            f"window: {windows!r} is not a window; use hg.tumble(size), hg.hop(size, every=...) or hg.session(gap)"
+            f"window: {windows!r} is not a window; use hg.tumble(size), hg.hop(size, every=...), hg.session(gap) or "
+            "hg.count_window(size)"
         )
 
 
 def check_may_be_late(call: str, windows: AnyWindows) -> None:
-    """Raise PlanError for windows by the clock: no row is late for them. `call` is the user's call about late rows."""
+    """Raise PlanError for windows by the clock or by count: no row is late for them. `call` is the user's call about
+    late rows."""
+    if isinstance(windows, CountWindows):
+        raise PlanError(f"{call}: no row is late for {windows}, because it does not go by time; leave {call} out")
     if windows.by_clock:
         raise PlanError(
             f"{call}: no row is late for {windows}, because a row is in the window of the moment when it comes; leave "
@@ -168,7 +227,7 @@ def check_may_be_late(call: str, windows: AnyWindows) -> None:
 def window_schema(
     keys: tuple[str, ...],
     time_column: str | None,
-    windows: AnyWindows,
+    windows: TimeWindows,
     aggregates: tuple[tuple[str, Aggregate], ...],
     input_schema: pa.Schema,
 ) -> pa.Schema:
