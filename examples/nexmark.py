@@ -11,6 +11,8 @@ import headgate as hg
 
 QUERY = "q5"
 FOR_EVER = "3650 d"
+#: In q6, at most so many auctions of one seller close in the same millisecond.
+MOST_AT_ONCE = 100
 #: For each `auction % 10000`, a text that q13 looks up.
 SIDE_INPUT = pa.table({"key": range(10_000), "value": [f"side {key}" for key in range(10_000)]})
 CHANNEL_ID = """
@@ -78,6 +80,21 @@ def q5(bids: hg.DataStream) -> hg.DataStream:
     counts = counts.select("auction", "num")
     most = counts.key_by().window(hg.tumble("2 s")).aggregate(num=hg.max("num")).select("num")
     return counts.join(most, on="num", window=hg.tumble("2 s")).select("auction", "num", "window_end")
+
+
+def q6(auctions: hg.DataStream, bids: hg.DataStream) -> hg.DataStream:
+    """The mean price of each seller's last ten auctions that have closed: a row each time that an auction closes."""
+    offers = bids.select("auction", "price", "date_time")
+    offered = auctions.join(offers, on={"id": "auction"}, within=("date_time", "expires"), suffix="_of_bid")
+    # From here on, the event time of a row is the moment when its auction closes: a window fires at this moment.
+    offered = offered.select("id", "seller", "price", date_time_of_bid="expires")
+    closed = offered.key_by("seller", "id").window(hg.tumble("1 ms")).aggregate(price=hg.max("price"))
+    # The auctions of a seller come from several subtasks. These windows put them into the order in which they closed.
+    at_once = closed.select("seller", "id", "price").key_by("seller").window(hg.tumble("1 ms"))
+    in_order = at_once.top(MOST_AT_ONCE, by="id", ascending=True)
+    last_ten = in_order.key_by("seller").window(hg.count_window(10, every=1))
+    means = last_ten.aggregate(auction=hg.last("id"), mean=hg.mean("price"))
+    return means.select("seller", "auction", price="cast(mean as bigint)")
 
 
 def q7(bids: hg.DataStream) -> hg.DataStream:
@@ -185,7 +202,31 @@ def q22(bids: hg.DataStream) -> hg.DataStream:
 
 QUERIES: dict[str, Callable[..., hg.DataStream]] = {
     query.__name__: query
-    for query in (q0, q1, q2, q3, q4, q5, q7, q8, q9, q10, q11, q12, q13, q14, q15, q16, q17, q18, q19, q20, q21, q22)
+    for query in (
+        q0,
+        q1,
+        q2,
+        q3,
+        q4,
+        q5,
+        q6,
+        q7,
+        q8,
+        q9,
+        q10,
+        q11,
+        q12,
+        q13,
+        q14,
+        q15,
+        q16,
+        q17,
+        q18,
+        q19,
+        q20,
+        q21,
+        q22,
+    )
 }
 
 
