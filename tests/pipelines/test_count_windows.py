@@ -5,14 +5,18 @@ All rows of a key come from one source subtask, so that their order is certain.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 import headgate as hg
 from headgate.testing import Restart
 from tests.pipelines.pipeline_rig import BATCH, EVENTS, ROWS, assert_same, expected, stream_of
+from tests.runtime.jobs import eventually
 
 WINDOWS = {
     "tumbling": hg.count_window(50),
@@ -86,6 +90,41 @@ def test_restarts_with_more_and_fewer_subtasks_change_nothing(kind: str) -> None
         lambda env: counted(rows_of_one_source(env), WINDOWS[kind]), given, parallelism=2, restarts=restarts
     )
     assert_same(result.table("returned"), expected(sql(WINDOWS[kind])))
+
+
+def numbered(start: int, n: int) -> pa.RecordBatch:
+    numbers = np.arange(start, start + n)
+    return pa.RecordBatch.from_arrays([pa.array(numbers % 3), pa.array(numbers)], names=["key", "number"])
+
+
+def test_a_savepoint_has_the_incomplete_windows_and_a_drained_job_drops_them(tmp_path: Path) -> None:
+    def started(parallelism: int, resume: str | None = None) -> hg.JobHandle:
+        threads = hg.LocalDeployment(processes=False)
+        config = hg.Config(checkpoint_dir=tmp_path / "checkpoints", checkpoint_interval="1 h")
+        env = hg.StreamEnvironment(parallelism=parallelism, config=config, deployment=threads)
+        rows = env.from_source(hg.sources.generate(numbered, rate=20_000)).set_parallelism(1)
+        windows = rows.key_by("key").window(hg.count_window(100))
+        found = windows.aggregate(rows=hg.count(), least=hg.min("number"), most=hg.max("number"))
+        found.sink_to(hg.sinks.parquet(tmp_path / "out"))
+        return env.execute_async("windows", resume)
+
+    def stopped(job: hg.JobHandle, rows: int, **how: Any) -> str | None:
+        eventually(lambda: job.status() == "RUNNING" and job.metrics()["rows_in"] >= rows, 60)
+        return job.stop(timeout=60, **how)
+
+    first = started(2)
+    savepoint = stopped(first, 2_000, savepoint=tmp_path / "kept")
+    second = started(3, savepoint)
+    stopped(second, first.wait().rows_in + 2_000, savepoint=tmp_path / "kept", drain=True)
+    read = second.wait().rows_in
+    wanted = [
+        {"key": key, "rows": 100, "least": least, "most": least + 297}
+        for key in range(3)
+        for least in range(key, read, 300)
+        if least + 297 < read
+    ]
+    found = ds.dataset(tmp_path / "out").to_table().sort_by([("key", "ascending"), ("least", "ascending")])
+    assert found.to_pylist() == wanted
 
 
 def test_the_rows_of_windows_can_be_ranked() -> None:
