@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from math import gcd
 from typing import Any
 
 import duckdb
@@ -147,9 +148,28 @@ def test_memory_is_that_of_the_windows_that_are_open(windows: CountWindows) -> N
 def test_keys_without_rows_in_a_window_are_removed() -> None:
     operator, kept = made(CountWindows(2, 2))
     for begin in range(0, 400_000, 4_000):
-        operator.process(numbered(list(range(begin, begin + 4_000)) * 2))
+        operator.process(numbered(list(range(begin, begin + 4_000))))
+        operator.process(numbered(list(range(begin, begin + 4_000))))
     assert len(kept.rows) == 400_000
     assert operator.state_keys() < 40_000
+    assert operator.snapshot().tables["panes"].num_rows == 0
+
+
+@pytest.mark.parametrize("windows", WINDOWS, ids=str)
+def test_the_state_has_the_panes_that_a_window_may_need(windows: CountWindows) -> None:
+    operator, _ = made(windows)
+    random = np.random.default_rng(3)
+    panes = gcd(windows.size, windows.every)
+    for size in (1, 2, 30, 7, 100, 1, 40, 500):
+        operator.process(numbered(random.integers(0, 5, size).tolist()))
+        table = operator.snapshot().tables["panes"]
+        assert operator._state._live == table.num_rows
+        for rows, pane in zip(table["rows"].to_pylist(), table["pane"].to_pylist(), strict=True):
+            assert pane * panes < rows, "the pane has rows"
+            assert pane * panes > rows - windows.size, "a window that ends with a later row needs it"
+        restored, _ = made(windows)
+        restored.restore([operator.snapshot()])
+        assert restored.snapshot().tables["panes"].equals(table)
 
 
 def corrupted(**columns: list[int | None]) -> Any:
