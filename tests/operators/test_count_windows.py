@@ -155,6 +155,18 @@ def test_keys_without_rows_in_a_window_are_removed() -> None:
     assert operator.snapshot().tables["panes"].num_rows == 0
 
 
+def test_keys_that_stay_keep_their_rows_when_others_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(count_state, "_LEAST_DEAD", 2)
+    operator, kept = made(CountWindows(3, 3))
+    operator.process(numbered([*range(40), *range(40)]))
+    done = [key for key in range(40) if key % 8 != 5]
+    operator.process(numbered(done))
+    assert operator.state_keys() == 5
+    kept.events = []
+    operator.process(numbered([37, 5, 100, 29], begin=1000))
+    assert sorted(kept.rows) == [(5, 3, 5 + 45 + 1001), (29, 3, 29 + 69 + 1003), (37, 3, 37 + 77 + 1000)]
+
+
 @pytest.mark.parametrize("windows", WINDOWS, ids=str)
 def test_the_state_has_the_panes_that_a_window_may_need(windows: CountWindows) -> None:
     operator, _ = made(windows)
