@@ -34,6 +34,7 @@ LAST_LINES = {
     "lookup_dimension.py": "{'carrier': 'UA', 'flights': 2, 'known_planes': 1, 'seats': 180}",
     "nexmark.py": "'window_end': datetime.datetime(2015, 7, 15, 0, 0, 58, tzinfo=zoneinfo.ZoneInfo(key='UTC'))}",
     "python_function.py": " F",
+    "readings_to_service.py": "[('lock', 3.5), ('weir', 1.5), ('weir', 2.5)]",
     "restart.py": "10000 rows, 10000 counted, total 49995000",
     "running_totals.py": "the largest total in the history: 12",
     "savepoint.py": "60000 rows, 60000 counted, total 1799970000",
