@@ -52,6 +52,7 @@ FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "events": st.lists(st.builds(TraceEvent, at=st.floats(allow_nan=False)), max_size=3),
     "cpu_s": st.floats(allow_nan=False),
     "run_delay_s": st.none() | st.floats(allow_nan=False),
+    "shares": st.lists(st.tuples(st.text(), st.floats(allow_nan=False)), max_size=3),
     "stacks": st.lists(st.tuples(st.lists(st.integers()), st.integers(), st.floats(allow_nan=False)), max_size=3),
 }
 

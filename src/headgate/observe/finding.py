@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headgate.observe.heavy_keys import HotKey
 from headgate.observe.profile import HotLine
 
 
@@ -66,17 +67,28 @@ class Finding:
     severity: Severity = Severity.LIMIT
     #: The lines of the function with most samples, the hottest first. Empty if no function was profiled.
     hottest: tuple[HotLine, ...] = ()
+    #: The keys with most of the rows of the slow subtasks, the hottest first. Keys are data: `as_json` and `sentence`,
+    #: which pages, recordings and logs show, do not contain them.
+    hot_keys: tuple[HotKey, ...] = ()
     #: Text that only the driver's log shows. The page does not show it, because it may contain names of data.
     note: str = ""
 
     @property
     def sentence(self) -> str:
         """The finding in one line: where, why and what to do."""
+        return self._sentence("")
+
+    @property
+    def sentence_with_keys(self) -> str:
+        """The finding in one line, with the names of hot keys. Only the job's own program may see keys."""
+        return self._sentence(_listed_keys(self.hot_keys, self.subtasks))
+
+    def _sentence(self, keys: str) -> str:
         line = f", {self.hottest[0].share:.0%} of it in {self.hottest[0].frame.short}" if self.hottest else ""
         who = f"{_listed(self.waits)} for {self.place}" if self.waits else f"rows queue for {self.place}"
         if self.is_source and not self.waits:
             who = f"{self.place} is the limit"
-        return f"{who}: {self.cause.text}{line}; {self.remedy.text}"
+        return f"{who}: {self.cause.text}{keys}{line}; {self.remedy.text}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the finding as JSON values."""
@@ -102,3 +114,16 @@ def _listed(names: tuple[str, ...]) -> str:
     if len(names) == 1:
         return f"{names[0]!r} waits"
     return f"{', '.join(repr(name) for name in names[:-1])} and {names[-1]!r} wait"
+
+
+def _listed_keys(keys: Sequence[HotKey], subtasks: Sequence[int]) -> str:
+    """Return hot keys as a part of a sentence. With several slow subtasks, each key has the number of its own."""
+    several = len(subtasks) > 1
+    texts = [f"{each.key} ({each.share:.0%}{f' of [{each.subtask}]' if several else ''})" for each in keys]
+    return (
+        f", most for the key {texts[0]}"
+        if len(texts) == 1
+        else f", most for the keys {', '.join(texts)}"
+        if texts
+        else ""
+    )

@@ -33,4 +33,4 @@ def verdict_of(findings: Sequence[Finding]) -> Verdict:
     first, *others = findings
     more = f" ({len(others)} more)" if others else ""
     key = first.severity.name, first.place, first.cause.name
-    return Verdict(f"{_WORDS[first.severity]}: {first.sentence}{more}", key)
+    return Verdict(f"{_WORDS[first.severity]}: {first.sentence_with_keys}{more}", key)

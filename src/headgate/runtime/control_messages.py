@@ -187,8 +187,20 @@ class ReportTrace:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReportKeys:
+    """The answer to `SampleKeys`: the hot keys of a task, as (text, share of its rows), the hottest first.
+
+    `rows` is the number of rows that the sample stands for.
+    """
+
+    request: int
+    rows: int
+    shares: list[tuple[str, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeclineRequest:
-    """The answer to a request for a profile or a trace that the TaskManager could not carry out."""
+    """The answer to a request for a profile, a trace or a sample that the TaskManager could not carry out."""
 
     request: int
     reason: str
@@ -324,6 +336,20 @@ class TraceChannel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SampleKeys:
+    """Sample the rows of a task for `seconds` seconds, and find its hot keys.
+
+    `keys` has the key columns of each input of the task's first operator. An input without a key has none.
+    """
+
+    request: int
+    vertex: int
+    subtask: int
+    keys: list[list[str]]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OrderSleep:
     """`JStormMaster`: subtasks of sources must sleep longer, because a message took `flow_ms` whole milliseconds.
 
@@ -393,6 +419,8 @@ ToAttempt: TypeAlias = Registered | Ready | AllFinished | Failed | Stuck
 ToThrottle: TypeAlias = RequestSleep | AnnounceBackPressure | ReportTrees | ReportBatch
 #: The orders that the driver's part of the throttle sends.
 ThrottleOrder: TypeAlias = OrderSleep | RelayBackPressure | EndTrees | ReleaseBatch | SetRate
+#: The answers to requests of the driver.
+Report: TypeAlias = ReportProfile | ReportTrace | ReportKeys
 #: The messages about tasks, which `Attempt` passes on to `JobMaster`.
 ToJob: TypeAlias = (
     ReportMetrics
@@ -402,8 +430,7 @@ ToJob: TypeAlias = (
     | AcknowledgeCheckpoint
     | DeclineCheckpoint
     | TaskFinished
-    | ReportProfile
-    | ReportTrace
+    | Report
     | DeclineRequest
     | ReportWatermark
     | ToThrottle
@@ -418,6 +445,7 @@ FromDriver: TypeAlias = (
     | Drain
     | TakeProfile
     | TraceChannel
+    | SampleKeys
     | AlignSource
     | ThrottleOrder
     | Close

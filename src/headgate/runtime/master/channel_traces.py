@@ -11,7 +11,7 @@ from typing import Final, Literal
 from headgate.errors import TraceError
 from headgate.observe.channel_trace import MOST_OF_END, OF_CONSUMER, OF_PRODUCER, ChannelTrace, EndTrace, joined
 from headgate.observe.topology import EdgeShape, Topology
-from headgate.runtime.control_messages import FromDriver, ReportProfile, ReportTrace, TraceChannel
+from headgate.runtime.control_messages import FromDriver, Report, ReportTrace, TraceChannel
 from headgate.runtime.master.task_requests import TaskRequests
 
 #: The longest trace, in seconds.
@@ -31,7 +31,7 @@ class _Request:
         self.answer = answer
         self._ends: dict[Literal["producer", "consumer", "both"], EndTrace] = {}
 
-    def result_of(self, report: ReportProfile | ReportTrace) -> ChannelTrace | None:
+    def result_of(self, report: Report) -> ChannelTrace | None:
         if not isinstance(report, ReportTrace):
             raise ValueError("no trace")
         _check(report)

@@ -23,6 +23,7 @@ from headgate.observe.topology import topology_of
 from headgate.plan.job_graph import JobGraph
 from headgate.runtime.compiled import versions
 from headgate.runtime.master.attempt import Attempt
+from headgate.runtime.master.hot_keys import HotKeys
 from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.late_rows import LateRowWarnings
 from headgate.runtime.master.slow_functions import SlowFunctions
@@ -47,13 +48,16 @@ class JobMonitor:
         name: str,
         graph: JobGraph,
         config: Config,
+        *,
         functions: SlowFunctions,
+        hot_keys: HotKeys,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._name = name
         self._config = config
         self.topology = topology_of(name, graph)
         self._functions = functions
+        self._hot_keys = hot_keys
         self._clock = clock
         self._late_rows = LateRowWarnings(graph)
         self._told = ToldFindings(name)
@@ -76,6 +80,7 @@ class JobMonitor:
     def on_end(self, metrics: Callable[[], Metrics]) -> None:
         self._late_rows.update(metrics, ended=True)
         self._functions.close()
+        self._hot_keys.close()
 
     def settle(self) -> None:
         """Keep the last diagnosis, and only the snapshots of the last window. No more snapshots will come."""
@@ -105,6 +110,7 @@ class JobMonitor:
         for line in self._told.lines(findings, snapshot.at):
             log.warning("%s", line)
         self._functions.look(findings, snapshot.at)
+        self._hot_keys.look(findings, snapshot.at)
 
     def diagnose(self) -> list[Finding]:
         """Return the places that limit the job's throughput now, the worst first."""
@@ -113,7 +119,8 @@ class JobMonitor:
             return []
         if self._diagnosed is None or self._diagnosed[0] is not latest[-1]:
             self._diagnosed = latest[-1], diagnose(self.topology, latest)
-        return self._functions.explained(self._diagnosed[1], self._clock())
+        now = self._clock()
+        return self._hot_keys.explained(self._functions.explained(self._diagnosed[1], now), now)
 
     def backpressure(self) -> list[dict[str, Any]]:
         """Return the back-pressure of each vertex in the last seconds, see `levels.backpressure`."""

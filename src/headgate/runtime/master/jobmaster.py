@@ -55,6 +55,7 @@ from headgate.runtime.control_messages import (
     Printed,
     ReportBatch,
     ReportCheckpointMetrics,
+    ReportKeys,
     ReportMetrics,
     ReportProfile,
     ReportTrace,
@@ -69,6 +70,7 @@ from headgate.runtime.deployment import Deployment
 from headgate.runtime.master.attempt import Attempt, unexpected
 from headgate.runtime.master.barrier_probes import BarrierProbes
 from headgate.runtime.master.channel_traces import ChannelTraces
+from headgate.runtime.master.hot_keys import HotKeys
 from headgate.runtime.master.job_alignment import JobAlignment
 from headgate.runtime.master.job_end import SETTLE_POLL, JobEnd
 from headgate.runtime.master.job_metrics import Metrics, merge
@@ -119,7 +121,8 @@ class JobMaster:
         topology = topology_of(name, plan.job)
         self.profiles = Profiles(topology, plan.place, self._requests)
         self.traces = ChannelTraces(topology, plan.place, self._requests)
-        self.monitor = JobMonitor(name, plan.job, config, SlowFunctions(self.profiles.ask))
+        hot_keys = HotKeys(plan.job, plan.place, self._requests)
+        self.monitor = JobMonitor(name, plan.job, config, functions=SlowFunctions(self.profiles.ask), hot_keys=hot_keys)
         self._checkpoints = Checkpoints(
             name,
             run,
@@ -294,7 +297,7 @@ class JobMaster:
                 self._connectors.deliver(message.node, payload, message.checkpoint)
                 if member.link is not None:
                     member.link.send(Delivered(size=message.size))
-            case ReportProfile() | ReportTrace() | DeclineRequest():
+            case ReportProfile() | ReportTrace() | ReportKeys() | DeclineRequest():
                 self._requests.on_message(message)
             case RequestSleep() | AnnounceBackPressure() | ReportTrees() | ReportBatch():
                 self._throttle.on_message(member.index, message)

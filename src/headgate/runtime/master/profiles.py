@@ -12,7 +12,7 @@ from typing import Final
 from headgate.errors import ProfileError, printable
 from headgate.observe.profile import Frame, Profile, unpacked
 from headgate.observe.topology import OperatorShape, Topology, VertexShape
-from headgate.runtime.control_messages import FromDriver, ReportProfile, ReportTrace, TakeProfile
+from headgate.runtime.control_messages import FromDriver, Report, ReportProfile, TakeProfile
 from headgate.runtime.master.task_requests import TaskRequests
 
 #: The longest profile, in seconds.
@@ -38,7 +38,7 @@ class _Request:
     def orders(self) -> list[tuple[int, FromDriver]]:
         return [(self.taskmanager, self.order)]
 
-    def result_of(self, report: ReportProfile | ReportTrace) -> Profile:
+    def result_of(self, report: Report) -> Profile:
         if not isinstance(report, ReportProfile):
             raise ValueError("no profile")
         return _profile(self, report)

@@ -1,4 +1,4 @@
-"""`TaskRequests`: sends requests for profiles and traces to the tasks of one job, and takes the answers."""
+"""`TaskRequests`: sends requests for profiles, traces and samples to the tasks of one job, and takes the answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from concurrent.futures import Future, InvalidStateError
 from typing import Any, Final, Protocol
 
 from headgate.errors import HeadgateError, printable
-from headgate.runtime.control_messages import DeclineRequest, FromDriver, ReportProfile, ReportTrace
+from headgate.runtime.control_messages import DeclineRequest, FromDriver, Report
 from headgate.runtime.master.attempt import Attempt
 
 #: The most characters of a reason that the driver shows.
@@ -17,7 +17,7 @@ _LONGEST_REASON: Final = 400
 
 
 class TaskRequest(Protocol):
-    """One request for a profile or a trace. `TaskRequests` sets its `answer` once, to a result or to an error."""
+    """One request for a profile, a trace or a sample. `TaskRequests` sets its `answer` once: a result or an error."""
 
     @property
     def orders(self) -> Sequence[tuple[int, FromDriver]]:
@@ -26,7 +26,7 @@ class TaskRequest(Protocol):
     @property
     def answer(self) -> Future[Any]: ...
 
-    def result_of(self, report: ReportProfile | ReportTrace) -> object | None:
+    def result_of(self, report: Report) -> object | None:
         """Take a report of a TaskManager. Returns the result, or None if the request still waits for another report.
 
         Raises ValueError for an invalid report.
@@ -37,7 +37,7 @@ class TaskRequest(Protocol):
 
 
 class TaskRequests:
-    """The requests for profiles and traces of one job. Each request gets one answer.
+    """The requests for profiles, traces and samples of one job. Each request gets one answer.
 
     While the job starts or restarts, requests wait until its tasks run. Any thread may call `ask`. The job's thread
     calls the other methods. `_lock` protects the fields after it.
@@ -103,7 +103,7 @@ class TaskRequests:
         for request in new.values():
             _answer(request, request.error(reason))
 
-    def on_message(self, message: ReportProfile | ReportTrace | DeclineRequest) -> None:
+    def on_message(self, message: Report | DeclineRequest) -> None:
         """Answer a request, if the message is about one that still waits."""
         with self._lock:
             request = self._sent.get(message.request)
@@ -116,7 +116,7 @@ class TaskRequests:
             _answer(request, result)
 
 
-def _result(request: TaskRequest, message: ReportProfile | ReportTrace | DeclineRequest) -> object | None:
+def _result(request: TaskRequest, message: Report | DeclineRequest) -> object | None:
     if isinstance(message, DeclineRequest):
         return request.error(printable(message.reason[:_LONGEST_REASON]))
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -70,6 +70,8 @@ class TaskInput:
         self._status: bool | None = None
         self._markers: deque[LatencyMarker] = deque()
         self.rows_in = 0
+        #: Called with each batch and its port before `next` returns the batch, or None. Any thread may set it.
+        self.on_batch: Callable[[pa.RecordBatch, int], None] | None = None
         #: Rows that a full queue dropped; 0 for an input without a queue.
         self.rows_dropped = 0
 
@@ -172,6 +174,9 @@ class TaskInput:
         batches, self._bytes = self._batches.pop(self.port), 0
         batch = batches[0][1] if len(batches) == 1 else concat_batches([batch for _, batch in batches])
         self.rows_in += batch.num_rows
+        on_batch = self.on_batch
+        if on_batch is not None:
+            on_batch(batch, self.port)
         return batch
 
     def _take(self, channel: int, element: Element) -> None:

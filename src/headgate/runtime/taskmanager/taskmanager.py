@@ -45,6 +45,7 @@ from headgate.runtime.control_messages import (
     ReportMetrics,
     ReportWatermark,
     RunStage,
+    SampleKeys,
     SetRate,
     StartTasks,
     Stuck,
@@ -65,6 +66,7 @@ from headgate.runtime.taskmanager.channel_tracer import ChannelTracer
 from headgate.runtime.taskmanager.console import Console
 from headgate.runtime.taskmanager.data_links import DataLinks
 from headgate.runtime.taskmanager.driver_link import DriverLink
+from headgate.runtime.taskmanager.key_sampler import KeySampler
 from headgate.runtime.taskmanager.measured_tasks import MeasuredTasks, pause_after
 from headgate.runtime.taskmanager.profiler import Profiler
 from headgate.runtime.taskmanager.state_upload import StateUpload
@@ -119,6 +121,7 @@ class TaskManager:
         self._measured = MeasuredTasks(self._built, self._host, self._signals)
         self._profiler = Profiler(self._driver.send)
         self._tracer = ChannelTracer(self._network, self._driver.send)
+        self._key_sampler = KeySampler(self._network, self._driver.send)
         self._running = 0
         self._unopened = 0
         self._started_at = 0.0
@@ -292,6 +295,8 @@ class TaskManager:
                 self._profiler.take(message, self._built)
             case TraceChannel():
                 self._tracer.trace(message, self._built, self._links)
+            case SampleKeys():
+                self._key_sampler.take(message, self._built)
             case OrderSleep() | RelayBackPressure() | EndTrees() | ReleaseBatch() | SetRate():
                 self._signals.note()
                 self._throttling.on_order(message)
