@@ -56,6 +56,61 @@ def test_the_gain_of_full_buffers_is_what_the_exchange_takes() -> None:
     assert "raise buffer_timeout" in finding.sentence
 
 
+def test_a_gain_does_not_end_at_consumers_that_take_nearly_empty_buffers() -> None:
+    """Fuller buffers relieve the consumers, too: their share for the exchange goes."""
+    topology = line("numbers", "work", "out")
+    empty = {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}
+    full = {"rows_out": 1000, "bytes_out": 30_000_000, "buffers_out": 1000}
+    works = {"busy_s": 0.45, "idle_s": 0.55, "cpu_s": 0.1, "rows": 100}
+    sends = of(0, {**SERIALISES, "output_s": 0.7, "in_s": 0.3})
+    takes = of(1, {**works, "input_s": 0.25, "output_s": 0.15, "in_s": 0.05})
+    edges = {"numbers -> work": empty, "work -> out": empty}
+    (finding,) = diagnose(topology, snapshots(topology, {**sends, **takes}, edges=edges))
+    assert finding.remedy.gain == pytest.approx(1 / 0.3)
+    assert finding.remedy.at_least
+    assert "would carry at least 3.3 times as many rows" in finding.sentence
+    assert finding.as_json()["at_least"] is True
+    computes = of(1, {**works, "input_s": 0.05, "output_s": 0.05, "in_s": 0.35})
+    edges = {"numbers -> work": empty, "work -> out": full}
+    (finding,) = diagnose(topology, snapshots(topology, {**sends, **computes}, edges=edges))
+    assert finding.remedy.gain == pytest.approx(1 / 0.4)
+
+
+def test_waits_for_the_lock_of_consumers_shrink_with_their_work() -> None:
+    topology = line("numbers", "out", parallelism=1)
+    empty = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}
+    does = {
+        **of(0, {**SERIALISES, "output_s": 0.4, "in_s": 0.4, "interpreter_wait_s": 0.2}, 1),
+        **of(1, {"busy_s": 0.4, "idle_s": 0.6, "input_s": 0.4, "in_s": 0.0, "cpu_s": 0.4, "rows": 100}, 1),
+    }
+    (finding,) = diagnose(topology, snapshots(topology, does, edges=empty))
+    left = (0.8 + 0.4 - 0.4 - 0.4) / (0.8 + 0.4)  # of the work of both
+    assert finding.remedy.gain == pytest.approx(1 / (1 - 0.4 - 0.2 * (1 - left)))
+
+
+def test_waits_for_a_processor_shrink_with_the_work_of_the_job() -> None:
+    topology = line("numbers", "out", parallelism=1)
+    empty = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}
+    does = {
+        **of(0, {**SERIALISES, "output_s": 0.5, "in_s": 0.5, "cpu_s": 0.9, "run_delay_s": 0.1}, 1),
+        **of(1, {"busy_s": 0.5, "idle_s": 0.5, "input_s": 0.5, "in_s": 0.0, "cpu_s": 0.4, "rows": 100}, 1),
+    }
+    machine = {"cores": 2, "machine_cpu_s": 2.0, "cpu_s": 1.5}
+    (finding,) = diagnose(topology, snapshots(topology, does, edges=empty, machine=machine))
+    freed = (0.5 + 0.5) / 1.5  # of the work of the job, which has three quarters of the machine's work
+    assert finding.remedy.gain == pytest.approx(1 / (0.5 - 0.1 * 0.5 * freed * 0.75))
+
+
+def test_a_source_with_a_schedule_bounds_the_gain_of_full_buffers() -> None:
+    topology = line("numbers", "out", parallelism=1)
+    empty = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}
+    does = {**of(0, {**SERIALISES, "lag_s": 0.2}, 1), **of(1, IDLES, 1)}
+    (finding,) = diagnose(topology, snapshots(topology, does, edges=empty))
+    assert finding.remedy.gain == pytest.approx(1.25)
+    assert not finding.remedy.at_least
+    assert finding.remedy.limit == "the sources keep their pace"
+
+
 def joined(topology: Topology, before: Tasks, seconds: int, after: Tasks) -> list[MetricsSnapshot]:
     """Return snapshots of tasks that do one thing, and another from a second on."""
     first = snapshots(topology, before, count=seconds + 1)

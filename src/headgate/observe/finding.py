@@ -41,12 +41,14 @@ class Remedy:
     """What to do about a cause.
 
     With the remedy, the job would carry `gain` times as many rows; None if this is not known. `limit` says what would
-    then limit the job, for example the next operator or the processors.
+    then limit the job, for example the next operator or the processors. If `at_least` is True, the gain is the part
+    that the measurements show, and the job may gain more.
     """
 
     text: str
     gain: float | None = None
     limit: str = ""
+    at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +105,7 @@ class Finding:
             "evidence": {name: round(value, 4) for name, value in self.cause.evidence.items()},
             "remedy": self.remedy.text,
             "gain": None if self.remedy.gain is None else round(self.remedy.gain, 2),
+            "at_least": self.remedy.at_least,
             "limit": self.remedy.limit,
             "hottest": [line.as_json() for line in self.hottest],
             "sentence": self.sentence,

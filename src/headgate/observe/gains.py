@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.observe.edge_window import EdgeWindow
 from headgate.observe.metrics_window import TaskWindow, Window
+from headgate.observe.own_work import nearly_empty
 
 #: The largest gain that is reported for one remedy.
 _MOST: Final = 4.0
+#: The limit of a gain with which the sources keep their schedules.
+PACE: Final = "the sources keep their pace"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +43,61 @@ def next_limit(window: Window, root: int) -> Gain:
     return pace if pace is not None and pace.factor < gain.factor else gain
 
 
+def with_full_buffers(window: Window, root: int) -> Gain:
+    """Return the least gain if the exchanges with nearly empty buffers sent full ones.
+
+    A buffer costs about the same time whether it is full or nearly empty, so the time for such exchanges shrinks by
+    their fill, at both ends. Waits for other tasks of the process shrink like the work of these tasks, and waits for a
+    processor like the job's part of the machine's work. The gain may be much larger: fewer buffers also wake fewer
+    threads, which compete for the interpreter lock. The times of operators contain the waits for this lock, and nothing
+    measures how long these are.
+    """
+    saved = {(task.vertex, task.subtask): _saved(window, task) for task in window.tasks}
+    gain = Gain(_MOST, "")
+    for vertex in window.topology.vertices:
+        left = max((_left(window, task, saved) for task in window.of(vertex.id)), default=0.0)
+        most = window.busy(vertex.id) if vertex.id == root else 1.0
+        factor = max(1.0, most / left) if left > 0 else _MOST
+        if factor < gain.factor:
+            gain = Gain(factor, "its operators are busy" if vertex.id == root else f"{vertex.name!r} is the limit")
+    pace = _pace(window, root)
+    return pace if pace is not None and pace.factor < gain.factor else gain
+
+
+def _saved(window: Window, task: TaskWindow) -> float:
+    """Return the share of the time that a task would not spend on its exchanges if their buffers were full."""
+    edges = [edge for edge in window.topology.edges if edge.partitioning != "broadcast" and edge.name in window.edges]
+    incoming = _fill(window, [window.edges[edge.name] for edge in edges if edge.target == task.vertex])
+    outgoing = _fill(window, [window.edges[edge.name] for edge in edges if edge.source == task.vertex])
+    return task.input * (1 - incoming) + task.output * (1 - outgoing)
+
+
+def _fill(window: Window, edges: Sequence[EdgeWindow]) -> float:
+    """Return the largest fill of the exchanges' buffers, or 1 if those of an exchange are not nearly empty."""
+    return max((1.0 if (fill := nearly_empty(window, [edge])) is None else fill for edge in edges), default=1.0)
+
+
+def _left(window: Window, task: TaskWindow, saved: Mapping[tuple[int, int], float]) -> float:
+    """Return the share of the time that a task would still work."""
+    others = [other for other in window.tasks if other.taskmanager == task.taskmanager]
+    worked = sum(other.busy - other.interpreter for other in others)
+    freed = min(1.0, sum(saved[other.vertex, other.subtask] for other in others) / worked) if worked > 0 else 0.0
+    left = task.busy - saved[task.vertex, task.subtask]
+    if task.busy <= 0 or left <= 0:
+        return 0.0
+    delay = (task.run_delay or 0.0) * left / task.busy * _share_of_machine(window, task)
+    return max(0.0, left - (delay + task.interpreter) * freed)
+
+
+def _share_of_machine(window: Window, task: TaskWindow) -> float:
+    """Return the job's share of the work of the task's machine, 0 to 1. It is 0 if the machine does not provide it."""
+    host = window.processes[task.taskmanager].host
+    here = [process for process in window.processes.values() if process.host == host]
+    busy = max(process.rate("machine_cpu_s") or 0.0 for process in here)
+    used = sum(process.rate("cpu_s") or 0.0 for process in here)
+    return min(1.0, used / busy) if busy > 0 else 0.0
+
+
 def _pace(window: Window, root: int) -> Gain | None:
     """Return the gain with which the sources keep their schedules, or None if no source has a schedule.
 
@@ -54,7 +114,7 @@ def _pace(window: Window, root: int) -> Gain | None:
     if not growths:
         return None
     lost = 1 / max(1e-2, 1 - max(growths))
-    return Gain(max(1.0, lost) * _queued(window, root), "the sources keep their pace")
+    return Gain(max(1.0, lost) * _queued(window, root), PACE)
 
 
 def _queued(window: Window, vertex: int) -> float:

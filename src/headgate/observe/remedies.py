@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headgate.observe.causes import busiest, cpu_share
 from headgate.observe.finding import Cause, Remedy
-from headgate.observe.gains import Gain, next_limit, subtasks_for, with_more_subtasks
+from headgate.observe.gains import PACE, Gain, next_limit, subtasks_for, with_full_buffers, with_more_subtasks
 from headgate.observe.metrics_window import Window, mean, peers
 from headgate.observe.roots import SlowTasks, ThrottledSource
 
@@ -32,7 +32,7 @@ def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
         case "interpreter_lock":
             return Remedy(text="run the job in more processes (hg.LocalDeployment), with fewer tasks in each")
         case "nearly_empty_buffers":
-            return _fuller_buffers(window, root, cause)
+            return _fuller_buffers(window, root)
         case "large_rows":
             return _smaller_rows(window, root, cause)
         case "few_splits":
@@ -73,17 +73,16 @@ def _spread(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     return Remedy(text=f"spread its hot keys, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
 
 
-def _fuller_buffers(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
-    """Return the remedy for nearly empty buffers.
-
-    A buffer costs about the same time whether it is full or nearly empty, so fewer and fuller buffers cost less.
-    """
-    share = _share_of_work(root, cause)
-    gain = _at_most(window, root, 1 / max(1e-2, 1 - share * (1 - cause.evidence["fill"])), "its operators are busy")
+def _fuller_buffers(window: Window, root: SlowTasks) -> Remedy:
+    """Return the remedy for nearly empty buffers. Its gain is exact only if the sources can give no more rows."""
+    gain = with_full_buffers(window, root.vertex)
+    at_least = gain.limit != PACE
+    times = f"at least {_times(replace(gain, limit=''))}" if at_least else _times(gain)
     return Remedy(
-        text=f"raise buffer_timeout, or use fewer subtasks behind it, which would carry up to {_times(gain)}",
+        text=f"raise buffer_timeout, or use fewer subtasks behind it, which would carry {times}",
         gain=gain.factor,
-        limit=gain.limit,
+        limit="" if at_least else gain.limit,
+        at_least=at_least,
     )
 
 

@@ -251,7 +251,8 @@ class HotLineAnswer(Struct, kw_only=True, frozen=True):
 class FindingAnswer(Struct, kw_only=True, frozen=True):
     """A place that limits the job's throughput, why, and what to do.
 
-    With the remedy, the job would carry `gain` times as many rows. null means that the gain is unknown.
+    With the remedy, the job would carry `gain` times as many rows. null means that the gain is unknown. If `at_least`
+    is true, the job may gain more.
     """
 
     severity: Literal["limit", "behind", "stuck"]
@@ -265,6 +266,7 @@ class FindingAnswer(Struct, kw_only=True, frozen=True):
     evidence: dict[str, float]
     remedy: str
     gain: float | None
+    at_least: bool
     limit: str
     hottest: list[HotLineAnswer]
     sentence: str

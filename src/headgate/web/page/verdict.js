@@ -64,7 +64,7 @@ function gain(finding) {
   const then = finding.limit ? `; then ${finding.limit}` : "";
   if (finding.gain === null) return `not known${then}`;
   return finding.gain < 1.05 ? `none: ${finding.limit || "something else is the limit"}`
-    : `${finding.gain.toFixed(1)} times as many rows${then}`;
+    : `${finding.at_least ? "at least " : ""}${finding.gain.toFixed(1)} times as many rows${then}`;
 }
 
 function more(findings, overview, isOpen) {
