@@ -55,6 +55,27 @@ def test_a_stalled_sink_stops_its_source_until_it_goes_on(name: str, taskmanager
     assert result.metrics["throttle_signals"] >= 2 or taskmanagers == 1  # at least a stop and a start
 
 
+def test_a_full_queue_of_jstorm_master_blocks_its_senders() -> None:
+    """With tcp, as in JStorm 2.1. No sample is taken, so no source sleeps. The rows have four times the size of all
+    network memory, which is also the most that may wait in a queue."""
+    env = environment(
+        taskmanagers=2,
+        throttle=T.JStormMaster(receive_buffer=20, check_interval=3600.0),
+        flow_control="tcp",
+        buffer_timeout=0,
+        network_memory="4 MiB",
+    )
+
+    def write(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
+        threading.Event().wait(0.001)
+
+    source = hg.sources.generate(numbers, rows=2_000_000, batch_rows=4096)
+    env.from_source(source).name("numbers").rebalance().sink_to(hg.sinks.for_each_batch(write))
+    job = env.execute_async()
+    result = job.wait(60)
+    assert result.rows_in == result.rows_out == 2_000_000
+
+
 def _throttled(job: hg.JobHandle) -> float:
     tasks = job.metrics()["tasks"]
     return float(max((task["throttle_wait_s"] for name, task in tasks.items() if "numbers" in name), default=0.0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from headgate.errors import NetworkMemoryFull
@@ -28,7 +30,7 @@ class Watch:
 class Watched(Fed):
     """A `Fed` with a watched queue. The thread that feeds it fills the queue."""
 
-    def __init__(self, channels: int = 1, guard: int = 1 << 20) -> None:
+    def __init__(self, channels: int = 1, guard: int = 1 << 20, has_room: Callable[[], bool] = lambda: True) -> None:
         super().__init__(channels)
         gate = InputGate(lambda: self.input.arrived())
         gate.channels = [Channel(index) for index in range(channels)]
@@ -36,7 +38,14 @@ class Watched(Fed):
         self.barriers = TaskBarriers("task", self.gates, [], self.parts.append)
         self.watch = Watch()
         self.input: WatchedInput = WatchedInput(
-            self.gates, [CODEC], 1 << 20, self.barriers, watch=self.watch, guard=guard, wake=lambda: None
+            self.gates,
+            [CODEC],
+            1 << 20,
+            self.barriers,
+            watch=self.watch,
+            guard=guard,
+            wake=lambda: None,
+            has_room=has_room,
         )
 
 
@@ -66,3 +75,22 @@ def test_more_bytes_than_the_guard_allows_end_the_job() -> None:
     fed.feed(0, 0, *[rows(number) for number in range(4)])
     with pytest.raises(NetworkMemoryFull, match=f"out of memory: 4 messages of {4 * size} bytes wait in an input"):
         fed.all()
+
+
+def test_a_queue_without_room_leaves_messages_in_the_channels() -> None:
+    def waiting() -> int:
+        return sum(1 if kind == "added" else -1 for kind, *_ in fed.watch.told)
+
+    fed = Watched(2, has_room=lambda: waiting() < 3)
+    for number in range(5):
+        fed.feed(0, number % 2, rows(number))
+    assert waiting() == 3
+    fed.feed(0, 1, rows(5))
+    assert waiting() == 3
+    taken = [fed.next() for _ in range(2)]
+    assert waiting() <= 3
+    left = fed.all()
+    got = [each for each in [*taken, *left] if isinstance(each, tuple)]
+    assert sorted(got) == [(number,) for number in range(6)]
+    assert [each for each in got if each[0] % 2 == 0] == [(0,), (2,), (4,)]
+    assert [each for each in got if each[0] % 2] == [(1,), (3,), (5,)]

@@ -12,6 +12,7 @@ from headgate.errors import ConfigError
 from headgate.throttle.bisected_sleep import BisectedSleep
 from headgate.throttle.jstorm_master import JStormMaster, LoadSampler, SleepingSource
 from headgate.throttle.mechanism import Scope, SourcePolicy, Task
+from headgate.throttle.ring_fill import RingFill
 from headgate.throttle.throttle_coordinator import (
     Order,
     SleepLonger,
@@ -44,6 +45,32 @@ def test_four_samples_over_the_high_mark_are_a_request() -> None:
     assert samples(sampler, 820, 820, 1024, 900) == [None, None, None, StartRequest((2, 0), flow_ms=7)]
     assert sampler.next_check == 2.5
     assert StartRequest((2, 0), 7).scope is Scope.DRIVER
+
+
+def test_a_queue_has_room_again_when_its_consumer_has_handled_a_batch() -> None:
+    """JStorm's consumer handles all that it finds as one batch, and frees the places when it has handled the last."""
+    ring = RingFill(capacity=4)
+    for queued in (1, 2, 3, 4):
+        ring.added(queued)
+    assert (ring.occupied, ring.has_room) == (4, False)
+    for queued in (3, 2, 1):
+        ring.taken(queued)
+    assert (ring.occupied, ring.has_room) == (4, False)
+    ring.taken(0)
+    assert (ring.occupied, ring.has_room) == (0, True)
+
+
+def test_messages_that_come_during_a_batch_wait_for_its_end() -> None:
+    ring = RingFill(capacity=10)
+    ring.added(1)
+    ring.added(2)
+    ring.taken(1)  # a batch of two
+    ring.added(2)
+    assert ring.occupied == 3
+    ring.taken(1)
+    assert ring.occupied == 3
+    ring.taken(0)  # the next batch, of one
+    assert ring.occupied == 0
 
 
 @pytest.mark.parametrize("queued", [(819, 900, 900, 900), (900, 900, 0, 900), (0, 0, 900, 900), (500,) * 4])

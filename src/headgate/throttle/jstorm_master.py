@@ -30,7 +30,13 @@ class JStormMaster(ComparedMechanism):
     Each subtask looks at its input queue of `receive_buffer` messages every `check_interval`. It is congested if
     `sample_rate` (a fraction) of `samples` samples in a row are over `high`. It is relieved if as many are at most
     `low`. Both are fractions of the queue. Sources slow down when `trigger_ratio` (a fraction) of an operator's
-    subtasks are congested. Raises ConfigError for impossible values.
+    subtasks are congested.
+
+    A full queue blocks its senders, as JStorm's does (`topology.buffer.size.limited` is true). Use `flow_control="tcp"`
+    for this: then the connection of a full queue stops, as when JStorm's network thread blocks. With `"unbounded"`,
+    further messages wait in network memory. The places of handled messages are free when the subtask has handled all
+    messages that it found in the queue (LMAX Disruptor); until then they count. Raises ConfigError for impossible
+    values.
 
     >>> hg.throttle.JStormMaster(check_interval="1 s").samples
     4
@@ -83,7 +89,7 @@ class LoadSampler:
         self.next_check = now + self._interval
 
     def check(self, now: float, queued: int, worked_ms: float) -> StartRequest | StopRequest | None:
-        """Take a sample, at `next_check`: the messages in the queue, and how long the last message took.
+        """Take a sample, at `next_check`: the occupied places of the queue, and how long the last message took.
 
         After each `samples` samples, the subtask repeats its request as long as it has a reason.
         """

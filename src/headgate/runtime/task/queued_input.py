@@ -80,13 +80,20 @@ class QueuedInput(TaskInput):
                 self._lock.release()
 
     def _fill(self) -> None:
-        """Read the gates until they are empty or a barrier comes. The caller holds the lock."""
+        """Read the gates until they are empty, a barrier comes, or the queue blocks. The caller holds the lock."""
         try:
-            while not (self._closed or self._barriers_in_queue or self._error) and (self._elements or self._poll()):
-                while self._elements:
+            while not (self._closed or self._barriers_in_queue or self._error) and self._may_read():
+                while self._elements and self._may_queue():
                     self._put(*self._elements.popleft())
         except Exception as error:
             self._error = error
+
+    def _may_read(self) -> bool:
+        return self._may_queue() and (bool(self._elements) or self._poll())
+
+    def _may_queue(self) -> bool:
+        """Return whether the queue takes another element. If not, the element waits in its channel."""
+        return True
 
     def _on_event(self, channel: int, event: Event) -> None:
         """Queue an event of the gates. `_gather` handles the event when the task has taken all rows before it."""

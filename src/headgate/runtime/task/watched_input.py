@@ -1,4 +1,4 @@
-"""An unbounded input queue that reports each message to a throttle."""
+"""An input queue that reports each message to a throttle. The throttle may bound the queue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class WatchedInput(QueuedInput):
     """A `QueuedInput` that drops no message, and reports each message to a `QueueWatch`.
 
     Each message is a batch of its own, whatever `joins` is. Messages wait in heap memory, not in network memory. If
-    more than `guard` bytes wait, the input raises NetworkMemoryFull.
+    more than `guard` bytes wait, the input raises NetworkMemoryFull. While `has_room` returns False, further messages
+    wait in their channels. The calling thread of `has_room` holds the queue's lock.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class WatchedInput(QueuedInput):
         *,
         watch: QueueWatch,
         guard: int,
+        has_room: Callable[[], bool] | None = None,
         wake: Callable[[], None],
         joins: bool = True,
         ports: Sequence[int] | None = None,
@@ -55,7 +57,11 @@ class WatchedInput(QueuedInput):
         )
         self._watch = watch
         self._guard = guard
+        self._queue_has_room = has_room
         self._waiting_bytes = 0
+
+    def _may_queue(self) -> bool:
+        return self._queue_has_room is None or self._queue_has_room()
 
     def _put(self, channel: int, element: Element) -> None:
         super()._put(channel, element)

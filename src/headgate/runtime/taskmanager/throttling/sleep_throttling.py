@@ -18,6 +18,7 @@ from headgate.runtime.task.watched_input import WatchedInput
 from headgate.runtime.taskmanager.throttling.wrapped_head import WrappedHead
 from headgate.throttle.jstorm_master import JStormMaster, LoadSampler, SleepingSource
 from headgate.throttle.mechanism import Task
+from headgate.throttle.ring_fill import RingFill
 from headgate.throttle.throttle_coordinator import SleepLonger, SleepShorter, StartRequest
 from headgate.transport.network_thread import Network
 
@@ -53,8 +54,8 @@ class SleepThrottling(Throttling):
     # --- what tasks get
 
     def input(self, task: Task, senders: Sequence[int | None], mail: TaskMail) -> Callable[..., TaskInput]:
-        queue = self._queues[task] = _Queue()
-        return partial(WatchedInput, watch=queue, guard=self._guard, wake=mail.wake)
+        queue = self._queues[task] = _Queue(self._mechanism.receive_buffer)
+        return partial(WatchedInput, watch=queue, guard=self._guard, has_room=queue.has_room, wake=mail.wake)
 
     def reader(self, task: Task, head: Head) -> Head:
         return _TimedHead(head, self._queues[task], self._clock)
@@ -79,7 +80,7 @@ class SleepThrottling(Throttling):
         with self._lock:
             if self._is_over:
                 return
-            request = sampler.check(self._clock(), queue.messages, queue.worked * 1000)
+            request = sampler.check(self._clock(), queue.ring.occupied, queue.worked * 1000)
             if request is not None:
                 flow_ms = request.flow_ms if isinstance(request, StartRequest) else None
                 self._send(RequestSleep(task=task, flow_ms=flow_ms))
@@ -119,18 +120,21 @@ class SleepThrottling(Throttling):
 class _Queue:
     """Counts the messages of one input queue, and holds the load of its subtask for the sampler."""
 
-    def __init__(self) -> None:
-        self.messages = 0
+    def __init__(self, capacity: int) -> None:
+        self.ring = RingFill(capacity)
         self.taken_messages = 0
         #: Seconds that the subtask took to process its last message.
         self.worked = 0.0
         self.sampler: LoadSampler | None = None
 
+    def has_room(self) -> bool:
+        return self.ring.has_room
+
     def added(self, channel: int, messages: int, size: int) -> None:
-        self.messages = messages
+        self.ring.added(messages)
 
     def taken(self, messages: int, size: int) -> None:
-        self.messages = messages
+        self.ring.taken(messages)
         self.taken_messages += 1
 
 
