@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from headgate.errors import NetworkMemoryFull
 from headgate.exchange.gate import InputGate
 from headgate.records.elements import WatermarkElement
+from headgate.records.spanning import Element
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.watched_input import WatchedInput
 from tests.runtime.test_input import CODEC, Channel, Fed, rows
@@ -94,3 +96,20 @@ def test_a_queue_without_room_leaves_messages_in_the_channels() -> None:
     assert sorted(got) == [(number,) for number in range(6)]
     assert [each for each in got if each[0] % 2 == 0] == [(0,), (2,), (4,)]
     assert [each for each in got if each[0] % 2] == [(1,), (3,), (5,)]
+
+
+def test_a_kept_error_holds_no_view_into_network_memory() -> None:
+    size = CODEC.batch_bytes(rows(1))
+    fed = Watched(guard=size)
+    held: list[weakref.ref[memoryview]] = []
+    feed = fed.input._put
+
+    def put(channel: int, element: Element) -> None:
+        view = memoryview(bytearray(8))
+        held.append(weakref.ref(view))
+        feed(channel, element)
+
+    fed.input._put = put  # type: ignore[method-assign]
+    fed.feed(0, 0, rows(1), rows(2))
+    assert fed.input._error is not None
+    assert [each() for each in held] == [None, None]

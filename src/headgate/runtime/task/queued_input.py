@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -86,6 +87,7 @@ class QueuedInput(TaskInput):
                 while self._elements and self._may_queue():
                     self._put(*self._elements.popleft())
         except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # they may hold views into segments
             self._error = error
 
     def _may_read(self) -> bool:
