@@ -99,17 +99,27 @@ def test_a_queue_without_room_leaves_messages_in_the_channels() -> None:
 
 
 def test_a_kept_error_holds_no_view_into_network_memory() -> None:
-    size = CODEC.batch_bytes(rows(1))
-    fed = Watched(guard=size)
+    """Neither in the frames of the queue nor in those of its callers."""
+    fed = Watched(guard=CODEC.batch_bytes(rows(1)))
     held: list[weakref.ref[memoryview]] = []
     feed = fed.input._put
 
+    def view() -> memoryview:
+        made = memoryview(bytearray(8))
+        held.append(weakref.ref(made))
+        return made
+
     def put(channel: int, element: Element) -> None:
-        view = memoryview(bytearray(8))
-        held.append(weakref.ref(view))
+        place = view()
         feed(channel, element)
+        assert place
+
+    def arrive() -> None:
+        place = view()
+        fed.feed(0, 0, rows(1), rows(2))
+        assert place
 
     fed.input._put = put  # type: ignore[method-assign]
-    fed.feed(0, 0, rows(1), rows(2))
-    assert fed.input._error is not None
-    assert [each() for each in held] == [None, None]
+    arrive()
+    assert isinstance(fed.input._error, NetworkMemoryFull)
+    assert [each() for each in held] == [None] * 3

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from headgate.errors import HeadgateError
 from headgate.exchange.gate import InputGate
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import WatermarkElement
@@ -86,8 +86,9 @@ class QueuedInput(TaskInput):
             while not (self._closed or self._barriers_in_queue or self._error) and self._may_read():
                 while self._elements and self._may_queue():
                     self._put(*self._elements.popleft())
-        except Exception as error:
-            traceback.clear_frames(error.__traceback__)  # they may hold views into segments
+        except HeadgateError as error:
+            self._error = error.with_traceback(None)  # frames of callers, too, may hold views into segments
+        except Exception as error:  # a bug
             self._error = error
 
     def _may_read(self) -> bool:
