@@ -10,8 +10,9 @@ of this ratio. The other commit and its compiled package are kept in .venv/again
 The cases alternating and alternating-exchange repeat keyed-sum and exchange in short runs: the processes of each commit
 stay, and they run in turn. Use them where the speed of the machine changes within minutes, with 40 pairs of 4 s.
 
-Another case, instructions, counts the processor's instructions for a row of keyed-sum. It needs valgrind (Debian:
-valgrind). Other programs on the machine do not change this count. Two pairs, of a minute or two each, are enough.
+Two more cases count the processor's instructions: instructions for a row of keyed-sum, and exchange-instructions for a
+byte of exchange. They need valgrind (Debian: valgrind). Other programs on the machine do not change these counts. Two
+pairs, of some minutes each, are enough.
 """
 
 from __future__ import annotations
@@ -37,13 +38,16 @@ import psutil
 
 ROOT = Path(__file__).resolve().parent.parent
 STORE = ROOT / ".venv" / "against"
-TIMEOUT = 300.0
+TIMEOUT = 900.0
+CACHEGRIND = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", "--fair-sched=yes"]
 WARM_UP, ROWS = 5_000_000, 80_000_000
 #: The rows of the first job. It lives longer than a second, so that it also loads the libraries of the job's page.
 FIRST = 50_000_000
 #: The rows of the two jobs whose instructions are counted.
 COUNTED = 1_000_000, 5_000_000
 PAYLOAD = 512 << 20
+#: The bytes whose instructions are counted. As many as the first are sent before them, and do not count.
+COUNTED_BYTES = 8 << 20, 96 << 20
 #: Rows/s of the paced runs: about 10 % and 50 % of the full rate of two cores.
 PACES, PACED_SECONDS = {"10 %": 2_500_000, "50 %": 12_500_000}, 8.0
 #: Small batches: blocks/s of the paced source and the rows of its blocks; then blocks at full speed, and their rows.
@@ -347,8 +351,7 @@ def instructions() -> dict[str, float]:
 
 
 def _count(rows: int) -> subprocess.Popen[str]:
-    tool = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", "--fair-sched=yes"]
-    command = [*tool, sys.executable, __file__, "--threads", str(rows)]
+    command = [*CACHEGRIND, sys.executable, __file__, "--threads", str(rows)]
     # Only a job that runs for a second loads the page's libraries.
     environment = {**os.environ, "PYTHONHASHSEED": "0", "HEADGATE_WEB": "off"}
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
@@ -356,10 +359,45 @@ def _count(rows: int) -> subprocess.Popen[str]:
 
 def _counted(run: subprocess.Popen[str]) -> int:
     report = run.communicate()[1]
-    total = re.search(r"I +refs: +([\d,]+)", report)
-    if run.returncode or total is None:
+    if run.returncode:
         sys.exit(f"valgrind ended with exit code {run.returncode}: {report[-2000:]}")
+    return _total(report)
+
+
+def _total(report: str) -> int:
+    total = re.search(r"I +refs: +([\d,]+)", report)
+    if total is None:
+        sys.exit(f"valgrind has counted nothing: {report[-2000:]}")
     return int(total[1].replace(",", ""))
+
+
+def exchange_instructions() -> dict[str, float]:
+    """Count instructions of the producer's and the consumer's process. The program that waits for both is not
+    counted."""
+    few, many = (_count_sent(sizes) for sizes in (COUNTED_BYTES[:1], COUNTED_BYTES))
+    return {f"{end}, instructions per KB": (many[end] - few[end]) * 1e3 / COUNTED_BYTES[1] for end in many}
+
+
+def _count_sent(sizes: tuple[int, ...]) -> dict[str, int]:
+    with tempfile.TemporaryDirectory() as folder:
+        tool = [*CACHEGRIND, "--trace-children=yes", f"--log-file={folder}/%p"]
+        command = [*tool, sys.executable, __file__, "--send", *map(str, sizes)]
+        environment = {**os.environ, "PYTHONHASHSEED": "0"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if done.returncode:
+            sys.exit(f"valgrind ended with exit code {done.returncode}: {done.stderr[-2000:]}")
+        return {end: _total(Path(folder, pid).read_text()) for end, pid in json.loads(done.stdout).items()}
+
+
+def send(sizes: list[int]) -> None:
+    """Send so many bytes, and print the process number of each end."""
+    from headgate.bench import exchange as case
+
+    with case.end("producer", 0) as producer, case.end("consumer", 1) as consumer:
+        for size in sizes:
+            case.rate(producer, consumer, size, case.MANY_BUFFERS)
+        pids = [process.pid for process in psutil.Process().children()]
+    print(json.dumps(dict(zip(("producer", "consumer"), map(str, sorted(pids)), strict=True))))
 
 
 def in_threads(rows: int) -> None:
@@ -415,6 +453,7 @@ CASES: dict[str, Callable[[], dict[str, float]]] = {
     "latency": latency,
     "small-batches": small_batches,
     "instructions": instructions,
+    "exchange-instructions": exchange_instructions,
 }
 IN_TURN = {ALTERNATING: _alternate, ALTERNATING_EXCHANGE: _alternate_exchange}
 TIMED = ["keyed-sum", "one-process", "exchange", "latency", "small-batches"]
@@ -426,6 +465,8 @@ if __name__ == "__main__":
         run_jobs()
     elif sys.argv[1:2] == ["--sender"]:
         send_in_turn()
+    elif sys.argv[1:2] == ["--send"]:
+        send([int(size) for size in sys.argv[2:]])
     elif sys.argv[1:2] == ["--threads"]:
         in_threads(int(sys.argv[2]))
     else:
