@@ -24,7 +24,7 @@ from headgate.state import checkpoint_storage
 from headgate.state.checkpoint_metadata import Finished, StateFile
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import KEYS, ROWS, build, committed, environment, expected, fails_once, rows
-from tests.runtime.faults import build_gated, gated, open_gate
+from tests.runtime.faults import behind_gate, build_gated, gated, open_gate
 from tests.runtime.jobs import NUMBERS, eventually, numbers, wait_until_running
 
 ROOT = Path(__file__).parents[2]
@@ -273,7 +273,8 @@ def test_a_script_goes_on_by_the_command(tmp_path: Path) -> None:
 def test_an_operator_without_state_may_come_and_go(tmp_path: Path) -> None:
     def jobs(names: list[str]) -> hg.JobHandle:
         env = environment(tmp_path, hg.LocalDeployment(1, processes=False), 1)
-        stream = env.from_source(hg.sources.generate(numbers, rows=20_000, rate=20_000)).uid("numbers")
+        source = behind_gate(hg.sources.generate(numbers, rows=20_000, rate=20_000), tmp_path, before=7_000)
+        stream = env.from_source(source).uid("numbers")
         for name in names:
             stream = stream.filter("n >= 0").name(name)
         stream.key_by("n").aggregate(final=True, times=hg.count()).uid("counts").sink_to(
@@ -284,6 +285,7 @@ def test_an_operator_without_state_may_come_and_go(tmp_path: Path) -> None:
     first = jobs(["one"])
     eventually(lambda: len(first.checkpoints()) > 1)
     first.cancel()
+    open_gate(tmp_path)
     assert jobs(["other", "more"]).wait(60).rows_in == 20_000
     assert sum(ds.dataset(tmp_path / "counts").to_table()["times"].to_pylist()) == 20_000
 
@@ -293,7 +295,8 @@ def test_operators_may_be_chained_otherwise(tmp_path: Path) -> None:
 
     def job(*, chained: bool, resume: str | None) -> hg.JobHandle:
         env = environment(tmp_path, hg.LocalDeployment(2, processes=False), 2)
-        stream = env.from_source(hg.sources.generate(numbers, rows=20_000, rate=20_000))
+        source = behind_gate(hg.sources.generate(numbers, rows=20_000, rate=20_000), tmp_path, before=7_000)
+        stream = env.from_source(source)
         sink = stream.filter("n >= 0").sink_to(hg.sinks.parquet(tmp_path / "out"))
         if not chained:
             sink.disable_chaining()
@@ -302,6 +305,7 @@ def test_operators_may_be_chained_otherwise(tmp_path: Path) -> None:
     first = job(chained=True, resume=None)
     eventually(lambda: any((tmp_path / "out").glob("part-*")))
     first.cancel()
+    open_gate(tmp_path)
     result = job(chained=False, resume="latest").wait(60)
     assert (result.rows_in, result.rows_out) == (20_000, 20_000)
     assert sorted(ds.dataset(tmp_path / "out").to_table()["n"].to_pylist()) == list(range(20_000))

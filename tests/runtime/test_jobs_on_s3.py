@@ -18,7 +18,7 @@ from headgate.cli import main
 from headgate.s3 import _client
 from headgate.state.checkpoint_storage import CheckpointStorage
 from tests.exactly_once import build, committed, environment, expected
-from tests.runtime.faults import build_gated, gated, open_gate
+from tests.runtime.faults import behind_gate, build_gated, gated, open_gate
 from tests.runtime.jobs import eventually, pids
 from tests.s3_service import S3Service
 
@@ -55,14 +55,16 @@ def test_a_job_loses_a_process_and_is_resumed(
         assert main(["checkpoints", "verify", uri]) == 0
 
 
-def test_a_lost_process_costs_no_row_of_a_file_on_s3(s3: S3Service) -> None:
+def test_a_lost_process_costs_no_row_of_a_file_on_s3(tmp_path: Path, s3: S3Service) -> None:
     bucket = s3.bucket()
     config = hg.Config(checkpoint_dir=f"{bucket}/checkpoints", checkpoint_interval="200 ms")
     env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(2, processes=True), config=config)
-    env.from_source(hg.sources.generate(numbered, rows=20_000, rate=10_000)).sink_to(hg.sinks.parquet(f"{bucket}/out"))
+    source = behind_gate(hg.sources.generate(numbered, rows=20_000, rate=10_000), tmp_path, before=7_000)
+    env.from_source(source).sink_to(hg.sinks.parquet(f"{bucket}/out"))
     job = env.execute_async()
     eventually(lambda: len(job.checkpoints()) > 1, 60)
     os.kill(pids()[1], signal.SIGKILL)
+    open_gate(tmp_path)
     assert job.wait(120).restarts == 1
     filesystem, path = fs.FileSystem.from_uri(f"{bucket}/out")
     rows = ds.dataset(path, filesystem=filesystem, format="parquet").to_table()

@@ -13,6 +13,7 @@ import pytest
 import headgate as hg
 from headgate.testing.sink_program import SinkProgram, StoredJob
 from tests.runtime import jobs
+from tests.runtime.faults import behind_gate, open_gate
 from tests.tables.test_delta_sink import read
 from tests.tables.test_iceberg_sink import Lake
 
@@ -148,7 +149,7 @@ def test_a_job_restarts_and_then_fails(tmp_path: Path, caplog: pytest.LogCapture
     def build(rows: int | None, **options: Any) -> hg.StreamEnvironment:
         env = jobs.environment(checkpoint_dir=checkpoints, checkpoint_interval="20 ms", **options)
         source = hg.sources.generate(jobs.numbers, rows=rows, rate=1000.0, batch_time="10 ms")
-        env.from_source(source).sink_to(hg.sinks.delta(path))
+        env.from_source(behind_gate(source, tmp_path, before=1000)).sink_to(hg.sinks.delta(path))
         return env
 
     job = build(1500, restart=hg.restart.fixed(2, delay=0)).execute_async("job")
@@ -159,5 +160,6 @@ def test_a_job_restarts_and_then_fails(tmp_path: Path, caplog: pytest.LogCapture
     assert "column 'n' is string in the table, and int64 in the" in str(error)
     assert len([line for line in caplog.messages if "starts again from checkpoint" in line]) == 2
     restored(path)
+    open_gate(tmp_path)
     build(1500).execute("job", resume="latest")
     assert sorted(row["n"] for row in read(path)) == list(range(1500))

@@ -14,6 +14,7 @@ import headgate as hg
 from headgate.testing import check_sink
 from headgate.testing.sink_program import SinkProgram, StoredJob
 from tests.runtime import jobs
+from tests.runtime.faults import behind_gate, open_gate
 
 pytest.importorskip("pyiceberg.catalog.sql")
 from pyiceberg.catalog import Catalog, load_catalog
@@ -164,7 +165,7 @@ def test_other_writers_do_not_disturb(lake: Lake, tmp_path: Path) -> None:
     """Another program appends between all commits of a job with checkpoints."""
     config = hg.Config(checkpoint_dir=tmp_path / "checkpoints", checkpoint_interval="50 ms")
     env = hg.StreamEnvironment(deployment=LOCAL, config=config)
-    source = hg.sources.generate(numbers, rows=1000, rate=2000.0, batch_rows=50)
+    source = behind_gate(hg.sources.generate(numbers, rows=1000, rate=2000.0, batch_rows=50), tmp_path, before=800)
     env.from_source(source).sink_to(lake.sink("t"))
     job = env.execute_async()
     others = 0
@@ -174,9 +175,11 @@ def test_other_writers_do_not_disturb(lake: Lake, tmp_path: Path) -> None:
             others += 1
         except (NoSuchTableError, CommitFailedException):
             pass  # the sink was faster
+        if others == 5:
+            open_gate(tmp_path)
     job.wait()
     found = sorted(row["n"] for row in lake.read("t"))
-    assert others > 0
+    assert others >= 5
     assert found == [-1] * others + list(range(1000))
 
 
