@@ -18,17 +18,17 @@ class RingFill:
     (None, 0)
     """
 
-    __slots__ = ("_capacity", "_queued", "_unhandled", "handled")
+    __slots__ = ("_capacity", "_handled", "_queued", "_unhandled")
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._queued = 0
         #: The messages of the consumer's batch: taken ones, whose places are not free yet, and those not taken.
-        self.handled = self._unhandled = 0
+        self._handled = self._unhandled = 0
 
     @property
     def occupied(self) -> int:
-        return self._queued + self.handled
+        return self._queued + self._handled
 
     @property
     def has_room(self) -> bool:
@@ -42,8 +42,8 @@ class RingFill:
         """Note that the consumer took a message from the queue, which now has `queued` messages."""
         self._queued = queued
         if not self._unhandled:  # the last batch is handled; the next one is what the queue itself holds
-            self.handled, self._unhandled = 0, min(queued + 1, self._capacity)
-        self.handled += 1
+            self._handled, self._unhandled = 0, min(queued + 1, self._capacity)
+        self._handled += 1
         self._unhandled -= 1
         if not queued:  # the next message finds an idle consumer
-            self.handled = self._unhandled = 0
+            self._handled = self._unhandled = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -203,14 +204,10 @@ class DriverConnectors:
 
         Returns messages about what could not be removed, and why.
         """
-        problems = []
+        problems: list[Problem] = []
         for node in self._reading:
             assert node.source is not None
-            self._cleaning = node
-            try:
-                node.source.release()
-            except Exception as error:
-                problems.append(Problem("source", node.name, str(error)))
+            problems += self._problems_of("source", node, node.source.release)
         self._reading = []
         return sentences(problems)
 
@@ -219,14 +216,11 @@ class DriverConnectors:
 
         Returns messages about what could not be removed, and why.
         """
-        messages, problems = self.release(), []
+        messages = self.release()
+        problems: list[Problem] = []
         for node_id in self._prepared:
             node, sink = self._sinks[node_id]
-            self._cleaning = node
-            try:
-                sink.superseded()
-            except Exception as error:
-                problems.append(Problem("sink", node.name, str(error)))
+            problems += self._problems_of("sink", node, sink.superseded)
         return messages + sentences(problems)
 
     def abort(self, pending: Pending = MappingProxyType({}), checkpoint: int = 0, known: str = "") -> list[str]:
@@ -235,7 +229,8 @@ class DriverConnectors:
         Returns messages about what could not be cleaned up, and why. The messages do not repeat `known`, the job's
         error. A sink that has not returned from a commit stays as it is.
         """
-        messages, problems = self.release(), []
+        messages = self.release()
+        problems: list[Problem] = []
         with self._committing_lock:
             self._has_ended = True
             stuck = self._committing
@@ -244,13 +239,19 @@ class DriverConnectors:
             if node is stuck:
                 messages.append(f"the commit of {node.name} did not return when the job ended; {THREAD_LEFT_RUNNING}")
                 continue
-            self._cleaning = node
-            try:
-                sink.abort(pending.get(node_key(node), ()), checkpoint)
-            except Exception as error:
-                problems.append(Problem("sink", node.name, str(error)))
+            clean = partial(sink.abort, pending.get(node_key(node), ()), checkpoint)
+            problems += self._problems_of("sink", node, clean)
         self._prepared = []
         return messages + sentences(problems, known)
+
+    def _problems_of(self, kind: str, node: Node, clean: Callable[[], None]) -> list[Problem]:
+        """Run the clean-up of a source or sink. Return its error, if there is one."""
+        self._cleaning = node
+        try:
+            clean()
+        except Exception as error:
+            return [Problem(kind, node.name, str(error))]
+        return []
 
 
 def _resume_prefix(resumed: CheckpointMetadata | None) -> str:
