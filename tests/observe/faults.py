@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from tests import slow_disk
+
 #: What a batch costs: `fault(folder, seconds a row, rows)`.
 Fault = Callable[[Path, float, int], None]
 
@@ -64,13 +66,20 @@ def litters(_folder: Path, seconds: float, rows: int) -> None:
         gc.collect()
 
 
-def writes(_folder: Path, seconds: float, rows: int) -> None:
-    """The function waits for a disk."""
+def writes(folder: Path, seconds: float, rows: int) -> None:
+    """The function waits for a disk: the slow one that `mark_slow_disk` named, or else the machine's."""
+    with suppress(FileNotFoundError):
+        slow_disk.join(Path((folder / "slow disk").read_text()))
     until = time.perf_counter() + seconds * rows
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(dir=folder) as file:
         while time.perf_counter() < until:
-            file.write(bytes(1 << 20))
+            file.write(bytes(1 << 16))
             os.fsync(file.fileno())
+
+
+def mark_slow_disk(folder: Path, group: Path) -> None:
+    """Let functions that write use the slow disk of this control group."""
+    (folder / "slow disk").write_text(str(group))
 
 
 def stands(_folder: Path, _seconds: float, _rows: int) -> None:

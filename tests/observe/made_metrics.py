@@ -13,7 +13,7 @@ from headgate.observe.topology import EdgeShape, OperatorShape, Topology, Vertex
 _TASK = {
     "busy_s": 0.0, "idle_s": 0.0, "soft_backpressured_s": 0.0, "hard_backpressured_s": 0.0, "checkpoint_wait_s": 0.0,
     "throttle_wait_s": 0.0, "interpreter_wait_s": 0.0, "input_s": 0.0, "output_s": 0.0, "snapshot_s": 0.0, "cpu_s": 0.0,
-    "run_delay_s": 0.0,
+    "run_delay_s": 0.0, "disk_wait_s": None,
 }  # fmt: skip
 _MACHINE = {
     "cores": 8, "machine_cpu_s": 0.0, "cpu_s": 0.0, "collection_s": 0.0, "steal_s": 0.0, "throttled_s": 0.0,
@@ -96,7 +96,8 @@ def _report(topology: Topology, tasks: Tasks, second: int, machine: Mapping[str,
     for vertex in topology.vertices:
         for subtask in range(vertex.parallelism):
             does = tasks.get((vertex.id, subtask), {"idle_s": 1.0})
-            totals = {name: does.get(name, value) * second for name, value in _TASK.items()}
+            given = {name: does.get(name, value) for name, value in _TASK.items()}
+            totals = {name: None if value is None else value * second for name, value in given.items()}
             rows.append(
                 {
                     **totals,

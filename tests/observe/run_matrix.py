@@ -14,12 +14,16 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from headgate.observe.finding import Finding
-from tests.observe.faults import mark_onset
+from tests.observe.faults import mark_onset, mark_slow_disk
 from tests.observe.situations import DEPLOYMENTS, HEALTHY, TUNING, UNSEEN, Situation, Trouble, start
+from tests.slow_disk import slow_disk, why_no_slow_disk
 
+#: How many times a second the slow disk writes.
+WRITES = 20
 #: Seconds that a job runs before its fault begins, and that a diagnosis has.
 SETTLE, ALLOWED = 5.0, 5.0
 SETS = {
@@ -59,8 +63,10 @@ def _options() -> argparse.Namespace:
 
 def run(situation: Situation, seed: int, deployment: str, save: Path | None = None) -> bool:
     """Run one situation. Returns whether the diagnosis was right."""
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
+        if not why_no_slow_disk(folder):
+            mark_slow_disk(folder, stack.enter_context(slow_disk(folder, WRITES)))
         job = start(situation, seed, folder, deployment)
         try:
             while not job.backpressure():

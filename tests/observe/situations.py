@@ -71,8 +71,6 @@ def _one(topology: Topology, place: str, fault: Fault, *causes: str) -> Situatio
 #: A function that computes may use up both processors or the interpreter lock, so those causes are right, too.
 _WORKS = ("slow_function", "out_of_cpu", "interpreter_lock")
 _SINK_WORKS = ("slow_sink", "out_of_cpu", "interpreter_lock")
-#: The machine's disk may be so fast that no pressure shows.
-_DISK = ("disk", "waiting_function", "slow_function")
 #: The situations that were run while the rules were written.
 TUNING = (
     _one(line, "first", waits, "waiting_function"),
@@ -83,7 +81,7 @@ TUNING = (
     _one(line, "second", computes, *_WORKS),
     _one(line, "out", computes, *_SINK_WORKS),
     _one(line, "first", litters, "garbage_collection"),
-    _one(line, "second", writes, *_DISK),
+    _one(line, "second", writes, "disk"),
     _one(line, "first", OneSubtask(waits), "slow_instance"),
     _one(line, "second", OneSubtask(computes), "slow_instance"),
     _one(line, "second", stands, "waiting_function"),
@@ -92,9 +90,11 @@ TUNING = (
     _one(chain, "numbers", waits, "slow_source"),
     _one(chain, "out", waits, "slow_sink"),
     _one(chain, "first", litters, "garbage_collection"),
+    _one(chain, "first", writes, "disk"),
     _one(fork, "first", waits, "waiting_function"),
     _one(fork, "second", computes, *_WORKS),
     _one(fork, "other", waits, "slow_sink"),
+    _one(fork, "other", writes, "disk"),
     _one(fork, "numbers", waits, "slow_source"),
     _one(union, "first", waits, "waiting_function"),
     _one(union, "others", waits, "slow_source"),
@@ -112,6 +112,8 @@ UNSEEN = (
     _one(narrow, "early", computes, *_WORKS),
     _one(narrow, "last", stands, "waiting_function"),
     _one(narrow, "numbers", waits, "slow_source"),
+    _one(narrow, "late", writes, "disk"),
+    _one(diamond, "right", OneSubtask(writes), "disk"),
     _one(windows, "first", waits, "waiting_function"),
     Situation(fork, (Trouble("first", waits, ("waiting_function",)), Trouble("other", waits, ("slow_sink",)))),
     Situation(fork, (Trouble("out", waits, ("slow_sink",)), Trouble("second", computes, _WORKS))),

@@ -177,6 +177,8 @@ def test_a_source_that_waits_for_its_fixed_rate_is_the_limit() -> None:
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 2.0}, "machine_taken"),
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 8.0}, "out_of_cpu"),
         ({"cpu_s": 0.1}, {"io_pressure_s": 0.6, "disk_written_bytes": 1e8}, "disk"),
+        ({"cpu_s": 0.1, "disk_wait_s": 0.6}, {"disk_written_bytes": 1e4}, "disk"),
+        ({"cpu_s": 0.1, "disk_wait_s": 0.0}, {"io_pressure_s": 0.6, "disk_written_bytes": 1e8}, "waiting_function"),
         ({"cpu_s": 0.1}, {"io_pressure_s": 0.6}, "waiting_function"),
         ({"cpu_s": 0.5}, {"lock_wait_s": 0.04}, "interpreter_lock"),
         ({"interpreter_wait_s": 0.6, "cpu_s": 0.35}, {}, "interpreter_lock"),
@@ -332,3 +334,12 @@ def test_a_slow_lookup_is_named() -> None:
     (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, asks), **both(2, IDLES)}))
     assert "a batch, and it waits for the lookup's answers for 97% of the time" in finding.sentence
     assert finding.cause.evidence["lookup_wait"] == pytest.approx(0.97)
+
+
+def test_more_subtasks_are_no_remedy_for_a_slow_disk() -> None:
+    topology = line("numbers", "sums", "out")
+    waits = {**WORKS, "cpu_s": 0.1, "disk_wait_s": 0.5}
+    (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, waits), **both(2, IDLES)}))
+    assert finding.cause.name == "disk"
+    assert finding.remedy.gain == pytest.approx(2.0)
+    assert "subtasks" not in finding.remedy.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,26 @@ def test_without_a_clock_of_the_thread_its_processor_time_is_unknown(monkeypatch
     assert clock.cpu() is None
     clock.stop()
     assert clock.cpu() is None
+
+
+def test_a_thread_waits_for_a_disk_for_as_long_as_samples_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(thread_clock, "_THREADS", tmp_path)
+    state = tmp_path / str(threading.get_native_id()) / "stat"
+    state.parent.mkdir()
+    clock = ThreadClock()
+    clock.start()
+    assert clock.disk_wait is None
+    for now, letter in ((10.0, "D"), (10.5, "D"), (11.5, "S"), (12.0, "D"), (12.25, "R")):
+        state.write_text(f"123 (a (thread) D) {letter} 1 123")
+        clock.sample_disk_wait(now)
+    assert clock.disk_wait == 0.5 + 0.5
+
+
+def test_where_the_system_does_not_say_what_a_thread_does_its_wait_for_disks_is_unknown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(thread_clock, "_THREADS", tmp_path)
+    clock = ThreadClock()
+    clock.start()
+    clock.sample_disk_wait(1.0)
+    assert clock.disk_wait is None

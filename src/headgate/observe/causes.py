@@ -17,7 +17,8 @@ _BURDEN: Final = 0.25
 _COLLECTOR: Final = 0.20
 #: A task whose thread uses a processor for less than this share of its busy time waits for something outside.
 _WORKS: Final = 0.5
-#: A process that reads and writes fewer bytes/s than this does not wait for a disk, however busy the disks are.
+#: A process that reads and writes fewer bytes/s than this does not wait for a disk, however busy the disks are. It
+#: counts only if no samples say what the threads wait for.
 _DISK_BYTES: Final = 1 << 20
 #: A subtask has nothing to do if it waits for input for at least this share of the time.
 _IDLE: Final = 0.9
@@ -200,13 +201,28 @@ def _hot_and_others(window: Window, root: SlowTasks) -> tuple[list[int], list[in
 
 
 def _disk(window: Window, root: SlowTasks) -> Cause | None:
-    pressure, delay = _worst(window, root, "io_pressure_s"), _worst(window, root, "block_delay_s")
-    share = max(pressure or 0.0, delay or 0.0)
-    moved = sum(_worst(window, root, name) or 0.0 for name in ("disk_read_bytes", "disk_written_bytes"))
-    cpu = cpu_share(root.tasks)
-    if share < _BURDEN or moved < _DISK_BYTES or cpu is None or cpu > _WORKS:
+    share, cpu = _disk_wait(window, root), cpu_share(root.tasks)
+    if share < _BURDEN or cpu is None or cpu > _WORKS:
         return None
     return Cause(name="disk", text=f"it waits for a disk {share:.0%} of the time", evidence={"disk_wait": share})
+
+
+def _disk_wait(window: Window, root: SlowTasks) -> float:
+    """Return the share of the time in which the root waits for a disk: by samples of its threads if there are any.
+
+    Another thread may read for a source, so there the pressure counts, too.
+    """
+    sampled = [task.disk_wait for task in root.tasks if task.disk_wait is not None]
+    own = sum(sampled) / len(sampled) if sampled else 0.0
+    is_source = window.topology.operator(busiest(root.tasks)).kind == "source"
+    return own if sampled and not is_source else max(own, _pressure_of_disks(window, root))
+
+
+def _pressure_of_disks(window: Window, root: SlowTasks) -> float:
+    """Return the share of the time in which some program waited for a disk, if the root's process uses disks."""
+    pressure, delay = _worst(window, root, "io_pressure_s"), _worst(window, root, "block_delay_s")
+    moved = sum(_worst(window, root, name) or 0.0 for name in ("disk_read_bytes", "disk_written_bytes"))
+    return max(pressure or 0.0, delay or 0.0) if moved >= _DISK_BYTES else 0.0
 
 
 def _few_splits(window: Window, root: SlowTasks) -> Cause | None:

@@ -62,7 +62,7 @@ class TaskWindow:
     """One subtask between two snapshots. All times are shares of the window, 0 to 1.
 
     `soft`, `hard`, `checkpoint`, `interpreter`, `input`, `output` and `snapshot` are the times that `JobResult.metrics`
-    describes for tasks. `run_delay` is None if the machine does not provide it.
+    describes for tasks. `cpu`, `run_delay` and `disk_wait` are None if the machine does not provide them.
     """
 
     vertex: int
@@ -81,6 +81,7 @@ class TaskWindow:
     snapshot: float
     cpu: float | None
     run_delay: float | None
+    disk_wait: float | None
     in_pool_usage: float
     out_pool_usage: float
     input_queue: int
@@ -265,6 +266,7 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
             snapshot=share["snapshot_s"],
             cpu=share["cpu_s"],
             run_delay=share["run_delay_s"],
+            disk_wait=share.get("disk_wait_s"),  # older recordings do not have it
             in_pool_usage=task["in_pool_usage"],
             out_pool_usage=task["out_pool_usage"],
             input_queue=task["input_queue"],

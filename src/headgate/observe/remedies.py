@@ -40,6 +40,8 @@ def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
         case "burst":
             lasting = _more_subtasks(window, root)
             return replace(lasting, text=f"nothing if it is short, since its queue drains; if it lasts, {lasting.text}")
+        case "disk":
+            return _less_of_the_disk(window, root, cause)
         case "checkpoint":
             return Remedy(text="take checkpoints less often (checkpoint_interval), or keep less state")
         case _:
@@ -91,6 +93,17 @@ def _smaller_rows(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     return Remedy(
         text="see which rows are large; select columns, or send the place of the content in place of it, which would "
         f"carry up to {_times(gain)}",
+        gain=gain.factor,
+        limit=gain.limit,
+    )
+
+
+def _less_of_the_disk(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
+    """Return the remedy for a slow disk. More subtasks of the same machine would share the disk."""
+    gain = _at_most(window, root, 1 / max(1e-2, 1 - cause.evidence["disk_wait"]), "its operators are busy")
+    return Remedy(
+        text="read and write in larger pieces, call fsync less often, or use a faster disk, which would carry up to "
+        f"{_times(gain)}",
         gain=gain.factor,
         limit=gain.limit,
     )

@@ -10,7 +10,7 @@ from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
 #: The totals of a task. The history keeps their growth per second.
 _TASK_TOTALS: Final = (
     "busy_s", "idle_s", "soft_backpressured_s", "hard_backpressured_s", "checkpoint_wait_s", "throttle_wait_s",
-    "interpreter_wait_s", "cpu_s", "run_delay_s",
+    "interpreter_wait_s", "cpu_s", "run_delay_s", "disk_wait_s",
 )  # fmt: skip
 #: The current values of a task. The history keeps the values themselves.
 _TASK_VALUES: Final = (

@@ -41,6 +41,7 @@ TASK: Final = (
     _total("task_snapshot_seconds", "snapshot_s", "Time to copy the subtask's state for checkpoints."),
     _total("task_cpu_seconds", "cpu_s", "Time in which the subtask's thread used a processor."),
     _total("task_run_delay_seconds", "run_delay_s", "Time in which the thread was ready and no processor was free."),
+    _total("task_disk_wait_seconds", "disk_wait_s", "Time in which the thread waited for a disk, by samples."),
     Exported("task_input_pool_usage_ratio", "in_pool_usage", "Share of the input buffers that is in use."),
     Exported("task_input_floating_usage_ratio", "input_floating_usage", "Share of the floating input buffers in use."),
     Exported(

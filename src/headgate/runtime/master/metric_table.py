@@ -332,6 +332,12 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "Time in which the task's thread was ready to run but no processor was free. None on a system that does "
             "not provide this value.",
         ),
+        Metric(
+            "disk_wait_s",
+            "seconds or None",
+            "Time in which the task's thread waited for a disk or a network file system, by one sample for each "
+            "report. None on a system that does not provide this value.",
+        ),
         Metric("segments_in_use", "count", "Network buffers that the task's outputs use."),
         Metric(
             "out_pool_usage",

@@ -1,4 +1,4 @@
-"""Measures a thread: its processor time, and how long the thread waited for a processor."""
+"""Measures a thread: its processor time, and how long the thread waited for a processor or for a disk."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Final
 
 #: Whether the system has a clock for each thread that other threads can read.
 _HAS_CLOCK: Final = hasattr(time, "pthread_getcpuclockid")
+
+#: Where Linux describes the threads of this process.
+_THREADS: Final = Path("/proc/self/task")
 
 
 class ThreadClock:
@@ -21,6 +24,10 @@ class ThreadClock:
     def __init__(self) -> None:
         #: The thread's number, as `threading.get_ident` returns it. None before `start` and after `stop`.
         self.ident: int | None = None
+        #: The seconds in which the thread waited for a disk, by samples. None on a system that does not say it.
+        self.disk_wait: float | None = None
+        self._sampled = 0.0
+        self._state: Path | None = None
         self._clock: int | None = None
         self._schedule: Path | None = None
         self._cpu: float | None = 0.0 if _HAS_CLOCK else None
@@ -28,7 +35,8 @@ class ThreadClock:
 
     def start(self) -> None:
         """Measure the calling thread from now on."""
-        self._schedule = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
+        folder = _THREADS / str(threading.get_native_id())
+        self._schedule, self._state = folder / "schedstat", folder / "stat"
         if _HAS_CLOCK:
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
         self.ident = threading.get_ident()
@@ -37,7 +45,7 @@ class ThreadClock:
         """Store the last values. The measured thread calls this before it ends."""
         self.ident = None
         self._cpu, self._run_delay = self.cpu(), self.run_delay()
-        self._clock = self._schedule = None
+        self._clock = self._schedule = self._state = None
 
     def cpu(self) -> float | None:
         """Return the thread's processor time so far in seconds, or None on a system that does not provide it."""
@@ -61,3 +69,18 @@ class ThreadClock:
             return int(schedule.read_bytes().split()[1]) / 1e9
         except (OSError, IndexError, ValueError):
             return self._run_delay
+
+    def sample_disk_wait(self, now: float) -> None:
+        """If the thread waits for a disk or a network file system, add the time since the last sample to `disk_wait`.
+
+        Linux counts such waits only if it was told to at its start. But it always says which threads wait
+        uninterruptibly, which is what threads do that wait for a disk.
+        """
+        file, before = self._state, self._sampled
+        self._sampled = now
+        try:
+            state = file.read_bytes().rpartition(b")")[2].split()[0] if file is not None else None
+        except (OSError, IndexError):
+            state = None
+        if state is not None:
+            self.disk_wait = (self.disk_wait or 0.0) + (now - before if state == b"D" and before else 0.0)

@@ -45,8 +45,10 @@ class MeasuredTasks:
         self._channels.add(tasks)
 
     def read(self, pool: NetworkBufferPool, links: DataLinks) -> dict[str, Any]:
-        """Return the current metrics for a report to the driver."""
+        """Sample what the tasks wait for, and return the current metrics for a report to the driver."""
         now = time.monotonic()
+        for built in self._built:
+            built.task.thread.sample_disk_wait(now)
         return snapshot(
             self._built,
             pool,

@@ -1,0 +1,69 @@
+"""A slow disk: a control group whose threads write to the disk of a folder a few times a second.
+
+It needs the right to make control groups, and version 1 of them: there a group can take single threads.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_GROUPS = Path("/sys/fs/cgroup/blkio")
+#: The prefix of the group's name. Behind it is the number of the process that has made the group.
+_NAME = "headgate-slow-disk-"
+_LIMIT = "blkio.throttle.write_iops_device"
+
+
+def why_no_slow_disk(folder: Path) -> str:
+    """Return why writes to `folder` cannot be made slow, or "" if they can."""
+    try:
+        with slow_disk(folder, 20):
+            return ""
+    except OSError as error:
+        return f"the disk of {folder} cannot be made slow: {error}"
+
+
+@contextmanager
+def slow_disk(folder: Path, writes_per_second: int) -> Iterator[Path]:
+    """Make the group of a slow disk, and return its folder. Raises OSError if the system does not allow it."""
+    group = _GROUPS / f"{_NAME}{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / _LIMIT).write_text(f"{_disk_of(folder)} {writes_per_second}")
+        yield group
+    finally:
+        _remove(group)
+
+
+def join(group: Path) -> None:
+    """Make the disk slow for the calling thread."""
+    (group / "tasks").write_text(str(threading.get_native_id()))
+
+
+def _disk_of(folder: Path) -> str:
+    """Return the numbers of the disk that has the folder, "major:minor". Raises OSError if it is on no disk."""
+    device = folder.stat().st_dev
+    numbers = f"{os.major(device)}:{os.minor(device)}"
+    described = Path("/sys/dev/block", numbers).resolve(strict=True)
+    if (described / "partition").exists():
+        described = described.parent
+    return (described / "dev").read_text().strip()
+
+
+def _remove(group: Path) -> None:
+    """Move the threads that are left in the group out of it, and remove it."""
+    deadline = time.monotonic() + 10
+    while True:
+        for thread in (group / "tasks").read_text().split():
+            with suppress(OSError):  # it has ended
+                (_GROUPS / "tasks").write_text(thread)
+        try:
+            return group.rmdir()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
