@@ -215,7 +215,7 @@ def _function(function: Function) -> tuple[str, str]:
 
 def commands() -> str:
     """Return each command's description and a table of its arguments, from its parser."""
-    return "\n\n".join(_command(name, command) for name, command in cli._COMMANDS.items())
+    return "\n\n".join(_command(name, command) for name, command in cli.COMMANDS.items())
 
 
 class _Parser(Exception):

@@ -87,7 +87,8 @@ def _version(argv: Sequence[str]) -> int:
     return 0
 
 
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
+#: The commands by name.
+COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "run": _run,
     "demo": _demo,
     "bench": _bench,
@@ -105,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, end="")
         return 0 if arguments else 2
-    command = _version if arguments[0] == "--version" else _COMMANDS.get(arguments[0])
+    command = _version if arguments[0] == "--version" else COMMANDS.get(arguments[0])
     if command is None:
         print(f"headgate: unknown command {arguments[0]!r}\n\n{_USAGE}", end="", file=sys.stderr)
         return 2

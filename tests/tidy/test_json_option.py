@@ -9,12 +9,15 @@ from pathlib import Path
 import pytest
 
 from headgate import json_option
-from headgate.cli import main
+from headgate.cli import COMMANDS, main
 from headgate.errors import SinkError
 from headgate.json_option import write_json
 
+#: What a command needs before its options.
+NEEDS = {"run": [__file__], "checkpoints": ["list", "/no/such"], "doctor": ["/no/such"]}
 
-@pytest.mark.parametrize("command", [["demo"], ["bench"], ["lab"], ["checkpoints", "list", "/no/such"], ["version"]])
+
+@pytest.mark.parametrize("command", [[name, *NEEDS.get(name, [])] for name in COMMANDS])
 @pytest.mark.parametrize(
     ("path", "message"),
     [(".", "is a folder; name a file in it"), ("", "is a folder"), ("no/such/report.json", "there is no such folder")],

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import main
+from headgate.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +64,7 @@ def test_an_unknown_option_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
     assert "usage" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "demo", "bench", "lab", "checkpoints", "version"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_and_json(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([command, "--help"])

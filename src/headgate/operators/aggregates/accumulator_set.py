@@ -73,7 +73,9 @@ def _of_values(kind: Kind, values: pa.DataType) -> Accumulator:
         return ApproximateDistinctAccumulator()
     if kind == "collect_list":
         return accumulators.ListAccumulator(values)
-    return accumulators.OrderedAccumulator(values, greatest=kind == "max")
+    if kind in ("min", "max"):
+        return accumulators.OrderedAccumulator(values, greatest=kind == "max")
+    raise ValueError(f"no accumulator keeps the state of {kind!r}")
 
 
 class AccumulatorSet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from headgate.records.events import CheckpointBarrier
 from headgate.runtime.control_messages import AlignSource, ContinueSources, Drain, InjectBarrier
@@ -65,6 +66,8 @@ class BuiltTasks:
                 self.drain()
             case AlignSource():
                 self.align(order)
+            case _:
+                assert_never(order)
 
     def align(self, message: AlignSource) -> None:
         """Set the watermark up to which the subtasks of an aligned source may read."""
