@@ -455,5 +455,5 @@ class Config(DeclaredOptions):
 
     @property
     def is_batch(self) -> bool:
-        """Whether the job runs in batch mode: one stage after the other, with files between two stages."""
+        """Whether the job runs in batch mode: a stage starts when its input is complete, in files."""
         return self.execution_mode == "batch"

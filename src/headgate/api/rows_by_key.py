@@ -146,7 +146,10 @@ class RowsByKey:
         return self.required_time("window") if by_time else None
 
     def ranked(self, top: TopRows, final: bool) -> PlannedRows:
-        """Add an operator that emits the rows of `top` for each key, and return its output."""
+        """Add an operator that emits the rows that `top` chooses for each key, and return its output.
+
+        It emits them after each batch that changes them, with `final` only at the end of the input. Raises PlanError.
+        """
         from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
 
         rows, aggregates = self.rows, ((ROWS, top),)

@@ -38,10 +38,13 @@ def dataframe(df: Any) -> Source:
     When the job starts, a Spark job writes the rows as Parquet files to a new folder in the option `spill_dir`. All
     executors must reach this path or URI. The subtasks read these files, and the job removes the folder when it ends.
 
-    When the job restarts after a failure, it therefore continues at its last checkpoint. But another job cannot resume
-    from its checkpoints and savepoints, for example after a stop or the end of the program: `resume=` raises
-    SourceError. To resume, write the rows to files, and read the files with `hg.sources.parquet`. Raises ConfigError
-    for an object that is not a DataFrame, for a streaming DataFrame, and if the folder cannot be made.
+    A restart after a failure therefore continues at the last checkpoint. But no later `execute(resume=...)` can use the
+    job's checkpoints and savepoints: it raises SourceError. To resume, write the rows to files, and read the files with
+    `hg.sources.parquet`.
+
+    Raises ConfigError for an object that is not a DataFrame, for a streaming DataFrame, and for a column without a type
+    in Arrow. The start of the job raises ConfigError if executors cannot reach the folder, and SourceError if the rows
+    cannot be written.
 
     >>> env = hg.StreamEnvironment(spark)
     >>> numbers = env.from_source(hg.sources.dataframe(spark.range(3)))

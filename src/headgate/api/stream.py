@@ -90,7 +90,7 @@ class DataStream(
         retries: int | None = None,
         batch_keys: int | None = None,
     ) -> DataStream:
-        """Add columns to each row, from the row of a table, or of a function, with the same values in the columns `on`.
+        """Add columns to each row, from the row of a table or function that has the same values in the columns `on`.
 
         `table` is a pyarrow Table, a frame of pandas or polars, the path of a parquet or CSV file, or a Spark
         DataFrame. A Spark job writes a Spark DataFrame to files during this call. Each subtask loads the whole table,
@@ -253,9 +253,10 @@ class KeyedStream(DataStream, RanksByKey[DataStream]):
     _by_key: RowsByKey
 
     def window(self, windows: AnyWindows) -> WindowedStream:
-        """Group the rows of each key by event time: `hg.tumble(size)`, `hg.hop(size, every=...)`, `hg.session(gap)`.
+        """Group the rows of each key into windows, by time or by count.
 
-        `hg.count_window(size)` groups each `size` rows of a key, and needs no event time.
+        `hg.tumble(size)`, `hg.hop(size, every=...)` and `hg.session(gap)` go by event time, or by the clock with
+        `time="processing"`. `hg.count_window(size)` groups each `size` rows of a key, and needs no event time.
 
         >>> by_city.window(hg.tumble("1 h")).aggregate(km=hg.sum("km")).collect().sort_by("km")["km"].to_pylist()
         [3, 5, 7]
@@ -360,7 +361,7 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
         return replace(self, _late_tag=check_label("late_output: the tag", tag))
 
     def aggregate(self, /, *unnamed: Never, **aggregates: Aggregate) -> DataStream:
-        """Emit one row per key and window when the watermark, or the clock, passes the end of the window.
+        """Emit one row per key and window when the watermark, or the clock, reaches the end of the window.
 
         The output has the key columns, `window_start`, `window_end` and the named aggregates. `window_end` is
         exclusive, and both have the type of the event-time column. The event time of an output row is the last

@@ -116,7 +116,7 @@ class Source(ABC):
         """Store the options that the source needs. The driver calls this when an environment takes the source."""
 
     def reading(self, columns: Collection[str]) -> Source:
-        """Return a source for a job that needs only these columns, at least one, or this source. The driver calls this.
+        """Return a source that reads only these columns (one or more), or this source. The driver calls this.
 
         The rows of the result have all columns of `schema`. The values of columns that are not needed may be null. The
         positions of its readers must not depend on `columns`: another job may need others.
@@ -244,7 +244,7 @@ class SourceReader(ABC):
         return f"split {self.split}"
 
     def split_key(self, split: int) -> str | None:
-        """Return the name of one of the `open_splits`, which no other split has, in any subtask and any run.
+        """Return the name of an open split, which is the same in every run, and which no other split has.
 
         A checkpoint keeps the largest event time of the split under this name. If the method returns None, it does not:
         after a restart, the split then holds back the watermark until its next row. A warning about a watermark that

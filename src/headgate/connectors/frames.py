@@ -44,8 +44,10 @@ def is_of_spark(given: object) -> bool:
 
 
 def batches(frame: object, schema: pa.Schema | None) -> list[pa.RecordBatch]:
-    """Split a frame into batches, so that several subtasks can read it. A frame without rows becomes one empty
-    batch."""
+    """Split a frame into batches of at most 8192 rows, so that several subtasks can read it.
+
+    The columns are cast to `schema`. A frame without rows becomes one empty batch. Raises SourceError.
+    """
     table = _table(frame, schema, "iterable: the frame")
     return table.to_batches(max_chunksize=_BATCH_ROWS) or [_no_rows(table.schema)]
 

@@ -161,9 +161,9 @@ class _FactoryReader(SourceReader):
 
 
 def to_batch(item: object, schema: pa.Schema | None, what: str) -> pa.RecordBatch:
-    """Convert an item to a record batch of the schema. Raises SourceError, which calls the item `what`.
+    """Convert a RecordBatch, a frame or a list of dicts to a record batch of the schema.
 
-    If `schema` is None, the batch has the schema of the item.
+    If `schema` is None, the batch has the schema of the item. `what` names the item in errors. Raises SourceError.
     """
     if isinstance(item, pa.RecordBatch):
         if schema is None:

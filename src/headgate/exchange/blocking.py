@@ -129,7 +129,10 @@ class BlockingSubpartition:
         self._events.append(body)
 
     def finish(self) -> None:
-        """Append the end of the partition. The reader may attach from now on."""
+        """Write the last buffer, and append the end of the partition. The reader may attach from now on.
+
+        Raises SpillError when the disk has no room for the buffer.
+        """
         self.announce()
         if not self._released and not self.finished:
             self._add_event(encode_event(EndOfPartition()))

@@ -29,7 +29,7 @@ def local_folder(spill_dir: str | None) -> str:
 
 
 def check_folder(spill_dir: str | None) -> None:
-    """Raise SpillError if the job sets `spill_dir` and no file can be created in that folder.
+    """Raise SpillError if the job sets `spill_dir` and no file can be created in its `local_folder`.
 
     With this check, a job with such a folder fails before it starts, and not at its first long record.
     """

@@ -223,8 +223,9 @@ class PipelinedSubpartition:
     def ask_whether_starved(self, *, notify: bool) -> bool:
         """Return whether the consumer is starved: nothing is available to poll, and it has consumed all buffers sent.
 
-        If it is not starved and `notify` is True, `on_starved` is called once when the consumer starves. If `notify` is
-        False, an earlier request for that call ends.
+        The result is False if no reader is attached, a barrier blocks it, or the subpartition was released. If it is
+        False and `notify` is True, `on_starved` is called once, when the consumer starves. With `notify=False`, a
+        pending call is cancelled.
         """
         with self._lock:
             starved = self._is_starved()

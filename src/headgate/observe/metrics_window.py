@@ -128,7 +128,7 @@ class ProcessWindow:
     memory_usage: float | None = None
 
     def value(self, name: str) -> float | None:
-        """Return a value at the window's end, or None if the machine does not provide it."""
+        """Return the value of `name` in the last report of the window, or None if the machine does not provide it."""
         return self._values.get(name)
 
     def rate(self, name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Decides which vertices of a job may run: all at once in streaming mode, one stage after another in batch mode."""
+"""Decides which vertices of a job may run: all at once in streaming mode, each after its producers in batch mode."""
 
 from __future__ import annotations
 

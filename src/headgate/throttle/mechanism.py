@@ -103,7 +103,7 @@ class StagePolicy(Monitor, SendPolicy, Protocol):
     """The part of one TaskManager in a mechanism that stops senders stage by stage, with signals on the data links."""
 
     def connected(self) -> Sequence[ThrottleSignal]:
-        """Return the signals for the TaskManagers that send here, now that they have connected."""
+        """Return the first signals for the TaskManagers that send here. Called once, when the tasks start."""
 
     def on_signal(self, now: float, signal: Any) -> None:
         """Follow a signal of another TaskManager."""

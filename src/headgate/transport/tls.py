@@ -153,7 +153,10 @@ class TlsSocket:
             raise _explained(error) from None
 
     def recv(self, size: int) -> bytes:
-        """Return up to `size` bytes. The result is empty when the peer has ended the connection."""
+        """Return up to `size` bytes. The result is empty when the peer has ended the connection.
+
+        Raises BlockingIOError if no byte is there yet.
+        """
         place = bytearray(size)
         (count,) = self.recvmsg_into((memoryview(place),))
         return bytes(place[:count])

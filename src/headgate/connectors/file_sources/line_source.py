@@ -114,8 +114,9 @@ class LineSource(Source):
     ) -> Iterator[tuple[pa.RecordBatch, Place]]:
         """Yield the rows of a split from a place on. Each batch comes with the place after it.
 
-        A batch has the rows of about 1 MiB of text, at most 65,536 rows. A batch is empty if all its lines are bad. Bad
-        lines go to `bad`. Without `bad`, the first bad line raises SourceError.
+        A batch has the rows of about 1 MiB of text, at most 65,536 rows. Empty batches let the task do other work while
+        the source passes text without new rows. Bad lines go to `bad`. Without `bad`, the first bad line raises
+        SourceError.
         """
         parser = self.parser(split.file)
         numbers = LineNumbers(split.file)

@@ -58,7 +58,9 @@ def taken(pool: pa.Array, rows: Int64s) -> pa.Array:
 
 @cache
 def texts(salt: int, count: int, lengths: range, special: str = "") -> pa.Array:
-    """Return `count` random texts of small letters. `special` stands in place of every 13th letter.
+    """Return `count` random texts of lowercase letters. Equal arguments give equal texts.
+
+    The length of each text is one of `lengths`. Each character is `special` with a probability of 20 in 256.
 
     >>> texts(1, 3, range(4, 6)).to_pylist() == texts(1, 3, range(4, 6)).to_pylist()
     True

@@ -205,7 +205,7 @@ def mean(column: str, *, where: Where = None) -> Aggregate:
 
 
 def stddev(column: str, *, where: Where = None) -> Aggregate:
-    """Compute the standard deviation of the non-null values as a sample, a float64: the root of `var`.
+    """Compute the sample standard deviation of the non-null values, as a float64: the root of `var`.
 
     ```python
     stream.key_by("shop").aggregate(usual=hg.mean("price"), spread=hg.stddev("price"))
@@ -215,8 +215,8 @@ def stddev(column: str, *, where: Where = None) -> Aggregate:
 
 
 def var(column: str, *, where: Where = None) -> Aggregate:
-    """Compute the variance of the non-null values as a sample, a float64: the sum of the squared distances from the
-    mean, divided by the number of values minus 1. The result is null if there are fewer than two values.
+    """Compute the sample variance of the non-null values, as a float64: the sum of the squared distances from the mean,
+    divided by the number of values minus 1. The result is null if there are fewer than two values.
 
     ```python
     stream.key_by("shop").aggregate(variance=hg.var("price"))

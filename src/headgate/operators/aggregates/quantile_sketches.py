@@ -23,7 +23,7 @@ _EMPTY_BYTES, _VALUE_BYTES = 400, 8
 
 
 def quantile(column: str, share: float, *, where: Where = None) -> Aggregate:
-    """Estimate the value that the share `share` of the non-null values does not exceed: 0.5 gives the median.
+    """Estimate the quantile `share` of the non-null values: 0.5 is the median.
 
     The result is one of the values, as a float64. Its rank is wrong by less than 1.33 % of the number of values, in 99
     of 100 cases. Up to 100 values it is exact. NaN is ignored. The sketches are those of Apache DataSketches (KLL):

@@ -69,7 +69,7 @@ class AggregateFunction(ABC):
 
     @abstractmethod
     def accumulate(self, values: pa.RecordBatch, groups: npt.NDArray[np.int64], count: int) -> States:
-        """Return the states of `count` groups that have the rows of `values`, and no others.
+        """Return the states of `count` groups, each computed from its rows in `values` alone.
 
         `values` has the columns that the user named. `groups` has the number of each row's group, from 0. Each group
         has a row.
@@ -77,8 +77,7 @@ class AggregateFunction(ABC):
 
     @abstractmethod
     def merge(self, states: pa.RecordBatch, others: pa.RecordBatch) -> States:
-        """Return the states of groups that have the rows of both: row i of `states` and row i of `others` belong
-        together."""
+        """Combine row i of `states` with row i of `others`: return the state of a group that has the rows of both."""
 
     @abstractmethod
     def result(self, states: pa.RecordBatch) -> Any:

@@ -70,7 +70,7 @@ class BatchKeys(OtherNames):
         return self._in_rows(by_key)
 
     def running_sum(self, values: Any, before: Any = 0) -> npt.NDArray[Any]:
-        """Return, for each row, the sum of the same key's values up to this row, and of `before`.
+        """Return, for each row, `before` plus the sum of its key's values up to this row.
 
         `values` has one value per row. `before` has one value per key, or one value for all keys. The values of a key
         are added in their order, so the result is the same as in a loop over the rows.
@@ -93,7 +93,7 @@ class BatchKeys(OtherNames):
         return self._in_rows(by_key)
 
     def rounds(self) -> Iterator[tuple[Int64s, Int64s]]:
-        """Yield the first rows of all keys, then their second rows, and so on: the rows, and the numbers of their keys.
+        """Yield (rows, numbers of their keys): each key's first row, then each key's second row, and so on.
 
         A round has at most one row per key. So a calculation that needs the result of the key's previous row can
         calculate the rows of a round together.

@@ -23,9 +23,9 @@ class ColumnState(KeyedState):
     """A state of one number, boolean or time for each key, which a `KeyedBatchFunction` reads and writes as an array.
 
     Declare it as an attribute of the function. A key that has no value yet has the value `default`: 0, False or NaT if
-    you give none. A time is a `datetime64` in UTC, a duration a `timedelta64`. The state's name is `name`; the default
-    is the attribute's name. With `ttl`, a value expires this long after it was written, in processing time: it is
-    `default` again.
+    you give none. A time is a `datetime64` in UTC, a duration a `timedelta64`. Without `name`, the state has the
+    attribute's name. With `ttl`, a value expires this long after it was written, in processing time: it is `default`
+    again.
 
     ```python
     class Largest(hg.KeyedBatchFunction):

@@ -54,7 +54,10 @@ def parse_timestamps(strings: pa.Array) -> pa.Array:
 
 
 def parse_with(strings: pa.Array, fields: tuple[Field, ...]) -> pa.Array:
-    """Return the timestamps of strings of this pattern, or null for a string of another form."""
+    """Parse strings by a pattern (see `pattern_fields`). Return timestamps without a zone, in microseconds.
+
+    A string of another form gives null, and so does a time that does not exist, such as 30 February or hour 25.
+    """
     form = "".join(_form(letter, size) for letter, size in fields)
     return _Parts(strings, f"^{form}$").timestamps()
 

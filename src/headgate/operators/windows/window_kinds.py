@@ -106,9 +106,9 @@ AnyWindows = TimeWindows | CountWindows
 def tumble(size: Duration, *, time: Time = "event") -> Windows:
     """Declare windows that follow one another without gaps. Raises PlanError if `size` is not above 0.
 
-    With `time="processing"`, a row is in the window of the moment when it comes, and a window fires when the clock
-    passes its end. Such windows need no event time, no row is late, and each run may give other results. When a bounded
-    input ends, the last windows fire at once.
+    With `time="processing"`, a row is in the window that is open when it arrives, and a window fires when the clock
+    reaches its end. Such windows need no event time, no row is late, and each run may give other results. When a
+    bounded input ends, the last windows fire at once.
 
     ```python
     stream.key_by("shop").window(hg.tumble("1 h")).aggregate(rows=hg.count())
@@ -136,11 +136,12 @@ def hop(size: Duration, every: Duration, *, time: Time = "event") -> Windows:
 
 
 def session(gap: Duration, *, time: Time = "event") -> Sessions:
-    """Declare sessions: a session of a key ends when no row of this key follows for `gap` of event time.
+    """Declare sessions: a session of a key ends when no row of this key follows for `gap`.
 
-    `window_start` is the time of the session's first row. `window_end` is the time of its last row plus `gap`. A row at
-    `window_end` begins a new session. A row between two sessions may join them to one. With `time="processing"`, the
-    time of a row is the moment when it comes; see `tumble`. Raises PlanError if `gap` is not above 0.
+    `window_start` is the event time of the session's first row. `window_end` is the event time of its last row plus
+    `gap`. A row at `window_end` begins a new session. A row between two sessions may join them to one. With
+    `time="processing"`, the time of a row is the moment when it arrives; see `tumble`. Raises PlanError if `gap` is not
+    above 0.
 
     ```python
     stream.key_by("user").window(hg.session("30 min")).aggregate(clicks=hg.count())
@@ -161,8 +162,8 @@ def count_window(size: int, every: int | None = None, *, partial: bool = False) 
     With `every`, windows overlap: after each `every` rows of a key, a window of the last `size` rows fires. Until the
     key has `size` rows, its windows have fewer. This is Flink's `countWindow(size, slide)`.
 
-    When a bounded input ends, incomplete windows give no result, as in Flink. With `partial=True`, each key emits the
-    rows that it has of its next window, unless no row has come since its last one.
+    When a bounded input ends, incomplete windows give no result, as in Flink. With `partial=True`, each key with rows
+    since its last window emits one more window, which is incomplete.
 
     Raises PlanError if `size` or `every` is not a whole number above 0, or if `every` is greater than `size`.
 

@@ -36,11 +36,11 @@ _PROGRESS = shapes.items(shapes.row(shapes.count, shapes.count, shapes.time, sha
 
 
 class WindowOperator(Operator, Generic[State]):
-    """The base class of operators that emit one row for each key and window, when the watermark passes the window's
+    """The base class of operators that emit one row for each key and window, when the watermark reaches the window's
     end.
 
     If a key has no rows in a window, the operator emits no row for both. The operator adds `time_offset` (microseconds)
-    to the event-time column. The operator retains a window until the watermark has passed the window's end by
+    to the event-time column. The operator retains a window until the watermark reaches the window's end plus
     `allowed_lateness` (microseconds). If a row arrives for a retained window that has fired, the operator emits the
     key's whole row again. A row is late if the operator no longer retains any of the row's windows. Late rows go to the
     side output `late_tag`. If the job does not read this side output, the operator counts and drops late rows. A null

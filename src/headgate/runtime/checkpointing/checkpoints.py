@@ -233,8 +233,8 @@ class Checkpoints:
         return self.resumption.latest
 
     def fall_back(self) -> Future[Found | None]:
-        """Start to look for a checkpoint to resume from, because the attempt could not read `latest`. The future gets
-        the answer of `Resumption.find_usable` when all earlier background calls are done."""
+        """Start to look for a checkpoint to resume from, because the attempt could not read `latest`. The search begins
+        when all earlier background calls are done. The future's result is that of `Resumption.find_usable`."""
         return self._background.ask(self.resumption.find_usable)
 
     def require_owner(self) -> None:

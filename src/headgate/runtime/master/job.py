@@ -205,7 +205,7 @@ class JobHandle(OtherNames):
     def trace_channel(
         self, exchange: str, producer: int | None = None, consumer: int | None = None, seconds: float = 2.0
     ) -> ChannelTrace:
-        """Return what passes one channel in so many seconds (at most 10): data and AddCredit, with their times.
+        """Record for `seconds` s (at most 10) what passes one channel: data and AddCredit, with their times.
 
         `exchange` is a name as in `metrics()["edges"]`, `operator -> operator`. `producer` and `consumer` are subtasks.
         Without them it is the channel of the exchange that has waited most in the last seconds.

@@ -124,7 +124,7 @@ class RestoreTarget:
 def rows_in_flight(
     metadata: CheckpointMetadata, target: RestoreTarget, codec: BatchCodec
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows that were in flight to the target, each batch with the number of its producer.
+    """Yield the rows in flight that now belong to the target, each batch with the number of its old producer.
 
     The rows of each old channel keep their order. The function waits for the storage. Raises CheckpointError for
     damaged data.

@@ -19,12 +19,12 @@ from headgate.throttle.mechanism import Task
 
 
 class HeronThrottling(Throttling):
-    """The part of `HeronSpout` in one TaskManager. It reports queue sizes to the policy, and asks it whether sources
-    may read.
+    """The part of `HeronSpout` in one TaskManager. It reports queue sizes to the policy `worker`, and asks it whether
+    sources may read.
 
     The input queue of a subtask plays the role of Heron's connection. `send` sends a message to the driver, which
-    relays it to all other TaskManagers. `guard` is the most bytes that may wait in one input queue. Any thread may call
-    the methods; the lock protects the policy.
+    relays it to all other TaskManagers. If more than `guard` bytes wait in one input queue, the job fails with
+    NetworkMemoryFull. Any thread may call the methods; the lock protects the policy.
     """
 
     def __init__(
