@@ -159,7 +159,7 @@ def two_phase(write: WriteFunction, commit: CommitFunction) -> Sink:
     `commit` may be called again with the same values, also by another program that resumes the job. It must then change
     nothing: rename a file only if it is still there, or store the checkpoint's number in the same transaction. After a
     restart, `write` gets the rows after the checkpoint again. What it wrote for them before is never committed: remove
-    such rests when they are old.
+    such leftovers when they are old.
 
     If a function raises, the job restarts or fails with UserFunctionError.
 

@@ -146,8 +146,8 @@ def is_ordered(kind: pa.DataType) -> bool:
 def count(column: str | None = None, *, where: Where = None) -> Aggregate:
     """Count the rows, or the non-null values of a column. The result is an int64, never null.
 
-    `where` is a SQL string or a pyarrow Expression. The aggregate ignores the rows for which it is not true. All other
-    aggregates have `where`, too.
+    `where` is a SQL string or a pyarrow Expression. The aggregate ignores the rows for which the condition is false or
+    null. All other aggregates have `where`, too.
 
     ```python
     stream.key_by("shop").aggregate(rows=hg.count(), priced=hg.count("price"), dear=hg.count(where="price > 3"))
@@ -215,8 +215,8 @@ def stddev(column: str, *, where: Where = None) -> Aggregate:
 
 
 def var(column: str, *, where: Where = None) -> Aggregate:
-    """Compute the variance of the non-null values as a sample, a float64: the sum of the squared distances from the
-    mean, divided by the number of values minus 1. The result is null if there are fewer than two values.
+    """Compute the sample variance of the non-null values, as float64: the sum of the squared distances from the mean,
+    divided by the number of values minus 1. The result is null if there are fewer than two values.
 
     ```python
     stream.key_by("shop").aggregate(variance=hg.var("price"))
