@@ -91,7 +91,8 @@ def json(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str |
 
 
 def collect(limit: int | None = None) -> CollectSink:
-    """Keep at most `limit` rows in the driver's memory. `to_table()` returns the rows that have arrived so far.
+    """Keep at most `limit` rows in the driver's memory. `to_table()` returns the rows of the last run that have arrived
+    so far.
 
     When a job restarts from a checkpoint, the sink discards the rows after the checkpoint, so it has each row once. If
     another program resumes the job, its sink gets only the rows after the checkpoint.

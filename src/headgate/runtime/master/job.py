@@ -102,8 +102,8 @@ class JobHandle(OtherNames):
         when that checkpoint is over. If the job is starting or restarting, the savepoint starts when the job runs.
 
         Raises CheckpointError if the savepoint fails: it cannot be written, or the job fails or ends before it is
-        complete. A failed savepoint does not harm the job. Raises TimeoutError after `timeout` seconds; the savepoint
-        may still become complete.
+        complete. Also raises it within a function of a job. A failed savepoint does not harm the job. Raises
+        TimeoutError after `timeout` seconds; the savepoint may still become complete.
         """
         if current_operator() is not None:
             raise CheckpointError("a function of a job cannot wait for a savepoint; take it in the program")
