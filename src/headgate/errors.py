@@ -119,9 +119,9 @@ class InsufficientBuffers(ConfigError):
 
 
 class NetworkMemoryFull(InsufficientBuffers):
-    """With `flow_control="unbounded"`, the queues have filled `network_memory`.
+    """The data that wait have filled `network_memory`.
 
-    The message says after how many seconds.
+    This happens only with `flow_control="unbounded"`, and with a throttle that does not slow the senders in time.
     """
 
 
@@ -132,8 +132,8 @@ class ExchangeError(HeadgateError):
 class SpillError(HeadgateError):
     """The exchange cannot write a file, because the folder is missing or the disk is full.
 
-    The exchange writes long messages and the output of batch mode to files. With `flow_control="tcp"`, it also writes
-    data that wait behind a checkpoint barrier.
+    The exchange writes long messages and the output of batch mode to files. Without `flow_control="credit"`, it also
+    writes data that wait behind a checkpoint barrier.
     """
 
 

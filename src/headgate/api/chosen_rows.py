@@ -43,14 +43,15 @@ class Deduplicates(ABC, Generic[Stream]):
     ) -> Stream:
         """Pass on one row of all rows with the same values in the columns `on`.
 
-        With `keep="first"`, this is the row that comes first; the others are dropped. With `keep="last"`, a row
-        replaces the row before. After each batch the operator passes on the last row of each key, by event time if the
-        stream has event time. An older row that comes late is dropped. With `final=True`, it emits these rows only when
-        a bounded input ends, one for each key.
+        With `keep="first"`, this is the row that comes first; the others are dropped. With `keep="last"`, it is the
+        last row so far, by event time if the stream has event time: after each batch, the operator passes on the last
+        row of each key in the batch, which replaces the key's earlier row. A row that is older than the key's last row
+        is dropped. With `final=True`, the operator emits one row for each key, and only when a bounded input ends.
 
         The operator remembers each key for `ttl`, by event time if the stream has event time, otherwise by the clock.
-        Without `ttl` it remembers a key for ever. With `keep="first"`, a row `ttl` after the row that was passed on, or
-        later, is passed on again. A row that is older than the row that was passed on is a duplicate.
+        Without `ttl` it remembers a key for ever. With `keep="first"`, a key's next row is passed on if it is at least
+        `ttl` newer than the row that was passed on. An older row is always a duplicate. `ttl` is refused with
+        `final=True`, and with `keep="last"` in a stream without event time.
 
         >>> trips.deduplicate("city").collect()["km"].to_pylist()
         [7, 3]
@@ -85,11 +86,11 @@ class RanksByKey(ABC, Generic[Stream]):
     def top(self, n: int, by: str, *unnamed: Never, ascending: bool = False, final: bool = False) -> Stream:
         """Choose the `n` rows of each key with the greatest values in the column `by`, or the least if `ascending`.
 
-        The output has all columns of the rows, and `rank`, from 1. After each batch that changes the rows of a key, the
-        operator emits all of them. A row replaces the key's last row with the same rank. With `final=True`, it emits
-        the rows only when a bounded input ends. Rows with a null in `by` are ignored. Of equal rows, the one that came
-        first is ahead; in sessions and windows that overlap, it may be any of them. `by` is a number, a time, a
-        boolean, or a decimal of at most 18 digits.
+        The output has all columns of the rows, and `rank`, from 1. After each batch, the operator emits the chosen rows
+        of each key for which the choice has changed. A row replaces the key's earlier row with the same rank. With
+        `final=True`, it emits the rows only when a bounded input ends. Rows with a null in `by` are ignored. Of equal
+        rows, the one that came first is ahead; in sessions and windows that overlap, it may be any of them. `by` is a
+        number, a time, a boolean, or a decimal of at most 18 digits.
 
         >>> by_city.top(1, by="km", final=True).select("city", "km", "rank").collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'km': 3, 'rank': 1}, {'city': 'Rome', 'km': 7, 'rank': 1}]
@@ -130,8 +131,8 @@ class RanksInWindows(ABC, Generic[Stream]):
         """Choose the `n` rows of each key and window with the greatest values in the column `by`, or the least if
         `ascending`.
 
-        The output has the key columns, `window_start`, `window_end`, the other columns, and `rank`, from 1. See
-        `aggregate` for when it is emitted, and `KeyedStream.top` for the order.
+        The output has the key columns, `window_start`, `window_end`, the other columns, and `rank`, from 1. `aggregate`
+        says when it is emitted, and `KeyedStream.top` how rows are ordered.
 
         >>> hours.top(1, by="km").select("city", "km", "rank").collect().sort_by("km").to_pylist()[0]
         {'city': 'Oslo', 'km': 3, 'rank': 1}

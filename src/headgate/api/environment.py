@@ -114,12 +114,12 @@ class StreamEnvironment(OtherNames):
         - a path or URI: the checkpoint or savepoint there;
         - "latest": the newest checkpoint or savepoint of a job of this name in `checkpoint_dir`;
         - "latest-if-any": the same as "latest", but the job starts with its first row if there is no checkpoint;
-        - None: the job starts with its first row. `headgate run --from` overrides this argument.
+        - None: the job starts with its first row.
 
-        If a sink has already made rows from after the checkpoint visible, `execute` raises CheckpointError. With
-        `allow_duplicates` the job runs, and these rows appear twice. If another run has overwritten the rows of the
-        checkpoint, `execute` raises SinkError. A job with an unbounded source ends when it fails or when Ctrl-C cancels
-        it.
+        `headgate run --from` overrides `resume`. If a sink has already made rows from after the checkpoint visible,
+        `execute` raises CheckpointError. With `allow_duplicates` the job runs, and these rows appear twice. If another
+        run has overwritten the rows of the checkpoint, `execute` raises SinkError. A job with an unbounded source ends
+        when it fails or when Ctrl-C cancels it.
 
         A program that starts or resumes a job takes it over. If an older program still runs a job of this name with
         this `checkpoint_dir`, the older program's job ends with Superseded.
@@ -138,7 +138,7 @@ class StreamEnvironment(OtherNames):
         """Start the sinks that were added since the last run, and return without waiting; see `execute`.
 
         Raises PlanError if no sink was added, and CheckpointError if the job cannot resume from the checkpoint. If the
-        job cannot start, the next call has the same sinks.
+        job cannot start, the next call starts the same sinks again.
 
         >>> sink = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}]])).sink_to(hg.sinks.null())
         >>> job = env.execute_async("numbers")
@@ -151,8 +151,8 @@ class StreamEnvironment(OtherNames):
         """Print the plan of the next run: its tasks, the number of subtasks of each task, and the exchanges between
         tasks.
 
-        If no sink was added since the last run, print the plan of the last run. After an operator whose rows replace
-        one another, `(upserts by ...)` names their key; see `changes`.
+        If no sink was added since the last run, print the plan of the last run. `(upserts by ...)` after an operator
+        names columns: each of its rows replaces the earlier row with the same values in them; see `changes`.
 
         >>> numbers = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}]]))
         >>> sink = numbers.key_by("n").aggregate(rows=hg.count()).sink_to(hg.sinks.null())

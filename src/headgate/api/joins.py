@@ -37,23 +37,24 @@ class Joinable(ABC, Generic[DataStream]):
     ) -> DataStream:
         """Join each row with the rows of another stream that have the same key and are near in time.
 
-        `on` names the key columns; a mapping gives a column of this stream the name in the other one. A null key
-        matches nothing. Exactly one of three arguments says which rows are near:
+        `on` names the key columns. If the other stream has other names for them, `on` is a mapping from this stream's
+        names to those. A null key matches nothing. Exactly one of three arguments says which rows are near:
 
         - `within=(lower, upper)`: rows of the other stream whose event time is from `lower` to `upper` after the event
           time of this stream's row. Both bounds belong to the range. A negative duration is before. The upper bound may
-          also be a timestamp column of this stream: the latest time. The lower bound may also be this stream's
-          event-time column: it means 0 s.
+          also be the name of a timestamp column of this stream, which has the latest event time of a partner. The lower
+          bound may also be the name of this stream's event-time column, which means 0 s.
         - `window=hg.tumble(size)`: rows in the same window. The result has `window_start` and `window_end`.
         - `ttl`: rows that arrive within this duration of each other by the clock. This needs no event time, and only
           inner joins have it.
 
         A pair is in the result as soon as its second row arrives. `how` says which rows without a partner are in the
         result, with nulls for the other stream: those of this stream ("left"), of the other ("right"), of both
-        ("full"). They come when the watermark has passed the last time of a partner. State for a row stays as long.
+        ("full"). They are emitted when the watermark has passed the latest event time of a partner. The state keeps
+        every row until then, or for `ttl`.
 
-        The result has all columns of this stream, then those of the other without its keys. `suffix` is added to the
-        latter if this stream has the same name.
+        The result has all columns of this stream, then those of the other without its keys. `suffix` is added to those
+        of the latter whose names this stream has; without it, they are a PlanError.
 
         >>> at = pa.array([0, 60, 120], pa.timestamp("s", tz="UTC"))
         >>> asked = pa.record_batch({"id": [1, 2, 3], "at": at})
@@ -86,8 +87,8 @@ class Joinable(ABC, Generic[DataStream]):
         how fast the two streams are read. A row without such a row gets nulls; with `how="inner"` it is dropped. For
         `on` and `suffix` see `join`.
 
-        A row is in the result when the watermark has passed it. Late rows of this stream are dropped. The operator
-        keeps the latest row of each key for ever.
+        A row is emitted when the watermark has passed its event time. Late rows of this stream are dropped. The
+        operator keeps the other stream's latest row of each key for ever.
 
         >>> at = pa.array([0, 60, 120], pa.timestamp("s", tz="UTC"))
         >>> sold = pa.record_batch({"item": ["tea", "tea", "rice"], "at": at})

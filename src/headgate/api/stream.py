@@ -271,8 +271,8 @@ class KeyedStream(DataStream, RanksByKey[DataStream]):
         After each input batch, the operator emits one row for each key in the batch. This row replaces the key's last
         row: the stream upserts by key, and only some sinks take it (see `changes`). With `final=True`, the operator
         emits only one row per key, when a bounded input ends. An input without rows gives no row. The exception is one
-        global key (`key_by()`): it gives one row, as in SQL. Counts are then 0, `collect_list` is empty, and all other
-        aggregates are null.
+        global key (`key_by()`): it gives one row, as in SQL. Counts are then 0, `collect_list` is empty, your own
+        aggregates give the result of `create`, and all others are null.
 
         >>> by_city.aggregate(final=True, trips=hg.count(), km=hg.sum("km")).collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'trips': 1, 'km': 3}, {'city': 'Rome', 'trips': 2, 'km': 12}]
@@ -350,9 +350,9 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
     def late_output(self, tag: str) -> WindowedStream:
         """Send late rows to a side output instead of dropping them. Read it with `side_output(tag)` of the result.
 
-        A row is late if all its windows have been removed. For `hg.session(gap)`, this is the window of the row alone,
-        which ends `gap` after the row. With `on_null_time="late"`, a row without a time is late too. Late rows have all
-        columns of the input.
+        A row is late if all its windows have been removed. For `hg.session(gap)`, the window that counts is that of a
+        session with this row alone, which ends `gap` after the row. With `on_null_time="late"`, a row without a time is
+        late too. Late rows have all columns of the input.
 
         >>> counts = hours.late_output("late").aggregate(trips=hg.count())
         >>> late_rows = counts.side_output("late")
@@ -365,8 +365,9 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
 
         The output has the key columns, `window_start`, `window_end` and the named aggregates. `window_end` is
         exclusive, and both have the type of the event-time column. The event time of an output row is the last
-        microsecond of its window; later windows use this time. A window without rows gives no row, even with one global
-        key (`key_by()`). With `hg.count_window`, a window has no bounds and its output row no event time.
+        microsecond of its window; later windows use this time. With `time="processing"`, the bounds are timestamp[us,
+        UTC], and output rows have no event time. With `hg.count_window`, there are no bounds and no event time. A
+        window without rows gives no row, even with one global key (`key_by()`).
 
         >>> hours.aggregate(trips=hg.count(), km=hg.sum("km")).select("city", "trips", "km").collect(limit=1).num_rows
         1

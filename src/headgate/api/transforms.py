@@ -51,7 +51,8 @@ class TransformsRows(ABC, Generic[DataStream]):
         rows, and `side_output(tag)` reads these rows.
 
         With `frame="pandas"` or `frame="polars"`, `fn` gets and returns DataFrames in place of RecordBatches. Columns
-        may be in any order. Their values are cast to the types of `schema`, if no value changes.
+        may be in any order. Their values are cast to the types of `schema`; a value that does not fit its type raises
+        UserFunctionError.
 
         >>> def halve(batch):
         ...     return batch.set_column(1, "km", pc.divide(batch["km"], 2))
@@ -106,8 +107,9 @@ class TransformsRows(ABC, Generic[DataStream]):
     def side_output(self, tag: str) -> DataStream:
         """Return the side output `tag` of the last operator, as a stream.
 
-        Functions have side outputs with `side_outputs`. Windows have one with `late_output`. Sources of lines have one
-        with the tag "bad". A side output without a reader drops its rows.
+        Functions have the side outputs that `side_outputs` declares. Windows have the one that `late_output` declares.
+        Sources of lines and of Kafka messages have one with the tag "bad". A side output without a reader drops its
+        rows.
 
         >>> check = lambda row: row if row["km"] > 4 else hg.SideOutput("short", row)
         >>> checked = trips.map(check, schema=trips.schema, side_outputs={"short": trips.schema})

@@ -20,18 +20,18 @@ class Watermark:
     `out_of_orderness`.
 
     `column` is a timestamp column; a column without a zone is UTC. A row is late if it arrives after the watermark has
-    passed the end of its window. The window then does not count the row, but `JobResult.late_rows` does. A source reads
-    files one after the other. If a later file has earlier times, `out_of_orderness` must cover the difference, or the
-    rows of this file are late.
+    reached the end of its window. The window then does not count the row, but `JobResult.late_rows` does. A source
+    reads files one after the other. If a later file has earlier times, `out_of_orderness` must cover the difference, or
+    the rows of this file are late.
 
     After `idle_timeout` without rows, a source subtask no longer holds back the watermarks of others. By default, a
     subtask without rows always holds them back. A bounded source ignores `idle_timeout`. A null in the column fails the
     job. With `on_null_time="late"`, a row with a null counts as late; `deduplicate` by time, and running `first` and
     `last`, raise DataError for it.
 
-    With `max_drift`, a source subtask whose watermark is further ahead of the slowest subtask of this source waits for
-    it. Subtasks that read old files of different ages then keep few windows open. Idle subtasks, and those that have
-    ended, do not count. Batch mode ignores `max_drift`.
+    With `max_drift`, a source subtask waits while its watermark is more than `max_drift` ahead of that of the slowest
+    subtask of this source. So few windows are open at once, even if subtasks read files of different ages. Idle
+    subtasks, and those that have ended, do not count. Batch mode ignores `max_drift`.
 
     Durations are seconds, strings such as "1 h" and "200 ms", or `timedelta`. Raises PlanError for impossible values.
 

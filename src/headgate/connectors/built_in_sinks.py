@@ -91,7 +91,8 @@ def json(path: str | os.PathLike[str], mode: Mode = "error", partition_by: str |
 
 
 def collect(limit: int | None = None) -> CollectSink:
-    """Keep at most `limit` rows in the driver's memory. `to_table()` returns the rows that have arrived so far.
+    """Keep at most `limit` rows in the driver's memory. `to_table()` returns the rows of the last run that have arrived
+    so far.
 
     When a job restarts from a checkpoint, the sink discards the rows after the checkpoint, so it has each row once. If
     another program resumes the job, its sink gets only the rows after the checkpoint.
@@ -159,7 +160,7 @@ def two_phase(write: WriteFunction, commit: CommitFunction) -> Sink:
     `commit` may be called again with the same values, also by another program that resumes the job. It must then change
     nothing: rename a file only if it is still there, or store the checkpoint's number in the same transaction. After a
     restart, `write` gets the rows after the checkpoint again. What it wrote for them before is never committed: remove
-    such rests when they are old.
+    such leftovers when they are old.
 
     If a function raises, the job restarts or fails with UserFunctionError.
 

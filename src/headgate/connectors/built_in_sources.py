@@ -45,6 +45,10 @@ def csv(path: Paths, *, schema: pa.Schema | None = None, delimiter: str = ",", h
         null_values: Sequence[str] = ("",), split_size: int | str = "64 mb") -> Source:  # fmt: skip
     """Read the rows of CSV files in UTF-8.
 
+    `path` is a path, a glob (`* ? [..] **`), a folder, a URI of `pyarrow.fs`, or a list of these. Folders and globs
+    skip files whose name begins with `_` or `.`. The source cuts files into splits of about `split_size` bytes, and the
+    subtasks share the splits.
+
     With `schema`, the source reads the columns of the schema and skips the file's other columns. It finds columns by
     name, or by position if there is no header. Without `schema`, the source guesses the types from the first 1 MiB of
     the first file. A value in `null_values` is null if it is not quoted. Timestamps are ISO 8601. If a column has a
@@ -79,7 +83,7 @@ def json_lines(path: Paths, *, schema: pa.Schema | None = None, split_size: int 
     With `schema`, the source reads the object members that the schema names. It skips other members, and a missing
     member is null. Without `schema`, the source guesses the types from the first 1 MiB of the first file. A string with
     a date and a time is then a timestamp. Times are ISO 8601. If a column has a zone, its timestamps without a zone are
-    UTC. Compressed files and bad lines are handled as in `hg.sources.csv`.
+    UTC. `path`, `split_size`, compressed files and bad lines are as in `hg.sources.csv`.
 
     Raises SourceError for a file that cannot be read or has a bad line, and ConfigError for impossible arguments.
 
@@ -96,8 +100,8 @@ def json_lines(path: Paths, *, schema: pa.Schema | None = None, split_size: int 
 def text(path: Paths, *, split_size: int | str = "64 mb") -> Source:
     """Read the lines of files in UTF-8 as a column `value`, without line ends. A blank line is a row too.
 
-    A bad line is a line that is not UTF-8 or is too long. Compressed files and bad lines are handled as in
-    `hg.sources.csv`.
+    A bad line is a line that is not UTF-8 or is too long. `path`, `split_size`, compressed files and bad lines are as
+    in `hg.sources.csv`.
 
     ```python
     with open("notes.txt", "w") as file:
@@ -173,11 +177,11 @@ def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: in
             split_size: int | str = "64 mb") -> Source:  # fmt: skip
     """Read the rows of Parquet files, at most `batch_rows` rows at a time.
 
-    The source reads the `columns` in the given order, or all columns if `columns` is None. A split is one or more whole
-    row groups, up to `split_size` bytes uncompressed. The schema is the schema of the first file. A job does not read
-    the columns that a `filter` in SQL, a `select` or a `with_columns` after the source leaves out; `explain` shows what
-    it reads. Raises SourceError for files that cannot be read, lack a column or differ in their columns. Raises
-    ConfigError for impossible arguments.
+    The source reads the `columns` in the given order, or all columns if `columns` is None. `path` is as in
+    `hg.sources.csv`. A split is one or more whole row groups, up to `split_size` bytes uncompressed. The schema is the
+    schema of the first file. A job does not read the columns that a `filter` in SQL, a `select` or a `with_columns`
+    after the source leaves out; `explain` shows what it reads. Raises SourceError for files that cannot be read, lack a
+    column or differ in their columns. Raises ConfigError for impossible arguments.
 
     ```python
     import pyarrow.parquet as pq
@@ -243,11 +247,11 @@ def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None
              batch_time: str | float = "1 ms") -> Source:  # fmt: skip
     """Compute rows with a function: `fn(start, n)` returns rows `start` to `start + n - 1` as a RecordBatch.
 
-    The source has `rows` rows, which count from 0. With `rows=None` it has no end. `fn` must be pure: row i must depend
-    only on i, not on `start` and `n`. Without `schema`, the schema is the schema of `fn(0, 0)`. Rows come in blocks,
-    and block b goes to subtask b mod parallelism. A block has `batch_rows` rows. With `rate`, a block has at most as
-    many rows as are due in `batch_time`, but at least 1. A longer `batch_time` saves processor time, but delays a row
-    by up to `batch_time`.
+    The source has the rows 0 to `rows` - 1. With `rows=None` it has no end. `fn` must be pure: row i must depend only
+    on i, not on `start` and `n`. Without `schema`, the schema is the schema of `fn(0, 0)`. Rows come in blocks, and
+    block b goes to subtask b mod parallelism. A block has `batch_rows` rows. With `rate`, a block has at most as many
+    rows as are due in `batch_time`, but at least 1. A longer `batch_time` saves processor time, but delays a row by up
+    to `batch_time`.
 
     `rate` is in rows per second of the whole source. Row i is due at t0 + i / rate, where t0 is the start of the job.
     Due times do not move: after a delay the source catches up. `time` is the name of a timestamp[us, UTC] column that
@@ -280,12 +284,12 @@ def poll(fn: PollFunction, schema: pa.Schema, splits: Sequence[str] = ("all",), 
     position of the checkpoint. For the same split and position, `fn` must return the same rows, or more of them.
 
     `splits` names parts that can be read independently, such as tables or devices. Split i goes to subtask i mod
-    parallelism, also after a restart with another parallelism. Each split has its own watermark. A split ends when
-    `fn` returns None. When no split of a subtask has rows, the subtask waits for `interval` before it asks again.
-    Without `bounded`, the job takes the source for endless.
+    parallelism, also after a restart with another parallelism. Each split has its own watermark. A split ends when `fn`
+    returns None. When no split of a subtask has rows, the subtask waits for `interval` before it asks again. Give
+    `bounded=True` if every split ends: otherwise the source counts as one without an end.
 
-    A subtask calls `fn` on a thread of its own, so `fn` may block. It is called ahead of the job by at most three
-    answers; while the job is back-pressured, it is not called. If `fn` raises, the task fails with UserFunctionError.
+    A subtask calls `fn` on a thread of its own, so `fn` may block. The thread is at most three answers ahead of the
+    job; while the job is back-pressured, it does not call `fn`. If `fn` raises, the task fails with UserFunctionError.
     Raises ConfigError for impossible arguments.
 
     ```python

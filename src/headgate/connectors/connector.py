@@ -31,7 +31,7 @@ class ReaderContext:
     - `job`, `operator`: the names of the job and of the source.
     - `subtask`, `parallelism`: which of how many readers this one is, from 0.
     - `wake()`: any thread may call it. The task thread then calls `read` again soon.
-    - `positions`: when the job resumes, what `position` of all earlier readers returned, by subtask. Otherwise None.
+    - `positions`: if the job resumes, what `position` of all earlier readers returned, by subtask. Otherwise None.
     - `sides`: by tag, the functions that take rows of the side outputs that the job reads. Call them only in `read`.
     - `clock()`, `started_at`: the time, and the time when the job started, in seconds since the epoch.
     """
@@ -75,9 +75,7 @@ class Source(ABC):
     schema: pa.Schema
     #: The user's functions that run in the tasks of the source.
     task_functions: tuple[Callable[..., Any], ...] = ()
-    #: The schemas of the side outputs, by tag.
     sides: Mapping[str, pa.Schema] = MappingProxyType({})
-    #: Whether the input has an end.
     bounded: bool = True
     #: Whether a reader can resume from a position when the job restarts. Otherwise rows may be lost, or read twice.
     replayable: bool = True
@@ -127,8 +125,8 @@ class Source(ABC):
         """Tell the outside what the job has read, for example acknowledge messages. The driver calls this.
 
         `pending` has what the readers' `to_commit` returned. The checkpoint is complete, so the job never reads these
-        rows again. `checkpoint` is 0 at the end of a job without checkpoints. A call may be left out: then the next
-        one comes with later values. Raises SourceError, and the job restarts.
+        rows again. `checkpoint` is 0 at the end of a job without checkpoints. A call may be skipped; the next one then
+        has later values. If a call raises SourceError, the job restarts.
         """
 
     def release(self) -> None:
@@ -149,9 +147,11 @@ class Source(ABC):
 class SourceReader(ABC):
     """The part of a source that runs in one subtask.
 
-    A reader reads its splits one after the other, unless it sets `open_splits`. The task calls all methods from one
-    thread, except for those that say "any thread". While the job is back-pressured, the task does not call `read`. A
-    reader that fetches ahead must therefore stop when a bounded number of bytes waits.
+    A reader sets `finished` when all its splits are read, and `split` to the number of the split of the last batch. If
+    it reads several splits at once, it sets `open_splits` and `rows_by_split` instead of `split`. While it has no
+    split, it sets `has_split` to False, so that it does not hold back the watermarks of other subtasks. The task calls
+    all methods from one thread, except for those that say "any thread". While the job is back-pressured, the task does
+    not call `read`. A reader that fetches ahead must therefore stop when a bounded number of bytes waits.
 
     >>> class Numbers(hg.Source):
     ...     schema = pa.schema({"n": pa.int64()})
@@ -215,7 +215,7 @@ class SourceReader(ABC):
         return None
 
     def next_read(self) -> float | None:
-        """Return the time, by the context's clock, at which the task calls `read` again after it returned None.
+        """Return the time, by the context's clock, at which the task calls `read` again after `read` has returned None.
 
         Returns None if the reader calls `wake` instead.
         """
@@ -268,7 +268,8 @@ class Claim:
     - `epoch`: a number that is higher for each newer program of the job.
     - `check()`: raises Superseded if a newer program has taken over the job.
     - `resumed`, `resumed_run`: the checkpoint that the job resumes from, or 0, and the run that took it.
-    - `home`, `referenced`: the folder of the job's checkpoints, and what `prepared` of sinks returned for them.
+    - `home`, `referenced`: the folder of the job's checkpoints, and what `prepared` of all sinks returned in the
+      programs whose checkpoints are there.
     """
 
     program: Program
@@ -296,6 +297,9 @@ class Sink(ABC):
     - `exactly_once`: whether the results have each row once, also after a failure. False by default.
     - `shows_at_commit`: whether readers see rows only after `commit`. False by default.
     - `replaces`: whether `begin` removes the results of earlier jobs. False by default.
+    - `takes_upserts`: whether the sink may get rows that replace earlier rows with the same key. True by default.
+    - `upsert_key`: the columns by which the sink replaces rows. None by default: it replaces no rows.
+    - `slots`: how many Spark task slots the sink's own Spark jobs need while the job runs. 0 by default.
     - `task_functions`: functions of the user that run in the tasks.
 
     First the driver calls `prepare` (or `resume`), `claim` and `begin`. It calls `commit` for each complete checkpoint
@@ -310,9 +314,7 @@ class Sink(ABC):
 
     #: The user's functions that run in the tasks of the sink.
     task_functions: tuple[Callable[..., Any], ...] = ()
-    #: Whether `begin` removes the results of earlier jobs.
     replaces: bool = False
-    #: Whether readers see rows only once they are committed.
     shows_at_commit: bool = False
     #: Whether the results have each row exactly once, even if a job with checkpoints restarts. Other sinks may get rows
     #: again after a restart.

@@ -16,8 +16,8 @@ from headgate.operators.operator import function_name
 class SideOutput:
     """Rows that a function returns for a side output. `stream.side_output(tag)` has these rows; the stream does not.
 
-    `rows` is a RecordBatch in `map_batches`, and one row as a dict in `map` and `flat_map`. `side_outputs={tag:
-    schema}` declares the schema of `rows`.
+    `rows` is a RecordBatch in `map_batches` (with `frame=`, a frame), and one row as a dict in `map` and `flat_map`. In
+    a function of `process`, it is either. `side_outputs={tag: schema}` declares the schema of `rows`.
 
     >>> import headgate as hg
     >>> hg.SideOutput("refused", {"order": 7})

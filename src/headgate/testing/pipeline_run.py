@@ -89,7 +89,7 @@ def run(
     with a checkpoint before the row, and resumes.
 
     Raises TimeoutError if an element takes longer than `timeout` (seconds, or a string with a unit). Raises the job's
-    own error if the job fails. After that, no thread is left, except for a function of yours that never returns.
+    own error if the job fails. In either case, no thread is left, except for a function of yours that never returns.
 
     >>> def totals(env):
     ...     SALES = pa.schema({"shop": pa.string(), "amount": pa.int64()})

@@ -47,8 +47,8 @@ def check_sink(
     that differ. The default has the columns `n int64` and `s string`.
 
     The kit takes three checkpoints. It ends the program at every step: before and after each write, flush, checkpoint
-    and commit. It also ends it before every line that the sink's own modules run in `commit` and `rollback`. Then
-    another program resumes, with another number of writers. The kit checks that
+    and commit. It also ends the program before every line that the sink's own modules run in `commit` and `rollback`.
+    Then another program resumes, with another number of writers. The kit checks that
 
     - with `exactly_once`, readers see each row once; otherwise at least once,
     - with `shows_at_commit`, readers never see rows whose checkpoint is not complete,
@@ -57,10 +57,10 @@ def check_sink(
     - a program that was paused before its commit, and replaced, changes nothing,
     - `abort` leaves the rows of the last checkpoint.
 
-    A crash costs as much as a small job. For a slow target, crash at fewer places: `checkpoints` are those at whose
-    steps the program ends, of 1, 2 and 3. `lines` is the most lines of `commit`, and of `rollback`, before which it
-    ends; they are spread over the call. With `lines=0` it ends within no call. For example, `checkpoints=[2], lines=1`
-    is quick, and a longer test takes the defaults.
+    A crash costs as much as a small job. For a slow target, crash at fewer places. `checkpoints` says at the steps of
+    which checkpoints, of 1, 2 and 3, the program ends. `lines` says before how many lines of `commit` it ends, at most,
+    and the same for `rollback`; these lines are spread over the call. With `lines=0` the program never ends within a
+    call. For example, `checkpoints=[2], lines=1` is quick, and a longer test takes the defaults.
 
     The other arguments add checks:
 

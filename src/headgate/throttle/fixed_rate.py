@@ -14,8 +14,8 @@ from headgate.throttle.validation import Duration, duration, number_above_zero
 class FixedRate(Mechanism):
     """Limit each subtask of a source to `rows_per_s` rows per second.
 
-    A batch is never divided: a source reads a whole batch, and waits until the rate allows its next one. While it
-    has nothing to read, it saves up the rows of at most `burst` (a duration), which it may then read at once. The
+    A batch is never divided: a source reads a whole batch, and waits until the rate allows its next one. A source that
+    has nothing to read saves up its rate for at most `burst` (a duration); it may then read that many rows at once. The
     rate does not depend on what the job can process. Raises ConfigError for impossible values. This is
     `spark.streaming.receiver.maxRate` of Spark Streaming, whose burst is 1 s.
 

@@ -40,8 +40,10 @@ class StopBackPressure(ThrottleSignal):
 class HeronSpout(ComparedMechanism):
     """Heron: a connection with `high` unsent bytes stops all sources of the job, until it has `low` unsent bytes.
 
-    Both are sizes. A connection leads to a subtask of the same TaskManager, or to another TaskManager. Operators
-    between sources and the full connection do not stop. Raises ConfigError for impossible values.
+    Both are sizes. A connection leads to a subtask of the same TaskManager, or to another TaskManager. It stops the
+    sources at the fourth message in a row after which it has at least `high` unsent bytes. Operators between sources
+    and the full connection do not stop. For `over_credit` see docs/concepts/mechanisms.md. Raises ConfigError for
+    impossible values.
 
     >>> hg.throttle.HeronSpout(high="10 mb", low="5 mb")
     HeronSpout(high='10 mb', low='5 mb')
@@ -57,7 +59,7 @@ class HeronSpout(ComparedMechanism):
             )
 
     def worker(self, taskmanager: int) -> HeronWorker:
-        """Return the part of one TaskManager."""
+        """Return the policy of one TaskManager: it watches the connections, and stops the sources there."""
         return HeronWorker(taskmanager, size(self.high), size(self.low))
 
 

@@ -28,15 +28,15 @@ class JStormMaster(ComparedMechanism):
     """JStorm 2.1: the sources above a congested operator sleep after each message.
 
     Each subtask looks at its input queue of `receive_buffer` messages every `check_interval`. It is congested if
-    `sample_rate` (a fraction) of `samples` samples in a row are over `high`. It is relieved if as many are at most
-    `low`. Both are fractions of the queue. Sources slow down when `trigger_ratio` (a fraction) of an operator's
-    subtasks are congested.
+    `sample_rate` (a fraction) of `samples` samples in a row are over `high`. It is relieved if as large a share of them
+    is at most `low`. Both marks are fractions of the queue. Sources slow down when `trigger_ratio` (a fraction) of an
+    operator's subtasks are congested.
 
     A full queue blocks its senders, as JStorm's does (`topology.buffer.size.limited` is true). Use `flow_control="tcp"`
     for this: then the connection of a full queue stops, as when JStorm's network thread blocks. With `"unbounded"`,
-    further messages wait in network memory. The places of handled messages are free when the subtask has handled all
-    messages that it found in the queue (LMAX Disruptor); until then they count. Raises ConfigError for impossible
-    values.
+    further messages wait in network memory. A subtask takes all messages of its queue together; these count until it
+    has handled the last one of them (LMAX Disruptor). For `over_credit` see docs/concepts/mechanisms.md. Raises
+    ConfigError for impossible values.
 
     >>> hg.throttle.JStormMaster(check_interval="1 s").samples
     4
@@ -59,11 +59,11 @@ class JStormMaster(ComparedMechanism):
         duration("check_interval", self.check_interval)
 
     def sampler(self, task: Task, now: float) -> LoadSampler:
-        """Return the part of one subtask that has an input queue."""
+        """Return the policy of one subtask with an input queue: it takes the samples."""
         return LoadSampler(self, task, now)
 
     def sleeping_source(self, task: Task, now: float, destinations: int = 1) -> SleepingSource:
-        """Return the source policy of one subtask. It sends each batch to so many destinations."""
+        """Return the policy of one subtask of a source. It sends each batch to `destinations` subtasks."""
         return SleepingSource(task, destinations, now)
 
     def coordinator(self, inputs: Mapping[int, Sequence[int]], parallelism: Mapping[int, int]) -> ThrottleCoordinator:

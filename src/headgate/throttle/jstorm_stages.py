@@ -19,9 +19,9 @@ from headgate.throttle.validation import rising_fractions, whole_number
 class JStormStages(ComparedMechanism):
     """JStorm 2.2 and later: an input queue over `high` stops its senders until it is below `low`.
 
-    The marks are fractions of `receive_buffer` messages. A stopped sender still takes messages of `sender_cache`
-    bytes for each pair of subtasks; then the sending subtask waits, and takes no new batch. Raises ConfigError for
-    impossible values.
+    The marks are fractions of `receive_buffer` messages. A stopped sender still takes messages of `sender_cache` bytes
+    for each pair of subtasks; then the sending subtask waits, and takes no new batch. For `over_credit` see
+    docs/concepts/mechanisms.md. Raises ConfigError for impossible values.
 
     >>> hg.throttle.JStormStages().receive_buffer
     256

@@ -24,10 +24,11 @@ M = TypeVar("M")
 class MaxPending(ComparedMechanism):
     """Storm before 1.0: each subtask of a source has at most `messages` messages that are not processed yet.
 
-    None: no limit. A message counts until everything that came from it is processed, or until it has failed: by
-    itself, or because this took longer than `timeout` (up to twice as long). The source then sends a failed message
-    again, although parts of it may be processed: **rows are doubled**. Without `acking`, nothing is known of messages
-    that are sent, so nothing counts. Raises ConfigError for impossible values.
+    With `messages=None` there is no limit. A message counts until everything that came from it is processed, or until
+    it has failed, for example because this took longer than `timeout` (up to twice as long). The source then sends a
+    failed message again, although parts of it may be processed: **rows are doubled**. Without `acking`, a message
+    counts as processed when it is sent, so there is no limit. For `over_credit` see docs/concepts/mechanisms.md. Raises
+    ConfigError for impossible values.
 
     >>> hg.throttle.MaxPending(1000)
     MaxPending(messages=1000, timeout=30.0, acking=True)

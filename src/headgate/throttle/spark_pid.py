@@ -33,11 +33,12 @@ class SparkPid(ComparedMechanism):
     """Spark Streaming: a batch each `batch_interval`; a PID controller sets the rate at which batches keep up.
 
     Rates are in rows per second, for each subtask of a source. Until the second batch is complete, a source reads at
-    `initial_rate`, or else at `max_rate`; None: without limit. The gains are Spark's
+    `initial_rate` (None: at `max_rate`), and later never above `max_rate` (None: no limit). The gains are Spark's
     `spark.streaming.backpressure.pid.*`, and `min_rate` is the smallest rate of the controller. Spark forgets the rate
     when the job restarts, and so does this. Rows that wait for their batch are in memory, at most `network_memory`
     bytes for each source subtask. With `storage="memory_and_disk"`, the default of Spark's receivers, more rows are
-    stored in `spill_dir`; with `"memory"` the job ends with NetworkMemoryFull.
+    stored in `spill_dir`; with `"memory"` the job ends with NetworkMemoryFull. For `over_credit` see
+    docs/concepts/mechanisms.md.
 
     Raises ConfigError for impossible values.
 

@@ -25,8 +25,9 @@ class StormStatus(ComparedMechanism):
     """Storm 2: an input queue of `receive_buffer` messages stops its senders when it is full.
 
     Messages that were on the way go to an overflow without limit. The senders stop until it is empty. Each TaskManager
-    checks every `check_interval` whether an overflow is empty. A TaskManager that has `transfer_buffer` messages to
-    send waits, too.
+    checks every `check_interval` whether an overflow is empty. While `transfer_buffer` messages of a TaskManager wait
+    for a connection, its subtasks send nothing to other TaskManagers. For `over_credit` see
+    docs/concepts/mechanisms.md. Raises ConfigError for impossible values.
 
     >>> hg.throttle.StormStatus().receive_buffer
     32768

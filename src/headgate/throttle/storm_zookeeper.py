@@ -46,14 +46,15 @@ ZnodeChange: TypeAlias = PutZnode | DeleteZnode
 class StormZooKeeper(ComparedMechanism):
     """Storm 1.0 to 1.2: a queue at its `high` mark stops all sources of the job, until it is at its `low` mark.
 
-    `hosts` is the address of ZooKeeper, `host:port` with commas. It needs `pip install 'headgate[zookeeper]'`.
-    The marks are fractions of `receive_buffer` messages, rounded down. A full queue takes further messages, as Storm's
-    overflow list does: it has no limit, and senders never wait for it.
+    `hosts` are the servers of ZooKeeper as `host:port`, separated by commas. This throttle needs `pip install
+    'headgate[zookeeper]'`. The marks are fractions of `receive_buffer` messages, rounded down. A full queue takes
+    further messages, as Storm's overflow list does: it has no limit, and senders never wait for it.
 
-    In version 1.0 a TaskManager has a node in ZooKeeper while one of its queues is over the marks. In version 1.2 the
-    node stays: it holds the time of the last congestion, which the TaskManager writes every `znode_update` at most, and
-    which counts for `znode_timeout`. Sources watch the list of nodes, and read it every `poll` as well. Raises
-    ConfigError for impossible values.
+    In version 1.0 a TaskManager has a node in ZooKeeper while one of its queues is congested: from its `high` mark down
+    to its `low` mark. In version 1.2 the node stays: it holds the time of the last congestion, which the TaskManager
+    writes at most once every `znode_update`, and which counts for `znode_timeout`. Sources watch the list of nodes, and
+    read it every `poll` as well. For `over_credit` see docs/concepts/mechanisms.md. Raises ConfigError for impossible
+    values.
 
     >>> hg.throttle.StormZooKeeper(version="1.2").znode_timeout
     30.0

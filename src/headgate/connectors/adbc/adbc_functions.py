@@ -38,11 +38,11 @@ def source(
     """Read the rows of a table or a query of a database, and later those that are added. See docs/how-to/databases.md.
 
     `uri` is as in `hg.sinks.adbc`. `query` is the name of a table, or a `select`. `by` is one of its columns, whole
-    numbers or text, whose values are unique and grow, such as an id. The source asks for the rows with the lowest
-    values after the last one that it has read, `batch_rows` at a time, with an index on `by` at little cost. If there
-    are none, it asks again after `interval`. With `bounded`, the input ends there. `start` is the value after which
-    the source begins. The last value is kept in checkpoints, so each row is read once, also after a failure. Rows
-    that change later are not read again.
+    numbers or text, whose values are unique and grow, such as an id. The source asks for the next `batch_rows` rows in
+    the order of `by`, after the last value that it has read; with an index on `by`, this costs little. If there are no
+    more rows, it asks again after `interval`; with `bounded`, the input ends. `start` is the value after which the
+    source begins. The last value is kept in checkpoints, so each row is read once, also after a failure. Rows that
+    change later are not read again.
 
     One subtask reads. With `schema`, the source reads these columns and converts them; without, it asks the database
     for the columns when it is made. `timeout` is the longest time for one query.
@@ -94,8 +94,8 @@ def sink(
 
     Raises ConfigError for impossible arguments, and without the packages of `headgate[adbc]`. When the job starts,
     raises SinkError if the server does not answer, if there is no such table, or if the user lacks rights. At the same
-    time, raises PlanError for columns that the table lacks. While the job runs, raises SinkError, and the job restarts
-    by its restart strategy.
+    time, raises PlanError for columns that the table lacks. If a statement fails while the job runs, raises SinkError,
+    and the job restarts by its restart strategy.
 
     >>> env = hg.StreamEnvironment()
     >>> rows = env.from_source(hg.sources.iterable([{"city": "Rome", "km": 7}]))
@@ -118,11 +118,12 @@ def lookup(driver: Literal["postgresql", "sqlite"], uri: str, query: str) -> Ask
 
     `uri` is as in `hg.sinks.adbc`. `query` is the name of a table, or a `select`, in which a key has at most one row.
     The columns of `on` are whole numbers or text; in PostgreSQL, text is converted to the type of the column, such as
-    uuid. All other columns of the query are added, or those of `schema=` of `lookup`, with its types.
+    uuid. `lookup` adds all other columns of the query; with its `schema=`, it adds only those columns, with those
+    types.
 
-    One query asks for the different keys of a batch, at most `batch_keys` of them. With an index on the columns of `on`
-    its cost is that of the keys. Cache, retries, `concurrency` (also the most connections of a subtask) and `timeout`
-    (the longest time for one query) are those of `lookup`.
+    One query asks for the different keys of a batch, at most `batch_keys` of them. With an index on the columns of
+    `on`, its cost depends on the number of these keys, not on the size of the table. Cache, retries, `concurrency`
+    (also the most connections of a subtask) and `timeout` (the longest time for one query) are those of `lookup`.
 
     Raises ConfigError for impossible arguments, and without the packages of `headgate[adbc]`. The call of `lookup`
     raises SourceError if the database cannot be read, and PlanError for columns that it lacks.

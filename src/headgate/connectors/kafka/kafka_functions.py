@@ -48,13 +48,13 @@ def source(
     some of `key`, `timestamp`, `headers`, `topic`, `partition` and `offset`, or a dict of these with the names of the
     columns.
 
-    Partitions are divided among the subtasks. Each has its own watermark. Positions are kept in checkpoints, so each
-    message is read once, also after a failure. `start` counts only if the job does not resume: "earliest", "latest",
-    "group" (the offsets of `group`), a datetime, or offsets such as `{("orders", 0): 17}`. A partition about which
-    `start` says nothing begins at its first message, as do partitions that are added later: the source looks for them
-    every `discovery_interval`. With `stop` ("latest", a datetime or offsets), the input is bounded: it ends there, or
-    where the partition ends when the job starts. With `group`, offsets are committed after each checkpoint, for tools
-    that show the lag.
+    Partitions are divided among the subtasks. Each partition has its own watermark. Positions are kept in checkpoints,
+    so each message is read once, also after a failure. `start` counts only if the job does not resume: "earliest",
+    "latest", "group" (the offsets of `group`), a datetime, or offsets such as `{("orders", 0): 17}`. A partition about
+    which `start` says nothing begins at its first message, as do partitions that are added later: the source looks for
+    them every `discovery_interval`. With `stop` ("latest", a datetime or offsets), the input is bounded: each partition
+    ends there. A partition about which `stop` says nothing ends where it ends when the job starts. With `group`,
+    offsets are committed after each checkpoint, for tools that show the lag.
 
     With `read_committed`, messages of open or aborted transactions are not read. Fetching stops when `fetch_bytes` of
     a subtask wait. `options` are those of librdkafka, for example for TLS and SASL.
@@ -123,9 +123,9 @@ def sink(
     job registers in the schema `registry`, if there is one, as `topic-value`. In "raw", the column `value` is the
     message's value. In "arrow", the rows of a batch become an Arrow IPC stream of at most about 500 kB. `key`,
     `headers` and `timestamp` name columns. Messages with the same key go to the same partition, the one that Kafka's
-    own producer chooses. A key is text, binary or a whole number, as text. `headers` is a list of structs of `name` and
-    `value`, as the source has it. Without `timestamp`, a message has the time at which it was produced. JSON leaves out
-    the columns of `headers` and `timestamp`.
+    own producer chooses. A key is text, binary, or a whole number, which becomes text. `headers` is a list of structs
+    of `name` and `value`, as in the source's `metadata`. Without `timestamp`, a message has the time at which it was
+    produced. JSON leaves out the columns of `headers` and `timestamp`.
 
     With `guarantee` "exactly-once", the default in jobs with checkpoints, readers with `read_committed` see each row
     once. The rows of a checkpoint are staged beside the checkpoint. When it is complete, the driver writes them in one

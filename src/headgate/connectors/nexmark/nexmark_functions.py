@@ -36,13 +36,15 @@ def source(
 
     Event n happens n / `rate` seconds after 2015-07-15T00:00Z, in whole milliseconds. This is the column `date_time`,
     and the event time: `watermark=hg.Watermark("date_time", "4 s")`. `rate` also says how long auctions are open: the
-    time of 1,666 events on average. With `disorder` above 1, rows come out of order in groups of so many rows.
+    time of 1,666 events on average. With `disorder` above 1, the rows of each group of `disorder` rows come out of
+    order.
 
     By default rows come as fast as the job takes them; with `paced`, at `rate` events per second by the clock. Row i
     depends only on i and these arguments, so a job that restarts reads the same rows.
 
     The distributions are those of the generator of nexmark-flink, with two differences. Free texts are taken from pools
-    of 4,096 texts, `extra` of bids from 65,536. A bidder is a person: that generator adds 1,000 to it twice.
+    of 4,096 texts, `extra` of bids from 65,536. Each `bidder` is the id of a person; that generator adds the first id,
+    1,000, twice.
 
     Raises ConfigError for impossible arguments.
 

@@ -32,7 +32,7 @@ def delta(
 
     Columns go to the columns with the same names; columns that the rows lack are null. Types must be the same, apart
     from the width of whole numbers. With `new_columns="add"`, the job adds columns that the table lacks when it starts.
-    `storage_options` are those of the library deltalake, for commits.
+    `storage_options` are those of the library deltalake, which makes the commits; `pyarrow.fs` writes the data files.
 
     Raises ConfigError for impossible arguments, and without the package deltalake. When the job starts, raises
     SinkError if the table cannot be read or written, and PlanError for columns that do not fit.
@@ -96,13 +96,14 @@ def delta_source(
 
     `uri` is the path or URI of the table's folder, which all machines of the job must share. The source reads all rows
     of the newest version, then the files that each later version adds. If there is none, it looks again after
-    `interval`. With `bounded`, the input ends there. `start` is a version: the source then reads only the rows that
-    later versions add. The place is kept in checkpoints, so each row is read once, also after a failure.
+    `interval`; with `bounded`, the input ends. `start` is a version: the source then reads only the rows that later
+    versions add. The place is kept in checkpoints, so each row is read once, also after a failure.
 
-    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made, or
-    `columns`. A job that resumes must have the columns that it had. Columns that the table gets later are not read;
-    with `new_columns="refuse"`, they fail the job. A version that only rewrites files, as `OPTIMIZE` does, adds no
-    rows. `storage_options` are those of the library deltalake, for the log.
+    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made, or `columns`.
+    A job that resumes must read the same columns as before. Columns that the table gets later are not read; with
+    `new_columns="refuse"`, they fail the job. A version that only rewrites files, as `OPTIMIZE` does, adds no rows.
+    `storage_options` are those of the library deltalake, which reads the table's log; `pyarrow.fs` reads the data
+    files.
 
     Raises ConfigError for impossible arguments, and without the package deltalake. Raises PlanError if the table lacks
     one of `columns`. Raises SourceError if there is no table, for a version that removes or changes rows, for one whose
@@ -141,14 +142,14 @@ def iceberg_source(
     """Read the rows of an Iceberg table, and later those that new snapshots add. See docs/how-to/tables.md.
 
     `table`, `catalog` and `options` are as for `hg.sinks.iceberg`. The source reads all rows of the newest snapshot,
-    then the files that each later snapshot adds. If there is none, it looks again after `interval`. With `bounded`, the
-    input ends there. `start` is the number of a snapshot: the source then reads only the rows that later snapshots add;
-    0 is the beginning of the history. The place is kept in checkpoints, so each row is read once, also after a failure.
+    then the files that each later snapshot adds. If there is none, it looks again after `interval`; with `bounded`, the
+    input ends. `start` is the number of a snapshot: the source then reads only the rows that later snapshots add; 0 is
+    the beginning of the history. The place is kept in checkpoints, so each row is read once, also after a failure.
 
-    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made, or
-    `columns`; a column that gets another name later is still found. A job that resumes must have the columns that it
-    had. Columns that the table gets later are not read; with `new_columns="refuse"`, they fail the job. A snapshot that
-    only rewrites files adds no rows.
+    One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made, or `columns`;
+    a column that gets another name later is still found. A job that resumes must read the same columns as before.
+    Columns that the table gets later are not read; with `new_columns="refuse"`, they fail the job. A snapshot that only
+    rewrites files adds no rows.
 
     Raises ConfigError for impossible arguments, and without the package pyiceberg. Raises PlanError if the table lacks
     one of `columns`. Raises SourceError if there is no table, or a snapshot has expired. Also raises it for a snapshot

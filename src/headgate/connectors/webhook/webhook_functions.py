@@ -38,7 +38,7 @@ def sink(
     shows them, nor the path of `url`.
 
     A subtask sends one request after the other, in the order of its rows. With a higher `concurrency` it has that many
-    open requests, and keeps no order. While eight requests per open one wait, the job waits: back-pressure. With
+    open requests, and keeps no order. While 8 x `concurrency` requests wait, the job waits, too: back-pressure. With
     `requests_per_s` or `rows_per_s`, the service gets at most so many from all subtasks together; each subtask has an
     equal share. A checkpoint waits until the service has all rows before it. After a failure, the rows after the last
     checkpoint are sent again.
@@ -49,8 +49,8 @@ def sink(
     redirect.
 
     Each request has an idempotency key in the header `key_header`, so that the service can drop repeats; None: no key.
-    The sink repeats a request with the same key. After a restart, rows that are sent again have the same key only if
-    the same rows make a request at the same place.
+    The sink repeats a request with the same key. After a restart, a request has the key of an earlier one only if it
+    has the same rows, and is again the n-th request of the same subtask after the same checkpoint.
 
     Raises ConfigError for impossible arguments, and without the package urllib3. When the job starts, raises PlanError
     for columns that JSON cannot hold, and SinkError if nobody listens at the address, or if its certificate is wrong.

@@ -146,8 +146,8 @@ def is_ordered(kind: pa.DataType) -> bool:
 def count(column: str | None = None, *, where: Where = None) -> Aggregate:
     """Count the rows, or the non-null values of a column. The result is an int64, never null.
 
-    `where` is a SQL string or a pyarrow Expression. The aggregate ignores the rows for which it is not true. All other
-    aggregates have `where`, too.
+    `where` is a SQL string or a pyarrow Expression. The aggregate ignores the rows for which the condition is false or
+    null. All other aggregates have `where`, too.
 
     ```python
     stream.key_by("shop").aggregate(rows=hg.count(), priced=hg.count("price"), dear=hg.count(where="price > 3"))

@@ -30,11 +30,13 @@ _SLACK = 1 << 16
 
 
 class AggregateFunction(ABC):
-    """The base class of your own aggregates. A subclass says what it keeps for each group, and how to compute it.
+    """The base class of your own aggregates. A subclass says what it keeps for each group (`state`), the type of its
+    result (`type`), and how to compute both.
 
     A group is a key, or a key and a window. The state of a group is a row with the columns of `state`. The methods get
     and return the states of many groups at once: as a RecordBatch, or as a dict of NumPy or Arrow arrays. Checkpoints
-    hold the states as they are. An instance, called with the names of columns, is an aggregate; it takes `where`, too.
+    hold the states as they are. To use it in `aggregate`, call an instance with the names of columns, and with `where=`
+    if you like.
 
     >>> import numpy as np
     >>> class Product(hg.AggregateFunction):

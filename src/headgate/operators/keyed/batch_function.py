@@ -48,7 +48,11 @@ class KeyedBatchFunction(KeyedFunction):
 
 
 class BatchContext(OtherNames):
-    """The context of a call of a `KeyedBatchFunction`. Times are microseconds since the epoch."""
+    """The context of a call of a `KeyedBatchFunction`. Times are microseconds since the epoch.
+
+    Attributes: `subtask` and `parallelism`; `watermark`, the current watermark; and `processing_time`, the clock's time
+    when the batch arrived.
+    """
 
     def __init__(self, subtask: int, parallelism: int, *, watermark: int, has_event_time: bool) -> None:
         self.subtask = subtask
@@ -62,7 +66,8 @@ class BatchContext(OtherNames):
 
     @property
     def timestamps(self) -> Int64s:
-        """The event time of each row. Raises RuntimeError in a stream without event time, and outside `process`."""
+        """The event time of each row, as a NumPy array. Raises RuntimeError in a stream without event time, and outside
+        `process`."""
         if not self._has_event_time:
             raise RuntimeError(f"ctx.timestamps needs event time, {NO_EVENT_TIME}")
         if self._times is None:

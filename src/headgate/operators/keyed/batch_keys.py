@@ -19,8 +19,9 @@ _TOGETHER = 64
 class BatchKeys(OtherNames):
     """The different keys of a batch, numbered 0, 1, 2 ... in the order of their first rows.
 
-    `of_row` has the number of each row's key, `first` and `last` the first and the last row of each key. Arrays with
-    one element per key, such as the values of a `hg.ColumnState`, are in the order of these numbers.
+    `of_row` has the number of each row's key. `first`, `last` and `counts` have the first row, the last row and the
+    number of rows of each key. `len(keys)` is the number of keys. Arrays with one element per key, such as the values
+    of a `hg.ColumnState`, are in the order of these numbers.
 
     ```python
     keys = hg.BatchKeys.of(["a", "b", "a"])  # a function of `process` gets them

@@ -26,8 +26,8 @@ _PER_ELEMENT: Final = 8
 class ValueState(State[Any, int]):
     """A state of one value for each key, of an Arrow type.
 
-    Declare it as an attribute of a `KeyedProcessFunction`. The state's name is `name`; the default is the attribute's
-    name. With `ttl`, a value expires this long after it was written, in processing time.
+    Declare it as an attribute of a `KeyedProcessFunction`. Without `name`, the state has the attribute's name. With
+    `ttl`, a value expires this long after it was written, in processing time.
 
     ```python
     class Count(hg.KeyedProcessFunction):
@@ -112,8 +112,8 @@ class ValueState(State[Any, int]):
 class ListState(State[list[Any], list[int]]):
     """A state of a list for each key; `type` is the Arrow type of its elements.
 
-    Declare it as an attribute of a `KeyedProcessFunction`. The state's name is `name`; the default is the attribute's
-    name. With `ttl`, each element expires this long after it was written, in processing time.
+    Declare it as an attribute of a `KeyedProcessFunction`. Without `name`, the state has the attribute's name. With
+    `ttl`, each element expires this long after it was written, in processing time.
 
     ```python
     class Prices(hg.KeyedProcessFunction):
@@ -135,7 +135,7 @@ class ListState(State[list[Any], list[int]]):
         self._lengths: Mapping[int, int] = {}
 
     def get(self) -> list[Any]:
-        """Return a copy of the current key's list. Its elements are in the order in which the function added them.
+        """Return a copy of the current key's list, in the order in which the function added the elements.
 
         To read the elements once, iterate over the state itself: that copies nothing.
         """
@@ -252,8 +252,8 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
     """A state of a map for each key, from values of `key_type` to values of `type`.
 
     The map's keys are numbers, times, booleans, strings or binaries. Declare the state as an attribute of a
-    `KeyedProcessFunction`. The state's name is `name`; the default is the attribute's name. With `ttl`, each entry
-    expires this long after it was written, in processing time.
+    `KeyedProcessFunction`. Without `name`, the state has the attribute's name. With `ttl`, each entry expires this long
+    after it was written, in processing time.
 
     ```python
     class Sold(hg.KeyedProcessFunction):
@@ -301,18 +301,18 @@ class MapState(State[dict[Any, Any], dict[Any, int]]):
         return self._keys.check(key) in self._fresh()
 
     def items(self) -> Iterator[tuple[Any, Any]]:
-        """Iterate over the map's present entries. The function may change the map during the iteration."""
+        """Iterate over the entries that the map has now. The function may change the map during the iteration."""
         keys, values = self._keys.read, self._values.read
         if self._is_plain:
             return self._reading(dict.items)
         return self._reading(lambda cell: ((keys(key), values(stored)) for key, stored in cell.items()))
 
     def keys(self) -> Iterator[Any]:
-        """Iterate over the map's present keys. The function may change the map during the iteration."""
+        """Iterate over the keys that the map has now. The function may change the map during the iteration."""
         return self._reading(iter if self._is_plain else partial(map, self._keys.read))
 
     def values(self) -> Iterator[Any]:
-        """Iterate over the map's present values. The function may change the map during the iteration."""
+        """Iterate over the values that the map has now. The function may change the map during the iteration."""
         if self._is_plain:
             return self._reading(dict.values)
         return self._reading(lambda cell: map(self._values.read, cell.values()))

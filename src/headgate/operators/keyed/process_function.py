@@ -80,6 +80,10 @@ class ProcessContext(OtherNames):
     Times are microseconds since the epoch. A timer belongs to the current key. A key has at most one timer for the same
     time, even if the function registers it several times. A timer's time may also be a `datetime`; a `datetime` without
     a zone is UTC.
+
+    Attributes: `subtask` and `parallelism`; `watermark`, the current watermark (-2**63 before the first one, 2**63 - 1
+    after the end of the input); and `time_domain`, which in `on_timer` is "event" or "processing", the kind of the
+    timer.
     """
 
     def __init__(
@@ -110,7 +114,7 @@ class ProcessContext(OtherNames):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """The current key: the values of the key columns."""
+        """The current key: a tuple of the values of the key columns. Raises RuntimeError in `open` and `close`."""
         if self._at.slot < 0:
             raise RuntimeError("ctx.key: there is no current key; use it in process, process_element and on_timer")
         return self._key_of(self._at.slot)
@@ -122,7 +126,7 @@ class ProcessContext(OtherNames):
 
     @property
     def timestamps(self) -> Int64s:
-        """In `process`: the event time of each row, in microseconds since the epoch.
+        """In `process`: a NumPy array with the event time of each row, in microseconds since the epoch.
 
         Raises RuntimeError in a stream without event time.
         """

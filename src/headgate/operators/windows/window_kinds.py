@@ -104,10 +104,11 @@ AnyWindows = TimeWindows | CountWindows
 
 
 def tumble(size: Duration, *, time: Time = "event") -> Windows:
-    """Declare windows that follow one another without gaps. Raises PlanError if `size` is not above 0.
+    """Declare windows that follow one another without gaps: one begins at every multiple of `size` since
+    1970-01-01T00:00Z. Raises PlanError if `size` is not above 0.
 
-    With `time="processing"`, a row is in the window that is open when it arrives, and a window fires when the clock
-    reaches its end. Such windows need no event time, no row is late, and each run may give other results. When a
+    With `time="processing"`, a row belongs to the window that is open when the row arrives, and a window fires when the
+    clock reaches its end. Such windows need no event time, no row is late, and each run may give other results. When a
     bounded input ends, the last windows fire at once.
 
     ```python
@@ -118,7 +119,8 @@ def tumble(size: Duration, *, time: Time = "event") -> Windows:
 
 
 def hop(size: Duration, every: Duration, *, time: Time = "event") -> Windows:
-    """Declare overlapping windows. Each window is `size` long, and a window begins at every multiple of `every`.
+    """Declare overlapping windows. Each window is `size` long, and one begins at every multiple of `every` since
+    1970-01-01T00:00Z.
 
     For `time="processing"`, see `tumble`. Raises PlanError if `every` is not above 0, or if `every` is longer than
     `size`.
@@ -162,8 +164,8 @@ def count_window(size: int, every: int | None = None, *, partial: bool = False) 
     With `every`, windows overlap: after each `every` rows of a key, a window of the last `size` rows fires. Until the
     key has `size` rows, its windows have fewer. This is Flink's `countWindow(size, slide)`.
 
-    When a bounded input ends, incomplete windows give no result, as in Flink. With `partial=True`, each key with rows
-    since its last window emits one more window, which is incomplete.
+    When a bounded input ends, incomplete windows give no result, as in Flink. With `partial=True`, each key also emits
+    the result of its incomplete window, if it has had a row since its last result.
 
     Raises PlanError if `size` or `every` is not a whole number above 0, or if `every` is greater than `size`.
 

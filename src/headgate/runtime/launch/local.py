@@ -30,7 +30,7 @@ class LocalDeployment:
 
     With `processes=False` each TaskManager is a thread of this process. Functions and the variables that they close
     over are your own objects, and a debugger stops in functions. Threads share one interpreter lock, so more subtasks
-    make a job slower. A keyed sum took 10.9 million rows/s at parallelism 2, and 17.4 million at parallelism 1.
+    make a job slower. A keyed sum processed 10.9 million rows/s at parallelism 2, and 17.4 million at parallelism 1.
 
     `taskmanagers` is the number of TaskManagers. Each has ceil(parallelism / taskmanagers) slots, so that every
     parallelism runs. By default there is one TaskManager for each slot of the job, up to the number of cores that this

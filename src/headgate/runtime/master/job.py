@@ -102,8 +102,8 @@ class JobHandle(OtherNames):
         when that checkpoint is over. If the job is starting or restarting, the savepoint starts when the job runs.
 
         Raises CheckpointError if the savepoint fails: it cannot be written, or the job fails or ends before it is
-        complete. A failed savepoint does not harm the job. Raises TimeoutError after `timeout` seconds; the savepoint
-        may still become complete.
+        complete. Also raises it within a function of a job. A failed savepoint does not harm the job. Raises
+        TimeoutError after `timeout` seconds; the savepoint may still become complete.
         """
         if current_operator() is not None:
             raise CheckpointError("a function of a job cannot wait for a savepoint; take it in the program")
@@ -239,7 +239,7 @@ class JobHandle(OtherNames):
 
         It works without a network, for example as an attachment of a ticket. It shows what the page shows now: the
         verdict, the graph, time series of the 50 subtasks to look at first, channels and checkpoints. It has no rows
-        and no keys, but the job's error, if it has failed. Raises RecordingError if the file cannot be written.
+        and no keys. If the job has failed, it has the job's error. Raises RecordingError if the file cannot be written.
         """
         from headgate.web.saved_page import save_page  # the page's types are loaded only when they are used
 
