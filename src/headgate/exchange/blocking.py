@@ -87,7 +87,7 @@ class BlockingSubpartition:
             self._current = consumer
 
     def add_filled(self, buffer: Buffer) -> None:
-        """Append a filled buffer. Each of its segments becomes a buffer of its own in the file."""
+        """Append a filled buffer: each of its segments becomes a buffer in the file. Raises SpillError."""
         self.announce()
         try:
             if not self._released and not self.finished:

@@ -480,7 +480,7 @@ class RemoteInputChannel(InputChannel):
         return self._buffers.unannounced
 
     def credit_announced(self) -> int:
-        """Return all credit that was announced so far, but for the buffers that are being filled."""
+        """Return the total credit announced so far, without that of the buffers that are being filled now."""
         return self.buffers_in + self._buffers.announced
 
     @property

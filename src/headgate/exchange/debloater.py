@@ -11,7 +11,11 @@ from typing import Final
 
 
 class BufferDebloater:
-    """The calculation of one input gate's buffer size, in bytes. The size starts at `largest`."""
+    """The calculation of one input gate's buffer size, in bytes. The size starts at `largest`.
+
+    `samples` is the number of calculations that the moving average covers. The gate must announce a size that is
+    `smallest` or `largest`, or that differs from the announced size by at least `threshold_percentages` percent.
+    """
 
     def __init__(self, *, target: float, samples: int, threshold_percentages: int, smallest: int, largest: int) -> None:
         self._target = target
@@ -40,7 +44,7 @@ class BufferDebloater:
     def _average(self, instant: float) -> int:
         """Return the exponential moving average of the size.
 
-        Each step at most doubles the input value, so that growing takes as many steps as shrinking.
+        `instant`, the new value, counts as at most twice the current size: the size grows as slowly as it shrinks.
         """
         moved = self.size + self._alpha * (min(instant, 2 * self.size) - self.size)
         return max(self._smallest, min(int(moved), self._largest))

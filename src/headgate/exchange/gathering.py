@@ -17,8 +17,8 @@ class Gathering:
     """The memory in which one task collects its incoming messages. Only the task thread may use it.
 
     The task's deserialisers use it as their `memory`. The messages share a budget with the pending output of this
-    TaskManager's writers. A message beyond the budget goes to a nameless file in `spill_dir`. The file is mapped into
-    memory, and the message is decoded there in place.
+    TaskManager's writers. A message beyond the budget, or of more than `SPILL_THRESHOLD` bytes, goes to a nameless file
+    in `spill_dir`. The file is mapped into memory, and the message is decoded there in place.
     """
 
     def __init__(self, budget: PendingBudget, spill_dir: str | None) -> None:

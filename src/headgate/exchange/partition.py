@@ -23,7 +23,8 @@ class ResultPartition:
     `wake` when a reader starves and the writer watches this reader. It calls `on_settled` when a consumer has processed
     all records or has left.
 
-    With a `file` the partition is blocking: all data go to the file, and consumers read them after the end.
+    With a `file` the partition is blocking: all data go to the file, and consumers read them after the end. `write` and
+    `write_event` then raise SpillError when the disk refuses the data.
     """
 
     def __init__(
@@ -113,7 +114,8 @@ class ResultPartition:
 
         These are the segments that the rest fills. The end of the element may also get a segment of its own, so that
         the whole element can be sent at once. A small end shares its segment with the next element. An end is small if
-        its own segment would waste more than half of the segment, or more than a third of the element's size.
+        its own segment would waste more than half of the segment, or more than a third of the element's size. If the
+        reader asks for buffers smaller than a segment, the number is 0.
         """
         size = self._segment_size
         if (subpartition.buffer_size or size) < size:

@@ -114,7 +114,7 @@ class PendingSlices:
         self.bytes += rows.num_rows * row_bytes
 
     def cut(self, message_size: int) -> tuple[list[pa.RecordBatch], int]:
-        """Remove all slices and return (batches of even size, bytes of the source batches that are free now).
+        """Remove all slices and return (batches of about equal size, bytes of the source batches that are free now).
 
         Each returned batch has one to two times `message_size` bytes, rounded to whole rows, and at least one row. If
         there is only one batch, it may be smaller.

@@ -1,9 +1,9 @@
 """Watermark alignment: a subtask of a source waits while its watermark is too far ahead of the slowest subtask's.
 
-Without it, a source that reads several old files at once keeps a window open for each time that any of the files has
-reached. The driver has an `AlignmentGroup` for each source. It hears the watermarks of all subtasks, and answers with a
-bound: the least of them, plus the drift that is allowed. Flink calls this watermark alignment, with its drift
-(FLIP-182). Times are microseconds since the epoch.
+Without it, a source that reads several old files at once keeps all windows open between the slowest file's time and the
+fastest file's. The driver has an `AlignmentGroup` for each source. The group gets the watermarks of all subtasks, and
+answers with a bound: the lowest watermark plus the allowed drift (Flink: FLIP-182). Event times are microseconds since
+the epoch.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class AlignedSubtask:
         self.bound = MIN_TIME
 
     def report(self, now: float, watermark: int | None, *, waits: bool) -> None:
-        """Report the subtask's watermark to the driver if it is time to; None means that the subtask does not count.
+        """Report the subtask's watermark to the driver, if it is new and due. None: the subtask does not count.
 
-        A subtask that `waits` reports a new watermark at once.
+        A new watermark is due at once if the subtask `waits`. `now` is in seconds of any clock.
         """
         if not self.has_news(watermark):
             return

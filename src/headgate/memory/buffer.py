@@ -164,7 +164,10 @@ class _Parts:
 
 
 def recycle_all(buffers: Iterable[Buffer]) -> None:
-    """Recycle the buffers in order. Neighbours with the same recycler return their segments in one call."""
+    """Recycle the buffers in order. Neighbours with the same recycler return their segments in one call.
+
+    Raises ExchangeError for a buffer without a reference.
+    """
     recycler: Recycler = _forget
     run: list[MemorySegment] = []
     for buffer in buffers:

@@ -43,9 +43,9 @@ class GlobalPool(Protocol):
 class LocalBufferPool:
     """A share of the global pool that may grow and shrink. Create it with `NetworkBufferPool.create_local_pool`.
 
-    The task reads `available` before every batch. True means that the next request succeeds without overdraft and that
-    no subpartition has reached its cap. The pool calls `on_available` each time `available` turns True. It calls
-    `on_refill` when a segment has come back but a cap keeps `available` False: the other subpartitions can continue.
+    `available` is True if the next request succeeds without overdraft and no subpartition has reached its cap. The pool
+    calls `on_available` each time `available` turns True. It calls `on_refill` when a segment has come back but a cap
+    keeps `available` False: the other subpartitions can continue.
     The cap is soft: the pool still serves a request beyond it, because a task must finish the record at hand.
     """
 

@@ -75,7 +75,7 @@ class NetworkBufferPool:
         """Create a pool with a right to `required` (at least 1) segments.
 
         The pool gets up to `maximum` segments while others need fewer. `expected` (default: `required`) is its weight
-        when spare segments are shared. Raises InsufficientBuffers when fewer than `required` segments are unpromised.
+        when segments are divided. Raises InsufficientBuffers when fewer than `required` segments are unpromised.
 
         `guard` returns the seconds since the job started. With `guard`, no share limits the pool: see `GuardedPool`.
         """

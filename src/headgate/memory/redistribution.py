@@ -1,7 +1,8 @@
 """Share spare segments among local pools by Flink's weighted rule, as a pure function.
 
-Every pool has a right to its `required` segments. The remaining segments are lent in proportion to each pool's
-`weight`, never beyond its `maximum`. Segments that one pool cannot take go to the other pools.
+Every pool has a right to its `required` segments. The pools that may grow divide their required segments and the spare
+segments in proportion to `weight`. No pool gets fewer than `required` or more than `maximum` segments. The other pools
+give or get the difference.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 class PoolClaim:
     """The limits of one pool, in segments: 0 < required <= maximum.
 
-    The pool gets spare segments in proportion to `weight`, which is above 0.
+    `weight`, which is above 0, is the pool's weight when segments are divided.
     """
 
     required: int

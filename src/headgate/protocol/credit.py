@@ -170,7 +170,7 @@ class BufferManager:
 
     @property
     def announced(self) -> int:
-        """The number of empty buffers that the producer knows of, or that are announced to it on the way."""
+        """The number of empty buffers that the producer knows of, or that an AddCredit on its way announces to it."""
         with self._lock:
             return self.free - self.unannounced
 

@@ -75,7 +75,7 @@ class Outgoing:
         self._batches.append((self._added, buffers))
 
     def written(self, count: int) -> None:
-        """Account for `count` bytes of `next_write` that the socket accepted."""
+        """Account for `count` bytes of `next_write`, or of `next_region`, that the socket accepted."""
         self._written += count
         if self._written == self._added:  # the usual case
             self._pieces.clear()

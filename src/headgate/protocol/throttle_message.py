@@ -70,7 +70,10 @@ def _status(body: bytes) -> BackPressureStatus:
 
 
 def in_messages(signal: StageSignal) -> Iterator[Throttle]:
-    """Yield the messages of a signal. They have the same effect in any number."""
+    """Yield the messages that carry a signal: one, or several if it has more than `MOST_TASKS` tasks.
+
+    The receiver handles each message as a signal of its own. Together they have the effect of the whole signal.
+    """
     if isinstance(signal, JStormStop) or len(signal.full) + len(signal.free) <= MOST_TASKS:
         yield Throttle(signal)
         return

@@ -121,7 +121,7 @@ class TracedCredit:
 class TracedReceivingChannel:
     """A remote channel at its consumer, of which each data frame and each AddCredit is recorded.
 
-    `announced` returns the credit that the channel has announced so far, but for the buffers that are being filled.
+    `announced` returns the credit that the channel has announced so far, without that of buffers that are being filled.
     """
 
     def __init__(self, channel: ReceivingChannel, announced: Callable[[], int], note: Note) -> None:

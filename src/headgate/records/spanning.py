@@ -180,7 +180,10 @@ class SpanningDeserializer:
         return [memoryview(self._head), self._body[: self._filled]]
 
     def feed(self, views: Iterable[memoryview]) -> list[Element]:
-        """Copy all bytes of the views, in order, and return the elements that they complete."""
+        """Copy all bytes of the views, in order, and return the elements that they complete.
+
+        Raises ExchangeError for corrupt bytes.
+        """
         elements: list[Element] = []
         try:
             for data in views:

@@ -263,8 +263,8 @@ class ReportWatermark:
 class StartTasks:
     """Start the tasks. The driver sends this when all TaskManagers are ready.
 
-    `addresses` holds the address of each TaskManager, by its number. `started_at` is the time when the job started, in
-    seconds since the epoch.
+    `addresses` holds the address of each TaskManager, by its number. `started_at` is the time when the tasks of the
+    job's first attempt started, in seconds since the epoch.
     """
 
     addresses: list[tuple[str, int]]

@@ -149,7 +149,8 @@ class Deployment(Protocol):
         """Reserve room for all TaskManagers of a job at once, and `slots` more slots for Spark jobs of this program.
 
         No other job gets this room within the context. When the context ends, the launched TaskManagers hold the room.
-        On entry the context waits for room until `cancelled` is set. Raises NotEnoughSlots or ConfigError.
+        On entry the context waits for room, at most `slots_timeout` seconds, or until `cancelled` is set. Raises
+        NotEnoughSlots or ConfigError.
         """
 
     def bind_hosts(self) -> str:

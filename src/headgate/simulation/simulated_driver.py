@@ -46,7 +46,7 @@ class SimulatedDriver:
             self._plan()
 
     def _plan(self) -> None:
-        """Let the master do at its deadline what is due then, as long as it hears from TaskManagers."""
+        """Schedule the call of the master's `on_time` at its deadline."""
         at = self._master.deadline if self._master is not None else math.inf
         if at < self._due:
             self._due = at

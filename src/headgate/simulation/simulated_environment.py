@@ -50,7 +50,7 @@ class SimulatedEnvironment(StreamEnvironment):
         self._costs = costs
         self._line = line
         self._seconds = seconds
-        #: Who looks at the counters of the next jobs, or None.
+        #: The `Watch` that gets the counters of the next jobs, or None.
         self.watch = watch
 
     def execute(

@@ -9,7 +9,7 @@ from headgate.simulation.world import World
 
 
 class VirtualThread(ABC):
-    """A thread that the world runs turn by turn. A turn that falls into another turn's time waits for its end."""
+    """A thread that the world runs turn by turn. A turn that is due during another turn begins when that turn ends."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -20,11 +20,11 @@ class VirtualThread(ABC):
         self._runs = False
 
     def wake(self) -> None:
-        """Have the next turn run as soon as the thread is free."""
+        """Run the next turn as soon as the thread is free."""
         self.wake_at(self.world.clock())
 
     def wake_at(self, time: float) -> None:
-        """Have the next turn run at `time`, unless it runs earlier, or as soon as the thread is free."""
+        """Run the next turn at `time`, or when the thread is free after that. A turn that is due earlier stays."""
         if time < self.busy_until:
             time = self.busy_until
         if time < self._next:
@@ -48,4 +48,7 @@ class VirtualThread(ABC):
 
     @abstractmethod
     def turn(self) -> float:
-        """Do the next piece of work. Returns when to run again unless a wake-up comes first; infinity: only then."""
+        """Do the next piece of work. Returns the time of the next turn, or infinity to wait for a wake-up.
+
+        A wake-up may cause an earlier turn.
+        """

@@ -92,7 +92,10 @@ class World:
         heapq.heappush(self._queue, (time if time > self.now else self.now, self._scheduled, event))
 
     def run(self, until: float = math.inf) -> None:
-        """Run the events in order, up to and including the time `until`, until there are no more events or `stop`."""
+        """Run the events up to and including the time `until`, in order. `stop` ends the run earlier.
+
+        Afterwards `now` is `until`, unless the run was stopped, or `until` is infinite.
+        """
         queue, pop = self._queue, heapq.heappop
         self._stops = False
         while queue and queue[0][0] <= until and not self._stops:

@@ -150,7 +150,8 @@ class ForeachDataframeSink(Sink):
     def rollback(self, pending: Sequence[Sequence[str] | None], checkpoint: int) -> None:
         """Call the function with the rows of the checkpoint, unless it already got them. Remove all other files.
 
-        Raises SinkError if the folder is gone: then nothing shows whether the function got the rows.
+        Raises ResultsGone if the checkpoint has rows and the folder is gone: then nothing shows whether the function
+        got the rows.
         """
         names = _names(pending)
         self._owned().check()

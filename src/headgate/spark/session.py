@@ -60,7 +60,10 @@ def build_session(master: str, app_name: str, **conf: str) -> SparkSession:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Make any session run Python workers that find this package. Raises ConfigError if it cannot run workers."""
+    """Make any session run Python workers that find this package.
+
+    Raises ConfigError for Spark Connect, and SessionLost for a stopped session.
+    """
     context = context_of(spark)
     named = os.environ.get("PYSPARK_PYTHON")
     if named is None or is_local(context):  # on other machines only the path that the user named may be right

@@ -1,7 +1,7 @@
 """The control link between the driver and one TaskManager: messages, some with a binary payload, and a heartbeat.
 
-Frame: `length u32 | text length u32 | text | payload`. The text is a message; an empty text is a heartbeat.
-Received bytes are never unpickled.
+Frame: `length u32 | text length u32 | text | payload`; `length` counts the whole frame. The text is a message; an empty
+text is a heartbeat. Received bytes are never unpickled.
 """
 
 from __future__ import annotations

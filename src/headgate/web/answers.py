@@ -191,7 +191,7 @@ class TraceEventAnswer(Struct, kw_only=True, frozen=True):
 
     "sent" and "received": data buffers; `number` is the same at both ends, `left` is the backlog. "granted" and
     "credited": an AddCredit of the consumer, and its arrival; `number` is the same at both ends, `left` the credit that
-    the producer has then. "read": buffers that the consumer's task read; `left` are in its queue still.
+    the producer has then. "read": buffers that the consumer's task read; `left` is the length of its queue then.
     """
 
     kind: TraceKind
@@ -202,7 +202,7 @@ class TraceEventAnswer(Struct, kw_only=True, frozen=True):
 
 
 class TraceAnswer(Struct, kw_only=True, frozen=True):
-    """What passed a channel, in the order of time. `is_complete` is false if one end had more than 5,000."""
+    """The events of a channel, in the order of time. `is_complete` is false if one end had more than 5,000."""
 
     exchange: str
     producer: int

@@ -95,7 +95,7 @@ def _events(rest: Rest, streams: EventStreams) -> Handler:
 
 
 class _Stream(StreamingResponse):
-    """Events, and what to do when the connection is closed, also before the first event."""
+    """A response of events. It calls `release` when the connection is closed, also before the first event."""
 
     def __init__(self, events: AsyncIterator[bytes], release: Callable[[], None]) -> None:
         super().__init__(events, media_type=EVENTS.media_type)

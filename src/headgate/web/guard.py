@@ -26,7 +26,8 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 _LONGEST: Final = 4096
 #: The most bytes of all headers together.
 _HEADERS_SIZE: Final = 16 << 10
-#: Of every answer. Nothing is loaded from elsewhere, no other page may frame or read it, and no cache keeps it.
+#: The headers of every answer: the page loads nothing from elsewhere, no other page may frame or read it, and no cache
+#: keeps it.
 _HEADERS: Final = (
     (b"content-security-policy",
      b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"),

@@ -8,7 +8,7 @@ from typing import Final
 from headgate.web.job_view import JobView
 
 #: How many ended jobs stay visible, and the most memory that they take together, in bytes: as much as one job may take.
-#: The last one stays whatever it takes.
+#: The job that ended last stays, even if it takes more.
 ENDED: Final = 10
 ENDED_BYTES: Final = 96 << 20
 

@@ -204,7 +204,7 @@ class JobReading:
         return list(latest.values())
 
     def _unread(self) -> list[SplitUnread]:
-        """Return what waits in the splits of sources that know it, the longest first."""
+        """Return the unread messages of each split whose source knows their number, the largest number first."""
         operators = [
             operator
             for task in (() if self.window is None else self.window.tasks)

@@ -97,7 +97,10 @@ class JobView(Protocol):
         """Return the last checkpoints, in the order in which they ended."""
 
     def trace_channel(self, exchange: str, producer: int, consumer: int, seconds: float) -> Future[ChannelTrace]:
-        """Trace a channel for so many seconds. Raises TraceError, or the result does."""
+        """Trace a channel for `seconds` seconds. Raises TraceError if there is no such channel, or no running job.
+
+        If the trace fails later, the future raises TraceError.
+        """
 
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write the last ten minutes to a file. Raises RecordingError."""

@@ -61,7 +61,7 @@ class Parameter:
     kind: type[int] | type[float] | type[str]
     meaning: str
     default: float | None = None
-    #: The largest number. 1 for a text that must be given once; another one may be given several times.
+    #: The largest number. For a text: 1 if it must be given once, None if it may be given several times.
     most: float | None = None
 
     @property

@@ -24,12 +24,12 @@ from headgate.web.job_view import JobView
 from headgate.web.page_bundle import bundled
 from headgate.web.rest import Rest
 
-#: The most bytes of the file, of which the series of subtasks take what the rest leaves.
+#: The most bytes of the file. The series of subtasks take the bytes that the rest leaves.
 MOST_BYTES: Final = 5_000_000
-#: The most subtasks whose series are in the file, and channels.
+#: The most subtasks whose series are in the file, and the most channels.
 MOST_SUBTASKS: Final = 50
 MOST_CHANNELS: Final = 1000
-#: The most points of a series: as many for its last quarter of an hour as for all before.
+#: The most points of a series: half of them for its last 15 minutes, half for all the time before.
 _POINTS: Final = 300
 _LATEST: Final = 900.0
 #: Digits of a value.
@@ -101,7 +101,7 @@ def _text(value: object) -> bytes:
 
 
 def _groups(job: JobView, reading: JobReading) -> Iterator[dict[str, Any]]:
-    """Yield the series of each subtask, the one to look at first as the first."""
+    """Yield the series of each subtask, in the order of `JobReading.top`."""
     for task in reading.top(MOST_SUBTASKS):
         vertex = job.topology.vertices[task.vertex]
         yield _columns({name: job.series(name, -math.inf, math.inf) for name in _names(vertex, task.subtask)})

@@ -99,8 +99,8 @@ class CheckpointOptions:
     """The options of a coordinator. Times are in seconds.
 
     `interval` is the time from one trigger to the next; if it is infinite, only requested checkpoints are taken.
-    `min_pause` is the least time between two checkpoints. `timeout` is the most time that a checkpoint may take. More
-    failures in a row than `tolerable_failures` fail the job.
+    `min_pause` is the least time from a checkpoint's end to the next trigger. `timeout` is the most time that a
+    checkpoint may take. More failures in a row than `tolerable_failures` fail the job.
     """
 
     interval: float

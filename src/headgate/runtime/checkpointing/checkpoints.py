@@ -125,7 +125,7 @@ class Checkpoints:
         self.requests = Requests(job, plan.job, config, self._storage)
         self._attempt = 0
         self._failure: Exception | None = None  # of the last attempt
-        #: False from the claim until the storage has the start on record: a newer owner may resume from a newer one.
+        #: False from the claim until the storage has recorded the start: a newer owner may need what this one removes.
         self._may_clean = True
         #: The checkpoint for which sources and sinks are prepared.
         self._prepared_for: CheckpointMetadata | None = None
@@ -164,8 +164,8 @@ class Checkpoints:
             warn_of_sources(self._job, self._plan.job, "restarts")
 
     def _is_outrun(self, ask_sinks: Callable[[], None]) -> bool:
-        """Return whether another program has completed a newer checkpoint. This checkpoint is then `latest`. The method
-        looks for it only if `ask_sinks` raises an error, and raises this error if there is no newer checkpoint."""
+        """Call `ask_sinks`. If it raises an error, look for a newer checkpoint that another program has completed. If
+        there is one, it is `latest` now, and the result is True. If there is none, raise the error."""
         try:
             ask_sinks()
         except (CheckpointError, SinkError):

@@ -1,8 +1,8 @@
 """The certificates of one attempt of a job: its own authority, and identities for the driver and for the TaskManagers.
 
 All TaskManagers share one identity. The authority's key is dropped once it has signed both identities. A TaskManager of
-an older attempt has certificates of an older authority; links of the new attempt refuse these. No TaskManager can pass
-itself off as the driver.
+an older attempt has certificates of an older authority; links of the new attempt refuse these. No TaskManager can
+impersonate the driver.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class JobMaster:
 
         `checkpoint_parts` shows which tasks the barrier has passed. Nothing is stored. `timeout` is the timeout of
         Alignment.TIMEOUT, in seconds. Do not use the method in a job of which you take savepoints. Raises ConfigError
-        if the job takes checkpoints of its own, or if its flow control lets no barrier overtake data.
+        if the job takes checkpoints of its own, or for an overtaking alignment without flow_control="credit".
         """
         return self._probes.inject(alignment, timeout, lambda barrier: self._attempt.post(lambda: self._send(barrier)))
 

@@ -14,12 +14,18 @@ class Member:
         self.link: ControlLink | None = None
         self.address: tuple[str, int] | None = None
         self.pid: int | None = None
+        #: Whether all operators of its first tasks are open.
         self.ready = False
         self.metrics: Metrics | None = None
+        #: Whether it has reported metrics since it was ready.
         self.has_reported = False
+        #: Whether all its tasks have ended without an error.
         self.finished = False
+        #: Whether its link is closed.
         self.gone = False
+        #: Whether the platform has reported its end.
         self.exited = False
+        #: Whether its link closed before the attempt's outcome was decided.
         self.lost = False
         #: The operators whose functions did not return when the job ended.
         self.stuck: list[str] = []

@@ -25,7 +25,7 @@ class RestartLog:
     def restarts(self, latest: CheckpointMetadata | None, error: HeadgateError | None) -> None:
         """Log that the job starts again from `latest` after `error`.
 
-        Warns at each third error in a row with the same text.
+        Warns at each third error in a row with the same text, if the error is one of a user's function or of the data.
         """
         log.warning("job %r starts again from %s, after: %s", self._job, _name(latest), error)
         is_same = isinstance(error, (UserFunctionError, DataError)) and str(error) == self._text

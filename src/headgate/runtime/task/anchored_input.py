@@ -18,7 +18,7 @@ class AnchoredInput(TaskInput):
     """A `TaskInput` that calls `begin` with the id of each batch before it returns the batch.
 
     `next` calls `begin` with None if it returns a batch without an id, another element, or nothing. Each message is a
-    batch of its own.
+    batch of its own, whatever `joins` is.
     """
 
     def __init__(

@@ -85,7 +85,7 @@ class TaskBarriers:
         self._has_ended = False
         for gate in gates:
             gate.on_priority = self._on_priority
-        self._in_order: deque[Action | int] = deque()
+        self._in_order: deque[Action | int] = deque()  # a number is a channel whose end of data must be acknowledged
         self._barrier = CheckpointBarrier(0, 0)
         self._part: Part = {"checkpoint": 0, "task": task}
         self._polled = 0

@@ -296,8 +296,8 @@ class SourceHead:
         """Return the name of the split that the source reads now, for messages, and whether the split has had rows.
 
         If the reader reads several splits at the same time, the name is that of the splits that hold back the
-        watermark. The name is None without a reader. The second value is None if only the watermark tells. Any thread
-        may call this method.
+        watermark. Otherwise the second value is None: the source has had rows if its watermark is above MIN_TIME. Both
+        values are None without a reader. Any thread may call this method.
         """
         reader = self._reader
         if reader is None:

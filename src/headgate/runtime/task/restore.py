@@ -86,7 +86,7 @@ def input_in_flight(
     codecs: Sequence[BatchCodec],
     keyed: Callable[[JobEdge, int], KeyGroups],
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows that were in flight to a subtask: batches, each with the number of its channel.
+    """Yield the rows in flight that a subtask restores: batches, each with the number of its channel.
 
     Channels are numbered over all gates. A batch of a channel that no longer exists gets another channel of the same
     gate. `codecs` has the codec of each gate. `keyed` creates the selector of a keyed exchange, for a number of

@@ -42,7 +42,7 @@ def selector(
     max_parallelism: int | None,
     load: Callable[[int], int],
 ) -> ChannelSelector:
-    """Return the channel selector of the subtask of `context`. `load` returns how many bytes wait for a channel."""
+    """Return the channel selector of the subtask of `context`. `load` returns how many buffers wait for a channel."""
     subtask = context.subtask
     match partitioning.kind:
         case "forward" | "to_one":

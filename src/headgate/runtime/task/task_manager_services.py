@@ -38,6 +38,7 @@ class TaskManagerServices:
     #: Sends a batch of a sink (by node id) to the driver, with the checkpoint that the batch belongs to. The given task
     #: waits while too many bytes are on the way to the driver.
     deliver: Callable[[int, pa.RecordBatch, int, Task], None]
+    #: Each task calls it when all its operators are open and restored.
     opened: Callable[[], None]
     #: Returns the `time.time()` at which the job started. It is known only when the tasks are about to run.
     started_at: Callable[[], float]

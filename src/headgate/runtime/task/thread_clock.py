@@ -24,7 +24,7 @@ class ThreadClock:
     def __init__(self) -> None:
         #: The thread's number, as `threading.get_ident` returns it. None before `start` and after `stop`.
         self.ident: int | None = None
-        #: The seconds in which the thread waited for a disk, by samples. None on a system that does not say it.
+        #: The seconds in which the thread waited for a disk, by samples. None on a system that does not provide it.
         self.disk_wait: float | None = None
         self._sampled = 0.0
         self._state: Path | None = None
@@ -73,8 +73,8 @@ class ThreadClock:
     def sample_disk_wait(self, now: float) -> None:
         """If the thread waits for a disk or a network file system, add the time since the last sample to `disk_wait`.
 
-        Linux counts such waits only if it was told to at its start. But it always says which threads wait
-        uninterruptibly, which is what threads do that wait for a disk.
+        Linux counts such waits only if its delay accounting is on. But it always shows whether a thread is in
+        uninterruptible sleep, as it is while it waits for a disk.
         """
         file, before = self._state, self._sampled
         self._sampled = now

@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 MOST: Final = 4
 #: The most rows of a batch in a sample, and the least seconds between two batches.
 _ROWS, _PERIOD = 1024, 0.1
-#: Between two batches pass this many times the seconds that the first one cost. So a sample of long keys costs a task
-#: 0.5 % of its time, and one of short keys 0.3 %.
+#: After a batch, a sample takes no batch for this many times the seconds that the batch cost. So a sample of long keys
+#: costs a task 0.5 % of its time, and one of short keys 0.3 %.
 _REST: Final = 200
 #: A key must have this share of the sampled rows of a batch, so that its text is kept.
 _NOTABLE: Final = 0.05
@@ -77,7 +77,7 @@ class KeySampler:
 
 
 class KeySample:
-    """A sample of the rows of a task. `keys` has the key columns of each input of the operator; none for no key.
+    """A sample of the rows of a task. `keys` has the key columns of each input; an input without a key has none.
 
     The task's thread calls `add` with each batch. From one batch in a tenth of a second, `add` takes random rows. They
     stand for all rows since the last sampled batch, so batches of all sizes count right. The lock protects the fields

@@ -138,11 +138,11 @@ class LinkEnds:
         return subpartition
 
     def wrap(self, view: SubpartitionView, wrapped: Wrap) -> bool:
-        """Call `Sender.wrap` of the link that reads a view. Runs on the network thread."""
+        """Call `Sender.wrap` of the link that reads a view, on the network thread. Returns whether there is one."""
         return any(end.wrap(view, wrapped) for end in self._producer_ends)
 
     def replace(self, channel: ReceivingChannel, by: ReceivingChannel) -> bool:
-        """Call `Receiver.replace` of the link that a channel uses. Runs on the network thread."""
+        """Call `Receiver.replace` of a channel's link, on the network thread. Returns whether there is one."""
         return any(end.replace(channel, by) for end in self._consumer_ends.values())
 
     @property

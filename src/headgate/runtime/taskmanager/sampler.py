@@ -1,10 +1,10 @@
 """Samples the thread of a running task: which lines the thread executes, and whether it uses a processor.
 
 The interpreter lock distorts plain samples. The sampler's thread gets the lock only when the task's thread releases it:
-in a wait, in a library, or after the switch interval of 5 ms. Nearly all samples would show waits and libraries. The
-sampler corrects this in two ways. It shortens the switch interval during a profile. And it counts the ticks of a clock
-as samples: all ticks since the last look count for the line that the sampler sees now. A line therefore counts for the
-whole time in which it holds the lock.
+in a wait, in a library, or after the switch interval (Python's default is 5 ms). Nearly all samples would show waits
+and libraries. The sampler corrects this in two ways. It shortens the switch interval during a profile. And it counts
+the ticks of a clock as samples: all ticks since the last look count for the line that the sampler sees now. A line
+therefore counts for the whole time in which it holds the lock.
 """
 
 from __future__ import annotations
