@@ -98,7 +98,7 @@ BUGS = "<!-- BUGS of "
 #: The most characters of a signature that stands on one line.
 LINE = 100
 #: A mention of a page in a docstring.
-MENTION = re.compile(r"`?docs/([a-z-]+/[a-z-]+)\.md`?")
+MENTION = re.compile(r"`?docs/([a-z-]+/[a-z0-9-]+)\.md`?")
 #: An example in a docstring, to the next empty line.
 DOCTEST = re.compile(r"^(>>> .*(?:\n.+)*)", re.MULTILINE)
 

@@ -48,7 +48,7 @@ def main() -> int:
 
 def shoot(wide: Page, narrow: Page) -> None:
     """Take a picture before the stall, two within it, and one after it."""
-    expect(wide.locator(".headline").first).to_contain_text("Nothing holds the job up", timeout=IN_TIME)
+    expect(wide.locator(".headline").first).to_contain_text("The job has no bottleneck", timeout=IN_TIME)
     save(wide, "stall-before")
     expect(wide.locator(".vertex.cause .operator.cause")).to_contain_text("gate_agents", timeout=IN_TIME)
     said = re.compile("Falls behind.*with_seats.*waits for", re.DOTALL)
@@ -58,7 +58,7 @@ def shoot(wide: Page, narrow: Page) -> None:
     expect(narrow.locator(".headline").first).to_contain_text(said, timeout=IN_TIME)
     save(narrow, "stall-phone")
     wide.bring_to_front()
-    expect(wide.locator(".headline").first).to_contain_text("Nothing holds the job up", timeout=IN_TIME)
+    expect(wide.locator(".headline").first).to_contain_text("The job has no bottleneck", timeout=IN_TIME)
     save(wide, "stall-after")
 
 

@@ -41,8 +41,6 @@ GRACE = 30.0
 #: Seconds that processes may take to start on an overloaded machine.
 REGISTRATION_TIMEOUT = 180.0
 
-_ME = psutil.Process()
-
 # No job serves its page, which stays for the life of its process. Tests of the page turn it on.
 os.environ.setdefault("HEADGATE_WEB", "off")
 
@@ -268,16 +266,22 @@ def _children() -> set[int]:
     """Return the child processes, and those of TaskManagers, which another child forks."""
     with suppress(ChildProcessError):
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # raises at once if there is no child
-        parents = {_ME.pid, forks.server.pid}
-        return {child.pid for child in _ME.children(recursive=True) if _parent(child) in parents}
+        parents = [pid for pid in (os.getpid(), forks.server.pid) if pid is not None]
+        return set().union(*map(_children_of, parents), *map(_children_of, parents))  # one look may miss some
     return set()
 
 
-def _parent(process: psutil.Process) -> int | None:
-    try:
-        return int(process.ppid())
-    except psutil.Error:
-        return None
+def _children_of(pid: int) -> set[int]:
+    """Return the child processes. Linux lists them for each thread; psutil would read all processes of the machine.
+
+    A child is missing if another one ends at the moment of the look.
+    """
+    found: set[int] = set()
+    with suppress(OSError):  # the process has ended
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with suppress(OSError):
+                found.update(map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split()))
+    return found
 
 
 def _sockets() -> dict[int, str]:
@@ -298,7 +302,7 @@ def _tcp(numbers: set[int]) -> list[str]:
     kept = _kept_ports()
     return [
         f"{c.laddr.port} {c.status}" + (f" to {c.raddr.port}" if c.raddr else "")
-        for c in _ME.net_connections("tcp")
+        for c in psutil.Process().net_connections("tcp")
         if c.fd in numbers and c.laddr.port not in kept and not (c.raddr and c.raddr.port in kept)
     ]
 

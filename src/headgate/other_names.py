@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 _SLOTS: Final = "hg.StreamEnvironment(parallelism=2)"
 _FIRES: Final = (
-    'allowed_lateness("10 min"): a window emits its row when the watermark passes its end, and again for each late row '
-    "within this time"
+    'allowed_lateness("10 min"): a window emits its row when the watermark reaches its end, and again for each late '
+    "row within this time"
 )
 _SQL: Final = 'filter("a > 1"), select(b="a + 1"): SQL is for expressions, not for whole queries'
 _STOP: Final = "job = env.execute_async(), then job.stop() or job.cancel(); nothing closes an environment"

@@ -63,12 +63,12 @@ def of_duckdb(table: pa.Table, keys: tuple[str, ...], windows: CountWindows) -> 
         )
 
 
-@pytest.mark.parametrize(("rows", "batch"), [(40, 1), (250, 13), (1500, 500), (1500, 1500)])
+@pytest.mark.parametrize(("rows", "batch"), [(40, 1), (120, 13), (700, 250), (700, 700)])
 @pytest.mark.parametrize("windows", WINDOWS, ids=str)
 def test_windows_agree_with_duckdb(
     windows: CountWindows, rows: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if batch < 500:  # compactions, and results in pieces
+    if batch < 250:  # compactions, and results in pieces
         monkeypatch.setattr(count_state, "_LEAST_DEAD", 2)
         monkeypatch.setattr(count_state, "_MOST", 3)
     table = flights(rows, seed=windows.size, distinct=5)

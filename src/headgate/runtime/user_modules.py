@@ -13,6 +13,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.abc import InspectLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -44,9 +45,9 @@ def collect(modules: dict[str, ModuleType], root: Path) -> tuple[UserModule, ...
         locations = None if getattr(module, "__path__", None) is None else tuple(module.__path__)
         path = getattr(module, "__file__", None)
         if path is None:
-            if locations and any(_is_in_program(Path(folder), root) for folder in locations):
+            if locations and any(_is_folder_in_program(os.path.abspath(folder), str(root)) for folder in locations):
                 user.append(UserModule(name, None, "", locations))
-        elif path.endswith(".py") and _is_in_program(Path(path), root):
+        elif path.endswith(".py") and _is_file_in_program(Path(path), root):
             try:
                 user.append(UserModule(name, path, Path(path).read_text(encoding="utf-8"), locations))
             except (OSError, UnicodeDecodeError):
@@ -72,9 +73,17 @@ def program_folder(main: ModuleType | None) -> Path:
     return file.parents[0 if spec is None else spec.name.count(".")]
 
 
-def _is_in_program(path: Path, root: Path) -> bool:
-    resolved = path.resolve()
-    return resolved.is_relative_to(root.resolve()) and not _is_installed(resolved)
+def _is_file_in_program(file: Path, root: Path) -> bool:
+    """Return whether a module's file is in the program's folder, and is not installed there."""
+    folder = file.resolve().parent if file.is_symlink() else file.parent
+    return _is_folder_in_program(os.path.abspath(folder), str(root))
+
+
+@lru_cache(maxsize=4096)
+def _is_folder_in_program(folder: str, root: str) -> bool:
+    """Keep the answer: a program has loaded modules of hundreds of folders, and asks for each of its jobs."""
+    resolved = Path(folder).resolve()
+    return resolved.is_relative_to(Path(root).resolve()) and not _is_installed(resolved)
 
 
 def _is_installed(path: Path) -> bool:
