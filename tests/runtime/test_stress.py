@@ -26,13 +26,13 @@ LONG_RUN = 600.0
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_lost_doubled_or_reordered(seed: int, tmp_path: Path) -> None:
-    stress(seed, 10_000, tmp_path)
+    stress(seed, 5_000, tmp_path)
 
 
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned", "unaligned in time"])
 def test_barriers_of_every_kind_branch(alignment: str, tmp_path: Path) -> None:
     chance = random.Random(1)
-    stress_with(1, 3_000, tmp_path, config(chance, tmp_path, alignment), parallelism=2)
+    stress_with(1, 2_000, tmp_path, config(chance, tmp_path, alignment), parallelism=2)
 
 
 @pytest.mark.soak
