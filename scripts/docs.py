@@ -264,18 +264,46 @@ def _entries(name: str, thing: object) -> Iterator[str]:
             yield from _entries(f"{name}.{each}", getattr(thing, each))
         return
     yield f"### {name}\n\n{_described(name, thing)}"
+    if inspect.isclass(thing) and not issubclass(thing, BaseException) and (bases := _public_bases(thing)):
+        yield f"It has the methods of {_entry(f'hg.{bases[0].__name__}')}, too.\n"
     if inspect.isclass(thing) and not issubclass(thing, BaseException):
         for each, member in _members(thing):
             yield f"#### {name.rpartition('.')[2]}.{each}\n\n{_described(each, member)}"
 
 
 def _members(kind: type) -> Iterator[tuple[str, object]]:
-    """Yield public methods and properties in the order of the source. Those of Headgate's base classes come first."""
+    """Yield public methods and properties in the order of the source. Those of Headgate's base classes come first.
+
+    Base classes that have entries of their own are left out.
+    """
+    known = [base for each in _public_bases(kind) for base in each.__mro__]
     found: dict[str, object] = {}
     for base in reversed(kind.__mro__):
-        if base.__module__.startswith("headgate."):
+        if base.__module__.startswith("headgate.") and base not in known:
             found.update({name: each for name, each in vars(base).items() if _is_shown(name, each)})
     yield from found.items()
+
+
+def _public_bases(kind: type) -> list[type]:
+    """Return the base classes of `kind` that have entries of their own."""
+    named = {name for names in SECTIONS.values() for name in names}
+    return [each for each in kind.__mro__[1:] if each.__name__ in named and getattr(hg, each.__name__) is each]
+
+
+def _about(thing: object) -> str:
+    """Return the first sentence of the docstring, and where a class has further methods from."""
+    bases = _public_bases(thing) if inspect.isclass(thing) and not issubclass(thing, BaseException) else []
+    more = "".join(f" It has the methods of {_entry(f'hg.{base.__name__}')}, too." for base in bases[:1])
+    return _sentence(inspect.getdoc(thing) or "") + more
+
+
+def _entry(name: str) -> str:
+    """Return a link to an entry of the API."""
+    return f"[`{name}`](api.md#{_anchor(name)})"
+
+
+def _anchor(entry: str) -> str:
+    return re.sub(r"[^a-z0-9_ -]", "", entry.lower())
 
 
 def _is_shown(name: str, member: object) -> bool:
@@ -343,8 +371,7 @@ def _lines(name: str, thing: object) -> Iterator[tuple[str, str]]:
 def _line(entry: str, name: str, thing: object) -> tuple[str, str]:
     """Return a short call with a link to its entry in the API, and the first sentence of its docstring."""
     shown = f"{name}({', '.join(_short(thing))})" if _is_called(entry, thing) else name
-    anchor = re.sub(r"[^a-z0-9_ -]", "", entry.lower())
-    return f"[`{shown}`](api.md#{anchor})", _sentence(inspect.getdoc(thing) or "")
+    return f"[`{shown}`](api.md#{_anchor(entry)})", _about(thing)
 
 
 def _short(thing: object) -> Iterator[str]:
