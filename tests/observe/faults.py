@@ -24,9 +24,18 @@ from tests import slow_disk
 Fault = Callable[[Path, float, int], None]
 
 
+#: How often a fault looks whether it is over, in seconds.
+_SLICE = 0.05
+
+
 def mark_onset(folder: Path) -> None:
     """Let the fault begin."""
     (folder / "onset").touch()
+
+
+def mark_end(folder: Path) -> None:
+    """Let the fault end at once: tasks that are threads would go on beside the next job."""
+    (folder / "onset").unlink(missing_ok=True)
 
 
 def has_begun(folder: Path) -> bool:
@@ -47,22 +56,25 @@ class Slow:
         return batch
 
 
-def waits(_folder: Path, seconds: float, rows: int) -> None:
+def waits(folder: Path, seconds: float, rows: int) -> None:
     """Something outside answers slowly."""
-    threading.Event().wait(seconds * rows)
+    until = time.perf_counter() + seconds * rows
+    while (left := until - time.perf_counter()) > 0 and has_begun(folder):
+        threading.Event().wait(min(left, _SLICE))
 
 
-def computes(_folder: Path, seconds: float, rows: int) -> None:
+def computes(folder: Path, seconds: float, rows: int) -> None:
     """The function needs a processor for long."""
     until = time.thread_time() + seconds * rows
-    while time.thread_time() < until:
-        pass
+    while (now := time.thread_time()) < until and has_begun(folder):
+        while time.thread_time() < min(until, now + _SLICE):
+            pass
 
 
-def litters(_folder: Path, seconds: float, rows: int) -> None:
+def litters(folder: Path, seconds: float, rows: int) -> None:
     """The function makes objects in circles, and the collector runs all the time."""
     until = time.perf_counter() + seconds * rows
-    while time.perf_counter() < until:
+    while time.perf_counter() < until and has_begun(folder):
         gc.collect()
 
 
@@ -72,7 +84,7 @@ def writes(folder: Path, seconds: float, rows: int) -> None:
         slow_disk.join(Path((folder / "slow disk").read_text()))
     until = time.perf_counter() + seconds * rows
     with tempfile.TemporaryFile(dir=folder) as file:
-        while time.perf_counter() < until:
+        while time.perf_counter() < until and has_begun(folder):
             file.write(bytes(1 << 16))
             os.fsync(file.fileno())
 
@@ -82,9 +94,9 @@ def mark_slow_disk(folder: Path, group: Path) -> None:
     (folder / "slow disk").write_text(str(group))
 
 
-def stands(_folder: Path, _seconds: float, _rows: int) -> None:
+def stands(folder: Path, _seconds: float, _rows: int) -> None:
     """The function does not return for a minute."""
-    threading.Event().wait(60)
+    waits(folder, 60.0, 1)
 
 
 # --- what a healthy job must bear without a finding

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from headgate.observe.finding import Finding
-from tests.observe.faults import mark_onset, mark_slow_disk
+from tests.observe.faults import mark_end, mark_onset, mark_slow_disk
 from tests.observe.situations import DEPLOYMENTS, HEALTHY, TUNING, UNSEEN, Situation, Trouble, start
 from tests.slow_disk import slow_disk, why_no_slow_disk
 
@@ -80,6 +80,7 @@ def run(situation: Situation, seed: int, deployment: str, save: Path | None = No
                 save.mkdir(parents=True, exist_ok=True)
                 job.save_recording(save / f"{situation.file}-{seed}.gz")
         finally:
+            mark_end(folder)
             job.cancel()
     is_right = not before and matches(situation, findings)
     print("ok   " if is_right else "WRONG", f"{situation.name} [{seed}, {deployment}]", file=sys.stderr)

@@ -343,3 +343,14 @@ def test_more_subtasks_are_no_remedy_for_a_slow_disk() -> None:
     assert finding.cause.name == "disk"
     assert finding.remedy.gain == pytest.approx(2.0)
     assert "subtasks" not in finding.remedy.text
+
+
+def test_a_task_that_waits_for_the_interpreter_lock_comes_after_the_one_that_holds_it() -> None:
+    """The source is busy and off the processor, and its consumers idle. But its batches are short for such waits."""
+    topology = line("numbers", "first", "second")
+    waits = {"busy_s": 0.95, "cpu_s": 0.05, "rows": 100, "batches": 50}
+    tasks = {**both(0, waits), **both(1, {**IDLES, "soft_backpressured_s": 0.2, "idle_s": 0.6}), **both(2, WORKS)}
+    found = diagnose(topology, snapshots(topology, tasks, machine={"lock_wait_s": 0.4}))
+    assert [each.operator for each in found] == ["second", "numbers"]
+    asleep = diagnose(topology, snapshots(topology, tasks))
+    assert [each.operator for each in asleep] == ["numbers", "second"]

@@ -208,14 +208,9 @@ def _disk(window: Window, root: SlowTasks) -> Cause | None:
 
 
 def _disk_wait(window: Window, root: SlowTasks) -> float:
-    """Return the share of the time in which the root waits for a disk: by samples of its threads if there are any.
-
-    Another thread may read for a source, so there the pressure counts, too.
-    """
+    """Return the share of the time in which the root waits for a disk: by samples of its threads if there are any."""
     sampled = [task.disk_wait for task in root.tasks if task.disk_wait is not None]
-    own = sum(sampled) / len(sampled) if sampled else 0.0
-    is_source = window.topology.operator(busiest(root.tasks)).kind == "source"
-    return own if sampled and not is_source else max(own, _pressure_of_disks(window, root))
+    return sum(sampled) / len(sampled) if sampled else _pressure_of_disks(window, root)
 
 
 def _pressure_of_disks(window: Window, root: SlowTasks) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.observe.lock_victims import wait_for_the_lock
 from headgate.observe.metrics_window import TaskWindow, Window, peers
 from headgate.observe.topology import EdgeShape
 
@@ -70,7 +71,10 @@ Root = SlowTasks | SlowDriver | SlowExchange | ThrottledSource
 
 
 def roots(window: Window) -> list[Root]:
-    """Return all roots. The root that makes other tasks wait longest comes first."""
+    """Return all roots. The root that makes other tasks wait longest comes first.
+
+    Tasks that may only wait for the interpreter lock come after all others: others of their process hold it.
+    """
     found: list[tuple[float, Root]] = []
     for vertex in window.topology.vertices:
         root = _slow_driver(window, vertex.id) or _slow_tasks(window, vertex.id)
@@ -83,8 +87,12 @@ def roots(window: Window) -> list[Root]:
         exchange = _slow_exchange(window, edge)
         if exchange is not None:
             found.append((max(task.blocked for task in exchange.tasks), exchange))
-    found.sort(key=lambda each: -each[0])
+    found.sort(key=lambda each: (_may_wait_for_the_lock(window, each[1]), -each[0]))
     return [root for _, root in found]
+
+
+def _may_wait_for_the_lock(window: Window, root: Root) -> bool:
+    return isinstance(root, SlowTasks) and wait_for_the_lock(window, root.tasks)
 
 
 def _slow_tasks(window: Window, vertex: int) -> SlowTasks | None:
