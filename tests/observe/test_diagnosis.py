@@ -345,12 +345,25 @@ def test_more_subtasks_are_no_remedy_for_a_slow_disk() -> None:
     assert "subtasks" not in finding.remedy.text
 
 
+#: A source that is busy and off the processor, for 19 ms a batch, while its consumers idle.
+STARVES = {"busy_s": 0.95, "cpu_s": 0.02, "rows": 100, "batches": 50}
+STARVED = {**IDLES, "soft_backpressured_s": 0.2, "idle_s": 0.6}
+LONG_WAITS = {"lock_wait_s": 0.4}
+
+
 def test_a_task_that_waits_for_the_interpreter_lock_comes_after_the_one_that_holds_it() -> None:
-    """The source is busy and off the processor, and its consumers idle. But its batches are short for such waits."""
     topology = line("numbers", "first", "second")
-    waits = {"busy_s": 0.95, "cpu_s": 0.05, "rows": 100, "batches": 50}
-    tasks = {**both(0, waits), **both(1, {**IDLES, "soft_backpressured_s": 0.2, "idle_s": 0.6}), **both(2, WORKS)}
-    found = diagnose(topology, snapshots(topology, tasks, machine={"lock_wait_s": 0.4}))
+    tasks = {**both(0, STARVES), **both(1, STARVED), **both(2, WORKS)}
+    assert [each.operator for each in diagnose(topology, snapshots(topology, tasks))] == ["numbers", "second"]
+    found = diagnose(topology, snapshots(topology, tasks, machine=LONG_WAITS))
     assert [each.operator for each in found] == ["second", "numbers"]
-    asleep = diagnose(topology, snapshots(topology, tasks))
-    assert [each.operator for each in asleep] == ["numbers", "second"]
+
+
+def test_the_task_that_holds_the_interpreter_lock_is_named_even_if_none_waits_for_its_rows() -> None:
+    topology = line("numbers", "first", "second")
+    computes = {"busy_s": 0.7, "cpu_s": 0.5, "idle_s": 0.3, "rows": 100, "batches": 20}
+    tasks = {**both(0, STARVES), **both(1, STARVED), **both(2, computes)}
+    assert [each.operator for each in diagnose(topology, snapshots(topology, tasks))] == ["numbers"]
+    found = diagnose(topology, snapshots(topology, tasks, machine=LONG_WAITS))
+    assert [each.operator for each in found] == ["second", "numbers"]
+    assert found[0].cause.name == "interpreter_lock"

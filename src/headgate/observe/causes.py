@@ -143,7 +143,7 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
         if task.cpu is None or sum(cpu > _COMPETES for cpu in used) < 2:
             continue
         equal = sum(used) / sum(cpu > _COMPETES for cpu in used)
-        if equal / 2 <= task.cpu < _ONE_PROCESSOR * task.busy:
+        if equal / 2 <= task.cpu < (1 - _BURDEN) * task.busy:
             return Cause(
                 name="interpreter_lock",
                 text=f"{len(tasks)} tasks share one interpreter lock, and wait {waited / probes * 1000:.0f} ms for it "

@@ -1,19 +1,21 @@
-"""Find slow tasks that only wait for the interpreter lock, because other tasks of their process compute."""
+"""Tell the tasks that wait for the interpreter lock from those of their process that hold it, since they compute."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Final
 
 from headgate.observe.metrics_window import TaskWindow, Window
 
-#: A task that uses a processor for less than this share of its busy time waits for something.
+#: A task that uses a processor for less than this share of its busy time waits for something. A task that waits for
+#: the lock uses less than this share of what the task that holds it uses.
 _WORKS: Final = 0.5
 #: The least mean wait for the lock, in seconds. The interpreter hands over the lock after at most 5 ms.
 _LONG_WAIT: Final = 0.002
 #: A batch takes the lock so many times at most. What it waits beyond that, it waits for something else.
 _TURNS: Final = 10
-#: Other tasks compute if they use so much of a processor together.
+#: The tasks of an operator compute if they use so much of a processor together.
 _COMPUTE: Final = 0.5
 
 
@@ -22,13 +24,27 @@ def wait_for_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> bool:
     return all(_waits(window, task) for task in tasks)
 
 
+def holder_of_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> tuple[TaskWindow, ...]:
+    """Return the tasks of the vertex that computes most in the processes of these tasks, or no tasks if none does."""
+    processes = {task.taskmanager for task in tasks}
+    used: dict[int, float] = defaultdict(float)
+    for task in window.tasks:
+        if task.taskmanager in processes:
+            used[task.vertex] += task.cpu or 0.0
+    vertex = max(used, key=lambda each: used[each])
+    if used[vertex] < _COMPUTE:
+        return ()
+    most = max(task.cpu or 0.0 for task in window.of(vertex))
+    return tuple(task for task in window.of(vertex) if (task.cpu or 0.0) >= _WORKS * most)
+
+
 def _waits(window: Window, task: TaskWindow) -> bool:
     process = window.processes[task.taskmanager]
     probes, waited = process.rate("lock_probes"), process.rate("lock_wait_s")
     if not probes or waited is None or task.cpu is None or task.cpu >= _WORKS * task.busy:
         return False
-    others = [each for each in window.tasks if each.taskmanager == task.taskmanager and each is not task]
-    if waited / probes < _LONG_WAIT or sum(each.cpu or 0.0 for each in others) < _COMPUTE:
+    most = max(each.cpu or 0.0 for each in window.tasks if each.taskmanager == task.taskmanager)
+    if waited / probes < _LONG_WAIT or task.cpu >= _WORKS * most:
         return False
     off = (task.busy - task.cpu) * window.seconds / max(1, task.batches_in)
     return off <= _TURNS * waited / probes

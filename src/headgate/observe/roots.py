@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.observe.lock_victims import wait_for_the_lock
+from headgate.observe.lock_victims import holder_of_the_lock, wait_for_the_lock
 from headgate.observe.metrics_window import TaskWindow, Window, peers
 from headgate.observe.topology import EdgeShape
 
@@ -73,7 +73,7 @@ Root = SlowTasks | SlowDriver | SlowExchange | ThrottledSource
 def roots(window: Window) -> list[Root]:
     """Return all roots. The root that makes other tasks wait longest comes first.
 
-    Tasks that may only wait for the interpreter lock come after all others: others of their process hold it.
+    Tasks that may only wait for the interpreter lock come last, behind the tasks that hold it.
     """
     found: list[tuple[float, Root]] = []
     for vertex in window.topology.vertices:
@@ -87,12 +87,18 @@ def roots(window: Window) -> list[Root]:
         exchange = _slow_exchange(window, edge)
         if exchange is not None:
             found.append((max(task.blocked for task in exchange.tasks), exchange))
-    found.sort(key=lambda each: (_may_wait_for_the_lock(window, each[1]), -each[0]))
-    return [root for _, root in found]
+    found.sort(key=lambda each: -each[0])
+    return _behind_the_holders(window, [root for _, root in found])
 
 
-def _may_wait_for_the_lock(window: Window, root: Root) -> bool:
-    return isinstance(root, SlowTasks) and wait_for_the_lock(window, root.tasks)
+def _behind_the_holders(window: Window, found: list[Root]) -> list[Root]:
+    waiting = [each for each in found if isinstance(each, SlowTasks) and wait_for_the_lock(window, each.tasks)]
+    first = [each for each in found if each not in waiting]
+    holders = holder_of_the_lock(window, waiting[0].tasks) if waiting else ()
+    if holders and holders[0].vertex not in [each.vertex for each in found if isinstance(each, SlowTasks)]:
+        vertex = holders[0].vertex
+        first.append(SlowTasks(vertex, holders, len(holders) > _MOST * len(window.of(vertex))))
+    return first + waiting
 
 
 def _slow_tasks(window: Window, vertex: int) -> SlowTasks | None:
