@@ -264,8 +264,8 @@ def _entries(name: str, thing: object) -> Iterator[str]:
             yield from _entries(f"{name}.{each}", getattr(thing, each))
         return
     yield f"### {name}\n\n{_described(name, thing)}"
-    if inspect.isclass(thing) and not issubclass(thing, BaseException) and (bases := _public_bases(thing)):
-        yield f"It has the methods of {_entry(f'hg.{bases[0].__name__}')}, too.\n"
+    if more := _inherited(thing):
+        yield f"{more}\n"
     if inspect.isclass(thing) and not issubclass(thing, BaseException):
         for each, member in _members(thing):
             yield f"#### {name.rpartition('.')[2]}.{each}\n\n{_described(each, member)}"
@@ -290,16 +290,12 @@ def _public_bases(kind: type) -> list[type]:
     return [each for each in kind.__mro__[1:] if each.__name__ in named and getattr(hg, each.__name__) is each]
 
 
-def _about(thing: object) -> str:
-    """Return the first sentence of the docstring, and where a class has further methods from."""
-    bases = _public_bases(thing) if inspect.isclass(thing) and not issubclass(thing, BaseException) else []
-    more = "".join(f" It has the methods of {_entry(f'hg.{base.__name__}')}, too." for base in bases[:1])
-    return _sentence(inspect.getdoc(thing) or "") + more
-
-
-def _entry(name: str) -> str:
-    """Return a link to an entry of the API."""
-    return f"[`{name}`](api.md#{_anchor(name)})"
+def _inherited(thing: object) -> str:
+    """Return a sentence that says where a class has further methods from, or nothing."""
+    if not inspect.isclass(thing) or issubclass(thing, BaseException) or not (bases := _public_bases(thing)):
+        return ""
+    name = f"hg.{bases[0].__name__}"
+    return f"It has the methods of [`{name}`](api.md#{_anchor(name)}), too."
 
 
 def _anchor(entry: str) -> str:
@@ -371,7 +367,10 @@ def _lines(name: str, thing: object) -> Iterator[tuple[str, str]]:
 def _line(entry: str, name: str, thing: object) -> tuple[str, str]:
     """Return a short call with a link to its entry in the API, and the first sentence of its docstring."""
     shown = f"{name}({', '.join(_short(thing))})" if _is_called(entry, thing) else name
-    return f"[`{shown}`](api.md#{_anchor(entry)})", _about(thing)
+    return (
+        f"[`{shown}`](api.md#{_anchor(entry)})",
+        f"{_sentence(inspect.getdoc(thing) or '')} {_inherited(thing)}".rstrip(),
+    )
 
 
 def _short(thing: object) -> Iterator[str]:

@@ -18,15 +18,6 @@ _NAME = "headgate-slow-disk-"
 _LIMIT = "blkio.throttle.write_iops_device"
 
 
-def why_no_slow_disk(folder: Path) -> str:
-    """Return why writes to `folder` cannot be made slow, or "" if they can."""
-    try:
-        with slow_disk(folder, 20):
-            return ""
-    except OSError as error:
-        return f"the disk of {folder} cannot be made slow: {error}"
-
-
 @contextmanager
 def slow_disk(folder: Path, writes_per_second: int) -> Iterator[Path]:
     """Make the group of a slow disk, and return its folder. Raises OSError if the system does not allow it."""

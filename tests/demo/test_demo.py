@@ -68,6 +68,8 @@ def test_the_answer_for_a_year_of_flights_is_that_of_spark_sql(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     known = {
+        "master": "local-cluster[2,1,1024]",
+        "taskmanagers": 2,
         "rows_in": 336_776,
         "rows_out": 122_940,
         "late_rows": 0,
@@ -82,6 +84,9 @@ def test_the_answer_for_a_year_of_flights_is_that_of_spark_sql(tmp_path: Path) -
     assert {name: report[name] for name in known} == known
     assert report["rows_out_before_end"] >= 122_940 / 2
     assert report["remote_bytes"] > 1_000_000
+    assert report["rows_per_s"] == pytest.approx(336_776 / report["duration_s"], rel=0.01)
+    assert "WARN" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

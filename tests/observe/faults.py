@@ -22,8 +22,6 @@ from tests import slow_disk
 
 #: What a batch costs: `fault(folder, seconds a row, rows)`.
 Fault = Callable[[Path, float, int], None]
-
-
 #: How often a fault looks whether it is over, in seconds.
 _SLICE = 0.05
 
@@ -36,6 +34,11 @@ def mark_onset(folder: Path) -> None:
 def mark_end(folder: Path) -> None:
     """Let the fault end at once: tasks that are threads would go on beside the next job."""
     (folder / "onset").unlink(missing_ok=True)
+
+
+def mark_slow_disk(folder: Path, group: Path) -> None:
+    """Let functions that write use the slow disk of this control group."""
+    (folder / "slow disk").write_text(str(group))
 
 
 def has_begun(folder: Path) -> bool:
@@ -87,11 +90,6 @@ def writes(folder: Path, seconds: float, rows: int) -> None:
         while time.perf_counter() < until and has_begun(folder):
             file.write(bytes(1 << 16))
             os.fsync(file.fileno())
-
-
-def mark_slow_disk(folder: Path, group: Path) -> None:
-    """Let functions that write use the slow disk of this control group."""
-    (folder / "slow disk").write_text(str(group))
 
 
 def stands(folder: Path, _seconds: float, _rows: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.observe.finding import Cause
+from headgate.observe.interpreter_lock import LONG_WAIT
 from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean
 from headgate.observe.own_work import own_work
 from headgate.observe.peer_rows import peer_rows
@@ -24,9 +25,6 @@ _DISK_BYTES: Final = 1 << 20
 _IDLE: Final = 0.9
 #: A subtask has more rows, or is slower, than its peers by this factor (Heron's limit).
 _UNLIKE: Final = 1.5
-#: The least mean wait for the interpreter lock, in seconds, that makes the lock the cause. The interpreter hands over
-#: the lock after at most 5 ms.
-_LOCK_WAIT: Final = 0.002
 #: The threads of a process that use this many processors together are at the limit of one interpreter lock.
 _ONE_PROCESSOR: Final = 0.8
 #: A thread that uses more of a processor than this competes for the lock.
@@ -134,11 +132,10 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
             evidence={"interpreter_wait": waits},
         )
     for task in root.tasks:
-        process = window.processes[task.taskmanager]
-        probes, waited = process.rate("lock_probes"), process.rate("lock_wait_s")
+        wait = window.processes[task.taskmanager].lock_wait
         tasks = [other for other in window.tasks if other.taskmanager == task.taskmanager and not other.ended]
         used = [other.cpu for other in tasks if other.cpu is not None]
-        if not probes or waited is None or waited / probes < _LOCK_WAIT or sum(used) < _ONE_PROCESSOR:
+        if wait < LONG_WAIT or sum(used) < _ONE_PROCESSOR:
             continue
         if task.cpu is None or sum(cpu > _COMPETES for cpu in used) < 2:
             continue
@@ -146,9 +143,8 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
         if equal / 2 <= task.cpu < (1 - _BURDEN) * task.busy:
             return Cause(
                 name="interpreter_lock",
-                text=f"{len(tasks)} tasks share one interpreter lock, and wait {waited / probes * 1000:.0f} ms for it "
-                "each time",
-                evidence={"lock_wait_s": waited / probes, "process_cpu": sum(used)},
+                text=f"{len(tasks)} tasks share one interpreter lock, and wait {wait * 1000:.0f} ms for it each time",
+                evidence={"lock_wait_s": wait, "process_cpu": sum(used)},
             )
     return None
 

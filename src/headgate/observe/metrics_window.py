@@ -135,6 +135,12 @@ class ProcessWindow:
         """Return the growth of a total per second, or None if the machine does not provide the total."""
         return self._rates.get(name)
 
+    @property
+    def lock_wait(self) -> float:
+        """The mean wait of a thread for the interpreter lock, in seconds. It is 0 if it is unknown."""
+        probes, waited = self.rate("lock_probes"), self.rate("lock_wait_s")
+        return waited / probes if probes and waited is not None else 0.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.observe.lock_victims import holder_of_the_lock, wait_for_the_lock
+from headgate.observe.interpreter_lock import holder_of_the_lock, wait_for_the_lock
 from headgate.observe.metrics_window import TaskWindow, Window, peers
 from headgate.observe.topology import EdgeShape
 
@@ -92,6 +92,8 @@ def roots(window: Window) -> list[Root]:
 
 
 def _behind_the_holders(window: Window, found: list[Root]) -> list[Root]:
+    """Return the roots with those last that wait for the interpreter lock. The tasks that hold it become a root if they
+    are none."""
     waiting = [each for each in found if isinstance(each, SlowTasks) and wait_for_the_lock(window, each.tasks)]
     first = [each for each in found if each not in waiting]
     holders = holder_of_the_lock(window, waiting[0].tasks) if waiting else ()

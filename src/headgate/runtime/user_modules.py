@@ -81,7 +81,10 @@ def _is_file_in_program(file: Path, root: Path) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_folder_in_program(folder: str, root: str) -> bool:
-    """Keep the answer: a program has loaded modules of hundreds of folders, and asks for each of its jobs."""
+    """Return whether a folder is in the program's folder, and nothing is installed there.
+
+    The answer is kept: each job asks for all loaded modules, which are in hundreds of folders.
+    """
     resolved = Path(folder).resolve()
     return resolved.is_relative_to(Path(root).resolve()) and not _is_installed(resolved)
 

@@ -11,8 +11,9 @@ from headgate.observe.metrics_window import TaskWindow, Window
 #: A task that uses a processor for less than this share of its busy time waits for something. A task that waits for
 #: the lock uses less than this share of what the task that holds it uses.
 _WORKS: Final = 0.5
-#: The least mean wait for the lock, in seconds. The interpreter hands over the lock after at most 5 ms.
-_LONG_WAIT: Final = 0.002
+#: The least mean wait for the lock, in seconds, that slows a task. The interpreter hands over the lock after at most
+#: 5 ms.
+LONG_WAIT: Final = 0.002
 #: A batch takes the lock so many times at most. What it waits beyond that, it waits for something else.
 _TURNS: Final = 10
 #: The tasks of an operator compute if they use so much of a processor together.
@@ -39,12 +40,11 @@ def holder_of_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> tuple[Tas
 
 
 def _waits(window: Window, task: TaskWindow) -> bool:
-    process = window.processes[task.taskmanager]
-    probes, waited = process.rate("lock_probes"), process.rate("lock_wait_s")
-    if not probes or waited is None or task.cpu is None or task.cpu >= _WORKS * task.busy:
+    wait = window.processes[task.taskmanager].lock_wait
+    if wait < LONG_WAIT or task.cpu is None:
         return False
     most = max(each.cpu or 0.0 for each in window.tasks if each.taskmanager == task.taskmanager)
-    if waited / probes < _LONG_WAIT or task.cpu >= _WORKS * most:
+    if task.cpu >= _WORKS * min(task.busy, most):
         return False
     off = (task.busy - task.cpu) * window.seconds / max(1, task.batches_in)
-    return off <= _TURNS * waited / probes
+    return off <= _TURNS * wait
