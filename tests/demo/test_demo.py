@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 from pyspark import SparkContext
 
 from headgate import cli
-from headgate.demo import data
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -26,43 +24,6 @@ def run_demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=380, check=False)
 
 
-@pytest.fixture
-def january(tmp_path: Path) -> Path:
-    """Return a folder with the flights of January, as published: a twelfth of the year costs half the time."""
-    year = data.find()
-    folder = tmp_path / "january"
-    folder.mkdir()
-    with year.flights.open() as lines:
-        chosen = [line for line in lines if line.startswith(("year,", "2013,1,"))]
-    (folder / "flights.csv").write_text("".join(chosen))
-    shutil.copy(year.planes, folder)
-    return folder
-
-
-def test_the_answer_for_a_month_of_flights_is_that_of_spark_sql(january: Path, tmp_path: Path) -> None:
-    left = tmp_path / "temporary"
-    left.mkdir()
-    done = run_demo("--input", str(january), "--json", "-", folder=left)
-    assert done.returncode == 0, done.stderr
-    report = json.loads(done.stdout)
-    known = {
-        "master": "local-cluster[2,1,1024]",
-        "taskmanagers": 2,
-        "rows_in": 27_004,
-        "late_rows": 0,
-        "kept": 26_483,
-        "matches": True,
-        "failures": [],
-    }
-    assert {name: report[name] for name in known} == known
-    assert report["rows_out_before_end"] >= report["rows_out"] / 2
-    assert report["remote_bytes"] > 100_000
-    assert report["rows_per_s"] == pytest.approx(27_004 / report["duration_s"], rel=0.01)
-    assert "WARN" not in done.stderr
-    assert list(left.iterdir()) == []
-
-
-@pytest.mark.soak
 def test_the_answer_for_a_year_of_flights_is_that_of_spark_sql(tmp_path: Path) -> None:
     done = run_demo("--json", "-", folder=tmp_path)
     assert done.returncode == 0, done.stderr
