@@ -15,6 +15,8 @@ _TASK = {
     "throttle_wait_s": 0.0, "interpreter_wait_s": 0.0, "input_s": 0.0, "output_s": 0.0, "snapshot_s": 0.0, "cpu_s": 0.0,
     "run_delay_s": 0.0, "disk_wait_s": None,
 }  # fmt: skip
+#: The other times that add up to the time of the task.
+_STATES = ("busy_s", "soft_backpressured_s", "hard_backpressured_s", "checkpoint_wait_s", "throttle_wait_s")
 _MACHINE = {
     "cores": 8, "machine_cpu_s": 0.0, "cpu_s": 0.0, "collection_s": 0.0, "steal_s": 0.0, "throttled_s": 0.0,
     "io_pressure_s": 0.0,
@@ -66,9 +68,10 @@ def snapshots(
     """Return snapshots a second apart. All tasks run in one process.
 
     Each task does in each second what `tasks` says, by vertex and subtask: shares of time, `rows`, `batches`, `lag_s`.
-    Its busy time is that of its operator `in`, the first one if not given, unless `in_s` says otherwise. `channels`
-    says the same of channels, by exchange, producer and consumer, and `link` of a connection of the process to itself.
-    `edges` says what exchanges carry in a second: `rows_out`, `bytes_out`, `buffers_out`.
+    It waits for input for the rest. Its busy time is that of its operator `in`, the first one if not given, unless
+    `in_s` says otherwise. `channels` says the same of channels, by exchange, producer and consumer, and `link` of a
+    connection of the process to itself. `edges` says what exchanges carry in a second: `rows_out`, `bytes_out`,
+    `buffers_out`.
     """
     made = [_report(topology, tasks, second, machine or {}) for second in range(count)]
     for second, report in enumerate(made):
@@ -96,7 +99,8 @@ def _report(topology: Topology, tasks: Tasks, second: int, machine: Mapping[str,
     for vertex in topology.vertices:
         for subtask in range(vertex.parallelism):
             does = tasks.get((vertex.id, subtask), {"idle_s": 1.0})
-            given = {name: does.get(name, value) for name, value in _TASK.items()}
+            rest = max(0.0, 1 - sum(does.get(name, 0.0) for name in _STATES))
+            given = {**_TASK, "idle_s": rest, **{name: does[name] for name in _TASK.keys() & does.keys()}}
             totals = {name: None if value is None else value * second for name, value in given.items()}
             rows.append(
                 {

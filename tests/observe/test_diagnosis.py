@@ -11,8 +11,8 @@ from headgate.observe.finding import Severity
 from tests.observe.made_metrics import Does, Tasks, line, snapshots
 
 #: A task that waits for room in its output most of the time, one that waits for input, and one that works.
-WAITS = {"soft_backpressured_s": 0.9, "busy_s": 0.1, "cpu_s": 0.1, "rows": 100}
-IDLES = {"idle_s": 0.9, "busy_s": 0.1, "cpu_s": 0.1, "rows": 100}
+WAITS = {"soft_backpressured_s": 0.9, "busy_s": 0.1, "cpu_s": 0.05, "rows": 100}
+IDLES = {"idle_s": 0.9, "busy_s": 0.1, "cpu_s": 0.05, "rows": 100}
 WORKS = {"busy_s": 1.0, "cpu_s": 1.0, "rows": 100, "batches": 10}
 SLEEPS = {"busy_s": 1.0, "cpu_s": 0.01, "rows": 100, "batches": 3}
 
@@ -34,7 +34,7 @@ def test_the_slow_vertex_is_the_root_and_not_its_producers() -> None:
 
 def test_the_sentence_says_where_why_and_what_to_do() -> None:
     topology = line("numbers", "warehouse", "out")
-    tasks = {**both(0, WAITS), **both(1, SLEEPS), **both(2, {**IDLES, "busy_s": 0.5})}
+    tasks = {**both(0, WAITS), **both(1, SLEEPS), **both(2, {**IDLES, "busy_s": 0.5, "idle_s": 0.5})}
     (finding,) = diagnose(topology, snapshots(topology, tasks))
     assert finding.sentence == (
         "'numbers' waits for 'warehouse': its function takes 0.33 s a batch, and its thread is off the processor for "
@@ -156,7 +156,7 @@ def test_a_source_that_waits_for_its_fixed_rate_is_the_limit() -> None:
     source = replace(plain.vertices[0].operators[0], static_throttle="FixedRate(rows_per_s=10)")
     topology = replace(plain, vertices=(replace(plain.vertices[0], operators=(source,)), plain.vertices[1]))
     throttled = both(0, {"throttle_wait_s": 0.9, "busy_s": 0.1, "rows": 10})
-    (finding,) = diagnose(topology, snapshots(topology, {**throttled, **both(1, {**IDLES, "busy_s": 0.5})}))
+    (finding,) = diagnose(topology, snapshots(topology, {**throttled, **both(1, {"busy_s": 0.5, "rows": 100})}))
     assert finding.cause.name == "throttle"
     assert finding.place == "'numbers'"
     assert finding.remedy.gain == pytest.approx(2.0), "then the sums have no time left"
@@ -246,7 +246,7 @@ def test_free_processors_limit_the_gain_of_work_and_not_of_waiting() -> None:
     sleeps = {**works, **both(1, SLEEPS)}
     (working,) = diagnose(topology, snapshots(topology, works, machine=machine))
     (sleeping,) = diagnose(topology, snapshots(topology, sleeps, machine=machine))
-    assert working.remedy.gain == pytest.approx((2.4 + 1.6) / 2.4)
+    assert working.remedy.gain == pytest.approx((2.2 + 1.6) / 2.2)
     assert sleeping.remedy.gain == pytest.approx(4)
 
 
@@ -367,3 +367,44 @@ def test_the_task_that_holds_the_interpreter_lock_is_named_even_if_none_waits_fo
     found = diagnose(topology, snapshots(topology, tasks, machine=LONG_WAITS))
     assert [each.operator for each in found] == ["second", "numbers"]
     assert found[0].cause.name == "interpreter_lock"
+
+
+def test_a_source_that_waits_for_the_lock_beside_consumers_that_hold_it_has_a_holder_to_blame() -> None:
+    """Each batch of the consumer is short, and as many rows come as it takes: nothing else says that it is slow."""
+    topology = line("numbers", "sums")
+    computes = {"busy_s": 1.0, "cpu_s": 0.5, "rows": 100, "batches": 20}
+    tasks = {**both(0, {**STARVES, "busy_s": 1.0}), **both(1, computes)}
+    assert diagnose(topology, snapshots(topology, tasks)) == []
+    found = diagnose(topology, snapshots(topology, tasks, machine=LONG_WAITS))
+    assert [each.operator for each in found] == ["sums", "numbers"]
+    assert found[0].cause.name == "interpreter_lock"
+    never = diagnose(topology, snapshots(topology, tasks, machine={"lock_wait_s": 0.0, "lock_probes": 0.0}))
+    assert [each.operator for each in never] == ["sums", "numbers"], "no thread that asked has got the lock"
+
+
+def test_the_only_task_that_computes_is_slow_by_itself() -> None:
+    topology = line("numbers", "first", "second")
+    alone = {(2, 0): {**WORKS, "cpu_s": 0.7}, (2, 1): {**IDLES, "rows": 100}}
+    tasks = {**both(0, {**WAITS, "cpu_s": 0.15}), **both(1, {**WAITS, "cpu_s": 0.15}), **alone}
+    (finding,) = diagnose(topology, snapshots(topology, tasks, machine=LONG_WAITS))
+    assert (finding.place, finding.cause.name) == ("'second[0]'", "slow_instance")
+
+
+def test_times_of_a_task_are_shares_of_the_time_between_their_readings() -> None:
+    """They were read long before the report was complete."""
+    topology = line("numbers", "sums", "out")
+    early = {**WORKS, "busy_s": 0.8, "cpu_s": 0.8, "idle_s": 0.0}
+    (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, early), **both(2, IDLES)}))
+    assert finding.operator == "sums"
+
+
+def test_a_window_is_as_near_to_three_seconds_as_the_snapshots_allow() -> None:
+    topology = line("numbers", "sums", "out")
+    every = snapshots(topology, both(1, WORKS), count=20)
+
+    def lengths(*seconds: int) -> list[float]:
+        return [window.seconds for window in windows_of(topology, [every[each] for each in seconds])]
+
+    assert lengths(0, 1, 2, 3, 4, 5, 6) == [3.0, 3.0]
+    assert lengths(0, 1, 4, 9, 11) == [3.0, 5.0, 2.0]
+    assert lengths(0, 2) == [], "the attempt is too young"

@@ -122,7 +122,8 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
     """Find several busy tasks that share one interpreter lock.
 
     A task that waits for the lock gets its turns, and so a part of the processor time that the tasks use. A task that
-    uses much less than an equal part sleeps, or waits for something outside.
+    uses much less than an equal part sleeps, or waits for something outside. One that uses more than twice as much as
+    any other holds the lock, and is slow by itself.
     """
     waits = mean(root.tasks, lambda task: task.interpreter)
     if waits >= _BURDEN:
@@ -137,10 +138,10 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
         used = [other.cpu for other in tasks if other.cpu is not None]
         if wait < LONG_WAIT or sum(used) < _ONE_PROCESSOR:
             continue
-        if task.cpu is None or sum(cpu > _COMPETES for cpu in used) < 2:
+        if task.cpu is None or sum(cpu > max(_COMPETES, task.cpu / 2) for cpu in used) < 2:
             continue
         equal = sum(used) / sum(cpu > _COMPETES for cpu in used)
-        if equal / 2 <= task.cpu < (1 - _BURDEN) * task.busy:
+        if equal / 2 <= task.cpu < min(_UNLIKE * equal, (1 - _BURDEN) * task.busy):
             return Cause(
                 name="interpreter_lock",
                 text=f"{len(tasks)} tasks share one interpreter lock, and wait {wait * 1000:.0f} ms for it each time",

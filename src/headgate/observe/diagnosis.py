@@ -18,8 +18,10 @@ from headgate.observe.standing_watermarks import standing_watermarks
 from headgate.observe.topology import Topology
 from headgate.observe.trend import severity
 
-#: The seconds of one window. In a shorter window, shares of time would depend on chance.
+#: The seconds of one window. In a much shorter window, shares of time would depend on chance.
 WINDOW: Final = 3.0
+#: The seconds of the shortest window, if snapshots come so late that the next longer window is too long.
+_SHORTEST: Final = 2.0
 #: How many of the latest snapshots, a second apart, a diagnosis needs.
 LATEST: Final = 30
 
@@ -60,13 +62,18 @@ def _backwards(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Iter
 
 
 def _before(snapshots: Sequence[MetricsSnapshot], end: int) -> int | None:
-    """Return the index of the latest snapshot that is a window's length before snapshot `end`, in the same attempt."""
-    for begin in range(end - 1, -1, -1):
-        if snapshots[begin].attempt != snapshots[end].attempt:
-            return None
-        if snapshots[end].at - snapshots[begin].at >= WINDOW - 0.3:
-            return begin
-    return None
+    """Return the index of the snapshot from which the time to snapshot `end` is nearest to a window's length.
+
+    Where a process computes, its reports come late, and windows are shorter or longer. Return None if the attempt is
+    younger than a window.
+    """
+    latest = snapshots[end]
+    earlier = enumerate(snapshots[:end])
+    lengths = {begin: latest.at - each.at for begin, each in earlier if each.attempt == latest.attempt}
+    if max(lengths.values(), default=0.0) < WINDOW - 0.3:
+        return None
+    enough = [begin for begin, length in lengths.items() if length >= _SHORTEST]
+    return min(enough, key=lambda begin: abs(lengths[begin] - WINDOW))
 
 
 def findings(windows: Sequence[Window]) -> list[Finding]:

@@ -39,6 +39,11 @@ def holder_of_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> tuple[Tas
     return tuple(task for task in window.of(vertex) if (task.cpu or 0.0) >= _WORKS * most)
 
 
+def off_per_batch(window: Window, task: TaskWindow) -> float:
+    """Return the seconds for which a busy task is off the processor for each batch."""
+    return (task.busy - (task.cpu or 0.0)) * window.seconds / max(1, task.batches_in)
+
+
 def _waits(window: Window, task: TaskWindow) -> bool:
     wait = window.processes[task.taskmanager].lock_wait
     if wait < LONG_WAIT or task.cpu is None:
@@ -46,5 +51,4 @@ def _waits(window: Window, task: TaskWindow) -> bool:
     most = max(each.cpu or 0.0 for each in window.tasks if each.taskmanager == task.taskmanager)
     if task.cpu >= _WORKS * min(task.busy, most):
         return False
-    off = (task.busy - task.cpu) * window.seconds / max(1, task.batches_in)
-    return off <= _TURNS * wait
+    return off_per_batch(window, task) <= _TURNS * wait

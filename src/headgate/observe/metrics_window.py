@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from headgate.observe.channel_window import LinkWindow, ReportedChannels, link_windows
 from headgate.observe.edge_window import EdgeWindow, edge_windows
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
 from headgate.observe.topology import Topology
+
+#: The times of a task that add up to its age. A task is in one of them at any time.
+_TIMES: Final = (
+    "busy_s", "idle_s", "soft_backpressured_s", "hard_backpressured_s", "checkpoint_wait_s", "throttle_wait_s",
+    "closed_s",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +128,8 @@ class ProcessWindow:
     """
 
     host: str
+    #: The length of the window.
+    seconds: float
     _values: Counters
     _rates: Mapping[str, float | None]
     #: The network memory that all outputs and inputs could use, divided by the network memory that exists.
@@ -137,9 +145,14 @@ class ProcessWindow:
 
     @property
     def lock_wait(self) -> float:
-        """The mean wait of a thread for the interpreter lock, in seconds. It is 0 if it is unknown."""
+        """The mean wait of a thread for the interpreter lock, in seconds. It is 0 if it is unknown.
+
+        If the thread that measures it did not get the lock in the whole window, this is the length of the window.
+        """
         probes, waited = self.rate("lock_probes"), self.rate("lock_wait_s")
-        return waited / probes if probes and waited is not None else 0.0
+        if probes is None or waited is None:
+            return 0.0
+        return waited / probes if probes else self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +231,7 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
             continue
         tasks += _tasks(topology, number, old, new, seconds)
         rates = _changes(old["machine"], new["machine"], seconds)
-        processes[number] = ProcessWindow(new["host"], new["machine"], rates, _memory_usage(new))
+        processes[number] = ProcessWindow(new["host"], seconds, new["machine"], rates, _memory_usage(new))
         reports.append((old, new))
         links += link_windows(number, old, new)
     tasks.sort(key=lambda task: (task.vertex, task.subtask))
@@ -254,7 +267,8 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
         earlier = before.get((vertex, subtask))
         if earlier is None:  # a task of a later stage, which started after the first snapshot
             continue
-        share = _changes(earlier, task, seconds)
+        own = _own_seconds(earlier, task, seconds)
+        share = _changes(earlier, task, own)
         yield TaskWindow(
             vertex=vertex,
             subtask=subtask,
@@ -277,10 +291,21 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
             out_pool_usage=task["out_pool_usage"],
             input_queue=task["input_queue"],
             operators={
-                each.id: _operator(operators_before.get((each.id, subtask), {}), rows[each.id, subtask], seconds)
+                each.id: _operator(operators_before.get((each.id, subtask), {}), rows[each.id, subtask], own)
                 for each in topology.vertices[vertex].operators
             },
         )
+
+
+def _own_seconds(old: Counters, new: Counters, seconds: float) -> float:
+    """Return the seconds between the readings of a task's times in two reports.
+
+    They are not those between the reports. Where tasks compute, the reporting thread waits for the interpreter lock
+    between the readings of two tasks, often for tenths of a second. The times of a task add up to its age. For a task
+    younger than half of the window, shares of its age would depend on chance, so the window's length counts.
+    """
+    own = sum(new.get(name, 0.0) - old.get(name, 0.0) for name in _TIMES)
+    return own if own > seconds / 2 else seconds
 
 
 def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.observe.interpreter_lock import holder_of_the_lock, wait_for_the_lock
+from headgate.observe.interpreter_lock import holder_of_the_lock, off_per_batch, wait_for_the_lock
 from headgate.observe.metrics_window import TaskWindow, Window, peers
 from headgate.observe.topology import EdgeShape
 
@@ -92,9 +92,12 @@ def roots(window: Window) -> list[Root]:
 
 
 def _behind_the_holders(window: Window, found: list[Root]) -> list[Root]:
-    """Return the roots with those last that wait for the interpreter lock. The tasks that hold it become a root if they
-    are none."""
+    """Return the roots with those last that wait for the interpreter lock, the longest wait for a batch before others.
+
+    The tasks that hold the lock become a root if they are none.
+    """
     waiting = [each for each in found if isinstance(each, SlowTasks) and wait_for_the_lock(window, each.tasks)]
+    waiting.sort(key=lambda each: -max(off_per_batch(window, task) for task in each.tasks))
     first = [each for each in found if each not in waiting]
     holders = holder_of_the_lock(window, waiting[0].tasks) if waiting else ()
     if holders and holders[0].vertex not in [each.vertex for each in found if isinstance(each, SlowTasks)]:
@@ -148,10 +151,15 @@ def is_overrun(window: Window, vertex: int) -> bool:
 
 
 def _is_slow_source(window: Window, vertex: int) -> bool:
-    """Return whether the vertex is a busy source chain whose consumers wait for it, or which has no consumers."""
+    """Return whether the vertex is a busy source chain whose consumers wait for it, or which has no consumers.
+
+    Consumers that hold the interpreter lock do not wait, but then the source waits for the lock.
+    """
     topology = window.topology
     if topology.producers(vertex) or window.busy(vertex) < _SOURCE_BUSY:
         return False
+    if wait_for_the_lock(window, window.of(vertex)):
+        return True
     return all(
         peers([task.idle for task in window.of(consumer)]) >= _CONSUMERS_IDLE
         for consumer in topology.consumers(vertex)
