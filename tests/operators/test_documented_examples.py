@@ -14,6 +14,7 @@ import headgate as hg
 SCHEMA = pa.schema(
     {
         "shop": pa.string(),
+        "user": pa.string(),
         "item": pa.string(),
         "customer": pa.string(),
         "price": pa.float64(),
@@ -68,11 +69,15 @@ def test_the_example_of_an_aggregate(function: Any, last_row: dict[str, Any]) ->
 
 
 #: A sale is in 12 of the hopping windows. The last sale, 20 minutes later than the first one, is in 4 further ones.
-@pytest.mark.parametrize(("function", "windows"), [(hg.tumble, 1), (hg.hop, 12 + 4)])
-def test_the_example_of_a_window(function: Any, windows: int) -> None:
-    rows = results(lambda stream: eval(example_of(function), {"hg": hg, "stream": stream}), SALES)
+#: All sales are in one session, with pauses of 10 minutes.
+@pytest.mark.parametrize(
+    ("function", "count", "windows"), [(hg.tumble, "rows", 1), (hg.hop, "rows", 12 + 4), (hg.session, "clicks", 1)]
+)
+def test_the_example_of_a_window(function: Any, count: str, windows: int) -> None:
+    of_one_user = [{**sale, "user": "u"} for sale in SALES]
+    rows = results(lambda stream: eval(example_of(function), {"hg": hg, "stream": stream}), of_one_user)
     assert len(rows) == windows
-    assert max(row["rows"] for row in rows) == len(SALES)
+    assert max(row[count] for row in rows) == len(SALES)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -16,6 +17,7 @@ from pyarrow import parquet
 from pyspark.sql import SparkSession
 
 from headgate.operators.sql.expressions import compile_expression
+from headgate.operators.sql.functions import FUNCTIONS
 from tests.spark_session import SharedSpark, to_arrow
 
 ROWS = 40
@@ -70,6 +72,7 @@ FORMS: dict[str, list[str]] = {
         *("floor({float})", "ceil({float})", "cast({float} as bigint)", "cast({float} as int)", "cast(n as bigint)"),
         *("cast(n as int)", "cast(n as tinyint)", "try_cast(n as int)", "try_cast(n as bigint)", "cast(m as int)"),
         *("datediff({date}, {date})", "unix_timestamp({time})", "unix_millis({time})", "unix_micros({time})"),
+        "unix_seconds({time})",
         *("timestampdiff(month, {time}, {time})", "timestampdiff(year, {time}, {time})", "cast({time} as bigint)"),
         *("timestampdiff(hour, {time}, {time})", "timestampdiff(week, {time}, {time})", "cast(i as smallint)"),
         *("unix_timestamp(w, 'yyyy-MM-dd')", "try_cast({int} as tinyint)", "cast(i * 100 as tinyint)"),
@@ -86,6 +89,7 @@ FORMS: dict[str, list[str]] = {
         ),
         *("sqrt({float})", "ln({float})", "log10(x)", "log2(x)", "log(2, x)", "exp(i)", "pow(x, 2)", "pow({int}, j)"),
         *("sign({float})", "cbrt(x)", "sin(i)", "atan(y)", "atan2(x, y)", "degrees(x)", "radians(x)", "pmod(x, y)"),
+        *("cos(i)", "tan(i)", "asin(x)", "acos(x)", "pi()"),
         *("cast(n as double)", "cast({int} as double)", "cast(m as double)", "cast({time} as double)", "(x % y)"),
         *("greatest({float}, {float})", "least({float}, {float})", "coalesce({float}, {int})", "nullif(x, y)"),
         *("if({bool}, {float}, {int})", "case when {bool} then {float} end", "pow(x, y)", "mod(x, 2)"),
@@ -165,6 +169,8 @@ FORMS: dict[str, list[str]] = {
         *("(({time} - {time}) > interval 1 hour)", "regexp_like({str}, '^[a-b]+$')", "({str} not like '_b%')"),
     ],
 }
+#: The functions that no form calls, because the forms have their literals, such as date '2024-02-29'.
+AS_LITERALS = {"date", "timestamp", "interval"}
 
 
 def table(seed: int) -> pa.Table:
@@ -259,6 +265,13 @@ def differences(spark: SparkSession, seed: int, folder: Path) -> list[str]:
     answers = to_arrow(selected)
     found = [difference(text, rows, answers.column(at).to_pylist()) for at, text in enumerate(expressions)]
     return [text for text in found if text is not None]
+
+
+def test_every_function_is_compared_with_spark() -> None:
+    """One of its names is enough: they are one function."""
+    called = {name for forms in FORMS.values() for form in forms for name in re.findall(r"(\w+)\(", form)}
+    missing = {function.names[0] for function in FUNCTIONS.values() if called.isdisjoint(function.names)}
+    assert missing == AS_LITERALS
 
 
 def test_random_expressions_have_the_values_of_spark(spark: SparkSession, tmp_path: Path) -> None:

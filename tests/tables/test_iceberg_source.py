@@ -37,7 +37,7 @@ class Lake:
         return self.catalog.load_table(f"lake.{name}")
 
     def append(self, rows: list[dict[str, Any]], name: str = "t") -> int:
-        """Append rows, and return the number of the snapshot."""
+        """Append rows, and return the ID of the snapshot."""
         given = pa.Table.from_pylist(rows)
         table: Any = self.catalog.create_table_if_not_exists(f"lake.{name}", given.schema)
         table.append(given)

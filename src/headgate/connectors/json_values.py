@@ -9,7 +9,7 @@ from headgate.state import shapes
 
 
 def as_json(value: Any, what: str) -> str:
-    """Return `value` as JSON. Raises ValueError, which calls the value `what`, if it cannot be stored as JSON."""
+    """Return `value` as JSON. Raises ValueError if that is impossible. `what` names the value in the message."""
     shapes.plain(value, what)
     try:
         return json.dumps(value, allow_nan=False)
@@ -20,7 +20,7 @@ def as_json(value: Any, what: str) -> str:
 def stored(value: Any, what: str) -> Any:
     """Return `value` as it comes back from a checkpoint. Later changes of `value` do not change the result.
 
-    Raises ValueError, which calls the value `what`, if it cannot be stored as JSON.
+    Raises ValueError if `value` cannot be stored as JSON. `what` names the value in the message.
     """
     return json.loads(as_json(value, what))
 
@@ -28,7 +28,7 @@ def stored(value: Any, what: str) -> Any:
 def check_json(value: Any, what: str) -> None:
     """Raise ValueError if `value` cannot be stored as JSON, or comes back as another value.
 
-    The error calls the value `what`.
+    `what` names the value in the message.
 
     >>> check_json({"offset": 7, "parts": [1, 2]}, "the position")
     >>> check_json({7: 1}, "the position")

@@ -129,8 +129,8 @@ class WatermarkGenerator:
         return self._splits.times()
 
     def holding_splits(self, now: float) -> dict[int, int]:
-        """Return the splits, of those that are read at the same time, that hold back the watermark, and their largest
-        event time: all with the least one. The time of splits without rows is MIN_TIME. Idle splits do not count.
+        """Return the open splits that hold back the watermark, with their largest event time: of the splits that are
+        not idle, those with the least one. A split without rows has MIN_TIME.
 
         Any thread may call this method.
         """

@@ -15,7 +15,7 @@ UInt64s = npt.NDArray[np.uint64]
 KEPT: Final = 1024
 #: A key with at least this share of the rows is hot.
 _LARGE: Final = 0.3
-#: A key with at least this share is hot if it has `_UNEVEN` times the rows of a mean key.
+#: A key with at least this share is hot if it has `_UNEVEN` times the rows of an average key.
 _NOTABLE, _UNEVEN = 0.1, 3.0
 #: The most keys that are named.
 _NAMED: Final = 3
@@ -67,7 +67,7 @@ class HeavyKeys:
 def hot(shares: Sequence[tuple[int, float]]) -> list[tuple[int, float]]:
     """Return those of (hash, share) that are hot, at most three. `shares` has the largest share first.
 
-    A key is hot if it has 30 % of the rows. It is also hot if it has 10 % and three times the rows of a mean key.
+    A key is hot if it has 30 % of the rows. It is also hot if it has 10 % and three times the rows of an average key.
     """
     least = max(_NOTABLE, _UNEVEN / max(1, len(shares)))
     return [each for each in shares[:_NAMED] if each[1] >= min(_LARGE, least)]

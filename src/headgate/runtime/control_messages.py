@@ -1,7 +1,8 @@
 """The messages between the driver and its TaskManagers: a class for each message. `message_codec` encodes them as JSON.
 
-To add a message, add a class and name it in one of the unions at the end: `ToAttempt`, `ToJob` or `FromDriver`. Then
-handle the message in the `match` of `Attempt`, `JobMaster` or `TaskManager`. mypy finds a message that is not handled.
+To add a message, add a class and name it in one of the unions at the end; `docs/contributing/architecture.md` says in
+which. Then handle the message in the `match` of `Attempt`, `JobMaster` or `TaskManager`. mypy finds a message that is
+not handled.
 """
 
 from __future__ import annotations

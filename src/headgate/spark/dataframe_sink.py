@@ -107,7 +107,10 @@ class ForeachDataframeSink(Sink):
         return Ledger(self._folder, self._prepared().run, None, Program.this("")).newest_owner()
 
     def claim(self, claim: Claim) -> bool:
-        """Record this program as the owner in the folder's ledger. From now on file names contain its epoch."""
+        """Record this program as the owner in the folder's ledger. From then on file names contain the program's epoch.
+
+        Returns False if another program has claimed the folder with this epoch.
+        """
         target = self._prepared()
         self._run, self._resumed = claim.program.run, (claim.resumed, claim.resumed_run)
         self._was_lost = self._was_lost or not self._has_folder()  # the ledger makes it again

@@ -14,7 +14,8 @@ _MUCH_LONGER: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class StartRequest(ThrottleSignal):
-    """A subtask is congested. Its last message took `flow_ms` whole milliseconds."""
+    """A congested subtask asks that the sources above it sleep. It worked on its last message for `flow_ms` whole
+    milliseconds."""
 
     scope: ClassVar[Scope] = Scope.DRIVER
     task: Task

@@ -178,5 +178,5 @@ def rows_of(offsets: Mapping[Partition, int]) -> list[list[Any]]:
 
 
 def offsets_of(rows: Sequence[Sequence[Any]]) -> dict[Partition, int]:
-    """Return the offsets in rows of JSON values."""
+    """Return the offsets that `rows_of` has made into rows."""
     return {(topic, number): offset for topic, number, offset in rows}

@@ -141,12 +141,12 @@ class StagedMessagesWriter(SinkWriter):
         self._file.write(encoded)
 
     def flush(self, checkpoint: int) -> Mapping[str, Any] | None:
-        """End the file, durably, and return its name and checksum."""
+        """End the file, durably, and return the fields of its `StagedFile`. Return None if there is no file."""
         self._checkpoint = checkpoint + 1
         return self.finish()
 
     def finish(self) -> Mapping[str, Any] | None:
-        """End the file, durably, and return its name and checksum."""
+        """End the file, durably, and return the fields of its `StagedFile`. Return None if there is no file."""
         file, self._file = self._file, None
         return None if file is None else asdict(file.end())
 

@@ -110,7 +110,7 @@ class Transactions:
     # --- one transaction
 
     def _open(self) -> None:
-        """Fence other producers, end their transactions, and read the marker."""
+        """Fence other producers, end their transactions, and read the run's marker, which says what is in Kafka."""
         self.close()
         delivery = Delivery(
             self._client, self._topic, wait_for, transactional_id=f"headgate-{self._run}",

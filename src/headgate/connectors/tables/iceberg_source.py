@@ -22,7 +22,7 @@ from headgate.errors import SourceError
 
 #: The phases of a position: the files that a snapshot adds, all its files, and none any more.
 _ADDED, _WHOLE, _DONE = 0, 1, 2
-#: Stands for the snapshot of a table without one. Iceberg's numbers are above 0.
+#: Stands for the snapshot of a table without one. Iceberg's IDs are above 0.
 _NO_SNAPSHOT: Final = 0
 _FIELD_ID: Final = b"PARQUET:field_id"
 
@@ -104,7 +104,7 @@ class _Poll:
     def _first(self, table: Any) -> tuple[int, int, int, int]:
         if self._start is not None:
             if self._start != _NO_SNAPSHOT and table.snapshot_by_id(self._start) is None:
-                raise SourceError(f"{self.what}: there is no snapshot {self._start}; give start= the number of one")
+                raise SourceError(f"{self.what}: there is no snapshot {self._start}; give start= the ID of one")
             return self._start, _DONE, 0, 0
         newest = table.current_snapshot()
         return (_NO_SNAPSHOT, _DONE, 0, 0) if newest is None else (newest.snapshot_id, _WHOLE, 0, 0)

@@ -143,7 +143,7 @@ def iceberg_source(
 
     `table`, `catalog` and `options` are as for `hg.sinks.iceberg`. The source reads all rows of the newest snapshot,
     then the files that each later snapshot adds. If there is none, it looks again after `interval`; with `bounded`, the
-    input ends. `start` is the number of a snapshot: the source then reads only the rows that later snapshots add; 0 is
+    input ends. `start` is the ID of a snapshot: the source then reads only the rows that later snapshots add; 0 is
     the beginning of the history. The place is kept in checkpoints, so each row is read once, also after a failure.
 
     One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made, or `columns`;

@@ -1,4 +1,7 @@
-"""The mechanisms that send signals, each with one lost signal: the first that stops, or the first that starts."""
+"""Mechanisms that lose signals: each TaskManager or subtask loses its first one to stop, or its first one to go on.
+
+`ForgetfulJStormMaster` loses no signal: its coordinator is replaced.
+"""
 
 from __future__ import annotations
 

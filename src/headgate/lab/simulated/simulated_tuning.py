@@ -9,5 +9,5 @@ from headgate.lab.simulated.simulated_place import simulation
 
 
 def run(options: Options) -> Experiment:
-    """Simulate every limit in turn, round by round."""
+    """Simulate each mechanism with each limit in turn, round by round."""
     return tuning.run(options, simulation)

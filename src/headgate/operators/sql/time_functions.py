@@ -146,7 +146,7 @@ def moment_of(node: SqlNode) -> SqlNode:
 
 
 def _in_zone(node: SqlNode, like: pa.DataType) -> SqlNode:
-    """Return a timestamp with the zone of the type `like`. A date has the zone UTC."""
+    """Give a timestamp the zone of the type `like`, or UTC if that is a date. A `node` that is a date stays a date."""
     if pa.types.is_date(node.type):
         return node
     return as_type(node, pa.timestamp(node.type.unit, like.tz if pa.types.is_timestamp(like) else "UTC"))

@@ -161,8 +161,8 @@ class JobHandle(OtherNames):
 
         If the cause is data skew behind `key_by`, the slow subtask samples its rows for two seconds, at most once a
         minute. The finding then has its `hot_keys`: those with 30 % of the subtask's rows, or with 10 % and three times
-        the rows of a mean key. `sentence_with_keys` names them. Keys are data: `sentence`, `as_json()`, the job's page,
-        logs and recordings do not contain them.
+        the rows of an average key. `sentence_with_keys` names them. Keys are data: `sentence`, `as_json()`, the job's
+        page, logs and recordings do not contain them.
         """
         return self._master.monitor.diagnose()
 

@@ -30,8 +30,9 @@ from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
 
 
 class StateCapturer(Protocol):
-    """The interface by which `TaskBarriers` takes and stores a task's part of a checkpoint: `TaskState` in a job.
+    """The interface by which `TaskBarriers` takes and stores a task's part of a checkpoint.
 
+    In a job, `TaskState` implements it.
     `TaskBarriers` calls `store` or `drop` once after each `capture`.
     """
 

@@ -163,7 +163,8 @@ def _files_of(channel: list[ChannelPart], parts: dict[ChannelPart, _Part]) -> st
 
 
 def _parts(metadata: CheckpointMetadata, exchange: ExchangeDescription) -> dict[ChannelPart, _Part]:
-    """Read all data in flight of an exchange, by the channel's end."""
+    """Read all data in flight of an exchange: for each channel, what its consumer had received, and what its producer
+    still had."""
     parts: dict[ChannelPart, _Part] = {}
     for file in (state.in_flight for state in metadata.states):
         if file is None or exchange.key not in file.exchanges:

@@ -43,7 +43,10 @@ class DataLinks(LinkEnds):
         self._server.start()
 
     def dial(self, addresses: Sequence[tuple[str, int]]) -> None:
-        """Connect to all TaskManagers from which channels receive. Channels that are added later connect, too."""
+        """Connect to the TaskManagers from which this one's channels receive. Links that are added later connect, too.
+
+        `addresses` has the address of each TaskManager, by number.
+        """
         self._addresses = addresses
         for end in self._consumer_ends.values():
             self._dial(end, addresses)
