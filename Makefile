@@ -35,7 +35,7 @@ lab: setup
 	@scripts/compiled $(BIN)/headgate lab $(ARGS)
 
 soak: setup
-	$(BIN)/pytest -m "soak or planted or ends or hypothesis" --timeout 1800 $(ARGS)
+	$(BIN)/pytest -m "soak or planted or turns or ends or hypothesis" --timeout 1800 $(ARGS)
 
 docs: setup
 	$(BIN)/python scripts/docs.py

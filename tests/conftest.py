@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -79,7 +80,7 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     about = "which planted bugs are hunted: all, or a part that changes with each commit"
     parser.addoption("--planted", choices=("all", "slice"), default="all", help=about)
-    about = "how many examples Hypothesis tries: all, or a quarter"
+    about = "how many examples Hypothesis tries: all, or a quarter; with some, cases that take turns do so"
     parser.addoption("--examples", choices=("all", "some"), default="all", help=about)
 
 
@@ -105,6 +106,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.planted)
     if config.getoption("planted") == "slice":
         _leave_a_slice(items, _turn(config.rootpath))
+    if config.getoption("examples") == "some":
+        _leave_the_turns(items, _turn(config.rootpath))
     items.sort(key=_turn_of)
 
 
@@ -144,6 +147,19 @@ def _leave_a_slice(items: list[pytest.Item], turn: int) -> None:
         for item in items
         if item.get_closest_marker("planted") is None or zlib.crc32(item.name.encode()) % _PARTS == turn
     ]
+
+
+def _leave_the_turns(items: list[pytest.Item], turn: int) -> None:
+    """Leave of each test that is marked `turns(n)` every nth case, another one for each commit."""
+    cases: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("turns") is not None and item.get_closest_marker("soak") is None:
+            cases[item.nodeid.partition("[")[0]].append(item)
+    left_out: set[pytest.Item] = set()
+    for each in cases.values():
+        (parts,) = each[0].get_closest_marker("turns").args
+        left_out.update(item for number, item in enumerate(each) if (number - turn) % min(parts, len(each)))
+    items[:] = [item for item in items if item not in left_out]
 
 
 def _turn(root: Path) -> int:

@@ -152,6 +152,7 @@ def held_commit(server: Postgres, table: str) -> Iterator[None]:
             holder.close()
 
 
+@pytest.mark.turns(2)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("fault", ["crash the server", "kill the driver"])
 def test_a_fault_within_a_commit_costs_and_repeats_no_row(server: Postgres, tmp_path: Path, fault: str) -> None:

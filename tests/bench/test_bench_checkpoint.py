@@ -40,6 +40,7 @@ def test_the_longest_gap_counts_gaps_that_overlap_the_span() -> None:
     assert longest_gap([], 1.0, 3.0) == 2.0
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind.name)
 def test_gaps_are_those_of_checkpoints_with_all_keys(kind: object) -> None:
     found = gaps(kind, 1, keys=1_000, rate=20_000.0)  # type: ignore[arg-type]

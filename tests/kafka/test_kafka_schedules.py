@@ -23,6 +23,7 @@ FAULTS, COUNT = 5, 11
 LINES = 12
 
 
+@pytest.mark.turns(2)
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("faults", [
     [("a TaskManager is killed", False), ("the driver is killed", True), ("the disk is full", False)],

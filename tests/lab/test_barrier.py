@@ -9,6 +9,7 @@ from headgate.lab.barrier import BarrierRounds
 from headgate.lab.places import MODES, processes
 
 
+@pytest.mark.turns(2)
 @pytest.mark.alone
 @pytest.mark.parametrize("mode", MODES)
 def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
@@ -21,6 +22,7 @@ def test_a_siblings_barrier_beside_a_stall(mode: str) -> None:
         assert took > rest / 2, "B.3's barriers came beside a stall"
 
 
+@pytest.mark.turns(2)
 @pytest.mark.alone
 @pytest.mark.parametrize("mode", MODES)
 def test_barriers_on_a_slow_channel(mode: str) -> None:

@@ -15,6 +15,7 @@ from headgate.lab.probe import WINDOW, Seen, Stall
 from tests.spark_session import SharedSpark
 
 
+@pytest.mark.turns(2)
 @pytest.mark.alone
 @pytest.mark.parametrize("mode", MODES)
 def test_b3_flows_with_credit_and_stops_over_tcp_while_b4_stalls(mode: str) -> None:

@@ -10,6 +10,7 @@ from headgate.lab.places import MODES, processes
 from headgate.lab.reach import ONE, PLACES, TWO, Path, Standing
 
 
+@pytest.mark.turns(2)
 @pytest.mark.alone  # the reports of both processes must be of nearly the same time, or a segment counts at both ends
 @pytest.mark.parametrize(
     ("mode", "path"), [("tcp", ONE), ("credit", TWO), pytest.param("credit", ONE, marks=pytest.mark.soak)]

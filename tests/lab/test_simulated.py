@@ -15,6 +15,7 @@ from headgate.lab.simulated.simulated_place import simulation
 SHORT = Times(capacity=0.3, warm_up=0.2, before=0.3, settling=0.2, stalled=0.3)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("mode", "path", "made"),
     [

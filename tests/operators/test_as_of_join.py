@@ -61,6 +61,7 @@ def in_order(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     return sorted(tuple(row[name] for name in ("a", "k", "text", "b")) for row in rows)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("how", ["left", "inner"])
 def test_each_row_meets_the_latest_row_at_its_time(how: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:

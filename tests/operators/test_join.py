@@ -113,6 +113,7 @@ def planned(build: Build, how: How) -> Subtasks:
     return Subtasks(env._jobs.graph.graph(env._jobs.pending))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 3), marks=pytest.mark.soak)], ids=["one", "two"])
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("case", CASES)

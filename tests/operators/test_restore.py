@@ -277,6 +277,7 @@ OLD_AND_NEW = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 3))
 APART = st.sampled_from([0, 0, 3, 40])
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("operator", OPERATORS)
 @settings(max_examples=examples(16))
 @given(st.sampled_from(list(KEYS)), OLD_AND_NEW, APART, st.integers(0, 1 << 32))
@@ -350,6 +351,7 @@ def test_a_snapshot_is_a_copy(make: Callable[[], Operator]) -> None:
     assert encode({"node": same}) == before
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("types", [(pa.int64(),), (pa.string(), pa.int64())], ids=["one", "two"])
 @pytest.mark.parametrize(
     "operator",

@@ -69,6 +69,7 @@ def ask_duckdb(table: pa.Table, keys: tuple[str, ...], gap: int) -> list[tuple[A
         )
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("keys", [("carrier",), ("grade", "carrier"), ("seats",), ()], ids=str)
 @pytest.mark.parametrize("gap", [SECOND // 100, SECOND, 7 * SECOND])
 def test_sessions_agree_with_duckdb(keys: tuple[str, ...], gap: int) -> None:

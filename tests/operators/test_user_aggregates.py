@@ -73,6 +73,7 @@ def _size(text: str) -> tuple[int, str]:
 OWN = (("mean", Mean()("f", "i")), ("longest", Longest()("s")), ("some", Longest()("s", where="i > 0")))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("operator", ["hop", "panes, late", "sessions, late", "running", "final"])
 def test_restored_states_go_on(operator: str, monkeypatch: pytest.MonkeyPatch) -> None:
     make = OPERATORS[operator]

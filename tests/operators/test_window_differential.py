@@ -124,6 +124,7 @@ def ask_duckdb(table: pa.Table, keys: tuple[str, ...], windows: Windows) -> list
         )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("keys", [("carrier",), ("grade", "carrier"), ("seats",), ()], ids=str)
 @pytest.mark.parametrize(
     "windows",

@@ -58,6 +58,7 @@ QUERIES: dict[str, tuple[Query, str]] = {
 }
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("parallelism", [3, pytest.param(1, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("query", QUERIES)
 def test_the_rows_are_those_of_duckdb(query: str, parallelism: int) -> None:
@@ -66,6 +67,7 @@ def test_the_rows_are_those_of_duckdb(query: str, parallelism: int) -> None:
     assert_same(pipeline(stream_of(env)).collect(), expected(sql))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("query", ["top", "lowest in windows", "latest", "latest at the end", "pairs"])
 def test_a_restart_changes_nothing(query: str) -> None:
     pipeline, sql = QUERIES[query]

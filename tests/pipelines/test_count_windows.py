@@ -65,6 +65,7 @@ def rows_of_one_source(env: hg.StreamEnvironment) -> hg.DataStream:
     return env.from_source(hg.sources.iterable(EVENTS.to_batches(max_chunksize=BATCH))).set_parallelism(1)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("kind", WINDOWS)
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_windows_agree_with_duckdb(parallelism: int, kind: str) -> None:
@@ -82,6 +83,7 @@ def test_batch_mode_has_the_same_windows() -> None:
     assert_same(found, expected(sql(WINDOWS["overlapping"])))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", WINDOWS)
 def test_restarts_with_more_and_fewer_subtasks_change_nothing(kind: str) -> None:
     given: list[pa.RecordBatch] = EVENTS.to_batches(max_chunksize=77)

@@ -158,6 +158,7 @@ def test_every_query_has_an_answer_to_compare() -> None:
     assert list(QUERIES) == list(EXPECTED)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     ("name", "parallelism"),
     [(name, 3) for name in EXPECTED]
@@ -172,6 +173,7 @@ def test_a_query_agrees_with_duckdb(name: str, parallelism: int) -> None:
     assert_same(final(name, found), expected(name))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     "name",
     ["q5", "q6", "q8", "q9", "q11", "q19"]

@@ -68,6 +68,7 @@ def hops() -> pa.Table:
     return expected(HOPS)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("parallelism", "segment_size"), [*SHAPES, *MORE_SHAPES])
 def test_hop_windows_over_string_keys(place: Place, parallelism: int, segment_size: int, hops: pa.Table) -> None:
     """With parallelism 1, 2 and 3, in segments of 512 bytes and of 32 KiB, everywhere; half of them in `make soak`."""
@@ -176,6 +177,7 @@ def test_windows_of_windows(place: Place) -> None:
     assert_same(minutes, wanted)
 
 
+@pytest.mark.turns(2)
 def test_a_join_with_itself(place: Place) -> None:
     """By a nullable string of up to 700 characters, with event time that no select has."""
     stream = stream_of(place(3))

@@ -29,6 +29,7 @@ MECHANISMS: dict[str, Mechanism] = {
 ROWS, BATCH = 64_000, 64
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("taskmanagers", [1, 2])
 def test_a_stalled_sink_stops_its_source_until_it_goes_on(name: str, taskmanagers: int) -> None:

@@ -54,6 +54,7 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("options", MODES.values(), ids=MODES)
 def test_every_mode_gives_the_same_answer_under_tls(options: dict[str, Any]) -> None:
     deployment = Noting()
@@ -75,6 +76,7 @@ def test_what_is_in_files_is_encrypted_before_it_is_sent(tmp_path: Path) -> None
     assert result.metrics["bytes_sent_by_sendfile"] == 0
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("options", [{}, {"unaligned": True}, {"flow_control": "tcp"}], ids=str)
 def test_a_killed_taskmanager_is_replaced_under_new_certificates(tmp_path: Path, options: dict[str, Any]) -> None:
     deployment = Noting()

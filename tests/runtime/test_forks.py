@@ -106,6 +106,7 @@ raise ImportError("planted")
 """
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("program", ["a script", "code that is safe", "a module", "a shell"])
 def test_nothing_is_imported_from_the_working_folder(tmp_path: Path, program: str) -> None:
     """What the driver can import its processes can, too."""

@@ -92,6 +92,7 @@ def zipf(random: np.random.Generator, count: int) -> tuple[Sequence[str], Sequen
     return names.tolist(), [1] * count
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("processes", [False, True])
 def test_the_finding_names_two_hot_keys_and_no_file_has_them(processes: bool, tmp_path: Path) -> None:
     job = started(zipf, processes=processes)

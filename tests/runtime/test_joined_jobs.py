@@ -122,6 +122,7 @@ def next_checkpoint(job: hg.JobHandle, folder: Path, unaligned: bool, before: in
     return last_checkpoint(folder, unaligned)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", ["join", "as of"])
 @pytest.mark.parametrize("unaligned", [False, True])
 def test_a_join_goes_on_with_another_parallelism(kind: str, unaligned: bool, tmp_path: Path) -> None:

@@ -201,6 +201,7 @@ def flips_a_bit() -> Edit:
     return edit
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", [DATA, CONTROL])
 def test_with_tls_one_changed_bit_ends_the_job(play: Play, kind: str) -> None:
     """The end that receives it says so, or the other one, which it tells."""
@@ -208,6 +209,7 @@ def test_with_tls_one_changed_bit_ends_the_job(play: Play, kind: str) -> None:
         play(meddling(kind, flips_a_bit), tls="on").total()
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("kind", "whom"), [(DATA, TASKMANAGER), (CONTROL, DRIVER)])
 def test_with_tls_an_impostor_is_refused(play: Play, kind: str, whom: str, capfd: pytest.CaptureFixture[str]) -> None:
     """He answers in the place of who was dialled, with a certificate for the same name by an authority of his own. A

@@ -23,6 +23,7 @@ WHOLE = 80.0
 SHAPES = ["keyed", "keyed twice", "window", "broadcast", "rebalance", "union", "forward"]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_a_job_that_finishes_fails_or_is_cancelled(seed: int) -> None:
     RandomJob(random.Random(seed)).run()

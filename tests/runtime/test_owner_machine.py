@@ -116,12 +116,14 @@ def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path, 
     assert superseded > 40 / every
 
 
+@pytest.mark.turns(2)
 @UPLOADS
 @pytest.mark.parametrize(("apart", "most"), [(20, 70), pytest.param(8, 140, marks=pytest.mark.soak)])
 def test_a_program_sleeps_while_its_successor_takes_over(tmp_path: Path, apart: int, most: int, uploads: bool) -> None:
     assert hand_overs(tmp_path, apart, uploads=uploads) > most
 
 
+@pytest.mark.turns(2)
 @UPLOADS
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
 def test_a_program_sleeps_while_it_shows_rows_and_another_starts_afresh(

@@ -136,6 +136,7 @@ def completes(checkpoints: str, owner: int) -> bool:
     return any(name is not None and name.owner == owner for name in names)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_paused_driver_is_replaced_and_wakes_up(tmp_path: Path, checkpoints: str, moment: str) -> None:
     with driver(tmp_path, checkpoints, MOMENTS[moment], processes=moment == "before a file is shown") as paused:

@@ -21,6 +21,7 @@ def to(subtask: int) -> Any:
     return lambda batch, subtasks: np.full(batch.num_rows, subtask)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("flow_control", [FlowControl.CREDIT, FlowControl.TCP])
 def test_the_root_has_a_full_input_and_an_empty_output(
     tmp_path: Path, processes: bool, flow_control: FlowControl

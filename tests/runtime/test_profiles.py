@@ -269,6 +269,7 @@ def functions_on_cpu(profiles: list[Profile]) -> dict[str, float]:
     return {name: each / total for name, each in on.items()}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("processes", "looks", "within"),
@@ -290,6 +291,7 @@ def test_a_split_of_70_20_10_is_found(processes: bool, looks: int, within: float
     assert (Path(hottest.file).name, hottest.function, hottest.kind) == ("test_profiles.py", "seventy", "user")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_profile_is_of_one_operator_of_a_chain(processes: bool) -> None:
     with running(processes, waits, splits) as job:

@@ -148,6 +148,7 @@ def parts(scale: float, *each: tuple[Callable[[float], None], float]) -> Callabl
     return work
 
 
+@pytest.mark.turns(2)
 @pytest.mark.alone
 @pytest.mark.parametrize(
     "work",

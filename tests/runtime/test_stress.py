@@ -24,11 +24,13 @@ from tests.runtime.random_pipelines import RandomPipeline
 LONG_RUN = 600.0
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_lost_doubled_or_reordered(seed: int, tmp_path: Path) -> None:
     stress(seed, 5_000, tmp_path)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("alignment", ["aligned", "unaligned", "unaligned in time"])
 def test_barriers_of_every_kind_branch(alignment: str, tmp_path: Path) -> None:
     chance = random.Random(1)

@@ -87,6 +87,7 @@ def stalled(mechanism: Mechanism, end: float = END) -> Outcome:
     )
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_a_stalled_subtask_stops_its_source_and_nothing_is_lost(name: str) -> None:
     outcome = of(name)

@@ -43,6 +43,7 @@ def test_all_tasks_run_at_once_and_end(start: Callable[..., Any]) -> None:
     assert started.gang.join(PATIENCE)
 
 
+@pytest.mark.turns(2)
 def test_join_returns_false_while_tasks_run(start: Callable[..., Any]) -> None:
     started = start(2)
     assert not started.gang.join(0.01)
@@ -50,6 +51,7 @@ def test_join_returns_false_while_tasks_run(start: Callable[..., Any]) -> None:
     assert started.gang.join(PATIENCE)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.ends
 def test_a_cancelled_gang_is_over_in_time(start: Callable[..., Any]) -> None:
     started = start(2)
@@ -76,6 +78,7 @@ def test_a_gang_cancelled_before_spark_knows_it_never_starts(spark: SparkSession
     assert reasons == [(None, "its Spark job was cancelled")]
 
 
+@pytest.mark.turns(2)
 def test_a_task_that_raises_is_named(start: Callable[..., Any]) -> None:
     started = start(2)
     started.tasks[1].order("raise")
@@ -86,6 +89,7 @@ def test_a_task_that_raises_is_named(start: Callable[..., Any]) -> None:
     assert started.gang.join(PATIENCE)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.ends
 def test_a_killed_worker_ends_the_gang(start: Callable[..., Any]) -> None:
     started = start(2)

@@ -64,6 +64,7 @@ def by_key(rows: list[dict[str, Any]]) -> dict[str, list[Any]]:
     return rows_by_key
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_the_harness_returns_the_rows_that_a_job_returns(seed: int) -> None:
     chance = random.Random(seed)

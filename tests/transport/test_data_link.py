@@ -333,6 +333,7 @@ def make(network_of: MakeNetwork, credentials: Credentials) -> Iterator[MakePair
         pair.close()
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("flow_control", FlowControl)
 @pytest.mark.parametrize(
     ("channels", "segment", "exclusive"), [(1, 32, 1), (1, 512, 2), (3, 64, 1), (3, 512, 3), (8, 128, 2)]

@@ -43,6 +43,7 @@ def test_channels_are_shown_with_their_credit_fifty_at_once(serve: Serve, show: 
     expect(page.get_by_role("button", name="Next 50")).to_be_disabled()
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("width", "dark"), [(380, False), (1400, True)])
 def test_a_trace_is_drawn_as_a_sequence(serve: Serve, show: Open, width: int, dark: bool) -> None:
     job = job_with_channels(3, rounds=20)
@@ -75,6 +76,7 @@ def _refuse(*_: object) -> Future[ChannelTrace]:
     raise TraceError("it is being traced already")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("width", [380, 1400])
 def test_no_text_of_the_graph_covers_another(serve: Serve, show: Open, width: int) -> None:
     yesterday = (time.time() - 86_400) * 1e6

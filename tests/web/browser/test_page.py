@@ -51,6 +51,7 @@ def test_only_the_cause_has_a_colour_and_colours_follow_a_stall(serve: Serve, sh
     expect(page.locator(".headline")).to_contain_text("“numbers” waits for “warehouse”")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_first_screen_of_a_phone_has_the_whole_verdict(serve: Serve, show: Open, dark: bool) -> None:
     job = skewed()
@@ -62,6 +63,7 @@ def test_the_first_screen_of_a_phone_has_the_whole_verdict(serve: Serve, show: O
         assert text in seen
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("width", "height"), SIZES)
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_page_fits_and_can_be_read_by_all(serve: Serve, show: Open, width: int, height: int, dark: bool) -> None:

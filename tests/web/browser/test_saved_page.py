@@ -46,6 +46,7 @@ def open_file(browser: Browser) -> Iterator[OpenFile]:
     assert troubles == []
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("width", "dark"), [(380, True), (1400, False)])
 def test_a_saved_page_shows_what_the_page_showed(open_file: OpenFile, tmp_path: Path, width: int, dark: bool) -> None:
     job = job_with_channels(80, begin=time.time() - 12, ended_checkpoints=[checkpoint(1, failure="the disk is full")])
