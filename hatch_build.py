@@ -56,7 +56,8 @@ def _compile(sources: list[str], folder: Path) -> None:
 
     with TemporaryDirectory() as work:
         level = os.environ.get("HEADGATE_COMPILE_LEVEL", "2")
-        extensions = mypycify(sources, opt_level=level, debug_level="0", target_dir=work, group_name="headgate")
+        paths = ["--config-file=mypyc.ini", *sources]
+        extensions = mypycify(paths, opt_level=level, debug_level="0", target_dir=work, group_name="headgate")
         build = Distribution({"name": "headgate", "ext_modules": extensions}).get_command_obj("build_ext")
         build.build_lib, build.build_temp = str(folder), work
         build.ensure_finalized()

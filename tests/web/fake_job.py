@@ -145,7 +145,7 @@ def _complete(topology: Topology, snapshot: MetricsSnapshot) -> MetricsSnapshot:
 
 def slow_job(**fields: Any) -> FakeJob:
     """Return a job whose `warehouse` waits for something outside, in both subtasks."""
-    return job_with({**both(0, WAITS), **both(1, SLEEPS), **both(2, {**IDLES, "busy_s": 0.5})}, **fields)
+    return job_with({**both(0, WAITS), **both(1, SLEEPS), **both(2, {"busy_s": 0.5, "rows": 100})}, **fields)
 
 
 #: A channel whose data wait for credit, and one within a TaskManager, which has none.

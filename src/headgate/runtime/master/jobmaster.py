@@ -436,7 +436,7 @@ class JobMaster:
     def _restart(self) -> None:
         self._credentials = dataclasses.replace(self._credentials, attempt=self._credentials.attempt + 1)
         try:
-            self._load_older_checkpoint()
+            self._roll_back()
             if self._checkpoints.requests.drains:
                 self._restart_log.drains(self._checkpoints.latest)
             self._before = self.metrics()
@@ -454,7 +454,7 @@ class JobMaster:
             self.cancel()
         self._run_attempt()
 
-    def _load_older_checkpoint(self) -> None:
+    def _roll_back(self) -> None:
         """Wait until the checkpoint to resume from is stored, and roll back the sinks to this checkpoint.
 
         Raises the error of a sink, or JobCancelled.
