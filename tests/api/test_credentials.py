@@ -49,6 +49,7 @@ def test_a_uri_without_credentials_is_unchanged(uri: str) -> None:
     assert redacted(uri) == uri
 
 
+@pytest.mark.turns(2)
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize(
     "text",

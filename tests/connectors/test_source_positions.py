@@ -189,6 +189,7 @@ def test_every_row_comes_once_without_a_stop(sources: dict[str, Source], name: s
     assert bool(run.bad) == ("csv" in name or name == "json")
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_comes_once_after_a_stop_at_any_position(sources: dict[str, Source], name: str) -> None:
     source = sources[name]

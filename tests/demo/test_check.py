@@ -108,6 +108,7 @@ def test_every_kind_of_wrong_answer_is_found(spark: SparkSession, tmp_path: Path
     assert not comparison.matches
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("answer", "wrong"),
     [

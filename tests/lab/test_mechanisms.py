@@ -24,6 +24,7 @@ def quiet(*mechanisms: str) -> Options:
     return Options(True, lambda text: None, mechanisms)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", WITHOUT_SERVER)
 def test_in_virtual_time_each_mechanism_does_what_was_expected(name: str) -> None:
     runs = {name: [mechanism_isolation.one_round(simulation(0), CONTESTANTS[name], SHORT)]}

@@ -52,6 +52,7 @@ def expected(kind: str, values: list[Decimal | None], result: pa.DataType) -> De
     return EXACT.quantize(exact, EXACT.scaleb(Decimal(1), -result.scale))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("kind", ["sum", "mean"])
 @pytest.mark.parametrize("column", TYPES, ids=str)
 @given(data=st.data())

@@ -320,6 +320,7 @@ def test_long_chains_can_be_pickled_and_deep_nests_are_refused() -> None:
         compile_expression("+".join("i" * 300), BATCH.schema)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("text", ["(" * 50_000 + "i" + ")" * 50_000, "not " * 50_000 + "i = 1", "+".join("i" * 50_000)])
 def test_the_message_for_a_very_deep_nest_is_short(text: str) -> None:
     with pytest.raises(PlanError, match="nested") as caught:

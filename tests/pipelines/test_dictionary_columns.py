@@ -22,6 +22,7 @@ def encoded(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch([batch["n"], batch["word"].dictionary_encode()], schema=ENCODED.schema)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     "way",
     [

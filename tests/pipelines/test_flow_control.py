@@ -74,6 +74,7 @@ def test_a_diamond_with_a_slow_arm_ends(mode: str) -> None:
     assert set(totals["times"].to_pylist()) == {2}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("rows", [1, 5_000, pytest.param(1_000, marks=pytest.mark.soak)])
 def test_a_job_cancelled_at_any_moment_returns_all_its_memory(mode: str, rows: int) -> None:

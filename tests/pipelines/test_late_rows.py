@@ -61,6 +61,7 @@ def test_no_row_is_late_within_the_bound(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.records == []
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_with_lateness_allowed_the_last_row_of_a_window_is_the_whole_of_it(parallelism: int) -> None:
     """The watermark runs ahead of most rows, and still none is lost."""

@@ -32,6 +32,7 @@ def split_stream(env: hg.StreamEnvironment) -> hg.DataStream:
     return stream_of(env).map_batches(split, schema=SCHEMA, side_outputs=sides)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_every_row_goes_its_way(parallelism: int, processes: bool) -> None:

@@ -140,6 +140,7 @@ def test_a_barrier_that_overtakes_counts_what_waits_before_it(
     end(job)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("flow_control", [FlowControl.CREDIT, FlowControl.TCP])
 @pytest.mark.parametrize("count", [3, pytest.param(1, marks=pytest.mark.soak)])
 def test_a_diamond_with_a_stalled_arm_terminates(

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.alone
 REGISTRATION, HEARTBEAT = 10.0, 3.0
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_at_a_random_moment(seed: int) -> None:
     strike(random.Random(seed))

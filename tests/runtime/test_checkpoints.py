@@ -30,6 +30,7 @@ from tests.runtime.jobs import NUMBERS, eventually, numbers, wait_until_running
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("processes", "flow_control"), [(False, "credit"), (True, "tcp")])
 def test_a_function_that_raises_once(tmp_path: Path, processes: bool, flow_control: str) -> None:
     env = environment(tmp_path, hg.LocalDeployment(2, processes), flow_control=flow_control)

@@ -53,6 +53,7 @@ def resume(name: str, folder: Path, parallelism: int, checkpoint: Path | str) ->
     return job.wait(PATIENCE)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("name", "parallelism"), TABLE)
 def test_it_resumes(name: str, parallelism: int, tmp_path: Path) -> None:
     case = CASES[name]

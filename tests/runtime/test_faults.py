@@ -80,6 +80,7 @@ def parts_under_way(folder: Path) -> int:
     return 0 if (newest / "_metadata").exists() else len(list(newest.glob("*.state")))
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("unaligned", [False, True])
 def test_killed_during_alignment_and_during_an_upload(tmp_path: Path, unaligned: bool) -> None:
     """The first time one source has passed the barrier on and the other stands before it, so the windows wait; the
@@ -182,6 +183,7 @@ def cut(port: int) -> None:
             same.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(("flow_control", "processes"), [("credit", True), ("tcp", False)])
 def test_connections_that_are_cut(tmp_path: Path, flow_control: str, processes: bool) -> None:
     """First one between two TaskManagers, then one to the driver."""

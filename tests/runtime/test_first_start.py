@@ -71,6 +71,7 @@ def test_killed_while_it_opens_its_operators(tmp_path: Path) -> None:
 LIMITED = {"fixed": hg.restart.fixed(3, delay=0), "failure rate": hg.restart.failure_rate(3, "1 h", delay=0)}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("restart", "attempts"),
     [(AT_ONCE, 1), (LIMITED["fixed"], 3), pytest.param(LIMITED["failure rate"], 3, marks=pytest.mark.soak)],

@@ -43,6 +43,7 @@ def measured(batch: pa.RecordBatch) -> pa.RecordBatch:
 MEASURED = pa.schema({"n": pa.int64(), "bytes": pa.int64(), "right": pa.bool_()})
 
 
+@pytest.mark.turns(2)
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_record_of_100_mb(processes: bool, tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ def test_it_resumes_if_the_user_allows_duplicates(tmp_path: Path, checkpoint: st
     job(tmp_path).execute(resume="latest")
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite"])
 def test_a_job_resumes_whose_rows_are_there(tmp_path: Path, mode: Any) -> None:
     """Whatever its own mode is, and also when it has finished."""
@@ -128,6 +129,7 @@ def test_a_job_resumes_whose_rows_are_there(tmp_path: Path, mode: Any) -> None:
         assert shown(tmp_path) == FIRST + LAST
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("checkpoints", ["checkpoints", None])
 def test_a_job_that_finished_without_rows_resumes(tmp_path: Path, checkpoints: str | None) -> None:
     """Its ledger stays, although no rows are visible, because a savepoint names the run."""

@@ -73,6 +73,7 @@ def test_one_program_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uplo
 EVERY = pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.soak)])
 
 
+@pytest.mark.turns(2)
 @UPLOADS
 @EVERY
 def test_a_program_is_lost_before_each_operation(tmp_path: Path, every: int, uploads: bool) -> None:
@@ -94,6 +95,7 @@ def test_a_program_is_lost_before_each_operation(tmp_path: Path, every: int, upl
     assert at > 70
 
 
+@pytest.mark.turns(2)
 @UPLOADS
 @EVERY
 def test_a_program_is_paused_before_each_operation_and_replaced(tmp_path: Path, every: int, uploads: bool) -> None:

@@ -70,6 +70,7 @@ def test_a_taskmanager_is_killed(tmp_path: Path) -> None:
     assert result.rows_in == ROWS
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize(("first", "then"), [(2, 3), (3, 1), (2, 2)])
 def test_the_parallelism_changes(tmp_path: Path, first: int, then: int) -> None:
     """Rows in flight go where their keys are now."""
@@ -142,6 +143,7 @@ def test_a_broadcast_in_flight_needs_as_many_subtasks(tmp_path: Path) -> None:
     assert made(2, lambda batch: batch).execute(resume="latest").rows_out == 2 * ROWS
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("flow_control", ["credit", "tcp"])
 def test_at_least_once_loses_nothing(tmp_path: Path, flow_control: str) -> None:
     deployment = hg.LocalDeployment(2, processes=True)

@@ -63,6 +63,7 @@ def stalled(mode: str, **options: Any) -> tuple[SimulatedResult, Probe, list[dic
     return environment.execute("stalled"), probe, looks
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("mode", MODES)
 def test_a_stalled_sink_stops_its_source_and_nothing_is_lost(mode: str) -> None:
     result, probe, looks = of(mode)

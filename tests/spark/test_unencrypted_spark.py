@@ -48,6 +48,7 @@ def test_no_warning_if_connections_stay_on_the_machine(caplog: pytest.LogCapture
     assert said(caplog, host) == []
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("host", ["127.0.0.1", "192.0.2.1"])
 def test_a_job_under_tls_warns_once_if_connections_leave_the_machine(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, host: str

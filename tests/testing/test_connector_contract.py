@@ -87,6 +87,7 @@ def test_files_keep_the_contract(tmp_path: Path) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("kind", ["persons", "auctions", "bids"])
 def test_nexmark_keeps_the_contract(kind: Any) -> None:
     def make() -> hg.Source:
