@@ -103,7 +103,10 @@ class Input(enum.Enum):
 
 
 class CheckpointOrder(enum.Enum):
-    """The order of an input's checkpoint relative to the current checkpoint, or while idle to the last checkpoint."""
+    """The order of an input's checkpoint relative to the current checkpoint.
+
+    While idle, the last checkpoint and older ones are OLD, and all others are NEW.
+    """
 
     OLD = -1
     SAME = 0
@@ -189,7 +192,7 @@ class BarrierHandler:
         self._prioritise(channel, barrier)
 
     def _prioritise(self, channel: int, barrier: CheckpointBarrier) -> None:
-        """Treat announced barriers as delivered. Each producer has sent its barrier and sends nothing more."""
+        """Treat announced barriers as delivered. Each producer has sent its barrier and waits behind it."""
         if self._announced:
             announced = sorted(self._announced)
             self._actions.append(Prioritise(tuple(announced)))

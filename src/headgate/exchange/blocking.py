@@ -1,10 +1,10 @@
 """BlockingSubpartition: the output of one subtask for one consumer in batch mode, in a file.
 
 It accepts buffers like a pipelined subpartition. It writes each full buffer to a file that all subpartitions of the
-partition share. The segment is recycled at once, so only the disk limits the task. The consumer reads after the end of
-the partition. `poll` then returns buffers that refer to bytes of the file. The kernel sends these bytes to a remote
-consumer, and a local consumer reads them in place. Flink's classes are BoundedBlockingSubpartition and, with one file
-for all subpartitions, SortMergeResultPartition.
+partition share. The segment is recycled at once, so only the disk limits the task. The consumer reads when the
+partition is finished. `poll` then returns buffers that refer to bytes of the file. The kernel sends these bytes to a
+remote consumer, and a local consumer reads them in place. Flink's classes are BoundedBlockingSubpartition and, with one
+file for all subpartitions, SortMergeResultPartition.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class BlockingSubpartition:
         self._events.append(body)
 
     def finish(self) -> None:
-        """Write the last buffer, and append the end of the partition. The reader may attach from now on.
+        """Write the last buffer, and append EndOfPartition. The reader may attach from now on.
 
         Raises SpillError when the disk has no room for the buffer.
         """
@@ -139,10 +139,10 @@ class BlockingSubpartition:
             self.finished = True
 
     def flush(self) -> None:
-        """Do nothing: a reader sees the data only after the end of the partition."""
+        """Do nothing: a reader sees the data only after `finish`."""
 
     def ask_whether_starved(self, *, notify: bool) -> bool:
-        """Return False: no reader waits for data, because the reader attaches after the end."""
+        """Return False: no reader waits for data, because the reader attaches after `finish`."""
         return False
 
     def overtake(self, barrier: CheckpointBarrier) -> list[Buffer]:
@@ -224,7 +224,7 @@ class BlockingSubpartition:
         """Do nothing: the task does not wait for the reader."""
 
     def release(self) -> None:
-        """Drop all data, because the reader or the task has ended."""
+        """Drop all data, because the reader has left or nobody needs the task's output any more."""
         with self._lock:
             if self._released:
                 return

@@ -44,7 +44,7 @@ _MAX_WAITING: Final = 1 << 16
 #: Older barriers therefore belong to checkpoints that were given up.
 _REMEMBERED: Final = 64
 
-#: A callback that takes a channel's index. It runs, on any thread, when an empty channel receives data.
+#: A callback that takes a channel's index. It runs, on any thread, when the channel has something new for the task.
 NotifyGate = Callable[[int], None]
 
 
@@ -89,7 +89,7 @@ class InputChannel:
         return self.bytes_polled
 
     def peek(self, size: int) -> list[memoryview]:
-        """Return a copy of the next `size` bytes that wait for the task, without consuming them."""
+        """Return copies of the waiting buffers that hold the next `size` bytes, without consuming the buffers."""
         return []
 
     def release(self) -> None:
@@ -138,7 +138,7 @@ class InputChannel:
     def queued_bytes(self) -> int:
         """The number of received bytes that the task has not polled yet.
 
-        The number is 0 for a local channel: the producer counts its bytes.
+        The number is 0 for a local channel, because the producer counts these bytes.
         """
         return 0
 
@@ -480,7 +480,7 @@ class RemoteInputChannel(InputChannel):
         return self._buffers.unannounced
 
     def credit_announced(self) -> int:
-        """Return the total credit announced so far, without that of the buffers that are being filled now."""
+        """Return the total credit announced so far, not counting the buffers that are being filled now."""
         return self.buffers_in + self._buffers.announced
 
     @property

@@ -15,8 +15,8 @@ from headgate.records.spanning import SpanningSerializer
 class DueOutput:
     """The queues of messages and events that wait for segments of a partition: the *due* items of a writer.
 
-    Only the writer's task thread uses them. `count` counts the bytes of messages that are in no segment. `channels`
-    holds the channels that have due items.
+    Only the writer's task thread uses them. `count`, the writer's count, includes the bytes of due messages that are in
+    no segment. `channels` holds the channels that have due items.
     """
 
     def __init__(self, partition: ResultPartition, count: PendingCount) -> None:

@@ -18,8 +18,8 @@ class InputGate:
     """The channels of one input, polled in turn so that no channel starves (Flink: SingleInputGate).
 
     Each channel with data is in one queue once. A poll gives the first channel a turn. If the channel then has more
-    data, the poll puts the channel at the end of the queue. A turn is `TURN` segments, or all buffers of one frame. The
-    only channel in the queue gets a longer turn.
+    data, the poll puts the channel at the end of the queue. A turn is about `TURN` segments. The only channel in the
+    queue gets a longer turn.
 
     `on_data` is called, on any thread, when a channel joins the queue. There is no lock: `poll` removes a channel from
     the queue *before* it looks at the channel's data. Data that arrive later therefore queue the channel again. Two

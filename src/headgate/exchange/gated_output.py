@@ -34,8 +34,8 @@ class GatedOutput(DueOutput):
     """A `DueOutput` that asks a gate before each message with rows. What a gate holds back stays due.
 
     Events and watermarks keep their place: they wait only behind a message that is held back. `channels` has
-    the channels because of which the task must wait. Other channels may hold messages back too: a gate that opens
-    lets them go. `put_mail` runs a call on the task's thread.
+    only the channels for which the task must wait. The gates of other channels may hold messages back too; these
+    messages go when the gate opens. `put_mail` runs a call on the task's thread.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ def local_folder(spill_dir: str | None) -> str:
         return spill_dir
     try:
         return tempfile.gettempdir()
-    except FileNotFoundError:  # Python wrote a file to try the folder: its disk is full
+    except FileNotFoundError:  # no folder accepts Python's test file: the disk is full
         return os.environ.get("TMPDIR") or "/tmp"
 
 

@@ -23,8 +23,8 @@ class ResultPartition:
     `wake` when a reader starves and the writer watches this reader. It calls `on_settled` when a consumer has processed
     all records or has left.
 
-    With a `file` the partition is blocking: all data go to the file, and consumers read them after the end. `write` and
-    `write_event` then raise SpillError when the disk refuses the data.
+    With a `file` the partition is blocking: all data go to the file, and consumers read them when the partition is
+    complete. `write` and `write_event` of a blocking partition raise SpillError when the disk refuses the data.
     """
 
     def __init__(
@@ -112,10 +112,9 @@ class ResultPartition:
     def _run_length(self, subpartition: Subpartition, record: SpanningSerializer) -> int:
         """Return the number of segments that the rest of an element does not share with the next element.
 
-        These are the segments that the rest fills. The end of the element may also get a segment of its own, so that
-        the whole element can be sent at once. A small end shares its segment with the next element. An end is small if
-        its own segment would waste more than half of the segment, or more than a third of the element's size. If the
-        reader asks for buffers smaller than a segment, the number is 0.
+        These are the segments that the rest fills. The last, partly filled segment also counts, so that the whole
+        element can be sent at once. It does not count if its unused bytes exceed half of the segment or a third of the
+        element's size. If the reader asks for buffers smaller than a segment, the number is 0.
         """
         size = self._segment_size
         if (subpartition.buffer_size or size) < size:
@@ -204,7 +203,8 @@ class ResultPartition:
     def want_segments(self) -> None:
         """Let the next segment that comes back call `wake`.
 
-        Before it waits, the caller must check for free segments again: a segment that came back earlier wakes no task.
+        After this call the caller must check for free segments before it waits: a segment that came back earlier wakes
+        no task.
         """
         self._wanting = True
 

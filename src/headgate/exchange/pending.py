@@ -114,8 +114,9 @@ class PendingSlices:
         self.bytes += rows.num_rows * row_bytes
 
     def cut(self, message_size: int) -> tuple[list[pa.RecordBatch], int]:
-        """Remove all slices and return (batches of about equal size, bytes of the source batches that are free now).
+        """Remove all slices and return (batches of about equal size, freed bytes).
 
+        The freed bytes are those of the batches in `held()` that no other channel keeps alive.
         Each returned batch has one to two times `message_size` bytes, rounded to whole rows, and at least one row. If
         there is only one batch, it may be smaller.
         """

@@ -87,7 +87,7 @@ class LoadAwareRebalance:
 
     def select(self, batch: pa.RecordBatch) -> list[tuple[int, pa.RecordBatch]]:
         candidates = [(self._next + ahead) % self._channels for ahead in range(self._examined)]
-        channel = min(candidates, key=self._load)  # the first of equal ones: without load, plain rebalance
+        channel = min(candidates, key=self._load)  # of equal loads the first: without load, plain rebalance
         self._next = (channel + 1) % self._channels
         return [(channel, batch)]
 
@@ -157,8 +157,8 @@ class KeyGroups:
     def _channels_of_small(self, columns: Sequence[pa.Array]) -> npt.NDArray[Any] | None:
         """Return the channel of each row from a table of small integers, or None if a key is anything else.
 
-        To look up ids and counters costs a quarter of the time of their hashes. After the first other integer, the
-        selector does not try again.
+        A look-up costs a quarter of the time of a hash. After the first integer that is not small, the selector does
+        not try again.
         """
         if not self._has_small_words or len(columns) != 1 or not is_integer(columns[0]):
             return None

@@ -4,8 +4,8 @@ The task adds empty buffers and fills them in place. The reader takes slices of 
 finished or a flush was requested. Rules and names are Flink's. The reader polls until no data are available. Only then
 do new data notify the reader.
 
-Barriers: the reader cannot poll beyond an aligned barrier until it resumes. A priority barrier goes ahead of all queued
-data. The method that queues it returns the data that it overtakes, for the checkpoint.
+Barriers: the reader cannot poll beyond an aligned barrier until `resume` is called. A priority barrier goes ahead of
+all queued data. The call that queues this barrier returns the overtaken data, because they belong to the checkpoint.
 """
 
 from __future__ import annotations
@@ -46,11 +46,12 @@ def _ignore() -> None: ...
 class PipelinedSubpartition:
     """A queue with one writer (the task) and one reader (the network thread, or a task of the same TaskManager).
 
-    The lock protects the queue and all flags. It is taken before the pool's lock, because `poll` holds it while it
-    closes and recycles empty buffers. The callbacks of this class run without the lock.
+    The lock protects the queue and all flags. It is taken before the pool's lock, because `poll` recycles empty buffers
+    under the lock. The callbacks of this class run without the lock.
 
     `on_settled` is called, on any thread, when the reader has acknowledged the end of data or has left. `buffer_size`
-    is the most bytes that the reader wants in one buffer; None means a full segment.
+    is the most bytes that the reader wants in one buffer; None means a full segment. `credit` is that of a remote
+    reader; None for a local reader.
     """
 
     __slots__ = (
@@ -101,7 +102,7 @@ class PipelinedSubpartition:
         self._released = False
         self._is_whole = True
         self._writer_waits = False  # the writer waits until the reader starves
-        #: Called once, on any thread, when the reader starves after `ask_whether_starved` returned False.
+        #: Called once, on any thread, when the reader starves after `ask_whether_starved(notify=True)` was False.
         self.on_starved: Callable[[], None] = _ignore
         #: Called, on any thread, when the reader has polled a barrier that blocks it.
         self.on_barrier_left: Callable[[], None] = _ignore
@@ -132,7 +133,7 @@ class PipelinedSubpartition:
         buffer.recycle()
 
     def finish(self) -> None:
-        """Queue the end of the partition as the last event, and notify the reader."""
+        """Queue EndOfPartition as the last event, and notify the reader."""
         with self._lock:
             if self._released or self.finished:
                 return
@@ -197,8 +198,8 @@ class PipelinedSubpartition:
     def is_settled(self) -> bool:
         """Whether the reader has acknowledged that it has processed all records.
 
-        A reader that has left has not: if its connection is lost, rows that were sent may be lost with it. The task
-        then waits until its attempt ends.
+        Without this acknowledgement, a reader that leaves does not count: if its connection was lost, rows sent to it
+        may be lost too. The task then waits until the attempt ends.
         """
         return self._acknowledged
 
@@ -268,8 +269,8 @@ class PipelinedSubpartition:
         """Attach the only reader. Raises ExchangeError for a second reader, or after the release.
 
         `listener` is called, without the lock, when data become available. `on_priority`, if given, is called in its
-        place for a priority barrier. With `sends_empty` the reader also polls empty finished buffers. The consumer has
-        granted a credit for such a buffer, as a part of the backlog. Sending the buffer uses up this credit.
+        place for a priority barrier. With `sends_empty` the reader also polls finished buffers that are empty. They are
+        part of the backlog, so the consumer has granted credit for them. Sending them uses up this credit.
         """
         with self._lock:
             if self._listener is not None:
@@ -372,9 +373,9 @@ class PipelinedSubpartition:
         return isinstance(head, Buffer) and len(head.segments) > limit
 
     def _take(self, limit: int) -> tuple[Buffer, bool] | None:
-        """Remove the first non-empty buffer, or its first `limit` segments. Returns (buffer, whether it is an event).
+        """Take the next event, or the next bytes in at most `limit` segments.
 
-        Returns None when nothing is available.
+        Returns (buffer, whether it is an event), or None when nothing is available.
         """
         queue = self._queue
         while queue:
@@ -461,7 +462,7 @@ class PipelinedSubpartition:
         return self._backlog
 
     def validate(self) -> None:
-        """Raise AssertionError when the backlog is wrong or an earlier buffer is unfinished."""
+        """Raise AssertionError when the backlog is wrong or a buffer before the last one is unfinished."""
         with self._lock:
             data = [queued for queued in self._queue if not isinstance(queued, EventConsumer)]
             count = sum(len(queued.segments) if isinstance(queued, Buffer) else 1 for queued in data)

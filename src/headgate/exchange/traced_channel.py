@@ -1,4 +1,4 @@
-"""TracedChannel: an input channel of which each read of the task is recorded."""
+"""TracedChannel: a wrapper of an input channel. It records each read by the task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from headgate.records.events import Event
 
 
 class TracedChannel(InputChannel):
-    """A wrapper of a channel in its gate while a trace runs. It passes all calls on to the channel."""
+    """A wrapper of a channel in its gate while a trace runs. It passes on every call that comes through the gate.
+
+    The task calls the other methods of the channel directly.
+    """
 
     def __init__(self, channel: InputChannel, note: Note) -> None:
         self.index = channel.index

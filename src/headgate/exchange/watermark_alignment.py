@@ -48,7 +48,7 @@ class AlignmentGroup:
 
 
 class AlignedSubtask:
-    """The part of one subtask: it may read while its watermark is at most `bound`. `send` sends a report to the driver.
+    """One subtask of a source: it may read while its watermark is at most `bound`. `send` sends a report to the driver.
 
     The task's thread calls `report`. Another thread may set `bound`, and then wakes the task. `pause` is the least time
     between two reports of a subtask that may read, in seconds.

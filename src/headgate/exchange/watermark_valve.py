@@ -6,7 +6,7 @@ from headgate.records.elements import MAX_TIME, MIN_TIME
 
 
 class WatermarkValve:
-    """The merged watermark and status of a task's channels (Flink's StatusWatermarkValve).
+    """The merged watermark, `output`, and the merged status of a task's channels (Flink's StatusWatermarkValve).
 
     A channel that becomes active again counts only after it has reached the task's watermark. The task's watermark
     therefore never decreases. When all channels are idle, the task's watermark is the latest of their watermarks. The
@@ -71,7 +71,8 @@ class WatermarkValve:
     def _reached_by_idle_channels(self) -> int:
         """Return the latest time of the channels that have not ended, if all of these are idle.
 
-        Otherwise an active channel has not reached the task's time yet, and the method returns the task's time.
+        If all channels have ended, return MAX_TIME. If an active channel remains, it has not reached the task's time
+        yet: return the task's time.
         """
         remaining = [each for each in zip(self._times, self._active, strict=True) if each[0] < MAX_TIME]
         if any(active for _, active in remaining):

@@ -30,9 +30,9 @@ from headgate.records.spanning import Element, SpanningSerializer, serialize
 class RecordWriter:
     """The writer of one output edge of a subtask: the `Output` of an operator. Only the task thread may use it.
 
-    Sizes are in bytes, times in seconds. `wait_within_record` is called when one input batch produces more output than
-    the budget allows. The function must wait until `drain` succeeds, or raise an error. `gated` makes the due output
-    of a job whose throttle holds messages back.
+    Sizes are in bytes, times in seconds. With a negative `buffer_timeout`, only full messages leave.
+    `wait_within_record` is called when one input batch produces more output than the budget allows. The function must
+    wait until `drain` succeeds, or raise an error. `gated` makes the due output; a throttle passes its own function.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class RecordWriter:
         """Accept a batch. The writer sends its rows when a message is full, or after `buffer_timeout`."""
         if not batch.num_rows:
             return
-        if self._due.channels:  # an earlier batch from the same input is still due
+        if self._due.channels:  # an earlier output of the same input batch is still due
             self.drain(overdraft=True)
             if self._due.channels and self._budget.is_exceeded:
                 self._wait_hard(self)
@@ -109,7 +109,7 @@ class RecordWriter:
                 self._watermark_alone(pending, now)
 
     def emit_status(self, active: bool) -> None:
-        """Send all pending rows, and then a status, to every channel at once."""
+        """Send all pending rows, and then the status (active or idle), to every channel at once."""
         for pending in self._pending:
             self._cut(pending)
             self._write(pending, WatermarkStatus(active))
@@ -128,7 +128,7 @@ class RecordWriter:
         self._flush_in_time()
 
     def finish(self) -> None:
-        """Send all pending rows, and then the end of data on every channel."""
+        """Send all pending rows, and then EndOfData, on every channel."""
         self.is_finished = True
         for pending in self._pending:
             self._cut(pending)
@@ -194,7 +194,7 @@ class RecordWriter:
 
     @property
     def deadline(self) -> float | None:
-        """The time, in the clock's seconds, at which `on_time` is next to be called, or None."""
+        """The time, in the clock's seconds, at which `on_time` is next to be called; None if no call is needed."""
         if self._flush_at is None or self._watermark_at is None:
             return self._watermark_at if self._flush_at is None else self._flush_at
         return min(self._flush_at, self._watermark_at)

@@ -77,7 +77,7 @@ class Buffer:
 
     @classmethod
     def of_bytes(cls, data: bytes) -> Buffer:
-        """Return a buffer over memory that belongs to no pool. Events use it."""
+        """Return a buffer over memory that belongs to no pool, for example for an event."""
         return cls((MemorySegment(-1, memoryview(data)),), 0, len(data), _forget)
 
     @property

@@ -46,7 +46,7 @@ class GuardedPool(LocalBufferPool):
     def request_many(self, count: int, subpartition: int = 0, *, overdraft: bool = False) -> list[MemorySegment]:
         """Return at least one and at most `count` segments.
 
-        Raises NetworkMemoryFull when the request takes the last segment, and then takes none.
+        Raises NetworkMemoryFull, and keeps no segment, when the request would take the last segment.
         """
         segments = super().request_many(count, subpartition, overdraft=overdraft)
         if count > 0 and not self.free:

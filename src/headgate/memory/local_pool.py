@@ -32,7 +32,7 @@ class GlobalPool(Protocol):
     total_segments: int
 
     def take(self, waiter: LocalBufferPool | None) -> MemorySegment | None:
-        """Return a free segment, or None. After None, the pool calls `waiter.offer` once when a segment comes back."""
+        """Return a free segment, or None. After None, a `waiter` gets one call of `offer` when a segment comes back."""
 
     def give_back(self, segment: MemorySegment) -> None: ...
 
@@ -43,9 +43,9 @@ class GlobalPool(Protocol):
 class LocalBufferPool:
     """A share of the global pool that may grow and shrink. Create it with `NetworkBufferPool.create_local_pool`.
 
-    `available` is True if the next request succeeds without overdraft and no subpartition has reached its cap. The pool
-    calls `on_available` each time `available` turns True. It calls `on_refill` when a segment has come back but a cap
-    keeps `available` False: the other subpartitions can continue.
+    `available` is True if the next request succeeds without overdraft and no subpartition has reached its cap
+    (`max_per_subpartition`). The pool calls `on_available` each time `available` turns True. It calls `on_refill`
+    when a segment has come back but a cap keeps `available` False: the other subpartitions can continue.
     The cap is soft: the pool still serves a request beyond it, because a task must finish the record at hand.
     """
 

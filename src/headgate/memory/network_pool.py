@@ -171,7 +171,7 @@ class NetworkBufferPool:
     # ---- for local pools only
 
     def take(self, waiter: LocalBufferPool | None) -> MemorySegment | None:
-        """Return a free segment, or None. After None, the pool calls `waiter.offer` once when a segment comes back."""
+        """Return a free segment, or None. After None, a `waiter` gets one call of `offer` when a segment comes back."""
         with self._lock:
             if self._free:
                 return self._free.popleft()
@@ -223,7 +223,7 @@ class NetworkBufferPool:
             self._free.extend(surplus)
 
     def _settle(self) -> None:
-        """Give the segments that a redistribution has freed to pools that wait for one or whose share has grown."""
+        """Give the segments that a redistribution has freed to pools that wait, or whose share has grown."""
         self._serve_waiters()
         with self._factory_lock:
             pools = list(self._pools)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 class PoolClaim:
     """The limits of one pool, in segments: 0 < required <= maximum.
 
-    `weight`, which is above 0, is the pool's weight when segments are divided.
+    `weight` is above 0. Pools share segments in proportion to it.
     """
 
     required: int

@@ -12,7 +12,10 @@ from headgate.errors import ExchangeError
 
 
 class MemorySegment:
-    """A piece of network memory: `view` is writable and has `segment_size` bytes; `index` is its number."""
+    """A piece of network memory: `view` is writable and has `segment_size` bytes; `index` is its number.
+
+    An `index` of -1 marks memory that belongs to no pool. Its `view` may have any size and may be read-only.
+    """
 
     __slots__ = ("index", "view")
 

@@ -98,8 +98,8 @@ class SenderCredit:
     def is_whole(self) -> bool:
         """Whether the credit is at least the initial credit.
 
-        The credit of floating buffers counts too, while exclusive buffers are in use. Without exclusive buffers the
-        value is always True.
+        Credit of floating buffers counts too, so some exclusive buffers may still be in use. Without exclusive buffers
+        the value is always True.
         """
         return self.available >= self._initial
 

@@ -258,7 +258,7 @@ class ResponseDecoder:
         assert self._current is not None
         done, self._current = self._current, None
         event, self._event = self._event, None
-        self._places.clear()  # an empty payload leaves its place
+        self._places.clear()  # the place of an empty payload is still there
         return done, b"" if event is None else bytes(event)
 
     def _place_rest(self) -> None:

@@ -82,7 +82,7 @@ class Credentials:
 
 
 class Dialler:
-    """The side of a handshake that connects.
+    """The side of a handshake that connects. `peer` is this side's own number, which it tells the listener.
 
     The caller sends `hello`, passes the listener's answer to `prove`, and sends the bytes that `prove` returns.
     """

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from headgate.memory.buffer import MAX_PIECES, Buffer, FileRegion, Piece, recycle_all
 
-#: The bytes of two segments of the default size, and of one such segment.
+#: The bytes of two segments of the default size, and of one such segment plus 1.
 HIGH_MARK: Final = 64 << 10
 LOW_MARK: Final = (32 << 10) + 1
 

@@ -133,7 +133,7 @@ class SharedBuffers:
         return self._without.seconds
 
     def recycle(self, *segments: MemorySegment) -> None:
-        """Return to the gate's pool buffers that the task has consumed."""
+        """Take back buffers that the task has consumed, and return them to the gate's pool."""
         self._pool.recycle_many(segments)
 
     def on_backlog(self, backlog: int) -> None: ...

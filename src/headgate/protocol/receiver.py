@@ -200,7 +200,7 @@ class Receiver:
             self._outgoing.append(encode(channel.request(receiver)))
 
     def credit_available(self, receiver: int) -> None:
-        """Queue a channel that has unannounced credit, on the thread of this connection."""
+        """Queue a channel that has unannounced credit. Call it on the thread of this connection."""
         self._credited.append(receiver)
 
     def send(self, message: OfChannel) -> None:

@@ -117,7 +117,7 @@ class Credit(Protocol):
         """Start or end the measured wait for credit. Call it when the data or the credit may have changed."""
 
     def note_new_data(self, view: HasBacklog) -> None:
-        """Start the measured wait for credit, if there is none. Call it when data have been added."""
+        """Start the measured wait for credit if the credit is 0. Call it when data have been added."""
 
     @property
     def is_whole(self) -> bool:
@@ -255,7 +255,7 @@ class Sender:
         return True
 
     def data_available(self, receiver: int) -> None:
-        """Queue a reader that has data, on the thread of this connection."""
+        """Queue a reader that has data. Call it on the thread of this connection."""
         reader = self._readers.get(receiver)
         if reader is not None:
             self._enqueue(reader)

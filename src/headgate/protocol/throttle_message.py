@@ -1,8 +1,8 @@
 """The message of a data link that carries a throttle's signal, and its bytes.
 
 Body: `kind u8 | content`. A task is `vertex u32 | subtask u32`. A `BackPressureStatus` has kind 1 and the content
-`taskmanager u32 | number u32 | full u16 | tasks`, the full tasks first. A `JStormStop` has kind 2 and the content
-`sender u32 | taskmanager u32 | task | stops u8`.
+`taskmanager u32 | number u32 | full u16 | tasks`; the first `full` tasks are the full ones. A `JStormStop` has kind 2
+and the content `sender u32 | taskmanager u32 | task | stops u8`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NUMBER: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Throttle:
-    """C->P: a subtask of the consumer's TaskManager stops its senders, or releases them."""
+    """C->P: subtasks of the consumer's TaskManager stop their senders, or release them."""
 
     id: ClassVar[int] = 11
     signal: StageSignal

@@ -1,7 +1,7 @@
-"""The objects that record what passes the two ends of a channel while it is traced.
+"""The objects that record what passes the two ends of a channel while the channel is traced.
 
-Each wraps another object, and passes all calls on to it. They are there only while a trace runs, so a
-channel without a trace costs nothing more.
+Each wraps another object, and passes all calls on to it. They exist only while a trace runs, so a channel without a
+trace costs nothing more.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from headgate.protocol.messages import BufferResponse, PartitionRequest
 from headgate.protocol.receiver import ReceivingChannel
 from headgate.protocol.sender import Credit, PolledBuffer, SubpartitionView
 
-#: At the producer: it sent data, and it received an AddCredit. At the consumer: it received data, it sent an AddCredit,
-#: and its task read buffers.
+#: At the producer: data were sent, or an AddCredit arrived ("credited"). At the consumer: data were received, an
+#: AddCredit was sent ("granted"), or the task read buffers.
 TraceKind: TypeAlias = Literal["sent", "credited", "received", "granted", "read"]
-#: Records an event: its kind, how many buffers or credits, its number, and what is left. See `TraceEvent`.
+#: Records an event: the `kind`, `buffers`, `number` and `left` of a `TraceEvent`.
 Note: TypeAlias = Callable[[TraceKind, int, int, int], None]
 
 
 class TracedView:
-    """The view of a subpartition, of which each data buffer that is polled is recorded."""
+    """The view of a subpartition. It records each data buffer that is polled."""
 
     def __init__(self, view: SubpartitionView, note: Note) -> None:
         self.traced = view
@@ -75,7 +75,7 @@ class TracedView:
 
 
 class TracedCredit:
-    """The credit of a channel at its producer, of which each AddCredit is recorded."""
+    """The credit of a channel at its producer. It records each AddCredit that arrives."""
 
     def __init__(self, credit: Credit, note: Note) -> None:
         self.traced = credit
@@ -119,9 +119,9 @@ class TracedCredit:
 
 
 class TracedReceivingChannel:
-    """A remote channel at its consumer, of which each data frame and each AddCredit is recorded.
+    """A remote channel at its consumer. It records each data buffer that is received and each AddCredit that is sent.
 
-    `announced` returns the credit that the channel has announced so far, without that of buffers that are being filled.
+    `announced` returns the total credit announced so far, not counting the buffers that are being filled.
     """
 
     def __init__(self, channel: ReceivingChannel, announced: Callable[[], int], note: Note) -> None:

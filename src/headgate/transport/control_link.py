@@ -41,7 +41,8 @@ class TooLong(ValueError):
 class ControlLink:
     """One end of a control link. The driver and the TaskManager both use this class.
 
-    `on_message` and `on_lost` run on the network thread. Any thread may call `send`.
+    The link is lost after `heartbeat_timeout` seconds without received bytes. `on_message` and `on_lost` (with the
+    reason) run on the network thread. Any thread may call `send`.
     """
 
     def __init__(

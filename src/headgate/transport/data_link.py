@@ -41,7 +41,7 @@ Lost = Callable[[str], None]
 
 
 class ProducerEnd:
-    """The end of a data link that accepts. It sends the data of subpartitions, as flow control allows.
+    """The accepting end of a data link. It sends the data of subpartitions, as flow control allows.
 
     Create it with `producer_end`.
     """
@@ -182,11 +182,11 @@ class ProducerEnd:
         self._close("")
 
     def follow(self, on_signal: Callable[[StageSignal], None]) -> None:
-        """Call `on_signal`, on the network thread, with each throttle's signal of the peer."""
+        """Call `on_signal`, on the network thread, with each throttle signal that arrives from the peer."""
         self._sender.on_signal = on_signal
 
     def wrap(self, view: SubpartitionView, wrapped: Wrap) -> bool:
-        """Call `Sender.wrap`, on the network thread."""
+        """Like `Sender.wrap`. Call it on the network thread."""
         return self._sender.wrap(view, wrapped)
 
     @property
@@ -204,7 +204,7 @@ class ProducerEnd:
 
     @property
     def writing(self) -> int:
-        """The number of bytes polled from subpartitions that the socket has not accepted."""
+        """The number of polled bytes that the socket has not accepted yet."""
         return self._outgoing.unwritten
 
     @property
@@ -258,9 +258,9 @@ def producer_end(
 
 
 class ConsumerEnd:
-    """The end of a data link that dials. It receives data into segments, and sends requests and credit.
+    """The dialling end of a data link. It receives data into segments, and sends requests and credit.
 
-    It reads nothing while a frame waits for memory. Where no frame may wait, its callbacks raise NetworkMemoryFull.
+    It reads nothing while a frame waits for memory. With a `GuardedPool`, `on_ready` raises NetworkMemoryFull instead.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class ConsumerEnd:
         return self._receiver.request(channel)
 
     def replace(self, channel: ReceivingChannel, by: ReceivingChannel) -> bool:
-        """Call `Receiver.replace`, on the network thread."""
+        """Like `Receiver.replace`. Call it on the network thread."""
         return self._receiver.replace(channel, by)
 
     def credit_available(self, receiver: int) -> None:

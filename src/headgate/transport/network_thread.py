@@ -189,8 +189,8 @@ class NetworkThread:
     def _guarded(self, callback: Callable[..., object], *arguments: Any) -> None:
         """Run a callback, and report an exception instead of ending the thread.
 
-        A link handles the errors of its peer. A HeadgateError that it raises ends the job as it is; another exception
-        is a bug. The other links must continue. `on_error` fails the job; otherwise the job would wait for this link.
+        A link handles the errors of its peer itself. `on_error` fails the job, which would otherwise wait for this
+        link. The other links continue. An exception that is not a HeadgateError is a bug, and is also logged.
         """
         try:
             callback(*arguments)

@@ -107,7 +107,8 @@ class Dial:
     """The dialling side of a new link. It connects, does the handshake and calls `established` or `failed`.
 
     It runs on the network thread. If a connection is refused or times out, it tries again until the deadline. One lost
-    packet therefore does not fail the attempt of a job. After a failed handshake it does not try again.
+    packet therefore does not fail the attempt of a job. After a failed handshake it does not try again. `peer` is this
+    side's own number.
     """
 
     def __init__(

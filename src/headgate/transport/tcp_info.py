@@ -39,7 +39,7 @@ class TcpInfo(NamedTuple):
 
 
 def parse_tcp_info(data: bytes) -> TcpInfo:
-    """Return the values of a `struct tcp_info` (linux/tcp.h). Older kernels return fewer bytes, so values are None."""
+    """Return the values of a `struct tcp_info` (linux/tcp.h). What an older kernel does not return is None."""
     flags = _number(data, "B", 7)
     rate = _number(data, "Q", 160)
     return TcpInfo(

@@ -6,15 +6,15 @@ import os
 import threading
 from contextlib import suppress
 
-#: A write to an eventfd adds a number of 64 bits. A read takes the sum, or up to this many bytes of the pipe.
+#: A write to an eventfd adds a number of 64 bits. A read takes the sum, or up to `_ALL` bytes of a pipe.
 _ONE = (1).to_bytes(8, "little")
 _ALL = 4096
 
 
 class WakeUp:
-    """An eventfd of Linux, which costs a third of a socket pair, or else a pipe.
+    """An eventfd on Linux, at a third of the cost of a socket pair; a pipe on other systems.
 
-    Any thread may call `set`. After `close` it does nothing: the descriptor may be another file's by then.
+    Any thread may call `set`. After `close`, `set` does nothing: the descriptor may be another file's by then.
     """
 
     def __init__(self) -> None:
