@@ -171,6 +171,7 @@ class BlockingSubpartition:
     ) -> None:
         """Attach the only reader. `listener` is called at once, because all data are in the file.
 
+        `on_priority` and `sends_empty` have no effect: batch mode has no barriers, and the file has no empty buffers.
         Raises ExchangeError before the partition is finished, for a second reader, or after the release.
         """
         with self._lock:

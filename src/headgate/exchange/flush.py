@@ -32,7 +32,8 @@ class AdaptiveFlush:
     def earliest(self, *, is_idle: bool) -> float:
         """Return the earliest time of the next flush.
 
-        After a flush of t seconds the writer waits t x (1 / share - 1), but at most `MAX_INTERVAL`.
+        After a flush of t seconds the writer waits t x (1 / share - 1), but at most `MAX_INTERVAL`. The share is
+        `IDLE_SHARE` or `BUSY_SHARE`.
         """
         share = IDLE_SHARE if is_idle else BUSY_SHARE
         return self._ended + min(MAX_INTERVAL, self._cost * (1 / share - 1))

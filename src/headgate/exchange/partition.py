@@ -24,7 +24,10 @@ class ResultPartition:
     all records or has left.
 
     With a `file` the partition is blocking: all data go to the file, and consumers read them when the partition is
-    complete. `write` and `write_event` of a blocking partition raise SpillError when the disk refuses the data.
+    complete. `write` and `write_event` of a blocking partition raise SpillError when the disk refuses the data. With
+    `compress`, the file holds a buffer in compressed form if this form is smaller.
+
+    A subpartition is at its cap when it has `max_buffers_per_subpartition` segments.
     """
 
     def __init__(

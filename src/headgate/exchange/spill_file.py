@@ -13,8 +13,8 @@ from headgate.records.events import Event
 class SpillFile:
     """A queue of buffers and events. Only one thread may use this object.
 
-    The bytes of buffers are in a file; events and sizes are in memory. The first buffer creates the file. The file is
-    truncated when no buffer remains.
+    The bytes of buffers are in a file in `local_folder(folder)`; events and sizes are in memory. The first buffer
+    creates the file. The file is truncated when no buffer remains.
     """
 
     def __init__(self, folder: str | None) -> None:

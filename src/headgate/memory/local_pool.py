@@ -250,7 +250,7 @@ class LocalBufferPool:
         return segment
 
     def _fetch(self) -> MemorySegment | None:
-        """Take one segment in advance from the global pool, if none is free here and the share allows it.
+        """Take one segment in advance from the global pool, if none is free here and the share allows it; else None.
 
         The caller holds the lock.
         """

@@ -118,7 +118,8 @@ class BufferManager:
 
     The network thread takes buffers and reports backlogs. The task thread recycles buffers. Either thread may run the
     pool's listener. The lock protects all counts and the floating buffers. It is taken before the lock of the gate's
-    pool. `on_credit` is called, without the lock, when unannounced credit rises from 0.
+    pool. `on_credit` is called, without the lock, when unannounced credit rises from 0. `channels` is the number of
+    remote channels that share the pool.
     """
 
     __slots__ = (
@@ -321,7 +322,7 @@ class BufferManager:
         return self._add_unannounced(credit)
 
     def _offered(self, segment: MemorySegment | None) -> bool:
-        """Accept a buffer that the pool offers, if it is still required. None means that the pool is destroyed."""
+        """Accept an offered buffer if it is still required, and return whether it is. None: the pool is destroyed."""
         with self._lock:
             self._waiting = False
             if segment is None or self._released or self.free >= self._required + self.initial_credit:

@@ -112,7 +112,7 @@ class SharedBuffers:
             return segments or NO_MEMORY_YET
 
     def _offer(self, segment: MemorySegment | None) -> bool:
-        """Accept a buffer that the pool offers, except after the release. None means that the pool is destroyed."""
+        """Accept an offered buffer and return True, except after the release. None: the pool is destroyed."""
         with self._lock:
             self._waiting = False
             self._without.note(False)

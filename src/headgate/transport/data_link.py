@@ -43,7 +43,7 @@ Lost = Callable[[str], None]
 class ProducerEnd:
     """The accepting end of a data link. It sends the data of subpartitions, as flow control allows.
 
-    Create it with `producer_end`.
+    Create it with `producer_end`. `peer` is the number of the TaskManager at the other end.
     """
 
     def __init__(
@@ -261,6 +261,7 @@ class ConsumerEnd:
     """The dialling end of a data link. It receives data into segments, and sends requests and credit.
 
     It reads nothing while a frame waits for memory. With a `GuardedPool`, `on_ready` raises NetworkMemoryFull instead.
+    `peer` is the number of the TaskManager at the other end.
     """
 
     def __init__(
