@@ -15,7 +15,7 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
-#: The callback, which runs on the job's thread. It gets the error that the call raised, or None.
+#: The callback of a call. The job's thread runs it, with the error that the call raised, or None.
 Callback = Callable[[Exception | None], None]
 
 
@@ -31,7 +31,7 @@ def ignore_result(error: Exception | None) -> None:
 
 @dataclass(slots=True, eq=False)
 class BackgroundCall:
-    """A call, its callback, and the error that it raised."""
+    """A call, its callback, and the error that the call raised."""
 
     work: Callable[[], object]
     callback: Callback
@@ -42,7 +42,7 @@ class BackgroundWorker:
     """The background thread of one job; the first call starts it. Only the job's thread uses this object.
 
     `name` is the thread's name. The thread calls `done` whenever `run_callbacks` has callbacks to run. `_changed`
-    protects the queue, the running call and `_closed`. A thread that holds it takes no other lock.
+    protects the queue, the running call and `_closed`. A thread that holds `_changed` takes no other lock.
     """
 
     def __init__(self, name: str, done: Callable[[], None]) -> None:
@@ -113,7 +113,7 @@ class BackgroundWorker:
             return self._changed.wait_for(self._is_idle, timeout)
 
     def close(self) -> None:
-        """Drop the queued calls, and start no more. If a call does not return, its daemon thread stays."""
+        """Drop the queued calls, and end the thread. Does not wait for a running call, after which the thread ends."""
         with self._changed:
             self._closed = True
             self._waiting.clear()

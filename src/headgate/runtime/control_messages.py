@@ -75,7 +75,10 @@ class Printed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliverRows:
-    """A batch for a sink on the driver. The payload has `size` bytes; `node` is the id of the sink's node."""
+    """A batch for a sink on the driver. The payload has `size` bytes; `node` is the id of the sink's node.
+
+    `checkpoint` is the number of the checkpoint that the rows belong to, or 0 without checkpoints.
+    """
 
     node: int
     size: int
@@ -91,10 +94,10 @@ class ReportCheckpointMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcknowledgeCheckpoint:
-    """A task's part is stored.
+    """A task's part of a checkpoint is stored.
 
-    `nodes` holds the keys of the nodes with state in the part. `pending` is what their sinks are to commit. `async_s`
-    is how long storing the part took, in seconds.
+    `nodes` holds the keys of the nodes with state in the part. `pending` has, by node key, the values for the commits
+    of sinks and sources. `async_s` is how long storing the part took, in seconds.
     """
 
     task: str
@@ -109,7 +112,7 @@ class AcknowledgeCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclineCheckpoint:
-    """A task's part could not be stored. The sinks commit `pending` with a later checkpoint."""
+    """A task's part of a checkpoint could not be stored. Sinks and sources commit `pending` with a later checkpoint."""
 
     task: str
     vertex: int
@@ -123,8 +126,9 @@ class DeclineCheckpoint:
 class TaskFinished:
     """A task has ended, and its consumers have processed all that it sent.
 
-    `took_part` is the last checkpoint that the task took part in. `final` holds the positions at which its sources
-    ended, by node key.
+    `took_part` is the last checkpoint that the task took part in, or 0. `pending` has, by node key, the values for
+    commits since then. `final` has, by node key, the position at which the task's source ended, and the task's
+    counters.
     """
 
     vertex: int
@@ -175,9 +179,10 @@ class ReportProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTrace:
-    """The answer to `TraceChannel`: the events at the ends of the channel that this TaskManager has.
+    """The answer to `TraceChannel`: the events at this TaskManager's end of the channel, or at both ends.
 
-    `began_at` is in seconds since the epoch; the events count from then. `is_full` says that there were more events.
+    `began_at` is in seconds since the epoch; the times of events count from then. If `is_full` is true, the later
+    events are missing.
     """
 
     request: int
@@ -249,8 +254,8 @@ class ReportBatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportWatermark:
-    """The watermark of a subtask of an aligned source, in microseconds since the epoch. None: do not wait for the
-    subtask."""
+    """The watermark of a subtask of an aligned source, in microseconds since the epoch. None: the subtask is idle or
+    has ended, so the others do not wait for it."""
 
     node: int
     subtask: int
@@ -291,8 +296,8 @@ class InjectBarrier:
     """Inject a checkpoint's barrier at the tasks (vertex, subtask) in `roots`. Tasks write their state to `folder`.
 
     If `stops` is true, the job ends with the checkpoint, and sources read nothing more. If `roots` is None, all sources
-    send a probe: a barrier that measures times and stores nothing. `timestamp` is in microseconds since the epoch,
-    `timeout` in microseconds.
+    send a probe: a barrier that measures times and stores nothing. A probe has no `folder`. `timestamp` is in
+    microseconds since the epoch, `timeout` in microseconds.
     """
 
     checkpoint: int
@@ -354,8 +359,8 @@ class SampleKeys:
 class OrderSleep:
     """`JStormMaster`: subtasks of sources must sleep longer, because a message took `flow_ms` whole milliseconds.
 
-    If `flow_ms` is None, the sources may sleep less. For a subtask of another operator, this means that no source above
-    the subtask sleeps.
+    If `flow_ms` is None, the sources may sleep less. `tasks` may then also have subtasks of other operators: no source
+    upstream of these sleeps any more.
     """
 
     tasks: list[tuple[int, int]]
@@ -373,9 +378,10 @@ class RelayBackPressure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTrees:
-    """`MaxPending`: messages of sources whose trees have ended: all that came from them is processed, or has failed.
+    """`MaxPending`: trees that have ended. A tree is a source's message with all messages that came from it.
 
-    An entry has the source (vertex, subtask), the message's root id, and whether the message has failed.
+    A tree ends when all its messages are processed, or one has failed. An entry has the source (vertex, subtask), the
+    tree's root id, and whether the tree has failed.
     """
 
     trees: list[tuple[int, int, int, bool]]
@@ -398,7 +404,7 @@ class SetRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlignSource:
-    """The subtasks of an aligned source may read while their watermark is at most `bound`."""
+    """Subtasks of an aligned source may read up to the watermark `bound` (microseconds since the epoch)."""
 
     node: int
     bound: int

@@ -23,7 +23,8 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 
 class Plan:
-    """An execution plan as pickled bytes. A process that cannot load the plan can still report this to the driver."""
+    """An execution plan, which is pickled to bytes of its own: only `load` unpickles it. So a process that cannot load
+    the plan can still unpickle the rest, and report the error to the driver."""
 
     def __init__(self, plan: ExecutionPlan) -> None:
         self._plan: ExecutionPlan | None = plan

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 
 def pickled(value: object) -> bytes:
-    """Return a value as bytes. Functions are sent by value, with the variables that they close over.
+    """Return a value as bytes. Functions of the script, lambdas and nested functions are pickled by value, with the
+    variables that they close over. Functions that can be imported are pickled by name.
 
     Raises any error of the pickling.
     """

@@ -8,7 +8,7 @@ from typing import Final, TextIO
 from headgate.errors import printable
 from headgate.runtime.control_messages import Printed
 
-#: The most characters that are shown of one line.
+#: The most characters of one line. A TaskManager cuts longer lines, and adds how many characters are missing.
 LINE_LENGTH: Final = 8192
 
 

@@ -28,7 +28,7 @@ def why_unpicklable(value: object, error: Exception) -> str:
 
 
 def _held_of_spark(value: object) -> object | None:
-    """Return the outermost Spark object in `value` that cannot be pickled."""
+    """Return the outermost Spark object in `value` that cannot be pickled, or None if there is none."""
     finder = _Finder()
     with contextlib.suppress(Exception):
         finder.dump(value)

@@ -25,9 +25,9 @@ _PLACES_OF_INSTALLED = {"site-packages", "dist-packages"}
 
 @dataclass(frozen=True, slots=True)
 class UserModule:
-    """A module's name, file and source. `locations` are the folders of a package.
+    """A module's name, file and source. `locations` are the folders of a package, or None for a plain module.
 
-    A package without `__init__` has no file.
+    `path` is None for a package without `__init__`.
     """
 
     name: str
@@ -81,7 +81,7 @@ def _is_file_in_program(file: Path, root: Path) -> bool:
 
 @lru_cache(maxsize=4096)
 def _is_folder_in_program(folder: str, root: str) -> bool:
-    """Return whether a folder is in the program's folder, and nothing is installed there.
+    """Return whether a folder is in the program's folder, but not in a folder that installers write to.
 
     The answer is kept: each job asks for all loaded modules, which are in hundreds of folders.
     """

@@ -1,5 +1,5 @@
-"""The main function of a forked TaskManager process. It reads the plan from standard input, and ends with the
-driver."""
+"""The main function of a forked TaskManager process. The process reads the plan from standard input, and ends when the
+driver ends."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """A server process that forks TaskManagers. Imports take a second; the server imports once for all TaskManagers.
 
-The module `forks` starts the server, and sends requests on the socket that is the server's standard input. Each request
-brings four descriptors: the child's standard input, output and error, and a pipe for the report of the child's end. The
-server has one thread and runs no code of the user's, so each fork starts from a clean state. The server ends with its
-driver, or when no request has come for a while.
+The module `forks` starts the server, and sends requests on the socket that is the server's standard input. A request to
+start a child brings four descriptors: the child's standard input, output and error, and a pipe for the report of the
+child's end. The server has one thread and runs no code of the user's, so each fork starts from a clean state. The
+server ends when its driver ends, or when no request has come for a while.
 """
 
 from __future__ import annotations

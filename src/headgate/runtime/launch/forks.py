@@ -31,7 +31,7 @@ PROCESS_NAME: Final = "headgate-tm-"
 
 
 class Fork:
-    """One TaskManager process. Raises OSError if it cannot be started."""
+    """One TaskManager process. Raises OSError if the server cannot start; `wait` reports a child that cannot start."""
 
     def __init__(self, payload: bytes, index: int, count: int, host: str) -> None:
         self._given = framed(json.dumps(process_settings()).encode()) + framed(payload)

@@ -32,8 +32,7 @@ from headgate.runtime.task.in_flight import InFlight, InputRecording, Pieces
 class StateCapturer(Protocol):
     """The interface by which `TaskBarriers` takes and stores a task's part of a checkpoint.
 
-    In a job, `TaskState` implements it.
-    `TaskBarriers` calls `store` or `drop` once after each `capture`.
+    In a job, `TaskState` implements this interface. `TaskBarriers` calls `store` or `drop` once after each `capture`.
     """
 
     def capture(self, checkpoint: int) -> None:
@@ -47,13 +46,13 @@ class StateCapturer(Protocol):
 
 
 class TaskBarriers:
-    """The barriers of one task: aligns them, passes them on, and lets `capturer` take the task's part.
+    """The barriers of one task: aligns them, passes them on, and lets `capturer` take the task's state.
 
     Only the task thread uses this object, between two batches. The exceptions are the methods that say "any thread".
     The object is a `Timed`: an urgent event is due at once, also while the task waits for its output.
 
-    `report` gets the task's part when the checkpoint is complete or aborted at this task. If the barrier later
-    overtakes data in the output, `report` gets the part again. A part has these fields:
+    `report` gets a `Part`, the measurements of the checkpoint at this task, when the checkpoint is complete or aborted
+    here. If the barrier later overtakes data in the output, `report` gets the `Part` again. It has these fields:
 
     - `start_delay_s` is the time from the barrier's injection to its first arrival at the task. `alignment_s` is the
       time from the first arrival to the last. `triggered_s` and `completed_s` are times since the injection. `sync_s`
@@ -62,8 +61,8 @@ class TaskBarriers:
     - `processed_bytes` counts the bytes that the task read during the alignment. `overtaken_in_bytes` and
       `overtaken_out_bytes` count the bytes that the barrier overtook in the input and in the output.
 
-    `capturer` stores the part once the whole part is known. A barrier with a timeout may still overtake data in the
-    output. Its part is known only when the barrier has left the output.
+    `capturer` stores the state together with the data in flight, once all of these data are known. A barrier with a
+    timeout may still overtake data in the output, so they are known only when the barrier has left the output.
     """
 
     def __init__(
@@ -299,9 +298,9 @@ class TaskBarriers:
         self._store_if_known()
 
     def _store_if_known(self) -> None:
-        """Store the captured part if the whole part is known.
+        """Store the captured state if all data in flight are known.
 
-        The whole part is known when the input is aligned and no barrier in the output can still overtake data.
+        They are known when the input is aligned and no barrier in the output can still overtake data.
         """
         if not self._is_complete or self._output_timeout is not None:
             return
@@ -311,7 +310,7 @@ class TaskBarriers:
             self.capturer.store(checkpoint, in_flight)
 
     def _drop(self, reason: str) -> None:
-        """Discard the captured part, if there is one."""
+        """Discard the captured state, if there is one."""
         self._in_flight = InFlight()
         checkpoint, self._captured = self._captured, 0
         if checkpoint and self.capturer is not None:

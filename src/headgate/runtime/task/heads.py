@@ -295,9 +295,9 @@ class SourceHead:
     def split_now(self) -> tuple[str | None, bool | None]:
         """Return the name of the split that the source reads now, for messages, and whether the split has had rows.
 
-        If the reader reads several splits at the same time, the name is that of the splits that hold back the
-        watermark. Otherwise the second value is None: the source has had rows if its watermark is above MIN_TIME. Both
-        values are None without a reader. Any thread may call this method.
+        If the reader reads several splits at the same time, the name lists the splits that hold back the watermark.
+        Otherwise the second value is None; the source has had rows if its watermark is above MIN_TIME. Both values
+        are None without a reader. Any thread may call this method.
         """
         reader = self._reader
         if reader is None:

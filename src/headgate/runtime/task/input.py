@@ -20,7 +20,8 @@ from headgate.records.events import EndOfPartition, Event
 from headgate.records.spanning import Element, MessageMemory, SpanningDeserializer, serialize
 from headgate.runtime.task.barriers import TaskBarriers
 
-#: About how many bytes of one channel the task reads in one step. The task then recycles the segments of these bytes.
+#: In one step, the task reads one segment of a channel for each 32 KiB (the default size of a segment) of the message
+#: size. It then recycles these segments.
 _RUN_BYTES: Final = 32 << 10
 
 

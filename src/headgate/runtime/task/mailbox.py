@@ -31,7 +31,10 @@ class Signal:
                 self._lock.release()
 
     def wait(self, timeout: float | None) -> bool:
-        """Wait until the flag is set, at most `timeout` seconds, and clear it. Returns whether it was set."""
+        """Wait until the flag is set, at most `timeout` seconds (None: without a limit), and clear it.
+
+        Returns whether the flag was set.
+        """
         if not self._lock.acquire(timeout=-1 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX))):
             return False
         with self._mutex:

@@ -178,8 +178,8 @@ class QueuedInput(TaskInput):
 
 
 def _without_old_watermarks(queued: list[_Queued]) -> list[_Queued]:
-    """Return the elements without replaced watermarks. A channel's later watermark replaces the one directly before
-    it."""
+    """Return the elements without replaced watermarks. A watermark replaces the channel's previous element if that is
+    a watermark, too."""
     kept: list[_Queued] = []
     last: dict[int, int] = {}
     for channel, element in queued:

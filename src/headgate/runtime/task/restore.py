@@ -34,7 +34,7 @@ _VALUES: Final = shapes.mapping(shapes.plain)
 def snapshots(
     metadata: CheckpointMetadata, nodes: Collection[str], groups: range, max_parallelism: int
 ) -> dict[str, list[Snapshot]]:
-    """Return, by node key, the snapshots of these nodes that all subtasks of the checkpoint wrote, in order.
+    """Return, by node key, the snapshots of these nodes from all subtasks of the checkpoint, in order.
 
     At the checkpoint, the nodes may have been chained with other nodes. The tables of the snapshots contain only the
     rows of the key groups `groups`, of `max_parallelism` key groups in all. The function waits for the storage. Raises

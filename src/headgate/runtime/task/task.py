@@ -42,16 +42,16 @@ class TaskMail(Protocol):
     def run(self) -> None: ...
 
     def wait(self, timeout: float | None) -> object:
-        """Wait for a wake-up, at most `timeout` seconds."""
+        """Wait for a wake-up, at most `timeout` seconds (None: without a limit)."""
 
 
 class Task:
     """One subtask. One thread runs the task: it calls `turn`, `wait` and `close`.
 
     Any thread may call `begin`, `wake` and `cancel`. When all operators are open, the task calls `restore` and then
-    `opened`. It reads no row before `begin` is called, which is when all tasks of the job are open. A source with a
-    schedule therefore does not fall behind while another task loads its tables. The task calls `ended` when the last
-    row has left the operators. Times are in seconds of the monotonic clock.
+    `opened`. It reads no row before `begin`. The TaskManager calls `begin` when all tasks of the job are open, so a
+    source with a schedule does not fall behind while another task loads its tables. The task calls `ended` when the
+    last row has left the operators. Times are in seconds of the monotonic clock.
     """
 
     def __init__(
@@ -232,9 +232,9 @@ class Task:
     def wait_until(self, condition: Callable[[], bool], poll: float = WAIT) -> None:
         """Wait, in the middle of an input batch, until `condition()` is True.
 
-        The condition is that segments are free, that the driver has taken delivered batches, or that the target of a
-        sink has room. Without a wake-up, it is checked every `poll` seconds. The task still runs its mail, so a cancel
-        ends the wait. The writers still flush after their buffer timeout.
+        Callers wait for free segments, for the driver to take batches, or for room in the target of a sink. The task
+        checks the condition after each wake-up, and at least every `poll` seconds (WAIT: only after a wake-up). It
+        still runs its mail, so a cancel ends the wait. The writers still flush after their buffer timeout.
         """
         while not condition():
             for writer in self.writers:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two checks whether the target of a sink has room.
 _TARGET_POLL = 0.01
-#: The driver gets at most one watermark report of an aligned source in this many seconds. So each subtask waits this
-#: time, multiplied by the number of the source's subtasks.
+#: The least seconds, on average, between two watermark reports of an aligned source to the driver. The least time
+#: between two reports of one subtask is this value times the number of the source's subtasks.
 _REPORTS_EVERY = 1e-3
 
 
@@ -69,8 +69,8 @@ class BuiltTask:
     state: TaskState
     outputs: list[BuiltOutput]
     inputs: list[BuiltInput]
-    #: Calls that request remote partitions. The network thread runs them; in batch mode, only once the partition is
-    #: finished.
+    #: In batch mode: calls that request remote partitions. The network thread runs them once the partitions are
+    #: finished. Empty in other jobs, which request their partitions when the task is built.
     requests: list[Callable[[], None]]
 
     def return_buffers(self) -> None:
@@ -227,7 +227,7 @@ class _TaskAssembly:
             requests=self._exchanges.requests,
         )
 
-    # --- its state
+    # --- the state
 
     def _build_state(self, source: SourceHead | None) -> TaskState:
         entries = [(node_key(node), entry) for node, entry in zip(self._entered, self._entries, strict=True)]
@@ -364,7 +364,7 @@ class _TaskAssembly:
         return AlignedSourceHead(head, source, self._alignment)
 
     def _gated(self, source: SourceHead, node: Node) -> Head:
-        """Return the source's head, wrapped in its throttle if it has one."""
+        """Return the source's head, wrapped in the throttle of the source, or else of the job, if there is one."""
         clock = self._services.clocks.monotonic
         policy = None if node.throttle is None else node.throttle.source_policy(clock())
         if policy is None:
@@ -420,7 +420,7 @@ class _TaskAssembly:
         self._services.deliver(node_id, batch, checkpoint, self._task)
 
     def _work_within_record(self) -> None:
-        if self._task is not None:  # no task while the operators open
+        if self._task is not None:  # no task while the chain is built
             self._task.work_within_record()
 
     def _wait_for_target(self, has_room: Callable[[], bool]) -> None:

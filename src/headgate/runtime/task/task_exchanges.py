@@ -124,7 +124,7 @@ class TaskExchanges:
         self.gathering = Gathering(services.budget, services.config.spill_dir)
         gates = [each.gate for each in self.gates]
         self.barriers = TaskBarriers(self._name, gates, self.writers, services.report_part, services.clocks)
-        joins = services.config.flow_control is not FlowControl.UNBOUNDED  # the throttles on it count messages
+        joins = services.config.flow_control is not FlowControl.UNBOUNDED  # throttles with UNBOUNDED count messages
         parts = gates, self.codecs, services.config.message_size, self.barriers, self.gathering
         ports = [edge.port for edge in edges]
         if services.throttling is None:

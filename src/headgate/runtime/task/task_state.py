@@ -1,4 +1,5 @@
-"""The state of one task. The task captures it for a checkpoint between two batches, and restores it before the first.
+"""The state of one task. Between two batches, the task captures it for a checkpoint. Before the first batch, the task
+restores it.
 
 Everything in this module runs on the task's thread. The task takes a copy of its state, and another thread stores it.
 """
@@ -46,7 +47,7 @@ class Captured:
 class TaskState:
     """Captures and restores the state of one subtask.
 
-    `head` is the task's source with the node key, if the task has a source. `entries` are the task's operators with
+    `head` is the task's source with its node key, if the task has a source. `entries` are the task's operators with
     their node keys. The function `store` stores the captured state; None in batch mode.
     """
 
@@ -148,10 +149,10 @@ class TaskState:
         ended: Mapping[str, Sequence[range]] = MappingProxyType({}),
         checkpoint: int = 0,
     ) -> None:
-        """Restore the state of old subtasks at `checkpoint`, by node key.
+        """Restore the task from the snapshots that subtasks wrote for checkpoint number `checkpoint`, by node key.
 
-        The tables of `snapshots` contain only this subtask's key groups. `ended` has the key groups of subtasks that
-        had ended. Raises CheckpointError for state that these nodes did not write.
+        The tables of `snapshots` contain only this subtask's key groups. `ended` has, by node key, the key groups of
+        subtasks that had ended before the checkpoint. Raises CheckpointError for state that these nodes did not write.
         """
         for key, entry in self._entries:
             if key in ended:

@@ -22,8 +22,8 @@ def run_task(
 ) -> None:
     """Run the task on the calling thread, and close the task. Then call `done` with the task and its error, or None.
 
-    The tasks of all threads that have the same `token` compute one after the other. By default, these are the tasks of
-    the process.
+    Tasks with the same `token` compute one after the other. The default is `token_for_thread()`: the token of the
+    process, or a token of its own if the thread may use only one core.
     """
     remove_timer_slack()
     task.thread.start()

@@ -74,7 +74,7 @@ class ThreadClock:
         """If the thread waits for a disk or a network file system, add the time since the last sample to `disk_wait`.
 
         Linux counts such waits only if its delay accounting is on. But it always shows whether a thread is in
-        uninterruptible sleep, as it is while it waits for a disk.
+        uninterruptible sleep. A thread that waits for a disk is in this state. `now` is in seconds of any clock.
         """
         file, before = self._state, self._sampled
         self._sampled = now

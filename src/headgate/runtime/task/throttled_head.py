@@ -13,7 +13,8 @@ class GatedSourceHead:
     """A `Head` that wraps the head of a source, or another `GatedSourceHead`. A subclass adds `step`, which calls
     `_throttle`.
 
-    While the throttle holds the source back, the task counts as throttled, not as idle. The idle clock then stops.
+    While the throttle holds the source back, the task counts as throttled, not as idle, and the idle clock does not
+    run.
     """
 
     def __init__(self, head: Head) -> None:

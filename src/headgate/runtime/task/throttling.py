@@ -49,7 +49,7 @@ class Throttling:
         return head
 
     def start(self) -> None:
-        """Start timed work. The TaskManager calls this when it has built all tasks."""
+        """Start timed work. The TaskManager calls this before its tasks take their first batches."""
 
     def on_order(self, order: object) -> None:
         """Carry out an order that the driver sent. Any thread may call this."""

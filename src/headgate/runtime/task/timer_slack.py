@@ -1,7 +1,7 @@
 """Removes the delay that Linux adds to the timed waits of a thread.
 
 Linux may delay each timed wait of a thread by its *timer slack*, so that several timers expire together. It is 50 us by
-default, which a source with a schedule adds to the latency of every row.
+default, and adds to the latency of every row of a source with a schedule.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class TurnToken:
         self._queue: deque[TokenUser] = deque()
         self._holder: TokenUser | None = None
         self._since = 0.0
-        #: Whether other threads have waited for `PATIENCE` seconds. Until the holder returns the token, no thread waits
-        #: for it.
+        #: Whether other threads have waited for `PATIENCE` seconds. If so, no thread waits for the token until the
+        #: holder returns it.
         self._is_overdue = False
 
     def user(self) -> TokenUser:
@@ -125,7 +125,7 @@ class TokenUser:
         self._cpu = token.cpu()
 
     def give_back(self) -> None:
-        """Pass the token on, if this thread holds it. Call it before each wait."""
+        """Pass the token on, if this thread holds it. Call this before each wait."""
         token = self._token
         if token._holder is not self:
             return

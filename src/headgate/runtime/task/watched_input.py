@@ -34,7 +34,7 @@ class WatchedInput(QueuedInput):
 
     Each message is a batch of its own, whatever `joins` is. Messages wait in heap memory, not in network memory. If
     more than `guard` bytes wait, the input raises NetworkMemoryFull. While `has_room` returns False, further messages
-    wait in their channels. The calling thread of `has_room` holds the queue's lock.
+    wait in their channels; None: the queue always has room. The thread that calls `has_room` holds the queue's lock.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The channels of a TaskManager that wait most, with their counters.
+"""The channels that wait most in a TaskManager, with their counters.
 
 A TaskManager may have tens of thousands of channels. Once a second it reads two numbers of each channel, and chooses
 the channels that waited longest. It reports only these channels.

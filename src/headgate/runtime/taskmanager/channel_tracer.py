@@ -29,8 +29,8 @@ MOST: Final = 4
 class ChannelTracer:
     """Records traces. The TaskManager's own thread calls `trace`; the network thread begins and ends each trace.
 
-    A trace replaces objects of the channel by objects that record events, and puts the old ones back at its end. So no
-    lock changes, and a channel without a trace has no extra cost.
+    A trace replaces objects of the channel by objects that record events. When it is complete, it puts the old objects
+    back. So no lock changes, and a channel without a trace has no extra cost.
     """
 
     def __init__(self, network: NetworkThread, send: Callable[[FromTaskManager], None]) -> None:
@@ -113,9 +113,10 @@ class _Recorder:
 
 
 def _end_of(order: TraceChannel, tasks: Sequence[BuiltTask], links: LinkEnds) -> Callable[[_Recorder], bool] | None:
-    """Return the function that starts to record this TaskManager's end of the channel. None if it has no end of it.
+    """Return the function that starts to record this TaskManager's end of the channel, or None without such an end.
 
-    If this TaskManager has both ends, the function records the consumer's end.
+    The function returns False if the two ends are not connected. If this TaskManager has both ends, the function
+    records what the consumer reads.
     """
     for built in (each for each in tasks if not each.task.has_ended):
         for taken in built.inputs if built.subtask == order.consumer else ():

@@ -1,4 +1,4 @@
-"""Sends the lines that users' functions print in a TaskManager process to the driver, with the subtask's name.
+"""Sends to the driver, with the subtask's name, the lines that users' functions print in a TaskManager process.
 
 The TaskManager replaces `sys.stdout` and `sys.stderr` while it runs. Whole lines go over the control link, and the
 driver prints them as `name[subtask] | line`. This works for `logging` too, because its handlers write to `sys.stderr`.
@@ -26,7 +26,7 @@ Send = Callable[[Printed], None]
 
 
 class Console:
-    """Sends the lines that functions of one TaskManager print to the driver.
+    """Sends to the driver the lines that functions of one TaskManager print.
 
     Any thread may print. `_lock` protects the partial lines and the limits.
     """
@@ -63,7 +63,7 @@ class Console:
         self._send = None
 
     def write(self, stream: Stream, text: str) -> bool:
-        """Take printed text. Returns whether there is a link to the driver."""
+        """Take printed text. Returns False if there is no link to the driver: the caller must then print the text."""
         with self._lock:
             if self._send is None:
                 return False
@@ -96,7 +96,7 @@ class Console:
 
 
 class RateLimit:
-    """A token bucket for the lines of one subtask. It holds as many tokens as lines are allowed in one second."""
+    """A token bucket for the lines of one subtask. It holds at most the tokens of one second."""
 
     def __init__(self, per_second: int) -> None:
         self._per_second = per_second

@@ -42,7 +42,7 @@ def snapshot(
 ) -> Counters:
     """Return one TaskManager's current counters. Bytes, seconds and rows count from the job's start.
 
-    `clock` is the present time of the clock of the tasks, in seconds.
+    `clock` is the current time of the tasks' monotonic clock, in seconds.
     """
     operators: list[Counters] = []
     rows: list[Counters] = []

@@ -127,7 +127,10 @@ class DriverLink:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[memoryview]:
-    """Split the rows into messages no larger than the window, unless one row alone is larger. Raises DataError."""
+    """Split the rows into messages no larger than the window. A row that is larger becomes a message of its own.
+
+    Raises DataError for a row of more than `_LARGEST_ROW` bytes.
+    """
     size = pa.ipc.get_record_batch_size(batch)
     if size <= _DELIVERY_WINDOW or (batch.num_rows == 1 and size <= _LARGEST_ROW):
         yield memoryview(batch.serialize()).cast("B")

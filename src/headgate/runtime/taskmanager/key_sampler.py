@@ -28,7 +28,7 @@ _ROWS, _PERIOD = 1024, 0.1
 #: After a batch, a sample takes no batch for this many times the seconds that the batch cost. So a sample of long keys
 #: costs a task 0.5 % of its time, and one of short keys 0.3 %.
 _REST: Final = 200
-#: A key must have this share of the sampled rows of a batch, so that its text is kept.
+#: The sample keeps a key's text if the key has at least this share of the sampled rows of a batch.
 _NOTABLE: Final = 0.05
 #: The most characters of one value of a key.
 _LONGEST: Final = 40
@@ -79,9 +79,9 @@ class KeySampler:
 class KeySample:
     """A sample of the rows of a task. `keys` has the key columns of each input; an input without a key has none.
 
-    The task's thread calls `add` with each batch. From one batch in a tenth of a second, `add` takes random rows. They
-    stand for all rows since the last sampled batch, so batches of all sizes count right. The lock protects the fields
-    after it.
+    The task's thread calls `add` with each batch. From at most one batch in 0.1 s, `add` takes random rows. They stand
+    for all rows since the last sampled batch, so batches of all sizes count right. `_lock` protects `_heavy`, `_texts`
+    and `rows`.
     """
 
     def __init__(self, keys: Sequence[Sequence[str]], clock: Callable[[], float] = time.monotonic) -> None:

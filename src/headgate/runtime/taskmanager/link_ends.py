@@ -27,8 +27,8 @@ class LinkEnds:
     """The ends of the data links of TaskManager `index`. It sends on links that it accepts, and receives on links that
     it opens.
 
-    `find` returns a partition of this TaskManager by edge and producer. `lost` gets the number of a TaskManager that
-    cannot be reached any more, and the reason. Any thread may call `lost`.
+    `find` returns a partition of this TaskManager by edge and producer, or None if it is not built yet. `lost` gets the
+    number of a TaskManager that cannot be reached any more, and the reason. Any thread may call `lost`.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class LinkEnds:
         self.on_signal: Callable[[StageSignal], None] | None = None
 
     def consumer_end(self, peer: int, edge: int) -> ConsumerEnd:
-        """Return the link for an edge from `peer`.
+        """Return the link for one more channel of an edge from TaskManager `peer`.
 
-        With credit, all edges share one link. Without credit, each edge has its own link, so that no edge blocks
-        another. If the options set several links per pair, channels use these links in turn.
+        With credit, all edges from a peer share one link. Without credit, each edge has its own link, so that no edge
+        blocks another. If the options set several links per pair, channels use these links in turn.
         """
         config = self._config
         turn = self._channels_from[peer] % config.connections_per_pair
@@ -138,11 +138,11 @@ class LinkEnds:
         return subpartition
 
     def wrap(self, view: SubpartitionView, wrapped: Wrap) -> bool:
-        """Call `Sender.wrap` of the link that reads a view, on the network thread. Returns whether there is one."""
+        """Call `Sender.wrap` of the link that reads a view, on the network thread. Returns False if no link does."""
         return any(end.wrap(view, wrapped) for end in self._producer_ends)
 
     def replace(self, channel: ReceivingChannel, by: ReceivingChannel) -> bool:
-        """Call `Receiver.replace` of a channel's link, on the network thread. Returns whether there is one."""
+        """Call `Receiver.replace` of a channel's link, on the network thread. Returns False without a link."""
         return any(end.replace(channel, by) for end in self._consumer_ends.values())
 
     @property
@@ -160,7 +160,7 @@ class LinkEnds:
         return LinkBytes(sum(end.writing for end in self._producer_ends), sent + received)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return the counters of each open link on which this TaskManager sends, by `peer` and `number`."""
+        """Return the counters of each open link on which this TaskManager sends, each with its `peer` and `number`."""
         return [
             {
                 "peer": end.peer,

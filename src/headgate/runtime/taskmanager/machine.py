@@ -58,7 +58,7 @@ class Machine:
         return None
 
     def _throttled(self) -> float | None:
-        """Return the control group's throttled seconds. Version 2 of control groups has microseconds, 1 nanoseconds."""
+        """Return the control group's throttled seconds. The file of cgroup v2 has microseconds, of v1 nanoseconds."""
         second = self._pairs(self._groups / "cpu.stat").get("throttled_usec")
         if second is not None:
             return second / 1e6

@@ -28,9 +28,9 @@ def pause_after(cost: float) -> float:
 
 
 class MeasuredTasks:
-    """Reads the metrics of the tasks in `built`, a list that grows, and of the process on `host`. One thread uses it.
+    """Reads the metrics of the tasks in `built`, a list that grows, and of the process on `host`.
 
-    `evidence` measures what slows the process down, once it has started.
+    After `evidence.start()`, the metrics show what slows the process down. Only one thread uses the object.
     """
 
     def __init__(self, built: Sequence[BuiltTask], host: str, signals: SignalCount) -> None:
@@ -45,7 +45,7 @@ class MeasuredTasks:
         self._channels.add(tasks)
 
     def read(self, pool: NetworkBufferPool, links: DataLinks) -> dict[str, Any]:
-        """Sample what the tasks wait for, and return the current metrics for a report to the driver."""
+        """Sample whether the tasks wait for a disk, and return the current metrics for a report to the driver."""
         now = time.monotonic()
         for built in self._built:
             built.task.thread.sample_disk_wait(now)

@@ -82,7 +82,7 @@ class Profiler:
         self._send(DeclineRequest(request=order.request, reason=reason))
 
     def close(self) -> None:
-        """End all threads. They send their profiles as far as these are complete."""
+        """End all threads. Each first sends the samples that it has taken so far as its profile."""
         for sampler in self._threads.values():
             sampler.stop()
         for thread in self._threads:

@@ -63,9 +63,9 @@ _OUTER: Final = (0, 0)
 
 
 class Sampler:
-    """Samples one task thread for a profile. It records lines only while the task's `TimeAccount` is in one bucket.
+    """Samples one task thread for a profile. It records lines only while `times` is in the bucket `bucket`.
 
-    `ThreadClock.cpu` of the thread must not be None, as it is on systems without a clock for each thread.
+    `thread.cpu()` must not be None: systems without a clock for each thread cannot be sampled.
 
     `run` takes the samples. Afterwards `stacks` returns the result. `looks` is the number of looks, and `samples` the
     number of samples. `seconds` is the duration, `cpu` the thread's processor seconds, and `run_delay` the seconds in
@@ -165,7 +165,7 @@ class Sampler:
         return None
 
     def stacks(self) -> list[Stack]:
-        """Return the stacks, the most frequent first. Above a user's function, one frame replaces Headgate's frames.
+        """Return the stacks, the most frequent first. One frame replaces Headgate's frames that call a user function.
 
         The thread's clock gives the total number of samples in which the thread used a processor. The method shares out
         this total over the stacks. A stack cannot have used a processor in more samples than it has, so the sum over

@@ -131,7 +131,7 @@ class StateUpload:
             self._reported += 1
 
     def _next(self) -> _Part | None:
-        """Wait for a part and for the driver's message about its checkpoint. Returns None at the end."""
+        """Wait for a part and for the driver's message about its checkpoint. Returns None after `close`."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or (self._waiting and self._waiting[0].captured.checkpoint <= self._known)

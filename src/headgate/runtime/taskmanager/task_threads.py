@@ -18,7 +18,7 @@ CANCEL_TIMEOUT = 2.0
 class TaskThreads:
     """Runs each task of a TaskManager in a thread of its own.
 
-    The thread calls `done` with the task when the task has ended, and with its error or None.
+    When a task has ended, its thread calls `done` with the task, and with the task's error or None.
     """
 
     def __init__(self, done: Callable[[Task, HeadgateError | None], None]) -> None:

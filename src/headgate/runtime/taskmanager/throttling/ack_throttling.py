@@ -82,7 +82,7 @@ class AckThrottling(Throttling):
 
 
 class WorkedMessage:
-    """The message that a task processes now. It gives an id to each message that the task sends because of it."""
+    """The message that a task processes now. Gives an id to each message that the task sends because of this one."""
 
     def __init__(self) -> None:
         self.message: AnchoredMessage | None = None

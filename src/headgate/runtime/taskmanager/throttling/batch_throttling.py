@@ -26,7 +26,7 @@ _US: Final = 1_000_000
 
 
 class BatchThrottling(Throttling):
-    """The part of `SparkPid` in one TaskManager. It releases the batches of the sources, and sets their rates.
+    """The part of `SparkPid` in one TaskManager. It releases batches, and sets the rates of sources.
 
     `send` sends a message to the driver. `guard` is the most bytes of rows that a source may store in memory, and
     `folder` is where it stores more.

@@ -24,8 +24,8 @@ class ReplayingHead(GatedSourceHead):
     """A `Head` that wraps the head of a source. Each batch is a message, which is pending until all tasks have
     processed it.
 
-    The head reads only while its policy permits. It sends failed messages before it reads more. It ends when all
-    messages are processed. It calls `started` for each message that it has sent.
+    The head reads only while its policy permits. It sends failed messages before it reads more. It ends when the
+    source has ended and all messages are processed. It calls `started` for each message that it has sent.
     """
 
     def __init__(

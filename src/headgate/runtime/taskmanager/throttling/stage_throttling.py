@@ -34,8 +34,8 @@ class StageThrottling(Throttling):
     one TaskManager. If `peer` is None, it sends to all TaskManagers from which this one receives. `guard` is the most
     bytes that may wait in one input queue.
 
-    Any thread may call the methods. The lock protects the policy and all fields after it. A thread takes it after the
-    lock of an input queue.
+    Any thread may call the methods. `_lock` protects `_policy` and all fields after it. A thread that needs the lock of
+    an input queue, too, takes that one before `_lock`.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class StageThrottling(Throttling):
             gate.wait()
 
     def _transferring(self, gate: _Gate) -> int:
-        """Return how many messages wait for connections. A result below the limit may be slightly too large."""
+        """Return how many messages wait for connections. Below the policy's limit, it may be a little too large."""
         if not gate.is_remote:
             return 0
         self._waiting -= gate.left()

@@ -15,15 +15,15 @@ from headgate.memory.buffer import Buffer
 class StoredOutput:
     """A queue of batches and other calls, each with the number of the timed batch that it belongs to.
 
-    `guard` is the most bytes of rows in memory. What is more goes to `disk`, or raises NetworkMemoryFull if that is
-    None. Only the task's thread uses it.
+    `guard` is the most bytes of rows in memory. Further rows go to `disk`; if `disk` is None, `add_rows` raises
+    NetworkMemoryFull. Only the task's thread uses the object.
     """
 
     def __init__(self, guard: int, disk: SpillFile | None) -> None:
         self._guard = guard
         self._disk = disk
         self._bytes = 0
-        #: For each call: the number, the rows, the bytes in memory, and the call.
+        #: For each call: the batch number, the number of rows, the bytes in memory, and the call.
         self._calls: deque[tuple[int, int, int, Callable[[], None]]] = deque()
 
     def __len__(self) -> int:
@@ -31,7 +31,7 @@ class StoredOutput:
 
     @property
     def first(self) -> int:
-        """The number of the first call. Raises IndexError when the queue is empty."""
+        """The batch number of the first call. Raises IndexError when the queue is empty."""
         return self._calls[0][0]
 
     def add(self, number: int, call: Callable[[], None]) -> None:
@@ -62,7 +62,7 @@ class StoredOutput:
         return pa.ipc.open_stream(b"".join(item.views)).read_next_batch()
 
     def pass_on(self) -> int:
-        """Make the first call, and return its rows. Raises IndexError when the queue is empty."""
+        """Make the first call, and return how many rows it passed on. Raises IndexError when the queue is empty."""
         _, rows, size, call = self._calls.popleft()
         self._bytes -= size
         call()

@@ -21,7 +21,7 @@ from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
 from headgate.throttle.mechanism import Task
 from headgate.throttle.storm_zookeeper import PutZnode, StormZooKeeper, StormZooKeeperWorker, ZnodeChange
 
-#: Seconds in which ZooKeeper must answer: at the first connection, and for each change.
+#: Seconds in which ZooKeeper must answer the first connection, and for which `close` waits for the thread.
 _ANSWER: Final = 10.0
 #: Storm's `storm.zookeeper.session.timeout`, in seconds.
 _SESSION: Final = 20.0
