@@ -57,7 +57,7 @@ class SendPolicy(Protocol):
 class Scope(enum.StrEnum):
     """To whom a signal goes."""
 
-    #: Each TaskManager with a subtask that sends to a subtask here. A new connection gets the newest signal at once.
+    #: Each TaskManager with a subtask that sends to a subtask here.
     SENDERS = "senders"
     #: The TaskManager that the signal names as its `sender`.
     ONE_SENDER = "one sender"
