@@ -30,7 +30,7 @@ _LONGEST = 50
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command. Return its exit code: 0 if all is well, 1 if a checkpoint is damaged.
+    """Run the command. Return its exit code: 1 if `show` or `verify` found a damaged checkpoint, otherwise 0.
 
     Wrong usage exits with code 2. Raises CheckpointError if the folder has no checkpoints.
     """
@@ -58,7 +58,7 @@ def _folders(uri: str) -> list[str]:
     return folders
 
 
-# --- the commands: each returns a report, and whether all checkpoints are undamaged
+# --- the commands: each returns a report, and whether the exit code is 0
 
 
 def _list(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
@@ -88,7 +88,7 @@ def _list(folders: Sequence[str], console: Console) -> tuple[Any, bool]:
 
 
 def _load(folder: str) -> tuple[CheckpointMetadata | None, str]:
-    """Return the metadata if it can be read, and the state: complete, not complete, or broken with the problem."""
+    """Return the metadata, or None if it cannot be read, and the state: "complete", "not complete" or "broken: ..."."""
     if not is_there(f"{folder}/{METADATA_FILE}"):
         return None, "not complete"
     try:

@@ -101,7 +101,7 @@ COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command with these arguments, or with those of the process if None. Return the exit code."""
+    """Run the command that `argv` names (None: the arguments of the process). Return the exit code."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     if not arguments or arguments[0] in ("-h", "--help"):
         print(_USAGE, end="")

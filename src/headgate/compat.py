@@ -19,7 +19,7 @@ FilterBatch = Callable[[pa.RecordBatch, pc.Expression], pa.RecordBatch]
 
 
 def concat_columns(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Join at least one batch into one batch, column by column. All batches have the same schema."""
+    """Join one or more batches into one, column by column. All batches have the same schema."""
     schema = batches[0].schema
     columns = [pa.concat_arrays([batch.column(at) for batch in batches]) for at in range(len(schema))]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -16,8 +16,8 @@ from headgate.terminal import PlainConsole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Connector:
-    """A connector, or what some of its options need: its functions, its promise for each row, and what it needs beside
-    Headgate."""
+    """A row of the list: a connector, or a part of one that needs other packages. `promise` is for each row. `also` is
+    what it needs beside packages."""
 
     name: str
     sources: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ def _looked_up(connector: _Connector) -> _Connector:
 
 
 def _version(package: str) -> str | None:
-    """Return the version of a package. With an extra, such as `name[extra]`, None also if the extra is missing."""
+    """Return the version of a package `name` or `name[extra]`, or None if the package or the extra is not installed."""
     name, _, extra = package.partition("[")
     try:
         if extra:

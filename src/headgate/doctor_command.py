@@ -19,7 +19,7 @@ from headgate.terminal import PlainConsole
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command. Return its exit code. Raises RecordingError for a file that is not a recording."""
+    """Run the command. Returns 0. Raises RecordingError for a file that is not a recording."""
     parser = argparse.ArgumentParser(
         prog="headgate doctor",
         description="Read a recording of a job, and say where the job was slow, why, and what to do. "

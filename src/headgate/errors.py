@@ -121,7 +121,7 @@ class InsufficientBuffers(ConfigError):
 class NetworkMemoryFull(InsufficientBuffers):
     """The data that wait have filled `network_memory`.
 
-    This happens only with `flow_control="unbounded"`, and with a throttle that does not slow the senders in time.
+    This happens only with `flow_control="unbounded"`, or with a throttle that does not slow the senders in time.
     """
 
 

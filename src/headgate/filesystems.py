@@ -18,7 +18,7 @@ from headgate.option_kinds import refuse_credentials
 OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 #: Filesystems that rename a file in one step, and refuse to rename over a file that exists.
 _RENAMING: Final = ("hdfs", "viewfs")
-#: How often `listing` tries again while another program makes and removes the folder.
+#: How many times `listing` tries again while another program makes and removes the folder.
 _LOOKS: Final = 9
 
 
@@ -69,14 +69,15 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
     scheme, separator, rest = path.partition("://")
     if not separator:
         return fs.LocalFileSystem(), path
-    # Only the root goes through the URI parser, because it would read the `?` of a glob as the start of a query.
+    # Only the root goes through the URI parser, because the parser would read the `?` of a glob as the start of a
+    # query.
     authority, _, inside = rest.partition("/")
     filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
     return filesystem, f"{root.rstrip('/')}/{inside}"
 
 
 def is_within(path: str, folder: str) -> bool:
-    """Return whether an absolute path or URI is `folder` or lies below it. Looks through links on a local disk.
+    """Return whether an absolute path or URI is `folder` or lies below it. Resolves links on a local disk.
 
     A URI without a host may mean any host.
     """
@@ -194,7 +195,8 @@ def write_whole(path: str, content: bytes) -> None:
 
 
 def create_private(filesystem: fs.FileSystem, path: str) -> None:
-    """Create an empty file that only its owner may use. When Arrow then writes the file, the file keeps this mode."""
+    """Create an empty local file that only its owner may use. It keeps this mode when Arrow writes it. For other
+    filesystems, do nothing."""
     if isinstance(filesystem, fs.LocalFileSystem):
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600))
 

@@ -25,7 +25,8 @@ def add_json_option(parser: argparse.ArgumentParser, **options: Any) -> None:
 def write_json(target: str | None, report: Any) -> None:
     """Write a report to a path, to standard output (`-`), or nowhere (None).
 
-    NaN and infinite numbers become null, since JSON cannot express them. Raises SinkError.
+    NaN and infinite numbers become null, since JSON cannot express them. Raises SinkError if the file cannot be
+    written.
     """
     if target is None:
         return

@@ -124,7 +124,7 @@ def _host(value: object) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address or name is this machine's own, which no other machine can reach."""
+    """Return whether only this machine can reach an address or name."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -33,7 +33,7 @@ class Kind:
 class Option:
     """One option of a job. Bounds are in `unit`.
 
-    The option has no effect unless the option `needs` is set. The value of a `secret` option is never shown.
+    `needs` names another option, without which this one has no effect. The value of a `secret` option is never shown.
     """
 
     kind: Kind
@@ -67,7 +67,7 @@ class Option:
 
 
 def option(default: Any, kind: Kind, meaning: str, *, unit: str | None = None, **bounds: Any) -> Any:
-    """Return a field of a dataclass that is an option.
+    """Return an option as a field of a dataclass.
 
     `bounds` are the attributes `least`, `above`, `most`, `needs` and `secret` of `Option`.
 

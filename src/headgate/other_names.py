@@ -198,7 +198,7 @@ _HANDLE: Final = {
     **dict.fromkeys(("trigger_savepoint", "triggerSavepoint"), 'savepoint("savepoints/")'),
     **dict.fromkeys(("lastProgress", "recentProgress", "get_accumulators", "getAccumulators"), "metrics()"),
 }  # fmt: skip
-#: What to write in place of each name of a class that does not use `_INSTEAD`: a name of that table may mean something
+#: For classes that do not use `_INSTEAD`: what to write in place of each name. A name of `_INSTEAD` may mean something
 #: else in such a class, or in a user's function.
 _ON_THEIR_OWN: Final = {
     "ProcessContext": _CONTEXT,
@@ -265,8 +265,8 @@ _INSTEAD_AT: Final = {
 def advice(places: Sequence[str], name: str) -> str:
     """Return the end of a message: what to write in place of a name that a class or module lacks.
 
-    `places` are names of classes or modules. The first place with a table of its own decides. The result is empty for a
-    name that neither Flink nor Spark has.
+    `places` are names of classes or modules. The first place with a table of its own decides. The result is empty for
+    an unknown name.
     """
     place = next((place for place in places if place in _ON_THEIR_OWN or place in _INSTEAD_AT), "")
     if place in _ON_THEIR_OWN:

@@ -2,9 +2,9 @@
 
 The problem: a driver may be paused and replaced, and then wake up beside its successor.
 
-The rule: each program that starts or resumes a job claims the job's folder with an epoch, one above all earlier claims.
-The claim is a file that exactly one program can create. The program with the highest epoch owns the folder. The other
-programs notice at their next `check`, and end.
+The rule: each program that starts or resumes a job claims the job's folder with an epoch that is one above all earlier
+epochs. The claim is a file that exactly one program can create. The program with the highest epoch owns the folder. The
+other programs notice at their next `check`, and end.
 
 A program has one epoch for everything that it owns: a job's checkpoints, and the results of its sinks. So a program
 that claims the results too late does not own them, because its epoch is older.
@@ -139,8 +139,8 @@ class Ownership:
     def notes(self, known: Collection[int] = ()) -> dict[int, Any]:
         """Return the notes of all owners by epoch, except those of `known` epochs.
 
-        A note without a claim does not count: its program slept until a newer owner had removed claim and note, and
-        then wrote the note again. Raises ValueError for a file that is no note.
+        A note without a claim does not count: a newer owner had removed both, and the paused program then wrote the
+        note again. Raises ValueError for a file that is no note.
         """
         notes: dict[int, Any] = {}
         claims, noted = self._epochs_of(_CLAIM, _NOTE)

@@ -73,7 +73,7 @@ def exponential(initial: _Duration = "1 s", max: _Duration = "1 min", factor: fl
     """Restart after delays that grow, without a limit on the number of restarts.
 
     The first restart is at once. The second waits for `initial`, and each later one waits `factor` times as long as the
-    one before, up to `max`. When the job has run for `reset` since its last restart, the delays start again.
+    one before, up to `max`. When the job has run for `reset` since its last restart, the next delay is 0 again.
 
     >>> strategy = hg.restart.exponential(initial="2 s", max="5 min", factor=2.0)
     >>> config = hg.Config(checkpoint_dir="checkpoints/", restart=strategy)

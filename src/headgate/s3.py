@@ -19,7 +19,8 @@ from headgate.errors import ConfigError
 
 #: Codes for an object that exists already.
 _EXISTS = ("PreconditionFailed", "412")
-#: Codes for an object that another program writes at this moment. Only a new attempt shows whether it succeeds.
+#: Codes for an object that another program writes at this moment. Only a new attempt shows whether that program
+#: succeeded.
 _CONFLICT = ("ConditionalRequestConflict", "409")
 _ATTEMPTS = 5
 #: Seconds. With three attempts, a service that accepts connections and never answers fails the call after 33 s.
@@ -55,7 +56,7 @@ def client(region: str) -> Any:
 def service_errors(bucket: str, *expected: str) -> Iterator[list[str]]:
     """Turn errors of the service and of the connection into an OSError that names the bucket.
 
-    Codes that are `expected` end the block, and are then in the list.
+    An error whose code is `expected` ends the block without an exception. Its code is then in the list.
     """
     client_error, connection_error = _errors()
     met: list[str] = []
@@ -94,5 +95,5 @@ def _client(region: str, endpoint: str | None) -> Any:
         request_checksum_calculation="when_required",  # services other than Amazon's may not know checksums
         s3={"addressing_style": "path"} if endpoint else None,  # as pyarrow.fs does
     )
-    # Make a new session: two threads must not make clients of one session at the same time, as with boto3's default.
+    # Make a new session, not boto3's default one: two threads must not make clients of one session at the same time.
     return boto3.Session().client("s3", region_name=region, endpoint_url=endpoint, config=config)

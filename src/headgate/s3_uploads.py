@@ -1,7 +1,7 @@
 """Multipart uploads to S3: nobody sees the object until its upload is completed, and that happens at most once.
 
-Completing and aborting both end an upload. So a program that was paused and replaced shows nothing when it wakes up.
-Paths are `bucket/key`. Functions raise OSError, and ConfigError without boto3.
+Completing and aborting both end an upload. So a program that was paused and replaced cannot complete an upload that its
+successor has ended. Paths are `bucket/key`. Functions raise OSError, and ConfigError without boto3.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def begin_upload(path: str, region: str) -> str:
 
 
 def upload_part(path: str, region: str, upload: str, number: int, content: bytes) -> None:
-    """Send a part, from number 1. All parts but the last one need at least 5 MiB."""
+    """Send a part. Numbers start at 1. All parts but the last one need at least 5 MiB."""
     bucket, _, key = path.partition("/")
     with service_errors(bucket):
         client(region).upload_part(Bucket=bucket, Key=key, UploadId=upload, PartNumber=number, Body=content)
@@ -47,7 +47,7 @@ def abort_upload(path: str, region: str, upload: str) -> None:
 
 
 def open_uploads(folder: str, region: str) -> list[tuple[str, str]]:
-    """Return the path and the id of each upload below a folder that was neither completed nor aborted."""
+    """Return the path and the id of each open upload (neither completed nor aborted) below a folder."""
     bucket, _, prefix = f"{folder.rstrip('/')}/".partition("/")
     with service_errors(bucket):
         pages = client(region).get_paginator("list_multipart_uploads").paginate(Bucket=bucket, Prefix=prefix)

@@ -19,8 +19,9 @@ from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, St
 class Upstream:
     """The node that rows come from, and the partitioning of these rows.
 
-    A `partitioning` of None means forward if both nodes have the same parallelism, and rebalance otherwise. `tag` names
-    a side output of the source. The side outputs of an operator are of the same kind as its main output.
+    A `partitioning` of None means forward if both nodes have the same parallelism, and rebalance otherwise. `source` is
+    the id of the node. `tag` names one of its side outputs; None means its main output. All outputs of a node are of
+    the same kind: append-only or upserting.
     """
 
     source: int
@@ -28,7 +29,7 @@ class Upstream:
     tag: str | None = None
     #: The input of the operator, for an operator with two inputs: 0 or 1.
     port: int = 0
-    #: Whether each change of an upserting source counts as a row of its own. The rows are then append-only.
+    #: Whether each change of an upserting node counts as a row of its own. The rows are then append-only.
     as_changes: bool = False
 
 

@@ -36,7 +36,7 @@ _FUNCTIONS: Final = (
     *(bisect.insort, bisect.insort_left, operator.setitem, operator.delitem),
     *(getattr(kind, name) for kind in (list, dict, set, deque, bytearray) for name in _CHANGING if hasattr(kind, name)),
 )
-#: Where the owners of these functions are: modules by their attributes, and types.
+#: The owners of these functions: modules and types.
 _OWNERS: Final = (heapq, bisect, operator, list, dict, set, deque, bytearray)
 #: The instruction of a call that has all arguments on the stack. On 3.11, `CALL` finds fewer entries there.
 _CALLS: Final = ("PRECALL",) if "PRECALL" in dis.opmap else ("CALL", "CALL_KW")
@@ -70,8 +70,9 @@ class Walk:
         owner: Place | None,
         given: Mapping[str, Place] | None = None,
     ) -> None:
-        """Walk over the function. `cells` are the variables of outer functions that it uses; `owner` is the object of a
-        method. `given` are values of the program that parameters have in each call, such as defaults."""
+        """Walk over the function. `cells` are the variables that it uses from outer functions. `owner` is the object if
+        the function is a method. `given` are the parameters that have the same value of the program in each call, such
+        as defaults."""
         self._module = function.__module__
         self._globals = function.__globals__
         self.changed: list[Place] = []
@@ -121,7 +122,7 @@ class Walk:
         )
 
     def _changed_by_call(self, instruction: dis.Instruction) -> Place | None:
-        """Return the first argument of a function that changes it."""
+        """If the call changes its first argument, return the place of this argument."""
         count = instruction.arg or 0
         depth = count + (instruction.opname == "CALL_KW")  # the keywords' names lie above the arguments
         callees = (self._top(depth + 1), self._top(depth + 2))
@@ -131,7 +132,7 @@ class Walk:
     def _name_locals(self, instruction: dis.Instruction) -> None:
         """Remember a container under the local name that it gets, if the function assigns the name only here.
 
-        An item gets no name: it has its container's place, but may be a number.
+        Ignore items: the place of an item is its container, but the item may be a number.
         """
         if instruction.opname.startswith("STORE_FAST"):
             for depth, name in enumerate(_names_stored(instruction), 1):
@@ -210,7 +211,8 @@ class Walk:
 
 
 def is_changing_function(value: Any) -> bool:
-    """Return whether a function changes its first argument, such as `heapq.heappush` or `list.append`."""
+    """Return whether a value is a function that changes its first argument, such as `heapq.heappush` or
+    `list.append`."""
     return any(value is function for function in _FUNCTIONS)
 
 
@@ -223,7 +225,8 @@ def of_bound_method(value: Any) -> Place | None:
 
 
 def of_argument(value: Any) -> Place | None:
-    """Return a container or bound method of the program that a function always gets as an argument."""
+    """Return the place of a value that a function always gets as an argument: a container that the program can read, or
+    a bound method of one. Otherwise return None."""
     if isinstance(value, (*_CONTAINERS, BuiltinMethodType)):
         place = place_of(value)
         return place if place.is_readable or of_bound_method(value) else None

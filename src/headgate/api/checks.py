@@ -49,7 +49,8 @@ def check_by_name(call: str, unnamed: Sequence[object], example: str) -> None:
 
 
 def check_schema(call: str, schema: object, rows: str = "the output rows") -> pa.Schema:
-    """Return the schema of `rows`. Raises PlanError if it is not an Arrow schema, or has a repeated or a reserved name.
+    """Return the schema. Raises PlanError if it is not an Arrow schema, has no columns, or has a repeated or a reserved
+    name. `rows` says in the error which rows have it.
 
     Columns of dictionaries, runs and views become plain columns, because tasks exchange rows in this form.
     """
@@ -107,7 +108,8 @@ def check_expressions(call: str, expressions: Mapping[str, object]) -> None:
 
 
 def check_parallelism(call: str, parallelism: object, most: int | None) -> int:
-    """Return the parallelism. Raises PlanError if it is not from 1 to `most`, which is the option `max_parallelism`."""
+    """Return the parallelism. Raises PlanError if it is not from 1 to `most`, the option `max_parallelism` (None:
+    32768)."""
     if isinstance(parallelism, bool) or not isinstance(parallelism, int) or parallelism < 1:
         raise PlanError(f"{call}: parallelism must be a whole number of at least 1, not {parallelism!r}")
     if parallelism > (most or MAX_PARALLELISM):

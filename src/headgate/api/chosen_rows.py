@@ -41,12 +41,13 @@ class Deduplicates(ABC, Generic[Stream]):
         ttl: float | str | timedelta | None = None,
         final: bool = False,
     ) -> Stream:
-        """Pass on one row of all rows with the same values in the columns `on`.
+        """Pass on one of the rows that have the same values in the columns `on`.
 
         With `keep="first"`, this is the row that comes first; the others are dropped. With `keep="last"`, it is the
         last row so far, by event time if the stream has event time: after each batch, the operator passes on the last
         row of each key in the batch, which replaces the key's earlier row. A row that is older than the key's last row
-        is dropped. With `final=True`, the operator emits one row for each key, and only when a bounded input ends.
+        is dropped. With `keep="last"` and `final=True`, the operator emits one row for each key, and only when a
+        bounded input ends.
 
         The operator remembers each key for `ttl`, by event time if the stream has event time, otherwise by the clock.
         Without `ttl` it remembers a key for ever. With `keep="first"`, a key's next row is passed on if it is at least
@@ -131,8 +132,8 @@ class RanksInWindows(ABC, Generic[Stream]):
         """Choose the `n` rows of each key and window with the greatest values in the column `by`, or the least if
         `ascending`.
 
-        The output has the key columns, `window_start`, `window_end`, the other columns, and `rank`, from 1. `aggregate`
-        says when it is emitted, and `KeyedStream.top` how rows are ordered.
+        The output has the key columns, `window_start`, `window_end`, the other columns, and `rank`, from 1. See
+        `aggregate` for when it is emitted, and `KeyedStream.top` for how rows are ordered.
 
         >>> hours.top(1, by="km").select("city", "km", "rank").collect().sort_by("km").to_pylist()[0]
         {'city': 'Oslo', 'km': 3, 'rank': 1}
@@ -159,7 +160,8 @@ class RanksInWindows(ABC, Generic[Stream]):
 
 
 def top_rows(by_key: RowsByKey, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = True) -> TopRows:
-    """Check the arguments of a call, and return the aggregate that keeps the rows. Raises PlanError."""
+    """Check the arguments of a call, and return the aggregate that keeps the rows. With `ranked`, each row has a rank.
+    Raises PlanError."""
     from headgate.operators.aggregates.top_rows import TopRows  # few jobs need it
 
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST_ROWS:

@@ -72,8 +72,8 @@ class StreamEnvironment(OtherNames):
     ) -> DataStream:
         """Return a stream of the rows that a source of `hg.sources` reads.
 
-        Windows need a `watermark`. `throttle` limits how fast the source reads (`hg.throttle`); by default the option
-        `throttle` of `hg.Config` does. Raises PlanError for a wrong source, watermark or throttle.
+        Windows by event time need a `watermark`. `throttle` limits how fast the source reads (`hg.throttle`); by
+        default the option `throttle` of `hg.Config` does. Raises PlanError for a wrong source, watermark or throttle.
 
         >>> rows = [{"city": "Rome", "km": 7}, {"city": "Oslo", "km": 3}]
         >>> trips = env.from_source(hg.sources.iterable([rows]))
@@ -151,8 +151,8 @@ class StreamEnvironment(OtherNames):
         """Print the plan of the next run: its tasks, the number of subtasks of each task, and the exchanges between
         tasks.
 
-        If no sink was added since the last run, print the plan of the last run. `(upserts by ...)` after an operator
-        names columns: each of its rows replaces the earlier row with the same values in them; see `changes`.
+        If no sink was added since the last run, print the plan of the last run. `(upserts by n)` means that each row of
+        the operator replaces its earlier row with the same `n`; see `changes`.
 
         >>> numbers = env.from_source(hg.sources.iterable([[{"n": 1}, {"n": 2}]]))
         >>> sink = numbers.key_by("n").aggregate(rows=hg.count()).sink_to(hg.sinks.null())

@@ -43,14 +43,14 @@ def _chain(vertex: JobVertex, node: Node) -> str:
 
 
 def _port(vertex: JobVertex, edge: JobEdge) -> str:
-    """Return the input of a join that an exchange feeds, or "" for operators with one input."""
+    """Return which input of a join an exchange feeds, "left " or "right ", or "" for operators with one input."""
     has_two = any(part.port for part in vertex.head.inputs)
     return ("left ", "right ")[edge.port] if has_two else ""
 
 
 def _kind(node: Node) -> str:
-    """Return what the plan says of a node's rows. For a source that does not read all columns, these are the columns
-    that it reads. If rows replace one another from this node on, it is their key. Otherwise it is ""."""
+    """Return what the plan says after a node's name: the columns that a source reads, if these are not all; the key, if
+    rows replace one another from this node on; otherwise ""."""
     if "reads" in node.attributes:
         return f" (reads {', '.join(node.attributes['reads'])})"
     if node.upserts is None or node.upserts.origin != node.id:

@@ -32,7 +32,8 @@ _HOWS: dict[str, tuple[bool, bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class JoinPlan:
-    """The condition of a join, and the side from which the result has its event time, or None.
+    """The condition of a join. `time_of` is the side (0 left, 1 right) from which the result has its event time, or
+    None. A window join has `window`: the size, and the type of the bounds.
 
     Results come up to `delay` microseconds of event time after the watermark has passed them.
     """

@@ -53,8 +53,8 @@ class Joinable(ABC, Generic[DataStream]):
         ("full"). They are emitted when the watermark has passed the latest event time of a partner. The state keeps
         every row until then, or for `ttl`.
 
-        The result has all columns of this stream, then those of the other without its keys. `suffix` is added to those
-        of the latter whose names this stream has; without it, they are a PlanError.
+        The result has all columns of this stream, then those of the other without its keys. `suffix` is added to
+        columns of the other stream whose names this stream also has; without it, such a name is a PlanError.
 
         >>> at = pa.array([0, 60, 120], pa.timestamp("s", tz="UTC"))
         >>> asked = pa.record_batch({"id": [1, 2, 3], "at": at})
@@ -80,7 +80,7 @@ class Joinable(ABC, Generic[DataStream]):
         how: Literal["left", "inner"] = "left",
         suffix: str | None = None,
     ) -> DataStream:
-        """Give each row the columns of the other stream's latest row with the same key, at the row's own event time.
+        """Give each row the columns of the other stream's latest row of the same key, as of the row's event time.
 
         The other stream is a table whose rows change: a row of it is valid from its event time until the next row of
         its key. Each row of this stream meets the row that is valid at its event time. So a result does not depend on

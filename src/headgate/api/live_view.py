@@ -16,7 +16,7 @@ from headgate.observe.verdict import Verdict
 if TYPE_CHECKING:
     from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 
-#: The least time between two lines about one job that are not on a terminal, in seconds.
+#: Elsewhere than on a terminal, the least time between two lines about one job, in seconds.
 QUIET: Final = 10.0
 
 
@@ -34,7 +34,8 @@ def state_of(status: str, restarts: int, checkpoints: Sequence[CheckpointRecord]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSight:
-    """What a console shows of a running job. `tunnel` is a command that another machine needs for the page."""
+    """What a console shows of a running job. `page` is the address of its page, or None. `tunnel` is the command with
+    which another machine reaches the page, or None if it needs none."""
 
     name: str
     status: str

@@ -24,7 +24,7 @@ from headgate.records.arrow import plain_type
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionOptions:
-    """The arguments of `lookup` that only a function has. None means the default."""
+    """The arguments of `lookup` that are only for functions and databases. None means the default."""
 
     schema: pa.Schema | None = None
     cache_rows: int | None = None
@@ -65,7 +65,8 @@ def plan_lookup(
     shown: pa.Schema,
     input_schema: pa.Schema,
 ) -> LookupPlan:
-    """Return the plan of a lookup. Raises PlanError for arguments that do not fit. `shown` is the user's schema."""
+    """Return the plan of a lookup. Raises PlanError for arguments that do not fit. `shown` is `input_schema` without
+    the hidden column."""
     keys = check_columns("lookup", as_columns("lookup: on", on), shown)
     if suffix is not None and not isinstance(suffix, str):
         raise PlanError(f"lookup: suffix={suffix!r} must be a string")

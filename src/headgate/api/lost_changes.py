@@ -30,7 +30,7 @@ from headgate.errors import LostChangeWarning
 from headgate.operators.keyed.process_function import KeyedFunction
 from headgate.plan.graph import Node, StreamGraph
 
-#: The methods of a function with state that a job calls.
+#: The methods that a job calls on a function with state.
 _HOOKS: Final = ("open", "process", "process_element", "on_timer", "close")
 
 
@@ -139,7 +139,7 @@ def _cells(function: FunctionType) -> dict[str, Place]:
 
 
 def _defaults(function: FunctionType) -> dict[str, Any]:
-    """Return the parameters that a user's function has for itself: Headgate passes no argument for them."""
+    """Return the defaults of a user's function by parameter. Headgate never passes arguments for these parameters."""
     defaults = function.__defaults__ or ()
     positional = function.__code__.co_varnames[: function.__code__.co_argcount]
     return {**dict(zip(positional[len(positional) - len(defaults) :], defaults, strict=True)),
@@ -147,7 +147,7 @@ def _defaults(function: FunctionType) -> dict[str, Any]:
 
 
 def _given_by_partial(function: functools.partial[Any]) -> dict[str, Any]:
-    """Return the arguments of a partial by the parameters of its function."""
+    """Return the arguments that a partial holds, by the names of its function's parameters."""
     code = getattr(function.func, "__code__", None)
     positional = () if code is None else code.co_varnames[: code.co_argcount]
     return {**dict(zip(positional, function.args, strict=False)), **function.keywords}

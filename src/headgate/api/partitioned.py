@@ -36,7 +36,7 @@ class Partitioned(ABC, Generic[DataStream]):
         return self._partitioned(LOAD_AWARE if load_aware else REBALANCE)
 
     def rescale(self) -> DataStream:
-        """Send the batches of each subtask in turn to a fixed group of subtasks of the next operator.
+        """Send the batches of each subtask to a fixed group of subtasks of the next operator, in turn.
 
         With 2 subtasks here and 4 in the next operator, subtask 0 sends to subtasks 0 and 1, subtask 1 to 2 and 3.
         `rescale` needs fewer channels than `rebalance`, but an uneven load stays uneven.

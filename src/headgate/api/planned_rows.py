@@ -143,7 +143,7 @@ class PlannedRows:
         return replace(self, inputs=tuple(replace(part, partitioning=partitioning) for part in self.inputs))
 
     def changes(self) -> PlannedRows:
-        """Return the same rows as an append-only stream: each change of a result counts as a row of its own."""
+        """Return these rows as append-only: each change of a result counts as a row of its own."""
         return replace(self, inputs=tuple(replace(part, as_changes=True) for part in self.inputs))
 
     def check_append_only(self, call: str) -> None:
@@ -155,8 +155,8 @@ class PlannedRows:
             raise refused(call, upserts, self.graph[upserts.origin])
 
     def check_upsert_key(self, call: str, key: tuple[str, ...]) -> None:
-        """Raise PlanError if these rows are upserting by other columns than `key`. Columns that were renamed since then
-        cannot be compared."""
+        """Raise PlanError if these rows are upserting by other columns than `key`. If the rows no longer have these
+        columns, for example after a rename, check nothing."""
         upserts = self.graph.upserts(self.inputs)
         if upserts is None or not set(upserts.key) <= set(self.schema.names) or set(upserts.key) == set(key):
             return
@@ -225,7 +225,7 @@ def _column(field: pa.Field | None) -> str:
 
 def _use_of(columns: Columns) -> ColumnUse:
     """Return the input columns that a `Project` needs. It computes every expression, even one that nobody needs: the
-    expression may be an error."""
+    expression may raise an error."""
     computed = [expression.columns for _, expression in columns if expression.column is None]
     passed = {name: expression.column for name, expression in columns if expression.column is not None}
     return ColumnUse(frozenset().union(*computed), passed)

@@ -228,7 +228,7 @@ class RowsByKey:
     def checked(self, unnamed: Sequence[object], aggregates: dict[str, Aggregate]) -> Aggregates:
         """Return the user's aggregates by name. Raises PlanError if a column does not exist.
 
-        The function that makes the output's schema checks the types of the columns.
+        The types of the columns are checked later, when the output's schema is made.
         """
         check_named("aggregate", unnamed, f"aggregate(total=hg.{unnamed[0] if unnamed else ''})")
         check_names("aggregate", aggregates)

@@ -85,7 +85,7 @@ def _run(script: str) -> int:
 
 @contextmanager
 def _watching() -> Iterator[None]:
-    """Show the jobs that the script starts on standard error."""
+    """Show on standard error the jobs that the script starts."""
     with Watching(LiveView(PlainConsole(stderr=True))) as watching:
         listeners.append(watching.add)
         try:
@@ -122,7 +122,8 @@ def _own_words(argv: Sequence[str]) -> int:
 
 
 def _unknown(own: Sequence[str]) -> str | None:
-    """Return the first unknown option. Without this check, argparse would take the next argument for SCRIPT."""
+    """Return the first unknown option, or None. Without this check, argparse would take the next argument for
+    SCRIPT."""
     is_value = False
     for word in own:
         name, has_value, _ = word.partition("=")

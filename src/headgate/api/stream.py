@@ -94,9 +94,9 @@ class DataStream(
 
         `table` is a pyarrow Table, a frame of pandas or polars, the path of a parquet or CSV file, or a Spark
         DataFrame. A Spark job writes a Spark DataFrame to files during this call. Each subtask loads the whole table,
-        and a file again each `refresh`. A row without a match gets nulls; with `how="inner"` the row is dropped. A null
-        in `on` matches no row. `columns` are the columns to add, by default all except `on`. `suffix` is added to names
-        that the stream already has. If the table has a key twice, the job fails.
+        and loads a file again every `refresh`. A row without a match gets nulls; with `how="inner"` the row is dropped.
+        A null in `on` matches no row. `columns` are the columns to add, by default all except `on`. `suffix` is added
+        to names that the stream already has. If the table has a key twice, the job fails.
 
         `table` may also be a function, also an `async` one. It gets a record batch with the different keys, at most
         `batch_keys` (1000). It returns a table, a batch or a list of dicts with the key columns and those of `schema`:
@@ -154,7 +154,7 @@ class DataStream(
         return self._stream(self._rows.union([other._rows for other in others]))
 
     def changes(self) -> DataStream:
-        """Return the same rows as an append-only stream, in which each change of a result is a row of its own.
+        """Return an append-only stream of the same rows: each change of a result is a row of its own.
 
         A running aggregate emits a row each time that a result changes: its rows replace one another. Aggregates, joins
         and file sinks refuse such a stream. After `changes`, they take all its rows.
@@ -222,7 +222,7 @@ class DataStream(
         return self._jobs.collect(self._rows.shown(), limit)
 
     def to_dataframe(self) -> Any:
-        """Run the plan now, and return this stream's rows as a Spark DataFrame.
+        """Run the plan now, as `collect` does, and return this stream's rows as a Spark DataFrame.
 
         The job writes the rows to files in `spill_dir`. The files stay until this process ends. Rows therefore do not
         pass through the driver, and a use of the DataFrame does not run the job again. Needs an environment with Spark.
@@ -365,9 +365,9 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
 
         The output has the key columns, `window_start`, `window_end` and the named aggregates. `window_end` is
         exclusive, and both have the type of the event-time column. The event time of an output row is the last
-        microsecond of its window; later windows use this time. With `time="processing"`, the bounds are timestamp[us,
-        UTC], and output rows have no event time. With `hg.count_window`, there are no bounds and no event time. A
-        window without rows gives no row, even with one global key (`key_by()`).
+        microsecond of its window; windows after this operator use this time. With `time="processing"`, the bounds are
+        timestamp[us, UTC], and output rows have no event time. With `hg.count_window`, there are no bounds and no event
+        time. A window without rows gives no row, even with one global key (`key_by()`).
 
         >>> hours.aggregate(trips=hg.count(), km=hg.sum("km")).select("city", "trips", "km").collect(limit=1).num_rows
         1

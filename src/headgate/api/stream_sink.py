@@ -11,7 +11,7 @@ from headgate.other_names import OtherNames
 
 
 class LastOperator(OtherNames, ABC):
-    """A stream or sink of a plan. Its calls change the operator that was added last."""
+    """A stream or sink of a plan. Its calls change its last operator."""
 
     _jobs: JobBuilder
 
@@ -28,8 +28,8 @@ class LastOperator(OtherNames, ABC):
         return self
 
     def uid(self, uid: str) -> Self:
-        """Give the operator an identity for checkpoints, so that a changed pipeline still finds its state. Two
-        operators of a job cannot have the same uid.
+        """Give the operator an identity for checkpoints, so that a changed pipeline still finds the operator's state.
+        Two operators of a job cannot have the same uid.
 
         >>> long_trips = trips.filter("km > 4").uid("long-trips")
         """
@@ -48,7 +48,7 @@ class LastOperator(OtherNames, ABC):
         return self
 
     def disable_chaining(self) -> Self:
-        """Run the operator in its own task. Otherwise the previous operator may call it directly, in the same task.
+        """Run the operator in a task of its own. Otherwise it may share a task with the operators before and after it.
 
         >>> long_trips = trips.filter("km > 4").disable_chaining()
         """

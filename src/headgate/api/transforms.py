@@ -1,4 +1,4 @@
-"""`TransformsRows`: the calls of a stream that make rows of rows: Python functions, conditions and SQL expressions."""
+"""`TransformsRows`: the calls of a stream that make rows from rows: Python functions, conditions, SQL expressions."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class TransformsRows(ABC, Generic[DataStream]):
     ) -> DataStream:
         """Apply a Python function to each batch of rows. This is the fast way to use Python.
 
-        `fn` gets a RecordBatch, and returns a RecordBatch, a list of RecordBatches, or None. The returned batches have
-        `schema`. Batch sizes may change from run to run, so `fn` must not depend on where batches end. `fn` may also
-        return `hg.SideOutput(tag, batch)`, alone or in the list. `side_outputs` maps each tag to the schema of its
-        rows, and `side_output(tag)` reads these rows.
+        `fn` gets a RecordBatch, and returns a RecordBatch, a list of RecordBatches, or None for no rows. The returned
+        batches have `schema`. Batch sizes may change from run to run, so `fn` must not depend on where batches end.
+        `fn` may also return `hg.SideOutput(tag, batch)`, alone or in the list. `side_outputs` maps each tag to the
+        schema of its rows, and `side_output(tag)` reads these rows.
 
         With `frame="pandas"` or `frame="polars"`, `fn` gets and returns DataFrames in place of RecordBatches. Columns
         may be in any order. Their values are cast to the types of `schema`; a value that does not fit its type raises

@@ -54,7 +54,8 @@ def last_line(job: JobHandle) -> str:
 
 @dataclass(slots=True)
 class _Watched:
-    """A job that may still run, since when its tasks ran, and whether it was shown."""
+    """A job that may still run. `since` is when its tasks started, or None. `is_shown` says whether the view shows
+    it."""
 
     job: JobHandle
     since: float | None = None
@@ -98,7 +99,7 @@ class Watching:
             self._say_what_ended()
 
     def _runs(self, watched: _Watched) -> bool:
-        """Return whether a job's tasks have run for longer than a moment."""
+        """Return whether a job's tasks have run for at least `SHORT` seconds."""
         if watched.since is None and watched.job.status() != "CREATED":
             watched.since = self._clock()
         watched.is_shown = watched.since is not None and self._clock() - watched.since >= SHORT

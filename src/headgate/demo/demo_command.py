@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demo:
-    """What the options ask for. `stall` is in seconds."""
+    """What the options ask for. `stall` is in seconds. A `speedup` of None: as fast as possible."""
 
     user_copy: Path | None = None
     speedup: float | None = None
@@ -57,7 +57,7 @@ class Demo:
 
     @staticmethod
     def of(options: argparse.Namespace) -> Demo:
-        """Return the demo of some options. A demo to watch is a replay."""
+        """Return the demo of these options. With --kill or --stall, it always has a speedup."""
         speedup: float | None = options.speedup
         if speedup is None and options.kill:
             speedup = _SPEEDUP_TO_KILL

@@ -19,7 +19,7 @@ Counters = Mapping[str, Mapping[str, Any]]
 class Progress:
     """Shows the demo's job, as `LiveView` does.
 
-    On a terminal a bar and a table are below it. Use it as a context manager.
+    On a terminal, it also shows a bar and a table below the job. Use it as a context manager.
     """
 
     def __init__(self, console: Console, total_rows: int, clock: Callable[[], float] = time.monotonic) -> None:

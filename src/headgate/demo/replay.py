@@ -19,7 +19,7 @@ _POSITION = shapes.fields({"inner": shapes.plain, "given": _GIVEN, "started_at":
 
 
 class Replay(Source):
-    """A source that gives the rows of `inner` when they are due. Each split is sorted by `column`. `first` is the
+    """A source that gives the rows of `inner` when they are due. Each split must be sorted by `column`. `first` is the
     earliest time of all rows."""
 
     def __init__(self, inner: Source, column: str, first: datetime, speedup: float) -> None:

@@ -15,20 +15,21 @@ NAME: Final = "gate_agents"
 SUBTASK: Final = 1
 #: Seconds of the job before the stall and after it: time to look, and to catch up.
 BEFORE, AFTER = 15.0, 25.0
-#: The slow subtask carries one row of so many that come.
+#: How many rows come on average while the slow subtask processes one.
 SLOWNESS: Final = 4.0
 #: Rows of windows that come to one of the two subtasks in a year of flights.
 _ROWS: Final = 30_000.0
 
 
 def speedup_of(stall: float) -> float:
-    """Return by how much a replay must be faster than the flights, for a year to have room for a stall."""
+    """Return the speedup with which a year of flights takes as long as the stall and the times before and after it."""
     return 365 * 24 * 3600 / (BEFORE + stall + AFTER)
 
 
 class SlowSubtask:
-    """A function for `map_batches` that changes no row. In one subtask it waits for each row, for `seconds` seconds,
-    `before` seconds after its first rows. `speedup` is that of the replay. Each subtask needs its own."""
+    """A function for `map_batches` that changes no row. In one subtask it waits at each row during `seconds` seconds,
+    which begin `before` seconds after its first rows. `speedup` is that of the replay. Each subtask needs its own
+    instance."""
 
     def __init__(self, seconds: float, speedup: float, before: float = BEFORE) -> None:
         self._seconds, self._before = seconds, before

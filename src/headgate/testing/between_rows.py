@@ -12,9 +12,9 @@ from headgate.testing.moments import Moment
 class AdvanceWatermark:
     """A watermark between rows: the source declares that event time has reached `time`.
 
-    Windows that end at `time` or before fire. Rows that come after the watermark with an earlier event time are late.
-    `time` is a datetime (UTC, if it has no zone) or microseconds since 1970-01-01T00:00Z. `testing.at("15 min")` is a
-    short form of a datetime. A watermark that is not later than the last one changes nothing.
+    Windows whose end is at or before `time` fire. Rows that come after the watermark with an earlier event time are
+    late. `time` is a datetime (UTC, if it has no zone) or microseconds since 1970-01-01T00:00Z. `testing.at("15 min")`
+    is a short form of a datetime. A watermark that is not later than the last one changes nothing.
 
     >>> def seconds(env):
     ...     READ = pa.schema({"at": pa.timestamp("s", "UTC")})

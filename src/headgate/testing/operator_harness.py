@@ -118,7 +118,8 @@ class OperatorHarness:
         return self._take_main()
 
     def end(self) -> list[dict[str, Any]]:
-        """End the input: event time ends, so windows fire and event-time timers are called. Return the new rows.
+        """End the input: the watermark passes all times, so windows fire and event-time timers are called. Return the
+        new rows.
 
         Processing-time timers are dropped.
         """

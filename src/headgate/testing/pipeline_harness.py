@@ -145,7 +145,7 @@ class PipelineHarness:
         self._wait_until_processed(self._job, "the restart")
 
     def end(self) -> None:
-        """End the input: event time ends, so windows fire and event-time timers are called.
+        """End the input: the watermark passes all times, so windows fire and event-time timers are called.
 
         Processing-time timers are dropped. No step may follow.
         """
@@ -179,7 +179,7 @@ class PipelineHarness:
 
     @property
     def late_rows(self) -> int:
-        """The number of late rows that windows had dropped at the last `restart` or `end`."""
+        """The number of late rows that windows and joins had dropped at the last `restart` or `end`."""
         return self._late_rows
 
     # Inside
@@ -199,8 +199,8 @@ class PipelineHarness:
         return overdue(what, self._timeout, self._other_threads)
 
     def _wait_until_processed(self, job: JobHandle, what: object) -> None:
-        """Wait until all tasks have processed the step. The barriers of a checkpoint follow the rows, so then the
-        checkpoint is complete."""
+        """Wait until all tasks have processed the step: until a checkpoint is complete, whose barriers follow the
+        rows."""
         for source in self._pipeline_under_test.sources.values():
             while not source.wait_until_read(min(_POLL_INTERVAL, self._remaining())):
                 if not self._remaining():

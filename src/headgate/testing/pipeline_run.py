@@ -27,8 +27,8 @@ class PipelineResult:
 
     `rows` are the rows of the stream that the pipeline returned, or of its only sink, as dicts. `result["late"]` are
     the rows of the output "late": a sink of this name, or a stream that the pipeline returned under this name. Rows are
-    in the order of the steps, and within a step in the order of the subtasks. `late_rows` is the number of rows that
-    windows dropped because they were late.
+    in the order of the steps, and within a step in the order of the subtasks. `late_rows` is the number of late rows
+    that windows and joins dropped.
     """
 
     def __init__(self, tables: Mapping[str, pa.Table], late_rows: int) -> None:
@@ -76,7 +76,8 @@ def run(
     """Run a pipeline to its end in threads of this process, on your rows in place of the rows of its sources.
 
     `pipeline` is a function that takes a `StreamEnvironment` and builds streams. The function ends the streams with
-    sinks, or returns a stream, or returns several streams as a dict by name. Its own sources and sinks are not opened.
+    sinks, or returns a stream, or returns several streams as a dict by name. The pipeline's own sources and sinks are
+    not opened.
 
     `given` is a list of rows as dicts. `AdvanceWatermark(time)` and `AdvanceClock(time)` may stand between them. A
     RecordBatch, a frame or a list of dicts in the list is read as one batch. For several sources, give a dict of such

@@ -66,8 +66,8 @@ class PlanEnvironment(StreamEnvironment):
 class PipelineUnderTest:
     """A pipeline whose sources and sinks are replaced by those of the test.
 
-    The keys of `sources` and `outputs` are names, and also uids where a step has one. `names` has the name of each
-    output once. Raises PlanError if the pipeline has no result or runs a job itself.
+    The keys of `sources` and `outputs` are names, and also uids where a source or sink has one. `names` has the name of
+    each output once. Raises PlanError if the pipeline has no result or runs a job itself.
     """
 
     def __init__(self, pipeline: Pipeline, parallelism: int, clock: SetClock) -> None:

@@ -57,16 +57,16 @@ def check_sink(
     - a program that was paused before its commit, and replaced, changes nothing,
     - `abort` leaves the rows of the last checkpoint.
 
-    A crash costs as much as a small job. For a slow target, crash at fewer places. `checkpoints` says at the steps of
-    which checkpoints, of 1, 2 and 3, the program ends. `lines` says before how many lines of `commit` it ends, at most,
-    and the same for `rollback`; these lines are spread over the call. With `lines=0` the program never ends within a
-    call. For example, `checkpoints=[2], lines=1` is quick, and a longer test takes the defaults.
+    A crash costs as much as a small job. For a slow target, crash at fewer places. `checkpoints` names the checkpoints,
+    of 1, 2 and 3, at whose steps the program ends. `lines` is the most lines of `commit` before which it ends, and the
+    same for `rollback`; these lines are spread over the call. With `lines=0` the program never ends within a call. For
+    example, `checkpoints=[2], lines=1` is quick, and a longer test takes the defaults.
 
     The other arguments add checks:
 
     - `broken()` returns a sink that cannot write. It raises SinkError within `timeout` seconds.
-    - `stalled()` returns a sink whose target takes no rows. After at most 64 MiB `write` waits, and a cancel ends the
-      wait.
+    - `stalled()` returns a sink whose target takes no rows. Its `write` waits after at most 64 MiB, and a cancel ends
+      the wait.
 
     >>> import os, pyarrow.parquet
     >>> def read(name):
@@ -117,7 +117,7 @@ class _Check:
         return program
 
     def _expect(self, name: str, epochs: int, when: str) -> None:
-        """Check what readers see: the rows of the first epochs."""
+        """Check that readers see the rows of the first `epochs` epochs."""
         expected = [row for number, row in enumerate(self._rows.to_pylist()) if number % EPOCHS < epochs]
         seen = listed(self._read(name))
         if not self.is_exactly_once:  # each row at least once
@@ -128,7 +128,7 @@ class _Check:
             raise AssertionError(f"{when}: {error}") from None
 
     def _expect_no_more(self, name: str, epochs: int, when: str) -> None:
-        """Check that readers see nothing whose checkpoint is not complete, and no row twice."""
+        """With `shows_at_commit`, check that readers see no row too early, and with `exactly_once` no row twice."""
         allowed = [row for number, row in enumerate(self._rows.to_pylist()) if number % EPOCHS < epochs]
         seen = counted(listed(self._read(name)))
         if self._shows_at_commit and (early := seen - _times(counted(allowed), 1 if self.is_exactly_once else 1000)):
@@ -137,7 +137,7 @@ class _Check:
             )
 
     def crashes_between_steps(self, checkpoints: Iterable[int]) -> None:
-        """End the program before each step of these checkpoints, from 1; another one resumes."""
+        """End the program before each step of these checkpoints, and after the last step; another program resumes."""
         for checkpoint, step in itertools.product(checkpoints, range(len(_STEPS) + 1)):
             epoch = checkpoint - 1
             name, stored = next(self._names), StoredJob()
@@ -151,7 +151,7 @@ class _Check:
             self._expect(name, EPOCHS, f"{when}, and another one resumed")
 
     def crashes_within(self, call: str, most: int) -> None:
-        """End the program before lines of a commit, or of the rollback after it, at most so many; another one
+        """End the program before at most `most` lines of a commit, or of the rollback after it; another program
         resumes."""
         lines = self._crash(call, None)
         distance = max(1, -(-lines // most))

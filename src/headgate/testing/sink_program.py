@@ -16,7 +16,7 @@ from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.errors import JobCancelled, Superseded
 from headgate.ownership import Program
 
-#: The checkpoints that a program takes. The last one comes at the end of its input.
+#: How many checkpoints a program takes. The last one comes at the end of its input.
 EPOCHS = 3
 
 
@@ -29,7 +29,7 @@ class StoredJob:
     pending: Sequence[Any] = ()
     prepared: Any = None
     owner: int = 0
-    #: What the sinks of all programs have prepared that a checkpoint may name.
+    #: What the sinks of all programs have prepared, and a checkpoint may name.
     referenced: list[Any] = field(default_factory=list)
 
 
@@ -119,7 +119,7 @@ class SinkProgram:
             self._writers[number % self._subtasks].write(batch)
 
     def flush(self) -> None:
-        """Let the writers flush for the next checkpoint. At the last one their input ends."""
+        """Let the writers flush for the next checkpoint. At the last checkpoint their input ends."""
         number = self._stored.checkpoint + 1
         flushed = [writer.finish() if number == EPOCHS else writer.flush(number) for writer in self._writers]
         self.flushed = _as_json([values for values in flushed if values])

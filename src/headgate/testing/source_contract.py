@@ -49,7 +49,7 @@ def check_source(
     several batches. `sides` has the rows of side outputs, by tag. The kit checks that
 
     - every row comes once, with 1, 2 and 3 readers, and batches have the source's schema,
-    - every row comes once after a stop after any batch, with the same or another number of readers,
+    - every row comes once if the readers stop after any batch, and the same or another number of readers resumes,
     - positions survive as JSON, and `check_position` takes them,
     - `read` and `close` return quickly, and leave no thread,
     - a job that fails and restarts from its checkpoints reads every row once, if the source is bounded.

@@ -113,7 +113,8 @@ class SourceRun:
 
     @property
     def has_all(self) -> bool:
-        """Whether the rows of an input without end have come. A bounded source says itself when it ends."""
+        """Whether all rows of an unbounded source have come. False for a bounded source, whose readers end by
+        themselves."""
         return not self.source.bounded and self.rows >= self.expected
 
     @property
@@ -127,7 +128,7 @@ class SourceRun:
         self.close()
 
     def close(self) -> None:
-        """Close the readers. Raises AssertionError if one does not let go at once."""
+        """Close the readers. Raises AssertionError if one takes longer than `LONGEST_CALL`, or is stuck."""
         readers, self.readers = self.readers, []
         for subtask, reader in enumerate(readers):
             began = time.monotonic()

@@ -115,7 +115,7 @@ class Acker:
         return len(self._trees)
 
     def on_signal(self, signal: TreeStarted | MessageDone | MessageFailed) -> TreeEnded | None:
-        """Note a signal. Return the end of its tree, if this is the end."""
+        """Note a signal. Return TreeEnded if it ends its tree, otherwise None."""
         tree = self._trees.get(signal.root) or _Tree()
         if isinstance(signal, MessageFailed):
             tree.failed = True

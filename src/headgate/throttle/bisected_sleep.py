@@ -6,8 +6,8 @@ from __future__ import annotations
 class BisectedSleep:
     """Searches the whole milliseconds of sleep at which the slowest task just keeps up.
 
-    `start` lengthens the sleep, and `stop` shortens it, by halves of what is between them. Facts: JStorm 2.1.1, class
-    `BackpressureController`.
+    `start` lengthens the sleep, and `stop` shortens it, by half the distance to the last bound on that side. Facts:
+    JStorm 2.1.1, class `BackpressureController`.
 
     >>> sleep = BisectedSleep()
     >>> sleep.start(flow_ms=8)

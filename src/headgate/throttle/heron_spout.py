@@ -15,8 +15,8 @@ from headgate.errors import ConfigError
 from headgate.quantities import size
 from headgate.throttle.mechanism import NEVER, ComparedMechanism, Scope, ThrottleSignal
 
-#: A connection is full after more sends than this with too many unsent bytes, one after the other. Heron reads an
-#: option for it, but uses this constant.
+#: A connection is full after more sends in a row than this that find too many unsent bytes. Heron reads an option for
+#: it, but uses this constant.
 _SENDS: Final = 3
 
 
@@ -66,14 +66,15 @@ class HeronSpout(ComparedMechanism):
 class HeronWorker:
     """The part of HeronSpout in one TaskManager, and the source policy of all sources there.
 
-    `end` names the other end of a connection: a subtask here, or the number of another TaskManager.
+    `end` names the other end of a connection: a subtask here, or the number of another TaskManager. `sent`, `drained`
+    and `closed` return the signal for the other TaskManagers, or None.
     """
 
     def __init__(self, taskmanager: int, high: int, low: int) -> None:
         self._taskmanager = taskmanager
         self._high = high
         self._low = low
-        #: For each connection: the sends so far, one after the other, that found too many unsent bytes.
+        #: For each connection: how many sends in a row have found too many unsent bytes so far.
         self._sends: dict[Hashable, int] = {}
         self._full: set[Hashable] = set()
         self._others: set[int] = set()
@@ -112,7 +113,7 @@ class HeronWorker:
     # --- the other TaskManagers
 
     def connected(self) -> StartBackPressure | None:
-        """Return what a TaskManager that has connected must know."""
+        """Return the signal for a TaskManager that has connected, or None if no connection is full."""
         return self._start() if self._full else None
 
     def _start(self) -> StartBackPressure:

@@ -28,8 +28,8 @@ class JStormMaster(ComparedMechanism):
     """JStorm 2.1: the sources above a congested operator sleep after each message.
 
     Each subtask looks at its input queue of `receive_buffer` messages every `check_interval`. It is congested if
-    `sample_rate` (a fraction) of `samples` samples in a row are over `high`. It is relieved if as large a share of them
-    is at most `low`. Both marks are fractions of the queue. Sources slow down when `trigger_ratio` (a fraction) of an
+    `sample_rate` (a fraction) of `samples` samples in a row are over `high`. It is relieved if as many of them are at
+    `low` or below. Both marks are fractions of the queue. Sources slow down when `trigger_ratio` (a fraction) of an
     operator's subtasks are congested.
 
     A full queue blocks its senders, as JStorm's does (`topology.buffer.size.limited` is true). Use `flow_control="tcp"`
@@ -135,11 +135,11 @@ class SleepingSource:
         self._free_at = now + self._destinations * self._sleep.milliseconds / 1000
 
     def queue_limit(self, size: int) -> int:
-        """Return how many messages may wait in the subtask's output queue of this size before it goes on."""
+        """Return the most messages in the subtask's output queue, of `size` places, with which the subtask goes on."""
         return max(10, size // 100) if self.is_throttled else size
 
     def on_signal(self, now: float, signal: SleepLonger | SleepShorter) -> StopRequest | None:
-        """Follow the coordinator. Return what it must know: the sleep is over."""
+        """Follow the coordinator. Return the signal that the sleep is over, or None."""
         if isinstance(signal, SleepLonger):
             self._sleep.start(signal.flow_ms)
             self.is_throttled = True

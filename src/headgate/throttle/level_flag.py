@@ -8,11 +8,11 @@ from headgate.throttle.ring_fill import RingFill
 class LevelFlag:
     """Watches the number of messages in one queue of `capacity` messages and an overflow without limit.
 
-    The marks are fractions of `capacity`, rounded down to whole messages. The flag rises when a message is added, and
-    falls when one is taken.
+    The marks are fractions of `capacity`, rounded down to whole messages. Only an added message raises the flag, and
+    only a taken one lowers it.
 
     The high mark counts the occupied places (`RingFill`), also those of handled messages; the low mark counts only the
-    messages that wait. While Storm is in a long batch the flag may fall and rise again at once.
+    messages that wait. So during a long batch the flag may fall and rise again at once.
 
     >>> flag = LevelFlag(capacity=1024, high=0.9, low=0.4)
     >>> flag.added(queued=920), flag.added(queued=921)

@@ -94,11 +94,12 @@ class PendingSource(Generic[M]):
     def emitted(self, now: float, rows: int) -> None: ...
 
     def open_tree(self) -> AnchoredMessage:
-        """Start the tree of a message. The caller asks it for the id of each message that it sends."""
+        """Start the tree of a message. `send` of the result returns the ids of each message to send."""
         return AnchoredMessage({self._random_id(): 0}, self._random_id)
 
     def close_tree(self, message: M, tree: AnchoredMessage) -> TreeStarted | None:
-        """Note that a message was sent. Return what the acker must know; a message that went nowhere is processed."""
+        """Note that a message was sent. Return what the acker must know, or None for a message that went nowhere: it is
+        processed."""
         if not tree.sent:
             return None
         (sent,) = tree.done()

@@ -24,7 +24,8 @@ class SourcePolicy(Protocol):
     """Decides when one subtask of a source may read. The task asks before each read, and reports the rows after it."""
 
     def permit(self, now: float) -> float:
-        """Return the time from which the subtask may read its next batch. If it is not after `now`, it may read now.
+        """Return the time from which the subtask may read its next batch. If the time is not after `now`, the subtask
+        may read now.
 
         The task asks again after each signal, because a signal may change the time.
         """
@@ -40,7 +41,7 @@ class SendPolicy(Protocol):
     """Decides to which subtasks the subtasks of one TaskManager may send.
 
     An output asks before each message with rows. If the message may not go, the output holds it back, and the messages
-    behind it to the same subtask. While it may not hold more back, its task takes no new batch.
+    behind it to the same subtask. While the output may not hold back more, its task takes no new batch.
     """
 
     def may_send(self, task: Task, transferring: int) -> bool:
@@ -56,7 +57,7 @@ class SendPolicy(Protocol):
 class Scope(enum.StrEnum):
     """To whom a signal goes."""
 
-    #: Each TaskManager with a subtask that sends to a subtask here. A new connection gets the newest signal at once.
+    #: Each TaskManager with a subtask that sends to a subtask here.
     SENDERS = "senders"
     #: The TaskManager that the signal names as its `sender`.
     ONE_SENDER = "one sender"
@@ -84,7 +85,7 @@ class Monitor(Protocol):
 
     @property
     def next_check(self) -> float:
-        """The time at which the TaskManager calls `check`. It may have become earlier after each other call."""
+        """The time at which the TaskManager calls `check`. Each other call may make it earlier."""
 
     def check(self, now: float) -> Sequence[ThrottleSignal]:
         """Do what is due now."""
@@ -148,7 +149,7 @@ class Mechanism:
         """Raise ConfigError if a job with these options cannot have this throttle."""
 
     def source_policy(self, now: float) -> SourcePolicy | None:
-        """Return the policy of one subtask of a source, which starts now. None: sources are not asked."""
+        """Return the policy of one subtask of a source, which starts now. None: sources do not ask this mechanism."""
         return None
 
     def queue_policy(self) -> QueuePolicy | None:

@@ -7,7 +7,7 @@ class RingFill:
     """Counts the occupied places of an LMAX Disruptor, the queue of Storm 1 and JStorm 2.1.
 
     The consumer handles all messages that it finds in the queue as one batch. It frees their places when it has handled
-    the last one. So a place is occupied by a message that waits, and by a handled message of the batch.
+    the last one. So a place is occupied by a message that waits, or by a handled message of the batch.
 
     >>> ring = RingFill(capacity=2)
     >>> ring.added(queued=1), ring.added(queued=2), ring.has_room

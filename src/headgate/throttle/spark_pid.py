@@ -34,11 +34,10 @@ class SparkPid(ComparedMechanism):
 
     Rates are in rows per second, for each subtask of a source. Until the second batch is complete, a source reads at
     `initial_rate` (None: at `max_rate`), and later never above `max_rate` (None: no limit). The gains are Spark's
-    `spark.streaming.backpressure.pid.*`, and `min_rate` is the smallest rate of the controller. Spark forgets the rate
-    when the job restarts, and so does this. Rows that wait for their batch are in memory, at most `network_memory`
-    bytes for each source subtask. With `storage="memory_and_disk"`, the default of Spark's receivers, more rows are
-    stored in `spill_dir`; with `"memory"` the job ends with NetworkMemoryFull. For `over_credit` see
-    docs/concepts/mechanisms.md.
+    `spark.streaming.backpressure.pid.*`, and `min_rate` is the smallest rate of the controller. Spark and Headgate
+    forget the rate when the job restarts. Rows that wait for their batch are in memory, at most `network_memory` bytes
+    for each source subtask. With `storage="memory_and_disk"`, the default of Spark's receivers, more rows are stored in
+    `spill_dir`; with `"memory"` the job ends with NetworkMemoryFull. For `over_credit` see docs/concepts/mechanisms.md.
 
     Raises ConfigError for impossible values.
 
@@ -101,7 +100,7 @@ class RateController:
     def completed(self, batch: CompletedBatch, rows: Mapping[Task, int]) -> RateUpdate | None:
         """Return the new rate after a batch, which has `rows` of each subtask. None: the rate stays.
 
-        The rate has no fraction, and its times are whole milliseconds, as in Spark.
+        The rate has no fraction, and times are rounded to milliseconds, as in Spark.
         """
         if self._task not in rows:
             return None

@@ -92,7 +92,7 @@ class StormWorker:
         return [self.status()]
 
     def status(self) -> BackPressureStatus:
-        """Return the signal that also goes to each TaskManager that connects."""
+        """Return a signal with the status of all subtasks here."""
         self._number += 1
         free = tuple(task for task in self._queues if task not in self._full)
         return BackPressureStatus(self._taskmanager, self._number, tuple(self._full), free)

@@ -1,7 +1,7 @@
 """StormZooKeeper: a full queue becomes a node in ZooKeeper, and all sources of the job stop, as in Storm 1.0 to 1.2.
 
 Facts and defaults of version 1.0 are those of STORM-886 with the repairs STORM-1696 and STORM-2039. Those of 1.2 are
-those of STORM-2744 and STORM-2873. The sources are the classes `DisruptorQueue` and `WorkerBackpressureThread`, and the
+those of STORM-2744 and STORM-2873. They come from the classes `DisruptorQueue` and `WorkerBackpressureThread`, and the
 cluster state in ZooKeeper.
 """
 

@@ -8,7 +8,7 @@ from typing import ClassVar, Final, TypeAlias
 
 from headgate.throttle.mechanism import Scope, Task, ThrottleSignal
 
-#: A request for so many more milliseconds than all requests before is forwarded at once.
+#: A request for so many more milliseconds than the last request of every operator is forwarded at once.
 _MUCH_LONGER: Final = 5
 
 
@@ -81,10 +81,10 @@ class _Source:
 class ThrottleCoordinator:
     """Decides which sources sleep. `period`, in seconds, is the time between two requests of a subtask.
 
-    It forwards a start to all subtasks of each source above the operator in three cases. The last forwarded request
-    about this source is older than `period`, or it was a stop. Or the new request asks for more than 5 ms longer than
-    all requests so far. The operator must have a share of `trigger_ratio` congested subtasks. A stop is forwarded when
-    the last forwarded request is older than `period`.
+    It forwards a start to all subtasks of each source above the operator in four cases: no request about this source
+    was forwarded yet; the last forwarded one is older than `period`; it was a stop; or the new one asks for over 5 ms
+    more than the last request of every operator. In addition, a share of `trigger_ratio` of the operator's subtasks
+    must be congested. A stop is forwarded when the last forwarded request is older than `period`.
 
     >>> coordinator = ThrottleCoordinator({0: [], 1: [0]}, {0: 2, 1: 1}, period=2.0, trigger_ratio=0.1)
     >>> coordinator.on_signal(0.0, StartRequest((1, 0), flow_ms=3))
