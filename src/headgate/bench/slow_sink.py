@@ -128,7 +128,7 @@ def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
 
 
 def taskmanagers(driver: psutil.Process) -> list[psutil.Process]:
-    """Return the TaskManager processes of the driver. They have a name of their own."""
+    """Return the TaskManager processes of the driver, found by their name."""
     processes = []
     for process in driver.children(recursive=True):
         with suppress(psutil.Error):

@@ -51,7 +51,7 @@ class BarrierRounds:
     slow: list[float] = field(default_factory=list)
     #: (b): the bytes in flight when the barrier was sent, divided by B.4's rate, in seconds.
     queued: list[float] = field(default_factory=list)
-    #: Measured with credit only.
+    #: (c), with credit only.
     overtaking: list[float] = field(default_factory=list)
 
 

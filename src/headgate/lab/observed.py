@@ -58,16 +58,16 @@ class MechanismRun:
         return max((look.rows_in - look.rows_out for look in self.looks if begin <= look.at <= end), default=0)
 
     def stopped_at(self, begin: float) -> float | None:
-        """Return when, from `begin` on, the source first waited for most of the time. None: it never did."""
+        """Return when, from `begin` on, the source first waited more than half of the time. None: it never did."""
         for before, look in zip(self.looks, self.looks[1:], strict=False):
             if look.at > begin and look.waited - before.waited > _STOPS * (look.at - before.at):
                 return max(begin, before.at)
         return None
 
     def released_at(self, begin: float) -> float | None:
-        """Return when, from `begin` on, the source last ended to wait for most of the time.
+        """Return the time, from `begin` on, after which the source never again waited more than half of the time.
 
-        Return `begin` if it did not wait, and None if it waited until the end.
+        None: it waited until the end.
         """
         last = begin
         for before, look in zip(self.looks, self.looks[1:], strict=False):

@@ -96,7 +96,7 @@ PAIRS: Final[dict[str, Pair]] = {
                 "topology.acker.executors": 0,
                 "topology.executor.receive.buffer.size": _QUEUE,
             },
-            cluster={"storm.local.mode.zmq": True},  # connections, as in a real cluster, and not calls
+            cluster={"storm.local.mode.zmq": True},  # workers have connections, as in a real cluster
         ),
         ours=lambda hosts: hg.throttle.StormStatus(_QUEUE),
         needs_zookeeper=False,

@@ -62,9 +62,9 @@ def _backwards(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Iter
 
 
 def _before(snapshots: Sequence[MetricsSnapshot], end: int) -> int | None:
-    """Return the index of the snapshot with which a window begins that ends with snapshot `end`.
+    """A window ends with snapshot `end`: return the index of the snapshot with which it begins.
 
-    The window's length is as near to `WINDOW` as the snapshots allow: if a process computes, its reports come late.
+    The length of the window is as near to `WINDOW` as the snapshots allow: reports of a process that computes are late.
     Return None if the attempt is younger than a window.
     """
     latest = snapshots[end]

@@ -78,7 +78,7 @@ def _fill(window: Window, edges: Sequence[EdgeWindow]) -> float:
 
 
 def _left(window: Window, task: TaskWindow, saved: Mapping[tuple[int, int], float]) -> float:
-    """Return the share of the time in which a task would be busy without the time that tasks save (`saved`)."""
+    """Return the share of the time in which a task would still be busy if all tasks saved the shares in `saved`."""
     others = [other for other in window.tasks if other.taskmanager == task.taskmanager]
     worked = sum(other.busy - other.interpreter for other in others)
     freed = min(1.0, sum(saved[other.vertex, other.subtask] for other in others) / worked) if worked > 0 else 0.0

@@ -14,7 +14,7 @@ _WORKS: Final = 0.5
 #: The least mean wait for the lock, in seconds, that slows a task. The interpreter hands over the lock after at most
 #: 5 ms.
 LONG_WAIT: Final = 0.002
-#: A task waits for the lock at most so many times per batch. If it waits longer, it waits for something else.
+#: A task waits for the lock at most this many times per batch. If it waits longer, it waits for something else.
 _TURNS: Final = 10
 #: The tasks of a vertex compute if they use at least this many processors together.
 _COMPUTE: Final = 0.5
@@ -26,7 +26,7 @@ def wait_for_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> bool:
 
 
 def holder_of_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> tuple[TaskWindow, ...]:
-    """Return the tasks that hold the lock: of the vertex that computes most in the processes of these tasks.
+    """Return the tasks that hold the lock: the computing tasks of the vertex that computes most in the same processes.
 
     The result is empty if no vertex computes.
     """

@@ -300,9 +300,9 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
 def _own_seconds(old: Counters, new: Counters, seconds: float) -> float:
     """Return the seconds between the readings of a task's times in two reports.
 
-    They are not those between the reports. Where tasks compute, the reporting thread waits for the interpreter lock
-    between the readings of two tasks, often for tenths of a second. The times of a task add up to its age. For a task
-    younger than half of the window, shares of its age would depend on chance, so the window's length counts.
+    They differ from the seconds between the reports: where tasks compute, the reporting thread waits for the
+    interpreter lock between the readings of two tasks, often for tenths of a second. The times of a task add up to its
+    age. For a task younger than half of the window, return `seconds`, since shares of its age would depend on chance.
     """
     own = sum(new.get(name, 0.0) - old.get(name, 0.0) for name in _TIMES)
     return own if own > seconds / 2 else seconds

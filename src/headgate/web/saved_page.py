@@ -154,7 +154,7 @@ def _html(saved: bytes) -> bytes:
 
 @cache
 def _frame() -> tuple[bytes, bytes]:
-    """Return (the page's bytes before the saved values, those after the saved values)."""
+    """Return the bytes of the page before the saved values, and the bytes after them."""
     page = files("headgate.web") / "page"
     modules = {each.name: each.read_text("utf-8") for each in page.iterdir() if each.name.endswith(".js")}
     vendor = page / "vendor"

@@ -1,4 +1,4 @@
-"""The jobs of `kafka`: one reads a topic, one writes, and one writes at a fixed rate, with a reader for the latency."""
+"""The jobs of `kafka`: reading, writing, and writing at a fixed rate beside a reader that measures the latency."""
 
 from __future__ import annotations
 

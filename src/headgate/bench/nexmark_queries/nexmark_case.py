@@ -135,7 +135,7 @@ class _Case:
     skipped: list[Skipped]
 
     def round(self, sets: list[Files], flink: FlinkNexmark | None, options: Options) -> None:
-        """Measure each query once, on Headgate and Flink. If one of them has no rate, the query is skipped on both."""
+        """Measure each query once: on Headgate, and on `flink` if given. A query without a rate on one is skipped."""
         for name, query in self.measured.items():
             options.say(f"nexmark: {name}")
             kinds = self.kinds(name)

@@ -36,7 +36,7 @@ class NoJars(HeadgateError):
 
 
 class UnknownJars(HeadgateError):
-    """Maven has fetched other jars than those that `jars.sha256` lists. They are removed, and do not run."""
+    """The jars that Maven has fetched are not exactly those of `jars.sha256`. They are removed, and do not run."""
 
 
 def jars(name: str, coordinates: str, without: str = "") -> Path:

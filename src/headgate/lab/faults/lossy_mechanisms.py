@@ -40,7 +40,7 @@ class _Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossyStormZooKeeper(StormZooKeeper):
-    """The change of a node never reaches ZooKeeper, although the TaskManager believes that the change did."""
+    """A TaskManager's change of a node never reaches ZooKeeper, but the TaskManager believes that it did."""
 
     lost: Lost
 
