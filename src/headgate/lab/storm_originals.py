@@ -203,7 +203,7 @@ class _PacedReader(SourceReader):
 
 
 class SlowSink(Sink):
-    """A sink that needs `cost` seconds for each batch, and writes the time at which a batch is processed to a file."""
+    """A sink that needs `cost` seconds for each batch, and writes to a file the time at which a batch is done."""
 
     def __init__(self, cost: float, folder: str) -> None:
         self._cost = cost

@@ -20,7 +20,7 @@ from headgate.bench.idle_timer import LONGEST, new_histogram
 from headgate.bench.kafka_messages.kafka_loops import SCHEMA
 
 CHECKPOINT_INTERVAL = "1 s"
-#: A measurement of latency ignores the messages of its first seconds, in which the job starts.
+#: The first seconds of a latency measurement, whose messages do not count: the job starts then.
 WARM_UP = 3.0
 
 
