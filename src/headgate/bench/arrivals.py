@@ -46,9 +46,9 @@ class _ArrivalWriter(SinkWriter):
 
 
 def arrivals(folder: Path, attempt: int | str = "*", subtask: int | str = "*") -> Iterator[list[tuple[float, int]]]:
-    """Yield the records so far of each writer of this attempt and subtask, in order.
+    """Yield a list for each writer of this attempt and subtask: the records that the writer has written so far.
 
-    A record is the arrival time of a batch and the largest value in the batch.
+    A record is the arrival time of a batch and the largest value in the batch. "*" stands for all.
     """
     for path in sorted(folder.glob(f"{attempt}-{subtask}")):
         data = path.read_bytes()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a case. With `quick` a case takes seconds: it shows that the case works, but no useful figures."""
+    """The options of a case. With `quick` a case takes seconds: it shows that it works, with figures of no use."""
 
     quick: bool
     #: A function that shows the user a line about the progress.

@@ -36,7 +36,7 @@ class Gaps:
     """The longest times, in seconds, in which a subtask of the sink got no rows, by checkpoint.
 
     `during` looks at the time from a checkpoint's trigger to its completion. `between` looks at the time from the
-    completion of the checkpoint before to the trigger. `durations` (s) and `sizes` (bytes) describe the checkpoints.
+    completion of the previous checkpoint to the trigger. `durations` (s) and `sizes` (bytes) describe the checkpoints.
     """
 
     during: list[float] = field(default_factory=list)
@@ -65,7 +65,7 @@ def gaps(kind: KeyKind, checkpoints: int, keys: int = KEYS, rate: float = RATE) 
 
 
 def _wait_for_checkpoints(job: hg.JobHandle, checkpoints: int, keys: int) -> list[Any]:
-    """Wait for `checkpoints` + 1 checkpoints in a row, and return their records."""
+    """Wait until nearly all keys are in the state, then for `checkpoints` + 1 checkpoints. Return their records."""
     deadline = time.monotonic() + _TIMEOUT
     full_at = None
     while time.monotonic() < deadline:
@@ -103,7 +103,10 @@ def _gaps_of(taken: Sequence[Any], folder: Path) -> Gaps:
 
 
 def longest_gap(times: Sequence[float], begin: float, end: float) -> float:
-    """Return the longest step between two neighbouring times. Only steps that overlap `begin` to `end` count."""
+    """Return the longest step between two neighbouring times, of the steps that overlap `begin` to `end`.
+
+    If there is no such step, return the time from `begin` to `end`.
+    """
     return max(
         (after - before for before, after in pairwise(times) if after > begin and before < end), default=end - begin
     )

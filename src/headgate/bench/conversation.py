@@ -27,8 +27,8 @@ class ChildFailed(HeadgateError):
 class ChildProcess:
     """A child process that runs `command`. Use it as a context manager.
 
-    The process has a process group of its own, so that its JVM ends with it. `name` is the name of the process in
-    errors.
+    The process has a process group of its own, so that a JVM that it starts ends with it. `name` is the name of the
+    process in errors.
     """
 
     def __init__(self, name: str, command: Sequence[str]) -> None:

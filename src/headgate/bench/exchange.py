@@ -88,7 +88,7 @@ def run(options: Options) -> CaseResult:
 
 
 def end(name: str, rank: int) -> ChildProcess:
-    """Start the process of one end, `rank` 0 or 1, on cores of its own; see `exchange_pair`."""
+    """Start the process of one end of the exchange (see `exchange_pair`). `rank`, 0 or 1, chooses its cores."""
     return ChildProcess(f"exchange {name}", [sys.executable, "-P", "-m", "headgate.bench.exchange_pair", str(rank)])
 
 

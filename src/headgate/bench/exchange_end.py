@@ -150,7 +150,8 @@ class End:
     ) -> int:
         """Run one task until its input ends. Return the number of buffers received. Raises the task's error.
 
-        `gates` has the addresses of each gate's channels. `chain` has the task's operators, the last one first.
+        `gates` has the addresses of each gate's channels: (edge, producer, subpartition). `chain` has the task's
+        operators, the last one first.
         """
         mailbox = Mailbox()
         self._mailboxes = [mailbox]
@@ -276,7 +277,7 @@ def _open_end(request: dict[str, Any], sock: socket.socket, server: str | None) 
 
 
 def serve_end(send: Send, receive: Receive) -> None:
-    """Run the process of an end: send or receive as requests ask. The program's argument is the rank of the end."""
+    """Run the process of an end: send or receive as requests ask. The program's argument is the `rank` of the end."""
     set_up_interpreter()
     gc.collect()
     gc.freeze()  # as in the process that forks TaskManagers

@@ -33,7 +33,7 @@ def prebuilt_batch() -> pa.RecordBatch:
 
 
 class _PrebuiltHead(WriterHead):
-    """A head that emits the same batch a number of times."""
+    """A head that emits the same batch `batches` times."""
 
     def __init__(self, batches: int, writer: RecordWriter) -> None:
         super().__init__(writer)
@@ -91,7 +91,7 @@ def _chain(count: _RowCounter, row_function: bool) -> list[ToOperator]:
 
 
 def receive(end: End, request: dict[str, Any]) -> dict[str, Any]:
-    """Receive until the end. Return the payload bytes, the seconds that they took, and the number of buffers."""
+    """Receive until the input ends. Return the payload bytes, the seconds that they took, and the number of buffers."""
     count = _RowCounter()
     gate = [(0, 0, index) for index in range(request["channels"])]
     buffers = end.receive(SCHEMA, [gate], _chain(count, request["row_function"]))

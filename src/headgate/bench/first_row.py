@@ -14,7 +14,7 @@ _LIMIT_S: Final = 0.8
 _ROUNDS: Final = 15
 _QUICK_ROUNDS: Final = 3
 _TIMEOUT_S: Final = 60.0
-#: Prints the seconds from the import to the rows, and the processor time of its own process.
+#: A program that prints the seconds from the import to the rows, and the processor time of its process.
 PROGRAM: Final = """
 import time
 begin = time.perf_counter()

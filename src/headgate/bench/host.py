@@ -1,4 +1,4 @@
-"""The processors: keep them awake, and read how much of their time a job uses and the host of a virtual machine takes.
+"""Keep processors awake, and read the processor time that a job uses and that the host of a virtual machine takes.
 
 An idle virtual core returns to the host. The host may take tens of milliseconds to give the core back. Batches that
 arrive every few milliseconds then wait for a core, not for the engine. The cores of a low-latency machine never sleep

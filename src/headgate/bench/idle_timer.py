@@ -29,7 +29,7 @@ def new_histogram() -> HdrHistogram:
 
 
 def lateness(duration: float) -> HdrHistogram:
-    """Sleep until each millisecond for `duration` seconds. Return how late the thread woke, in microseconds."""
+    """For `duration` seconds, wake every millisecond. Return how late the thread woke, in microseconds."""
     histogram = new_histogram()
     _record(histogram, range(round(duration / PERIOD)))
     return histogram

@@ -29,7 +29,7 @@ class Sizes:
     large: int
 
     def rate(self, seconds: Callable[[int], float]) -> float:
-        """Return the difference of the rows of the two runs by the difference of their times, in rows/s.
+        """Return the rows/s: the difference of the rows of the two runs, divided by the difference of their times.
 
         `seconds(rows)` returns the time of a run of `rows` rows.
         """

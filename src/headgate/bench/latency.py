@@ -24,7 +24,7 @@ from headgate.bench.keyed_job import BUFFER_TIMEOUT, SETTINGS, keyed_sum_seconds
 from headgate.bench.keyed_sum import OURS, QUICK_OURS
 from headgate.bench.report import CaseResult, Figure
 
-#: The limit is this many times the timer's 99th percentile, if that is more than the target.
+#: The limit is the target, or this many times the timer's 99th percentile if that is more.
 NOISE_FACTOR = 3.0
 ROUNDS = 3
 

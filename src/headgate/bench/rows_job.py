@@ -16,7 +16,7 @@ from headgate.errors import HeadgateError
 from headgate.operators.operator import Operator, OperatorContext
 
 KEYS: Final = 1000
-#: The rows of a batch: as many as a source of Headgate gives at once, for the operator alone.
+#: The rows of a batch for an operator alone: as many as a source of Headgate emits at once.
 BATCH: Final = 8192
 _BATCHES: Final = 10
 _MULTIPLIER: Final = 2654435761
@@ -39,7 +39,7 @@ def numbered_rows(start: int, n: int, *, timed: bool) -> pa.RecordBatch:
 
 
 def keys_per_row() -> float:
-    """Return how many different keys a batch has, by its number of rows."""
+    """Return the number of different keys in a batch, divided by its number of rows."""
     return len(numbered_rows(0, BATCH, timed=False)["key"].unique()) / BATCH
 
 
@@ -86,7 +86,10 @@ class BatchSum(hg.KeyedBatchFunction):
 
 @dataclass(frozen=True, slots=True)
 class RowTask:
-    """A task: the task of Bytewax with the same result, whether the rows have a time, and the rows/s to expect."""
+    """A task. `peer` is the task of Bytewax with the same result, and `timed` says whether the rows have a time.
+
+    `rate` is the rows/s to expect, and `add` adds the task's operator to a stream.
+    """
 
     name: str
     peer: str
@@ -106,7 +109,7 @@ class RowTask:
         return time.process_time() - began
 
     def _operator(self) -> Operator:
-        """Return the operator as the plan makes it, with an output that drops rows."""
+        """Return the operator that the plan of a job would have, opened, with an output that drops rows."""
         stream = self.add(_stream(hg.StreamEnvironment(), 0, self.timed))
         factory = stream._rows.graph[stream._rows.last(self.name)].operator
         assert factory is not None

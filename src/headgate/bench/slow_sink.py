@@ -99,7 +99,7 @@ class _Memory:
 def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
     """Run the job for `seconds` from its start, cancel it, and return its memory.
 
-    At a `rate` of 1 row/s the job is nearly idle: this shows its start-up memory.
+    `rate` is in rows/s; None means full speed. At 1 row/s the job is nearly idle, which shows its start-up memory.
     """
     environment = hg.StreamEnvironment(
         parallelism=PARALLELISM, deployment=hg.LocalDeployment(taskmanagers=PARALLELISM, processes=True)
@@ -128,7 +128,7 @@ def _observe(load: Load, seconds: float, rate: float | None) -> _Memory:
 
 
 def taskmanagers(driver: psutil.Process) -> list[psutil.Process]:
-    """Return the TaskManager processes of the driver. The process that forks them gives them the name."""
+    """Return the TaskManager processes of the driver, found by their name."""
     processes = []
     for process in driver.children(recursive=True):
         with suppress(psutil.Error):

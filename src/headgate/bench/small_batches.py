@@ -1,4 +1,4 @@
-"""`small-batches`: the processor time that a batch costs, whatever its rows.
+"""`small-batches`: the processor time that a batch costs, however few rows it has.
 
 A source makes blocks of rows, which go through `key_by` into one-second sums on two processes. Paced, it makes 1,000
 blocks/s, and each block leaves at once. At full speed, each block is flushed. Each figure is the difference of a long
@@ -104,7 +104,10 @@ def flushed_rate(blocks: int) -> float:
 
 
 def seconds_of(blocks: int, rows: int, pace: int | None) -> float:
-    """Return the seconds of the job for so many blocks, start-up included. `pace` is in blocks/s."""
+    """Return the seconds of the job for `blocks` blocks of `rows` rows, start-up included.
+
+    `pace` is in blocks/s; None means full speed.
+    """
     environment = keyed_environment("0 ms" if pace is None else "adaptive")
     rate = None if pace is None else float(pace * rows)
     source = hg.sources.generate(

@@ -57,7 +57,7 @@ Add = Callable[[hg.DataStream, hg.DataStream], hg.DataStream]
 
 @dataclass(frozen=True, slots=True)
 class StatefulJob:
-    """A job: the operator that it adds to two streams, and the rows/s to expect. Some use only the first stream."""
+    """A job: the operator that it adds to two streams, and the rows/s to expect. Some operators use one stream."""
 
     name: str
     rate: int

@@ -2,7 +2,7 @@
 
 B.3 then gets no rows either. No flow control can help here: a writer serves both readers in turn, and has no room for
 its rows to B.4. The buffers only decide when a writer stops. Each row has the time when it was made, so the rows show
-when that was.
+when a writer stopped.
 """
 
 from __future__ import annotations

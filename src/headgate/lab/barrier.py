@@ -2,8 +2,8 @@
 
 The streams are A.1 -> B.3 and A.2 -> B.4, as in `isolation`. The experiment has three parts:
 
-- (a) B.4 reads nothing. When has B.3 received its barriers?
-- (b) B.4 is slow, and its barriers wait behind all queued rows. When has B.4 received its barriers?
+- (a) B.4 reads nothing. How long does it take until B.3 has all of its barriers?
+- (b) B.4 is slow, and its barriers wait behind all queued rows. How long does it take until B.4 has all of them?
 - (c) As (b), but the barriers overtake the queued rows.
 """
 
@@ -32,7 +32,7 @@ RATE = 100_000.0
 #: Bytes/s that B.4 reads in (b) and (c). Batches are small, so that B.4 is never busy with one batch for long.
 DRAIN = 2e6
 _SMALL = {"message_size": 16 << 10}
-#: For how many seconds A.2 must have waited for its output before a barrier is sent.
+#: For how many seconds A.2 must have waited for room in its output before a barrier is sent.
 _HELD_BACK = 0.5
 ROUNDS = 3
 
@@ -46,12 +46,12 @@ class BarrierRounds:
     """
 
     sibling: list[float] = field(default_factory=list)
-    #: For how many seconds B.4 still stalled when the barrier was sent.
+    #: (a): for how many seconds B.4 still stalled after the barrier was sent.
     rest_of_stall: list[float] = field(default_factory=list)
     slow: list[float] = field(default_factory=list)
-    #: The bytes in flight when the barrier was sent, divided by B.4's rate: in seconds.
+    #: (b): the bytes in flight when the barrier was sent, divided by B.4's rate, in seconds.
     queued: list[float] = field(default_factory=list)
-    #: Measured with credit only.
+    #: (c), with credit only.
     overtaking: list[float] = field(default_factory=list)
 
 

@@ -32,7 +32,7 @@ def contest(
     place_of: Callable[[int], Place],
     one_round: Callable[[Place, Contestant, _T], MechanismRun],
 ) -> dict[str, list[MechanismRun]]:
-    """Return the runs of each mechanism of `options`, or of all. `place_of` returns the place of a round, from 0."""
+    """Return the runs of each mechanism of `options`, or of all. `place_of` takes the number of a round, from 0."""
     names = options.mechanisms or tuple(CONTESTANTS)
     runs: dict[str, list[MechanismRun]] = {name: [] for name in names}
     for number in range(times.rounds):

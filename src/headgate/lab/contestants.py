@@ -18,23 +18,23 @@ from headgate.lab.zookeeper_server import ZooKeeperServer, zookeeper_server
 
 #: The rows of a batch. A batch is one message: a tuple of Storm and JStorm in these runs.
 BATCH: Final = 100
-#: Bytes of network memory, and the most bytes in one input queue, before division: 4 times what Storm's queue of 32,768
-#: messages holds.
+#: Bytes of network memory, and so the most bytes in one input queue, before the division by a factor: 4 times what
+#: Storm's queue of 32,768 messages holds.
 GUARD: Final = 2 << 30
-#: The least bytes of it, with which a job of the lab can run.
+#: The least bytes of network memory with which a job of the lab can run.
 _LEAST_GUARD: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expected:
-    """What a mechanism does in the experiments. None: not expected either way, only measured."""
+    """What a mechanism is expected to do in the experiments. None: nothing is expected, it is only measured."""
 
     #: Whether an independent stream of the same connection keeps its rate while the other stream stalls.
     keeps_sibling: bool | None
     #: Whether rows are lost, and whether rows are written twice, while a sink stalls or is slow for long.
     loses: bool = False
     doubles: bool = False
-    #: Whether it stops a source whose sink is slow, so that what waits has a limit.
+    #: Whether the mechanism stops a source whose sink is slow, so that the waiting rows have a limit.
     stops: bool | None = True
 
 
@@ -47,7 +47,7 @@ class Contestant:
 
 
 def counting(throttle: Any, factor: float) -> Mapping[str, Any]:
-    """Return the options of a mechanism that counts messages, with queues that can grow. `throttle` may be None."""
+    """Return the options of a job with this throttle (None: no throttle), for messages in queues that can grow."""
     return {
         "flow_control": "unbounded",
         "buffer_timeout": 0,
@@ -57,7 +57,7 @@ def counting(throttle: Any, factor: float) -> Mapping[str, Any]:
 
 
 def _counts(throttle: Callable[[float], Any]) -> Callable[[float], Mapping[str, Any]]:
-    """Return a function of the factor for `Contestant.options`."""
+    """Return `Contestant.options` for a throttle that is made from the factor."""
     return lambda factor: counting(throttle(factor), factor)
 
 
@@ -66,7 +66,7 @@ def divided(number: int, factor: float) -> int:
 
 
 def storm_zookeeper(hosts: str, factor: float) -> dict[str, Any]:
-    """Return the options of StormZooKeeper: its defaults, divided by the factor. So do the functions below."""
+    """Return the options of StormZooKeeper: its defaults, divided by the factor. The functions below do the same."""
     times = {"poll": 30 / factor, "znode_update": 15 / factor, "znode_timeout": 30 / factor}
     return {"hosts": hosts, "receive_buffer": divided(1024, factor), **times}
 
@@ -131,5 +131,5 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
         _counts(lambda factor: T.Shed(divided(1000, factor))), Expected(keeps_sibling=True, loses=True, stops=False)
     ),
 }
-#: Those that can be simulated: the others need a server.
+#: The mechanisms that can be simulated: the others need a server.
 WITHOUT_SERVER: Final = tuple(name for name in CONTESTANTS if name != "storm-zk")

@@ -38,8 +38,8 @@ class LoadPhase:
 class Flow:
     """Rows for the subtasks `to` of the next operator, in turn, at `rate` rows/s. None means full speed.
 
-    `phases` have rates of their own, one after the other; then comes `rate`. A paced batch has `batch_rows` rows. None:
-    the rows of a millisecond.
+    `phases` come first, one after the other, with rates of their own; then comes `rate`. A paced batch has `batch_rows`
+    rows. None means the rows of a millisecond.
     """
 
     to: tuple[int, ...]

@@ -1,9 +1,9 @@
 """`isolation`: two independent streams share one connection. When one stream stalls, the other must keep its rate.
 
-The streams are A.1 -> B.3 and A.2 -> B.4: both A in one TaskManager, and both B in the other. Each stream runs at half
-of the rate that B.3 had at full speed. Then B.4 reads nothing for some seconds. Measuring starts a second later. The
-cores are kept awake (see `bench/host.py`). With a single flow they are idle more often, and p99 would show how long the
-host takes to give them back.
+The streams are A.1 -> B.3 and A.2 -> B.4: A.1 and A.2 in one TaskManager, B.3 and B.4 in another. Each stream runs at
+half of the rate that B.3 had at full speed. Then B.4 reads nothing for some seconds; the first second does not count.
+The cores are kept awake (see `bench/host.py`). Otherwise p99 would show how long the host takes to give an idle core
+back: with a single flow, cores are idle more often.
 
 The experiment also measures two things that no flow control can promise. If B.4 does not sleep but runs a Python loop,
 B.3 gets less of the interpreter that both share. In an all-to-all exchange every writer must stop in the end

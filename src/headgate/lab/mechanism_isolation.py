@@ -1,4 +1,4 @@
-"""`isolation --mechanisms`: two independent streams share one connection, and one stalls. Who keeps its rate?
+"""`isolation --mechanisms`: two independent streams share one connection, and one stalls. Does the other keep its rate?
 
 The streams are those of `isolation.py`. Both are paced at a fixed rate, in batches of 100 rows. All sizes and times of
 a mechanism are its documented defaults, divided by one factor, and so is the time of the stall. The stall is long
@@ -22,7 +22,7 @@ from headgate.lab.places import A1, A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Stall
 from headgate.lab.verdicts import Measured, Observation, figures, misses
 
-#: What the sibling must keep of its rate, and under which share it does not keep it.
+#: The sibling keeps its rate if it has at least this share of it in the stall.
 KEEPS: Final = 0.95
 #: Rows per second of each stream.
 RATE: Final = 20_000.0
@@ -69,7 +69,7 @@ def _flow(to: int) -> Flow:
 
 
 def kept(run: MechanismRun, times: StallTimes) -> float:
-    """Return the share of its rate that the sibling keeps. A job that ended for want of memory kept nothing."""
+    """Return the share of its rate that the sibling keeps. In a job that ran out of memory, it is 0."""
     if B3 not in run.seen:
         return 0.0
     seen = run.seen[B3]

@@ -47,7 +47,7 @@ class MechanismRun:
     seconds: float = 0.0
     #: Signals of the mechanism: see the metric `throttle_signals`.
     signals: int = 0
-    #: The processor time of the driver, without the looks, and of ZooKeeper, in seconds. None: there was none.
+    #: The processor time of the driver, without the looks, and of ZooKeeper, in seconds. None if it was not measured.
     driver_s: float | None = None
     zookeeper_s: float | None = None
     #: The text of the error if memory was full. That is a result, not a failure of the experiment.
@@ -58,14 +58,17 @@ class MechanismRun:
         return max((look.rows_in - look.rows_out for look in self.looks if begin <= look.at <= end), default=0)
 
     def stopped_at(self, begin: float) -> float | None:
-        """Return when the source first waited for most of the time, from `begin` on. None: it never did."""
+        """Return when, from `begin` on, the source first waited more than half of the time. None: it never did."""
         for before, look in zip(self.looks, self.looks[1:], strict=False):
             if look.at > begin and look.waited - before.waited > _STOPS * (look.at - before.at):
                 return max(begin, before.at)
         return None
 
     def released_at(self, begin: float) -> float | None:
-        """Return when the source no longer waited for most of the time, from `begin` on, and never again did."""
+        """Return the time, from `begin` on, after which the source never again waited more than half of the time.
+
+        None: it waited until the end.
+        """
         last = begin
         for before, look in zip(self.looks, self.looks[1:], strict=False):
             if look.at > begin and look.waited - before.waited > _STOPS * (look.at - before.at):
@@ -82,7 +85,7 @@ class MechanismRun:
 
 
 def overhead(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, list[float | None]]]:
-    """Return what the mechanism itself cost in each round, for the figures of a report."""
+    """Return what the mechanism itself cost, by name: the unit, and the value of each round."""
     return {
         "signals": ("per second", [_share(each.signals, each.seconds) for each in rounds]),
         "rows read for a written row": ("", [_share(each.rows_in, each.rows_out) for each in rounds]),
@@ -130,9 +133,10 @@ def observe_part(
     seconds: float,
     events: Mapping[float, Callable[[], None]] = MappingProxyType({}),
 ) -> MechanismRun:
-    """Run flows like `observe`, and cancel the job `seconds` after its first row: it may wait for ever.
+    """Run flows like `observe`, but cancel the job `seconds` after its first row, because the job may wait for ever.
 
-    `events` are calls by their time after the first row. The run has looks only. Raises the error of a job that fails.
+    `events` are functions to call, by the seconds after the first row. The result has only `looks`. Raises the error of
+    a job that fails.
     """
     run, due = MechanismRun(), dict(events)
     looker = _Looker(run, A2)

@@ -1,4 +1,4 @@
-"""`sizing`: whether 2 + 8 buffers saturate a channel exactly if round trip x rate fits into these buffers.
+"""`sizing`: whether 2 + 8 buffers saturate a channel if, and only if, round trip x rate fits into these buffers.
 
 The channel runs between two processes over a line of known rate and delay. Both ends are made of the runtime's own
 parts.

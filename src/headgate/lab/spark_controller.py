@@ -32,7 +32,7 @@ QUICK = ControlledLoad(rate=5000, cost=0.001, interval=1.0, batches=40, initial_
 ROUNDS, QUICK_ROUNDS = 3, 1
 #: The share of each half whose batches count as settled: the last ones.
 _SETTLED: Final = 0.5
-#: The rows that the source reads at once. Spark's receiver asks for each row.
+#: The rows that the source reads at once. Spark's receiver asks its rate limiter for each single row.
 _READ: Final = 10
 _MEMORY: Final = "256 MiB"
 ORIGINAL, OURS = "Spark Streaming", "SparkPid"

@@ -1,8 +1,8 @@
 """`storm`: do StormZooKeeper and StormStatus stop and start a source as Storm itself does under the same load?
 
 A source emits more messages than a sink can process, so it is stopped and started again and again. Storm 1.0, 1.2 and
-2.x run in local mode, each in a program of its own, with two workers. One of ours has two TaskManagers. A message of
-ours is a batch of one row, like a tuple.
+2.x run in local mode, each in a program of its own, with two workers. Our jobs have two TaskManagers. Our message is a
+batch of one row, like a tuple.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ PAIRS: Final[dict[str, Pair]] = {
                 "topology.acker.executors": 0,
                 "topology.executor.receive.buffer.size": _QUEUE,
             },
-            cluster={"storm.local.mode.zmq": True},  # connections, as in a real cluster, and not calls
+            cluster={"storm.local.mode.zmq": True},  # workers have connections, as in a real cluster
         ),
         ours=lambda hosts: hg.throttle.StormStatus(_QUEUE),
         needs_zookeeper=False,
@@ -165,7 +165,7 @@ def _await(job: hg.JobHandle, emitted: Path, seconds: float) -> None:
 
 
 class PacedMessages(Source):
-    """Subtask 0 emits batches of one row, `rate` in a second, and writes their times to a file."""
+    """Subtask 0 emits `rate` batches of one row per second, and writes their times to a file."""
 
     schema = SCHEMA
     replayable = False
@@ -203,7 +203,7 @@ class _PacedReader(SourceReader):
 
 
 class SlowSink(Sink):
-    """A sink that needs `cost` seconds for each batch, and writes to a file when it has processed each."""
+    """A sink that needs `cost` seconds for each batch, and writes to a file the time at which a batch is done."""
 
     def __init__(self, cost: float, folder: str) -> None:
         self._cost = cost

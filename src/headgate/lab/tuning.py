@@ -24,7 +24,7 @@ from headgate.lab.probe import Probe, Slow
 #: Rows per second that the sink takes, and what the source offers as a share of it.
 CAPACITY: Final = 20_000.0
 OFFERED: Final = 2.0
-#: The guard of network memory is divided by this.
+#: `GUARD`, the limit of network memory, is divided by this.
 _FACTOR: Final = 8.0
 #: A mechanism starves its sink if the sink gets less than this share of what it takes.
 FULL_LOAD: Final = 0.95
@@ -107,8 +107,8 @@ def carried(run: MechanismRun, times: TuningTimes) -> float:
 
 
 def in_flight(run: MechanismRun, times: TuningTimes) -> float:
-    """Return the most rows in flight. TaskManagers report each 0.25 s, so a few thousand rows more or less say
-    nothing."""
+    """Return the most rows in flight. TaskManagers report each 0.25 s, so a difference of a few thousand
+    rows means nothing."""
     return float(max(0, run.most_in_flight(0, times.seconds)))
 
 

@@ -37,7 +37,7 @@ def wait_for(job: hg.JobHandle, condition: Callable[[], bool], experiment: str) 
 
 
 def held_back_s(job: hg.JobHandle, task: str) -> float:
-    """Return the seconds that the task has waited for its output so far."""
+    """Return the seconds for which the task has waited for room in its output so far."""
     return float(job.metrics()["tasks"].get(task, {}).get("soft_backpressured_s", 0.0))
 
 

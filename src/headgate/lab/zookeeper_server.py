@@ -37,9 +37,10 @@ class ZooKeeperServer:
 
 @contextmanager
 def zookeeper_server(port: int | None = None, folder: str | None = None) -> Iterator[ZooKeeperServer]:
-    """Run a server on loopback, whose data are in `folder`. Raises ConfigError without PySpark or Java.
+    """Run a server on loopback during the block, with its data in `folder`. Raises ConfigError if it cannot start.
 
-    With the same folder, a server goes on where an earlier one has ended.
+    Without `port` the server takes a free port, without `folder` a temporary folder. With the folder of an earlier
+    server, it has that server's data.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:

@@ -14,12 +14,12 @@ from headgate.observe.roots import SlowTasks, ThrottledSource
 
 #: The least share of a task's time that makes the machine (processors, disks) or the task's own work the cause.
 _BURDEN: Final = 0.25
-#: The least share of its process's time that makes the garbage collector the cause. It stops all tasks of the process.
+#: The least share of a process's time that makes the garbage collector the cause. It stops all tasks of the process.
 _COLLECTOR: Final = 0.20
 #: A task whose thread uses a processor for less than this share of its busy time waits for something outside.
 _WORKS: Final = 0.5
-#: A process that reads and writes fewer bytes/s than this does not wait for a disk, however busy the disks are. It
-#: counts only if no samples say what the threads wait for.
+#: A process that reads and writes fewer bytes/s than this does not wait for a disk, however busy the disks are. This
+#: limit counts only if no samples of threads show whether they wait for a disk.
 _DISK_BYTES: Final = 1 << 20
 #: A subtask has nothing to do if it waits for input for at least this share of the time.
 _IDLE: Final = 0.9
@@ -122,8 +122,8 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
     """Find several busy tasks that share one interpreter lock.
 
     A task that waits for the lock gets its turns, and so a part of the processor time that the tasks use. A task that
-    uses much less than an equal part sleeps, or waits for something outside. One that uses more than twice as much as
-    any other holds the lock, and is slow by itself.
+    uses much less than an equal part sleeps, or waits for something outside. A task that uses more than twice as much
+    as any other task holds the lock, and is slow by itself.
     """
     waits = mean(root.tasks, lambda task: task.interpreter)
     if waits >= _BURDEN:
@@ -237,7 +237,7 @@ _Test = Callable[[Sequence[Window], SlowTasks], Cause | None]
 
 
 def _in_the_last(test: Callable[[Window, SlowTasks], Cause | None]) -> _Test:
-    """Return a test of the last window alone."""
+    """Return a test that calls `test` with the last window."""
     return lambda windows, root: test(windows[-1], root)
 
 
@@ -255,7 +255,8 @@ _TESTS: Final[tuple[_Test, ...]] = (
 )
 
 
-#: By the kind of an operator: the name of the cause, and the subject of its sentence. Other operators have a function.
+#: By the kind of an operator: the name of the cause, and the subject of its sentence. For other kinds, the cause is the
+#: operator's function.
 _KINDS: Final = {
     "source": ("slow_source", "its reader"),
     "sink": ("slow_sink", "its sink"),
@@ -304,7 +305,7 @@ def _duration(seconds: float) -> str:
 
 
 def _worst(window: Window, root: SlowTasks, name: str) -> float | None:
-    """Return the largest rate of a counter among the processes of the root's tasks."""
+    """Return the largest rate of a counter among the processes of the root's tasks, or None if no rate is known."""
     rates = [window.processes[task.taskmanager].rate(name) for task in root.tasks]
     known = [rate for rate in rates if rate is not None]
     return max(known) if known else None

@@ -44,7 +44,7 @@ class TraceEvent(NamedTuple):
 class EndTrace:
     """The events of one end, in their order. `began_at` is in seconds since the epoch, by the clock of that end.
 
-    `is_full` says that the end had more events than it may keep. Those after the last one are missing.
+    `is_full` says that the end had more events than it may keep. The later events are then missing.
     """
 
     began_at: float
@@ -89,10 +89,10 @@ def _words(event: TraceEvent) -> str:
 
 
 def joined(exchange: str, producer: int, consumer: int, seconds: float, ends: Sequence[EndTrace]) -> ChannelTrace:
-    """Return the trace of a channel from those of its ends: the producer's and the consumer's, or one for both.
+    """Return the trace of a channel. `ends` has the producer's and then the consumer's trace, or one trace of both.
 
     The clocks of two machines differ. If a message would arrive before it was sent, the consumer's times are moved.
-    A trace ends where the first of its ends was full.
+    The result stops at the last event of the end that was full first.
     """
     begin = min(end.began_at for end in ends)
     times = [[event._replace(at=event.at + end.began_at - begin) for event in end.events] for end in ends]

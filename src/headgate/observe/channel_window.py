@@ -56,7 +56,8 @@ class ChannelWindow:
         """The estimated time, in seconds, from the credit of a buffer to the next credit of the same buffer.
 
         In between, the buffer receives data, and the consumer reads the data. In a channel that waits for credit, all
-        buffers are in this cycle. The time is their number divided by `buffers_per_second`.
+        buffers are in this cycle. The time is their number divided by `buffers_per_second`. It is None if either is
+        unknown, or if no buffers were sent.
         """
         counts = self.free_exclusive, self.free_floating, self.queue
         if not self.buffers_per_second or any(count is None for count in counts):

@@ -20,7 +20,7 @@ from headgate.observe.trend import severity
 
 #: The seconds of one window. In a much shorter window, shares of time would depend on chance.
 WINDOW: Final = 3.0
-#: The seconds of the shortest window, if snapshots come so late that the next longer window is too long.
+#: The least seconds of a window, for snapshots that come late.
 _SHORTEST: Final = 2.0
 #: How many of the latest snapshots, a second apart, a diagnosis needs.
 LATEST: Final = 30
@@ -62,10 +62,10 @@ def _backwards(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Iter
 
 
 def _before(snapshots: Sequence[MetricsSnapshot], end: int) -> int | None:
-    """Return the index of the snapshot from which the time to snapshot `end` is nearest to a window's length.
+    """A window ends with snapshot `end`: return the index of the snapshot with which it begins.
 
-    Where a process computes, its reports come late, and windows are shorter or longer. Return None if the attempt is
-    younger than a window.
+    The length of the window is as near to `WINDOW` as the snapshots allow: reports of a process that computes are late.
+    Return None if the attempt is younger than a window.
     """
     latest = snapshots[end]
     earlier = enumerate(snapshots[:end])

@@ -43,9 +43,9 @@ class _Evidence:
     memory_usage: float | None
 
     def worst(self, value: Callable[[ChannelWindow], float | None]) -> float | None:
-        """Return the largest `value(channel)` of each producer, as a mean over the producers; None if all are unknown.
+        """Return the mean, over the producers, of the largest `value(channel)` of each; None if all are unknown.
 
-        The largest value counts, because one channel is enough to stop a producer.
+        The largest value of a producer counts, because one channel is enough to stop it.
         """
         by_producer: dict[int, float] = {}
         for channel in self.channels:

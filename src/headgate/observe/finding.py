@@ -120,7 +120,7 @@ def _listed(names: tuple[str, ...]) -> str:
 
 
 def _listed_keys(keys: Sequence[HotKey], subtasks: Sequence[int]) -> str:
-    """Return hot keys as a part of a sentence. With several slow subtasks, each key has the number of its own."""
+    """Return hot keys as a part of a sentence. With several slow subtasks, each key has the number of its subtask."""
     several = len(subtasks) > 1
     texts = [f"{each.key} ({each.share:.0%}{f' of [{each.subtask}]' if several else ''})" for each in keys]
     return f", most for the key{'s' if len(texts) > 1 else ''} {', '.join(texts)}" if texts else ""

@@ -13,7 +13,7 @@ from headgate.observe.own_work import nearly_empty
 
 #: The largest gain that is reported for one remedy.
 _MOST: Final = 4.0
-#: The limit of a gain with which the sources keep their schedules.
+#: The `limit` of a gain that is enough for the sources to keep their schedules.
 PACE: Final = "the sources keep their pace"
 
 
@@ -26,7 +26,7 @@ class Gain:
 
 
 def next_limit(window: Window, root: int) -> Gain:
-    """Return the gain if the vertex `root` took no time. -1 stands for no vertex.
+    """Return the gain if the vertex `root` took no time. With -1 for `root`, no vertex is left out.
 
     Another vertex may limit the gain. A vertex that is busy for a share u of the time can take 1/u times as many rows.
     Sources with a schedule also limit the gain: they have no more rows than their schedule provides.
@@ -46,11 +46,11 @@ def next_limit(window: Window, root: int) -> Gain:
 def with_full_buffers(window: Window, root: int) -> Gain:
     """Return the least gain if the exchanges with nearly empty buffers sent full ones.
 
-    A buffer costs about the same time whether it is full or nearly empty, so the time for such exchanges shrinks by
-    their fill, at both ends. Waits for other tasks of the process shrink like the work of these tasks, and waits for a
-    processor like the job's part of the machine's work. The gain may be much larger: fewer buffers also wake fewer
-    threads, which compete for the interpreter lock. The times of operators contain the waits for this lock, and nothing
-    measures how long these are.
+    A buffer costs about the same time whether it is full or nearly empty. Both ends therefore need only a part of the
+    time for such an exchange: the fill of its buffers. Waits for other tasks of the process shrink with the work of
+    these tasks. Waits for a processor shrink with the job's part of the machine's work. The gain may be much larger:
+    fewer buffers also wake fewer threads, which compete for the interpreter lock. Operators' times contain the waits
+    for this lock, and nothing measures how long these waits are.
     """
     saved = {(task.vertex, task.subtask): _saved(window, task) for task in window.tasks}
     gain = Gain(_MOST, "")
@@ -78,7 +78,7 @@ def _fill(window: Window, edges: Sequence[EdgeWindow]) -> float:
 
 
 def _left(window: Window, task: TaskWindow, saved: Mapping[tuple[int, int], float]) -> float:
-    """Return the share of the time that a task would still work."""
+    """Return the share of the time in which a task would still be busy if all tasks saved the shares in `saved`."""
     others = [other for other in window.tasks if other.taskmanager == task.taskmanager]
     worked = sum(other.busy - other.interpreter for other in others)
     freed = min(1.0, sum(saved[other.vertex, other.subtask] for other in others) / worked) if worked > 0 else 0.0
@@ -99,11 +99,11 @@ def _share_of_machine(window: Window, task: TaskWindow) -> float:
 
 
 def _pace(window: Window, root: int) -> Gain | None:
-    """Return the gain with which the sources keep their schedules, or None if no source has a schedule.
+    """Return the gain that is enough for the sources to keep their schedules, or None if no source has a schedule.
 
     If the lag of a source grows by g seconds per second, the source must read 1 / (1 - g) times as many rows to keep
-    its schedule. Rows that sources do read may still queue before `root`. Early in a stall both happen. The gain is
-    therefore the product of both factors.
+    its schedule. The rows that sources do read may also queue before `root`. Early in a stall both happen. The
+    gain is therefore the product of both factors.
     """
     growths = [
         operator.lag_growth
@@ -158,5 +158,5 @@ def with_more_subtasks(window: Window, tasks: tuple[TaskWindow, ...], works: flo
 
 
 def subtasks_for(tasks: int, gain: Gain) -> int:
-    """Return how many subtasks a vertex with `tasks` subtasks needs for the gain."""
+    """Return how many subtasks a vertex that has `tasks` subtasks needs for the gain: at least one more."""
     return max(tasks + 1, math.ceil(round(tasks * gain.factor, 2)))

@@ -23,7 +23,7 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class HotKey:
-    """A key that has much of the rows of one subtask. `key` is its text, `share` its share of the rows, 0 to 1."""
+    """A key that has many of the rows of one subtask. `key` is its text, `share` its share of the rows, 0 to 1."""
 
     key: str
     share: float
@@ -33,9 +33,9 @@ class HotKey:
 class HeavyKeys:
     """The weights of the heaviest hashes among all that were added: a Misra-Gries summary.
 
-    A weight that the summary returns is too small by at most the total weight divided by `KEPT`. A heavier hash is
-    always kept. After each `add`, the smaller weights are cut off as when two summaries are merged (Agarwal and others,
-    Mergeable Summaries, 2012).
+    A weight that the summary returns is too small by at most the total weight divided by `KEPT`. A hash that is heavier
+    than that is always kept. After each `add`, the smaller weights are cut off as when two summaries are merged
+    (Agarwal and others, Mergeable Summaries, 2012).
     """
 
     def __init__(self, kept: int = KEPT) -> None:

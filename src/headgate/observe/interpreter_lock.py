@@ -1,4 +1,4 @@
-"""Tell the tasks that wait for the interpreter lock from those of their process that hold it, since they compute."""
+"""Find the tasks that wait for the interpreter lock, and the tasks of their process that compute and hold the lock."""
 
 from __future__ import annotations
 
@@ -9,24 +9,27 @@ from typing import Final
 from headgate.observe.metrics_window import TaskWindow, Window
 
 #: A task that uses a processor for less than this share of its busy time waits for something. A task that waits for
-#: the lock uses less than this share of what the task that holds it uses.
+#: the lock uses less than this share of the processor time of the task that holds the lock.
 _WORKS: Final = 0.5
 #: The least mean wait for the lock, in seconds, that slows a task. The interpreter hands over the lock after at most
 #: 5 ms.
 LONG_WAIT: Final = 0.002
-#: A batch takes the lock so many times at most. What it waits beyond that, it waits for something else.
+#: A task waits for the lock at most this many times per batch. If it waits longer, it waits for something else.
 _TURNS: Final = 10
-#: The tasks of an operator compute if they use so much of a processor together.
+#: The tasks of a vertex compute if they use at least this many processors together.
 _COMPUTE: Final = 0.5
 
 
 def wait_for_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> bool:
-    """Return whether the waits of all these tasks can be waits for the lock, which others of their process hold."""
+    """Return whether all these tasks may be waiting for the lock, which other tasks of their process hold."""
     return all(_waits(window, task) for task in tasks)
 
 
 def holder_of_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> tuple[TaskWindow, ...]:
-    """Return the tasks of the vertex that computes most in the processes of these tasks, or no tasks if none does."""
+    """Return the tasks that hold the lock: the computing tasks of the vertex that computes most in the same processes.
+
+    The result is empty if no vertex computes.
+    """
     processes = {task.taskmanager for task in tasks}
     used: dict[int, float] = defaultdict(float)
     for task in window.tasks:

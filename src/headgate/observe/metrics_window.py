@@ -12,7 +12,7 @@ from headgate.observe.edge_window import EdgeWindow, edge_windows
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
 from headgate.observe.topology import Topology
 
-#: The times of a task that add up to its age. A task is in one of them at any time.
+#: The times of a task that add up to its age. At any time exactly one of them grows.
 _TIMES: Final = (
     "busy_s", "idle_s", "soft_backpressured_s", "hard_backpressured_s", "checkpoint_wait_s", "throttle_wait_s",
     "closed_s",
@@ -33,11 +33,11 @@ class OperatorWindow:
     rows_out: int
     batches_in: int
     seconds: float
-    #: The seconds for which the next rows of a source have been due, and the growth of this lag per second. None for
-    #: other operators, and for sources without a schedule.
+    #: The lag of a source with a schedule: the seconds for which its next rows have been due, and the growth of the lag
+    #: per second. None for sources without a schedule, and for other operators.
     lag_s: float | None = None
     lag_growth: float | None = None
-    #: What waits in the input of a source, by split, and the growth of each value per second. None if it is not known.
+    #: The number of messages that wait in the input of a source, by split, and its growth per second. None if unknown.
     unread: Mapping[str, int] | None = None
     unread_growth: Mapping[str, float] | None = None
     watermark: int | None = None
@@ -46,10 +46,10 @@ class OperatorWindow:
     late_rows: int = 0
     #: The share of the window in which the operator waited for a user's lookup function.
     lookup_wait: float = 0.0
-    #: The name of the split that a source reads now. Of splits that it reads at the same time, those that hold back its
-    #: watermark. Recordings do not contain this name.
+    #: The name of the split that a source reads now. If it reads several at the same time: the names of the splits that
+    #: hold back its watermark. Recordings do not contain names of splits.
     split: str | None = None
-    #: Whether this split has had rows. None if only the watermark tells.
+    #: Whether this split has had rows. None if unknown; a watermark above MIN_TIME then shows that the source had rows.
     split_has_rows: bool | None = None
 
     @property
@@ -145,9 +145,9 @@ class ProcessWindow:
 
     @property
     def lock_wait(self) -> float:
-        """The mean wait of a thread for the interpreter lock, in seconds. It is 0 if it is unknown.
+        """The mean wait of a thread for the interpreter lock, in seconds, or 0 if the wait is unknown.
 
-        If the thread that measures it did not get the lock in the whole window, this is the length of the window.
+        If the measuring thread did not get the lock in the whole window, the result is the length of the window.
         """
         probes, waited = self.rate("lock_probes"), self.rate("lock_wait_s")
         if probes is None or waited is None:
@@ -163,7 +163,7 @@ class Window:
     begin: float
     end: float
     tasks: tuple[TaskWindow, ...]
-    #: The processes by the number of their TaskManager. One without a new report in the window is not among them.
+    #: The processes by the number of their TaskManager, without processes that sent no new report in the window.
     processes: Mapping[int, ProcessWindow]
     channels: ReportedChannels = field(default_factory=lambda: ReportedChannels(()))
     links: tuple[LinkWindow, ...] = ()
@@ -300,9 +300,9 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
 def _own_seconds(old: Counters, new: Counters, seconds: float) -> float:
     """Return the seconds between the readings of a task's times in two reports.
 
-    They are not those between the reports. Where tasks compute, the reporting thread waits for the interpreter lock
-    between the readings of two tasks, often for tenths of a second. The times of a task add up to its age. For a task
-    younger than half of the window, shares of its age would depend on chance, so the window's length counts.
+    They differ from the seconds between the reports: where tasks compute, the reporting thread waits for the
+    interpreter lock between the readings of two tasks, often for tenths of a second. The times of a task add up to its
+    age. For a task younger than half of the window, return `seconds`, since shares of its age would depend on chance.
     """
     own = sum(new.get(name, 0.0) - old.get(name, 0.0) for name in _TIMES)
     return own if own > seconds / 2 else seconds

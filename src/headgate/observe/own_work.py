@@ -17,7 +17,7 @@ _NEARLY_EMPTY: Final = 0.10
 
 
 def own_work(window: Window, root: SlowTasks) -> Cause | None:
-    """Return the work besides operators that takes most of the tasks' time, or None if an operator takes longer."""
+    """Return the work besides operators that takes most time. None: it takes little, or an operator takes more."""
     shares = {
         ("checkpoint", "it takes its state for checkpoints"): mean(root.tasks, lambda task: task.snapshot),
         ("deserialisation", "it takes and deserialises rows"): mean(root.tasks, lambda task: task.input),

@@ -31,7 +31,7 @@ class PeerRows:
 
 
 def peer_rows(windows: Sequence[Window], root: SlowTasks) -> PeerRows:
-    """Return the rows of the last window, and of as many windows before it as the slow tasks need for some batches."""
+    """Return the rows of the latest windows: of as many windows as contain three batches of each slow task."""
     hot = [task.subtask for task in root.tasks]
     rows: dict[int, int] = {}
     seconds: dict[int, float] = {}

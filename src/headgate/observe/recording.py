@@ -54,7 +54,7 @@ class Recorder:
     def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
         self._max_bytes = max_bytes
         self._lines: deque[tuple[float, bytes]] = deque()
-        #: The bytes of all kept snapshots, compressed, and about those of the objects of the last one.
+        #: The bytes of all kept snapshots, compressed; and, as an estimate, of the last snapshot's objects in memory.
         self.nbytes = 0
         self.snapshot_nbytes = 0
 

@@ -99,7 +99,7 @@ def _smaller_rows(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
 
 
 def _less_of_the_disk(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
-    """Return the remedy for a slow disk. More subtasks of the same machine would share the disk."""
+    """Return the remedy for a slow disk. More subtasks are no remedy: on the same machine they would share the disk."""
     gain = _at_most(window, root, 1 / max(1e-2, 1 - cause.evidence["disk_wait"]), "its operators are busy")
     return Remedy(
         text="read and write in larger pieces, call fsync less often, or use a faster disk, which would carry up to "

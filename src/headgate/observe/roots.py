@@ -13,7 +13,7 @@ from headgate.observe.topology import EdgeShape
 HOT: Final = 0.85
 #: A vertex waits for its consumers if one of its tasks is blocked for more than this share of the time (level LOW).
 BLOCKED: Final = 0.10
-#: A source is a root if it is busy for this share of the time, and its consumers are idle for the second share.
+#: A source is a root if it is busy for the first share of the time, and its consumers are idle for the second share.
 _SOURCE_BUSY: Final = 0.90
 _CONSUMERS_IDLE: Final = 0.30
 #: A consumer that works for this share of the time explains why its producers wait. The exchange is then not a root.
@@ -92,9 +92,9 @@ def roots(window: Window) -> list[Root]:
 
 
 def _behind_the_holders(window: Window, found: list[Root]) -> list[Root]:
-    """Return the roots with those last that wait for the interpreter lock, the longest wait for a batch before others.
+    """Move the roots that wait for the interpreter lock to the end, sorted by their wait per batch, the longest first.
 
-    The tasks that hold the lock become a root if they are none.
+    The tasks that hold the lock become a root if they are not yet a root.
     """
     waiting = [each for each in found if isinstance(each, SlowTasks) and wait_for_the_lock(window, each.tasks)]
     waiting.sort(key=lambda each: -max(off_per_batch(window, task) for task in each.tasks))
@@ -116,8 +116,10 @@ def _slow_tasks(window: Window, vertex: int) -> SlowTasks | None:
 
 
 def _behind(window: Window, hot: tuple[TaskWindow, ...]) -> tuple[TaskWindow, ...]:
-    """Return those of the hot tasks that need long for a batch, if all others take many batches, so that they keep
-    up."""
+    """Return the hot tasks that need long for a batch, if all other hot tasks keep up because they take many batches.
+
+    Otherwise, return no tasks.
+    """
     behind = tuple(task for task in hot if _needs_long(window, task))
     keep_up = [task for task in hot if task.batches_in >= _MANY_BATCHES * window.seconds]
     return behind if len(behind) + len(keep_up) == len(hot) else ()
@@ -151,9 +153,9 @@ def is_overrun(window: Window, vertex: int) -> bool:
 
 
 def _is_slow_source(window: Window, vertex: int) -> bool:
-    """Return whether the vertex is a busy source chain whose consumers wait for it, or which has no consumers.
+    """Return whether the vertex is a busy source whose consumers, if it has any, wait for it.
 
-    Consumers that hold the interpreter lock do not wait, but then the source waits for the lock.
+    A busy source that may wait for the interpreter lock also counts: its consumers may hold the lock.
     """
     topology = window.topology
     if topology.producers(vertex) or window.busy(vertex) < _SOURCE_BUSY:
@@ -195,7 +197,8 @@ def _slow_exchange(window: Window, edge: EdgeShape) -> SlowExchange | None:
 def _held_up(window: Window, vertex: int) -> float:
     """Return how long a vertex makes others wait, as a share of the time.
 
-    This is the largest blocked share of all vertices upstream. For a source, it is the idle share of its consumers.
+    This is the largest blocked share of all vertices upstream. For a source, it is the largest idle share of its
+    consumers.
     """
     topology = window.topology
     upstream = max((window.blocked(each) for each in topology.upstream(vertex)), default=0.0)

@@ -50,7 +50,7 @@ def is_behind(windows: Sequence[Window]) -> bool:
 
 
 def _growths(window: Window) -> dict[tuple[int, int], float]:
-    """Return the growth of lag, in seconds per second, by operator and subtask, without readers with a small lag."""
+    """Return the growth of lag, in seconds per second, by operator and subtask. Small lags are left out."""
     return {
         (operator.id, task.subtask): operator.lag_growth
         for task in window.tasks

@@ -14,9 +14,9 @@ from headgate.transport.sockets import SOCKET_BUFFER
 class Costs:
     """How long the work of a simulated job takes, in seconds.
 
-    The defaults are rounded from the exchange benchmarks on two cores. `rows` has the time per row of an operator, a
-    source or a sink, by its name in the plan. Without an entry, its own work takes no time. Each duration is multiplied
-    by a random number between 1 - `jitter` and 1 + `jitter`, which depends on the seed.
+    The defaults are rounded from the exchange benchmarks on two cores. `rows` has the time per row of operators,
+    sources and sinks, by their names in the plan. A node without an entry takes no time for its rows. Each duration is
+    multiplied by a random number between 1 - `jitter` and 1 + `jitter`, which depends on the seed.
 
     Raises ConfigError for a time that is negative, or a jitter that is not from 0 to 1.
 

@@ -14,7 +14,10 @@ from headgate.simulation.world import World
 
 
 class SimulatedDriver:
-    """Passes reports to `master`, and its orders to the TaskManagers; `orders` has a function for each of them."""
+    """Passes reports to `master`, and the master's orders to the TaskManagers. Without a master it does nothing.
+
+    `orders` has a function for each TaskManager, which takes an order.
+    """
 
     def __init__(
         self,
@@ -30,13 +33,13 @@ class SimulatedDriver:
         self._due = math.inf
 
     def start(self) -> None:
-        """Begin, because all tasks begin."""
+        """Start the master. Call this when the tasks begin."""
         if self._master is not None:
             self._master.start(self._world.clock())
             self._plan()
 
     def on_report(self, sender: int, message: FromTaskManager) -> None:
-        """Take a message that TaskManager `sender` sends now."""
+        """Take a message that TaskManager `sender` sends now. It arrives after the latency of the line."""
         if isinstance(message, get_args(Heard)):
             self._later(partial(self._handle, sender, message))
 

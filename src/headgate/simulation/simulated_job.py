@@ -188,7 +188,7 @@ class SimulatedJob:
 
 @contextmanager
 def _chance(seed: int) -> Iterator[None]:
-    """Let Python's random numbers, which route latency markers, follow from the seed."""
+    """Seed Python's random numbers, which route latency markers, during the block. Then restore their state."""
     before = random.getstate()
     random.seed(seed)
     try:

@@ -45,7 +45,7 @@ class TaskDriver(VirtualThread):
             self._mail.popleft()()
 
     def wait(self, timeout: float | None) -> object:
-        """Refuse to wait: the task is in the middle of a batch, and no other thread runs meanwhile."""
+        """Raise HeadgateError: the task would wait in the middle of a batch, and no other thread runs meanwhile."""
         raise HeadgateError(
             "a simulated task cannot wait in the middle of a batch: one batch makes more output than the budget for "
             "pending bytes holds. Let the source make smaller batches"

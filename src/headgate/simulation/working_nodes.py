@@ -20,7 +20,7 @@ Spend = Callable[[float], None]
 
 
 def working_graph(graph: StreamGraph, rows: Mapping[str, float], spend: Spend) -> StreamGraph:
-    """Return the graph, in which each node whose name is in `rows` spends that many seconds for each row."""
+    """Return the graph, changed so that each node spends `rows[name]` seconds for a row, if `rows` has its name."""
     return StreamGraph(
         tuple(_working(node, rows[node.name], spend) if node.name in rows else node for node in graph.nodes)
     )

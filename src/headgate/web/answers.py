@@ -118,7 +118,7 @@ class JobAnswer(Struct, kw_only=True, frozen=True):
 
 
 class SubtaskAnswer(TimeShares, kw_only=True, frozen=True):
-    """A subtask of a vertex. Its shares of time add up to 1, except while it waits at its end for its consumers."""
+    """A subtask of a vertex. Its shares of time add up to 1, until it has no more input and waits for its consumers."""
 
     vertex: int
     vertex_name: str
@@ -187,11 +187,11 @@ class Channels(Struct, kw_only=True, frozen=True):
 
 
 class TraceEventAnswer(Struct, kw_only=True, frozen=True):
-    """An event of a trace. `at` is in seconds from its begin.
+    """An event of a trace. `at` is in seconds from the begin of the trace.
 
     "sent" and "received": data buffers; `number` is the same at both ends, `left` is the backlog. "granted" and
     "credited": an AddCredit of the consumer, and its arrival; `number` is the same at both ends, `left` the credit that
-    the producer has then. "read": buffers that the consumer's task read; `left` is the length of its queue then.
+    the producer then has. "read": buffers that the consumer's task read; `left` is the rest of the consumer's queue.
     """
 
     kind: TraceKind
@@ -202,7 +202,7 @@ class TraceEventAnswer(Struct, kw_only=True, frozen=True):
 
 
 class TraceAnswer(Struct, kw_only=True, frozen=True):
-    """The events of a channel, in the order of time. `is_complete` is false if one end had more than 5,000."""
+    """The events of a channel, in the order of time. `is_complete` is false if one end had over 5,000 events."""
 
     exchange: str
     producer: int

@@ -1,4 +1,4 @@
-"""The modules of the page as one script: a page that is opened from a file may not load modules from others."""
+"""The modules of the page as one script: a page that is opened as a file may not load modules from other files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ _LEFT_OVER: Final = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 
 
 def bundled(entry: str, modules: Mapping[str, str]) -> str:
-    """Return a script that does what the module `entry` does. `modules` are the sources by file name.
+    """Return a script that does what the module `entry` does. `modules` has the text of each module by file name.
 
-    Each module becomes a function that returns what it exports. It runs once, before those that import it. Raises
-    ValueError for an import or an export of another form than those of the page, and for modules in a circle.
+    Each module becomes a function that returns what it exports. The function runs once, before the modules that import
+    it. Raises ValueError for imports and exports of a form that the page does not use, and for modules that import each
+    other in a circle.
     """
     order: list[str] = []
     _visit(entry, modules, order, ())

@@ -45,7 +45,7 @@ MOST_POINTS: Final = 2000
 MOST_CHANNELS: Final = 50
 #: The subtasks of an overview.
 TOP: Final = 10
-#: Seconds after the end of a trace in which its TaskManagers must have answered.
+#: Seconds after the end of a trace within which its TaskManagers must answer.
 _LATE: Final = 10.0
 #: The most characters of an error, and the most TaskManagers, in an answer.
 _ERROR: Final = 4000
@@ -280,7 +280,7 @@ def summary(job: JobView, now: float) -> JobSummary:
 
 
 def verdict(facts: JobFacts, reading: JobReading) -> Diagnosis:
-    """Return the job's diagnosis, whose sentence is the first on the page."""
+    """Return the job's diagnosis. Its sentence is the first one on the page."""
     findings = reading.finding_answers()
     if facts.ended_at is not None:
         error = "" if facts.error is None else f": {facts.error[:_ERROR]}"

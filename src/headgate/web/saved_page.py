@@ -113,7 +113,7 @@ def _names(vertex: VertexShape, subtask: int) -> list[str]:
 
 
 def _columns(series: dict[str, Sequence[Point]]) -> dict[str, Any]:
-    """Return times, and the mean of each series from each time to the next; None for no value."""
+    """Return the times, and each series' mean from each time to the next time. None stands for no value."""
     times = sorted({point.begin for points in series.values() for point in points})
     edges = _edges(times)
     return {
@@ -154,7 +154,7 @@ def _html(saved: bytes) -> bytes:
 
 @cache
 def _frame() -> tuple[bytes, bytes]:
-    """Return what stands before the saved values, and what stands behind them."""
+    """Return the bytes of the page before the saved values, and the bytes after them."""
     page = files("headgate.web") / "page"
     modules = {each.name: each.read_text("utf-8") for each in page.iterdir() if each.name.endswith(".js")}
     vendor = page / "vendor"

@@ -37,14 +37,17 @@ TARGET = f"source at least {SOURCE_TARGET:g}, sinks at least {SINK_TARGET:g} of 
 
 @dataclass(slots=True)
 class _Measured:
-    """What was measured, by the name of the figure."""
+    """What was measured, round by round: messages/s by the name of the figure, further figures, skipped parts."""
 
     rates: dict[str, list[float]] = field(default_factory=dict)
     figures: list[Figure] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
 
     def rate(self, name: str, sizes: tuple[int, int], seconds: Callable[[int], float]) -> None:
-        """Measure a rate: the difference of the messages of two runs by the difference of their seconds."""
+        """Measure messages/s: the difference of the `sizes` of two runs, divided by the difference of their times.
+
+        `seconds(messages)` returns the time of a run.
+        """
         small, large = sizes
         self.rates.setdefault(name, []).append((large - small) / (seconds(large) - seconds(small)))
 
@@ -53,7 +56,7 @@ class _Measured:
 
 
 def run(options: Options) -> CaseResult:
-    """Start a broker, and measure all in turn."""
+    """Start a broker, and measure Headgate, the bare loops and Spark."""
     sizes = (QUICK_SMALL, QUICK_LARGE) if options.quick else (SMALL, LARGE)
     measured = _Measured()
     try:
@@ -97,7 +100,7 @@ class _Topics:
         return name
 
     def filled(self, messages: int) -> str:
-        """Return a new topic with so many messages."""
+        """Return a new topic with `messages` messages."""
         from confluent_kafka import Producer
 
         topic, ready = self.new(), texts(messages)

@@ -1,4 +1,4 @@
-"""The jobs of `kafka`: they read a topic, write one, and write at a fixed rate while a reader measures the latency."""
+"""The jobs of `kafka`: reading, writing, and writing at a fixed rate beside a reader that measures the latency."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from headgate.bench.idle_timer import LONGEST, new_histogram
 from headgate.bench.kafka_messages.kafka_loops import SCHEMA
 
 CHECKPOINT_INTERVAL = "1 s"
-#: Seconds after the start of a measurement of latency whose messages do not count: jobs start then.
+#: The first seconds of a latency measurement, whose messages do not count: the job starts then.
 WARM_UP = 3.0
 
 
 def read_seconds(servers: str, topic: str, messages: int) -> float:
-    """Return the seconds of a job that reads so many messages of partition 0, its start-up included."""
+    """Return the seconds of a job that reads `messages` messages of partition 0, its start-up included."""
     env = _environment()
     env.from_source(hg.sources.kafka(servers, topic, schema=SCHEMA, stop={(topic, 0): messages})).sink_to(
         hg.sinks.null()
@@ -34,7 +34,7 @@ def read_seconds(servers: str, topic: str, messages: int) -> float:
 
 
 def write_seconds(servers: str, topic: str, messages: int, guarantee: Any) -> float:
-    """Return the seconds of a job that writes so many messages, its start-up included."""
+    """Return the seconds of a job that writes `messages` messages, its start-up included."""
     with tempfile.TemporaryDirectory() as folder:
         env = _environment(checkpoint_dir=folder, checkpoint_interval=CHECKPOINT_INTERVAL)
         source = hg.sources.generate(_rows, rows=messages, batch_rows=8192)
@@ -55,10 +55,10 @@ def write_paced(servers: str, topic: str, rate: float, seconds: float, guarantee
 
 @contextmanager
 def seen_after(servers: str, topic: str, messages: int, patience: float = 30.0) -> Iterator[HdrHistogram]:
-    """Read a topic with read_committed while the block runs, until so many messages have come.
+    """Read a topic with read_committed while the block runs, until `messages` messages have come.
 
-    The messages have their due time in microseconds in the member `due`. Yield the microseconds until they are seen,
-    of those that are due after WARM_UP. After the block, wait for missing messages, for at most `patience` seconds.
+    The member `due` of a message is its due time in microseconds. Yield a histogram: the microseconds from due time to
+    reading, for messages due after WARM_UP. After the block, wait at most `patience` seconds for missing messages.
     """
     from confluent_kafka import Consumer, TopicPartition
 

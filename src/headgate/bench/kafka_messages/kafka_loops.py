@@ -29,11 +29,11 @@ class BareLoops:
         self._process = ChildProcess("the bare loop", program)
 
     def source(self, topic: str, messages: int) -> float:
-        """Read and parse so many messages of partition 0."""
+        """Read and parse `messages` messages of partition 0."""
         return self._ask(do="source", topic=topic, messages=messages)
 
     def sink(self, topic: str, messages: int) -> float:
-        """Produce so many messages, until the broker has them."""
+        """Produce `messages` messages, and wait until the broker has them."""
         return self._ask(do="sink", topic=topic, messages=messages)
 
     def _ask(self, **request: Any) -> float:

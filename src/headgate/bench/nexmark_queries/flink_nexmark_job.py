@@ -1,8 +1,8 @@
 """Nexmark on Flink SQL. The Python of Flink's own environment runs this file, so it imports nothing of Headgate.
 
-The arguments are the parallelism and the jars that read Parquet. It reads requests from standard input, one JSON line
-for each run: `{"query": "q0", "folder": path}`. It answers on standard output with `{"seconds": s}` or `{"error":
-text}`. All runs share one JVM, so Flink is warm after the first one. The queries are those of nexmark-flink.
+The arguments are the parallelism and the jars that read Parquet. The program reads requests from standard input, one
+JSON line for each run: `{"query": "q0", "folder": path}`. It answers on standard output with `{"seconds": s}` or
+`{"error": text}`. All runs share one JVM, so Flink is warm after the first one. The queries are those of nexmark-flink.
 """
 
 from __future__ import annotations

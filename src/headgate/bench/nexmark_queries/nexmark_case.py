@@ -92,7 +92,7 @@ class _Query:
     flinks_memory: list[float] = field(default_factory=list)
 
     def add(self, ours: tuple[float, float], flinks: tuple[float, float] | None) -> None:
-        """Add the rate and the memory of a round."""
+        """Add a round: (rate, memory) of Headgate, and of Flink or None if Flink does not run."""
         self.ours.append(ours[0])
         self.our_memory.append(ours[1])
         if flinks is not None:
@@ -135,7 +135,7 @@ class _Case:
     skipped: list[Skipped]
 
     def round(self, sets: list[Files], flink: FlinkNexmark | None, options: Options) -> None:
-        """Measure each query once, on both sides or on neither."""
+        """Measure each query once: on Headgate, and on `flink` if given. A query without a rate on one is skipped."""
         for name, query in self.measured.items():
             options.say(f"nexmark: {name}")
             kinds = self.kinds(name)
@@ -155,7 +155,7 @@ def _queries() -> tuple[dict[str, Any], Any]:
 
 
 def _ours(query: Any, kinds: list[str], sets: list[Files], other: int) -> tuple[float, float]:
-    """Return the rate of a query and the peak of the memory. Raises NoRate."""
+    """Return the rate of a query and the peak of the memory, without the process `other`. Raises NoRate."""
     with _peak([psutil.Process()], other) as peak:
         seconds = [_seconds(query, kinds, files) for files in sets]
     return _rate(kinds, sets, seconds), peak[0]

@@ -1,6 +1,6 @@
 """`keyed-sum` on Flink SQL. The Python of Flink's own environment runs this file, so it imports nothing of Headgate.
 
-It reads requests from standard input, one JSON line for each run:
+The program reads requests from standard input, one JSON line for each run:
 `{"query": "one-phase" | "two-phase" | "source-only", "rows": n, "rate": rows per second}`. It answers on standard
 output with `{"seconds": s}` or `{"error": text}`. All runs share one JVM, so Flink is warm after the first one.
 """

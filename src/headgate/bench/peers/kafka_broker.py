@@ -34,11 +34,11 @@ class NoBroker(Exception):
 
 
 class BrokerFailed(Exception):
-    """The broker does not start, such as with a wrong property."""
+    """The broker does not start, for example because a property is wrong."""
 
 
 def jars() -> Path:
-    """Return the folder of the broker's jars, after it has fetched them. Raises NoBroker and UnknownJars."""
+    """Fetch the broker's jars if they are missing, and return their folder. Raises NoBroker and UnknownJars."""
     if shutil.which("java") is None:
         raise NoBroker("there is no java")
     try:
@@ -50,8 +50,8 @@ def jars() -> Path:
 class KafkaBroker:
     """A running broker. `stop`, `kill` and `start` keep its data and its port.
 
-    `java` are options of the JVM, and `properties` those of the broker, besides its own. `listeners` are further
-    ports, by the name of a security protocol. Raises NoBroker and BrokerFailed.
+    `java` are options of the JVM. `properties` are the broker's properties besides those that this class sets.
+    `listeners` are further ports, by the name of a security protocol. Raises NoBroker and BrokerFailed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class KafkaBroker:
         self.start()
 
     def _format(self) -> None:
-        """Prepare the folder of the data."""
+        """Prepare the broker's folder of data."""
         arguments = "format", "-t", uuid.uuid4().hex[:22], "-c", "server.properties"
         if self._java("kafka.tools.StorageTool", *arguments).wait(_PATIENCE):
             if "UnsupportedClassVersionError" in self._log():
@@ -96,7 +96,7 @@ class KafkaBroker:
         return (self._root / "log").read_text()[-2000:]
 
     def stop(self) -> None:
-        """Let the broker end."""
+        """Ask the broker to end, and wait for its end."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:

@@ -36,14 +36,14 @@ class NoJars(HeadgateError):
 
 
 class UnknownJars(HeadgateError):
-    """Maven has fetched jars that are not those whose sums Headgate has. They are removed, and do not run."""
+    """The jars that Maven has fetched are not exactly those of `jars.sha256`. They are removed, and do not run."""
 
 
 def jars(name: str, coordinates: str, without: str = "") -> Path:
     """Return the folder `name` with the jars of an artifact, and of all that it needs. Raises NoJars and UnknownJars.
 
-    `coordinates` are "group:artifact:version". `without` are groups that are left out, with commas, and all that only
-    they need.
+    `coordinates` are "group:artifact:version". `without` names groups, separated by commas. They are left out, with all
+    that only they need.
     """
     folder = cache() / name
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """Environments for other engines: each has its own Python packages, which are installed on first use.
 
-They are in `$HEADGATE_CACHE`. If that is not set, they are in `headgate` in the user's cache folder.
+The packages are in `$HEADGATE_CACHE`. If that is not set, they are in `headgate` in the user's cache folder.
 """
 
 from __future__ import annotations

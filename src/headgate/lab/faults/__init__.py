@@ -1,1 +1,1 @@
-"""What mechanisms do when one of their signals, or the one who carries it, is lost."""
+"""What mechanisms do when one of their signals, or the service that carries it, is lost."""

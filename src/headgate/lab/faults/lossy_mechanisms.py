@@ -1,4 +1,4 @@
-"""Mechanisms that lose signals: each TaskManager or subtask loses its first one to stop, or its first one to go on.
+"""Mechanisms that lose signals: each TaskManager or subtask loses its first "stop" or its first "go on".
 
 `ForgetfulJStormMaster` loses no signal: its coordinator is replaced.
 """
@@ -40,7 +40,7 @@ class _Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossyStormZooKeeper(StormZooKeeper):
-    """A change of a node never reaches ZooKeeper, although its TaskManager believes that it did."""
+    """A TaskManager's change of a node never reaches ZooKeeper, but the TaskManager believes that it did."""
 
     lost: Lost
 
@@ -155,7 +155,7 @@ class _LossySampler(LoadSampler):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetfulJStormMaster(JStormMaster):
-    """The coordinator is replaced when the first relieved subtask asks it to stop: it knows of no sleeping source."""
+    """When the first relieved subtask asks to stop the throttling, a new coordinator knows of no sleeping source."""
 
     def coordinator(self, inputs: Mapping[int, Sequence[int]], parallelism: Mapping[int, int]) -> ThrottleCoordinator:
         period = duration("check_interval", self.check_interval) * self.samples

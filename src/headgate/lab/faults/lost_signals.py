@@ -1,4 +1,4 @@
-"""`faults`: a signal of a mechanism is lost, or the one who carries it is away. Who stays stuck, and who recovers?
+"""`faults`: a signal of a mechanism is lost, or its carrier is away. Which mechanisms stay stuck, and which recover?
 
 One source sends to one sink over one connection, in batches of 100 rows. The sink stalls for a time, and then takes
 twice the load. In one case, the first signal that stops the source is lost; in another, the first that lets it go on.
@@ -101,10 +101,11 @@ class FaultCase:
 
     throttle: Callable[[str, float], Any]
     stops: bool
-    #: None: only measured. In Storm 1.0 the flag may rise and fall once more within a batch, which deletes the node.
+    #: None: nothing is expected. In Storm 1.0 the flag may rise and fall once more within a batch, which deletes the
+    #: node.
     goes_on: bool | None
     needs_zookeeper: bool = False
-    #: Whether ZooKeeper is away from the middle of the stall to the middle of the time after it.
+    #: Whether ZooKeeper is away from the middle of the stall to the middle of the part after the stall.
     loses_zookeeper: bool = False
 
 

@@ -33,7 +33,7 @@ class ControlledLoad:
         return 20 + 10 * self.batches * self.interval
 
     def work(self, rows: int, began: float) -> None:
-        """Take the time that so many rows need. `began` is when the job began, in seconds since the epoch."""
+        """Sleep for the time that `rows` rows need. `began` is when the job began, in seconds since the epoch."""
         is_cheap = time.time() - began >= self.half * self.interval
         time.sleep(rows * self.cost / (2 if is_cheap else 1))
 

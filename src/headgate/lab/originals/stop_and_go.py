@@ -1,4 +1,4 @@
-"""The load of `storm`: more messages than the job can process. What its trace shows of stops and starts."""
+"""The load of `storm`, more messages than the job can process; and the trace of a run, which shows stops and starts."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy.typing as npt
 
 Times = npt.NDArray[np.float64]
 
-#: A source that emits nothing for so many seconds has been stopped. Its messages are due far more often.
+#: A source that emits nothing for more than this many seconds has been stopped. Its messages are due far more often.
 STOPPED: Final = 0.2
-#: A source or a sink makes up for at most so many seconds. It is less than the time between two messages: two messages
-#: at once would become one entry of a queue of Storm.
+#: A late source or sink makes up for at most this many seconds. This is less than the time between two messages: two
+#: messages at once would become one entry in a queue of Storm.
 SAVED: Final = 0.002
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAndGoLoad:
-    """A source emits `rate` messages/s, for `seconds`. A sink needs `cost` seconds for each."""
+    """A source emits `rate` messages/s, for `seconds`. A sink needs `cost` seconds for each message."""
 
     rate: float
     cost: float
@@ -29,7 +29,10 @@ class StopAndGoLoad:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A time in which the source emitted nothing, in seconds, and the messages that waited at both ends of it."""
+    """A time in which the source emitted nothing, in seconds. `waiting` is how many messages waited when it began.
+
+    `then_waiting` is how many waited when it ended.
+    """
 
     begin: float
     end: float
@@ -51,7 +54,7 @@ class Trace:
         return cls(emitted - emitted[0], done - emitted[0])
 
     def waiting(self, at: float) -> int:
-        """Return how many messages were emitted and not yet processed."""
+        """Return how many messages were emitted and not yet processed at this time."""
         return int(np.searchsorted(self.emitted, at, side="right") - np.searchsorted(self.done, at, side="right"))
 
     @property
@@ -65,7 +68,7 @@ class Trace:
         return [Stop(begin, end, self.waiting(begin), self.waiting(end) - 1) for begin, end in times]
 
     def stopped_share(self, seconds: float) -> float:
-        """Return the share of the trace in which the source was stopped. It may end in a stop."""
+        """Return the share of a run of `seconds` in which the source was stopped. The run may end during a stop."""
         rest = seconds - float(self.emitted[-1])
         return (sum(stop.end - stop.begin for stop in self.stops()) + (rest if rest > STOPPED else 0.0)) / seconds
 

@@ -17,7 +17,7 @@ from headgate.lab.originals.stop_and_go import StopAndGoLoad, Trace
 _PROGRAM: Final = Path(__file__).parent / "storm"
 #: Seconds that Storm may take to start and to compile, besides the load.
 _STARTS: Final = 180.0
-#: What Storm's libraries need of newer versions of Java.
+#: Options of newer versions of Java without which Storm's libraries do not run.
 _JAVA: Final = (
     "-Xmx512m",
     "-Djava.net.preferIPv4Stack=true",
@@ -30,7 +30,7 @@ _JAVA: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """A version of Storm, and how to run it: the options of its topology and of its cluster, main class and sources."""
+    """A version of Storm, and how to run it: options of the topology and of the cluster, main class, Java files."""
 
     version: str
     artifact: str
@@ -62,7 +62,7 @@ class Storm:
         (folder / "storm.yaml").write_text("".join(f"{name}: {_text(value)}\n" for name, value in self.cluster.items()))
 
 
-#: What only Storm's user interface needs. It is not in Maven Central.
+#: A library that only Storm's user interface needs. It is not in Maven Central.
 _UNUSED: Final = "ring-cors"
 
 

@@ -1,4 +1,4 @@
-// The page of a job: it shows what the events say, and reads nothing else but time series and channels. "#ID" names the job.
+// The page of a job: it shows what the events say, and reads only time series and channels besides. "#ID" names the job.
 
 import { makeChannels } from "./channels.js";
 import { read, saved } from "./data.js";
@@ -75,7 +75,7 @@ function showJob(job) {
   return () => { clearTimeout(timer); source.close(); page.close(); };
 }
 
-/** The page as it was saved. It changes no more, but for what the reader chooses. */
+/** The page as it was saved. Only what the reader chooses still changes it. */
 function showSaved() {
   const { job, now } = saved.overview;
   document.querySelector("nav").hidden = true;

@@ -65,7 +65,7 @@ export function makeChannels(node, job) {
   };
 }
 
-/** What is not known: within one TaskManager there is no credit. */
+/** A value as text; "-" if it is not known. Within one TaskManager there is no credit. */
 const known = (value, write) => (value === null ? "-" : write(value));
 const waited = (share, seconds) => (share === null ? known(seconds, format.duration) : `${format.percent(share)}, ${format.duration(seconds ?? 0)}`);
 

@@ -17,7 +17,7 @@ export const el = (tag, attributes = {}, ...children) => fill(document.createEle
 /** An SVG element. */
 export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
-/** Change the text of an element if it is another one, so that screen readers hear only news. */
+/** Set the text of an element unless it has this text already, so that screen readers read only changes. */
 export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
@@ -33,7 +33,7 @@ function isInUse(node) {
   return node.contains(pressed) || (!selection.isCollapsed && node.contains(selection.anchorNode));
 }
 
-/** Put children in the place of those of `node`, unless it is in use. The focus stays on the element with the same
+/** Replace the children of `node`, unless the reader uses it. The focus moves to the new child with the same
     `data-key`. */
 export function replace(node, ...children) {
   if (isInUse(node)) return;

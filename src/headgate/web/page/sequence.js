@@ -7,7 +7,7 @@ const LINE = 24;
 const TOP = 40;
 /** Events that are drawn at once. */
 const PART = 40;
-/** The event at which a message arrives, by the one with which it leaves. */
+/** The kind of the event at which a message arrives, by the kind of the event with which it leaves. */
 const ARRIVES = { sent: "received", granted: "credited" };
 
 export function makeSequence(node) {
@@ -37,7 +37,7 @@ export function makeSequence(node) {
   }
 
   return {
-    /** Say what goes on in the place of a picture. */
+    /** Show `text` in place of a picture. */
     tell(name, text) {
       trace = null;
       say(title, `Trace of ${name}`);

@@ -40,7 +40,7 @@ function where(finding) {
   return `${waits} ${finding.waits.length > 1 ? "wait" : "waits"} for ${quoted(finding.place)}`;
 }
 
-/** A place that is a name alone has Python's quotes: 'name', or "it's name". */
+/** A place with typographic quotes, if it is only a name in Python's quotes: 'name', or "it's name". */
 const quoted = (place) => place.replace(/^(['"])(.*)\1$/, "“$2”");
 
 function details(finding, overview) {
