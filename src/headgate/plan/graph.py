@@ -29,7 +29,8 @@ class EventTime:
 class WatermarkSpec:
     """The rule for a source's watermarks: the largest time in a split so far, minus `out_of_orderness`.
 
-    `out_of_orderness` and `max_drift` are in microseconds; `idle_timeout` is in seconds.
+    `out_of_orderness` and `max_drift` are in microseconds. After `idle_timeout` seconds without rows, a subtask no
+    longer holds back watermarks; with None it always does.
     """
 
     column: str

@@ -121,8 +121,8 @@ class ForeachDataframeSink(Sink):
         return is_claimed
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """Return the last checkpoint after `checkpoint` for which a program has called the function, from the folder's
-        ledger."""
+        """Return the last checkpoint after `checkpoint` for which a program began to call the function, or 0, from the
+        folder's ledger."""
         return Ledger(self._folder, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:

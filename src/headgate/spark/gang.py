@@ -66,7 +66,7 @@ class SparkGang:
     def is_in(self, context: SparkContext) -> bool:
         """Return whether the gang's Spark job runs in the context.
 
-        The remaining tasks of an ended job hold slots for some seconds at most.
+        An ended job does not count: its remaining tasks hold slots for some seconds at most.
         """
         return self._context is context and self._job.is_alive()
 

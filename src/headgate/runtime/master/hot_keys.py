@@ -71,7 +71,7 @@ class HotKeys:
         self._found: dict[_Place, tuple[list[HotKey], float]] = {}
 
     def look(self, findings: Sequence[Finding], now: float) -> None:
-        """Request the keys of the first finding of data skew, if the last request is old enough."""
+        """Request the hot keys of the subtasks in the first finding of data skew, if the last request is old enough."""
         if self._requests is None or (self._asked_at is not None and abs(now - self._asked_at) < PERIOD):
             return
         for finding in findings:

@@ -87,7 +87,7 @@ class TaskRequests:
                 link.send(order)
 
     def interrupted(self, reason: str) -> None:
-        """Record that the tasks no longer run, and answer the requests that were sent. `reason` is their error."""
+        """Record that the tasks no longer run, and answer the requests that were sent: they fail with `reason`."""
         with self._lock:
             self._attempt = None
             sent, self._sent = self._sent, {}
