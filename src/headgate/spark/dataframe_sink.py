@@ -1,7 +1,7 @@
 """A sink that calls a function on the driver with Spark DataFrames: subtasks write files, the DataFrame reads them.
 
-When the function has returned, the sink removes the files of the checkpoint, first the file whose name sorts first.
-While this first file exists, the function must still be called. Another program can see this too.
+When the function has returned, the sink removes the checkpoint's files in the order of their names. While the first of
+these files exists, the function must still be called. Another program can see this, too.
 """
 
 from __future__ import annotations

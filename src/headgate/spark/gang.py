@@ -26,7 +26,7 @@ from headgate.spark.session import JVM_ENDED, NO_JVM, is_stopped, jvm_answers, s
 #: The function of a task, called with `(payload, index, host)`. Other TaskManagers reach this one at `host`.
 TaskMain = Callable[[bytes, int, str], None]
 
-#: How often to ask Spark for the job's stages at its start, and for their tasks at its end, in seconds.
+#: Seconds between two questions to Spark: for the job's stages at its start, for their tasks at its end.
 _INTERVAL = 0.05
 
 #: The gangs of this program.

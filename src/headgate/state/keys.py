@@ -167,7 +167,7 @@ class KeyTable:
         return slots if nulls is None or self._nullable else np.where(nulls, -1, slots)
 
     def keys(self, slots: Int64s) -> list[pa.Array]:
-        """Return the keys of these slots: one array for each key column. The array has the column's value type."""
+        """Return the keys of these slots: one array for each key column, of the column's value type."""
         words = [self._table.column(index).take(slots) for index in range(sum(c.width for c in self._codecs))]
         bits = self._table.column(len(words)).take(slots) if self._nullable else None
         columns, begin = [], 0

@@ -88,9 +88,9 @@ class Resumption:
     def find_again(self, storage: CheckpointStorage) -> None:
         """Once this program is the owner, check for a newer checkpoint, and load it. Raises CheckpointError.
 
-        The previous owner may have completed another checkpoint before that. The method sets `place` and `latest`, as
-        `find` does, but only if the user asked for the newest checkpoint. If `find` has noted an owner, the method sets
-        `known_owner` to this program.
+        The previous owner may have completed another checkpoint before the claim. The method sets `place` and `latest`,
+        as `find` does, but only if the user asked for the newest checkpoint. If `find` has noted an owner, the method
+        sets `known_owner` to this program.
         """
         if self.known_owner is not None:
             self.known_owner = storage.owner

@@ -104,7 +104,7 @@ class Attempt:
     """One attempt to run a job. Call `launch`, then `run`.
 
     `run` returns when nothing of the attempt runs any more. From then on, `error` is the error that ended the attempt,
-    or None after success.
+    or None after success. `checkpoint` and `restore` are as in `TaskManagerSpec`.
     """
 
     def __init__(

@@ -19,7 +19,7 @@ from headgate.plan.job_graph import JobGraph
 from headgate.runtime.control_messages import FromDriver, Report, ReportKeys, SampleKeys
 from headgate.runtime.master.task_requests import TaskRequests
 
-#: Seconds from one sample to the next, and of a sample.
+#: Seconds from one sample to the next, and the length of a sample in seconds.
 PERIOD: Final = 60.0
 SECONDS: Final = 2.0
 #: Seconds after which a sample is too old to describe the job.

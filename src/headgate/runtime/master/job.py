@@ -30,9 +30,9 @@ from headgate.runtime.master.jobmaster import JobMaster
 from headgate.runtime.running_operator import current_operator
 
 _T = TypeVar("_T")
-#: Seconds that the end of a program waits for the end of its jobs.
+#: Seconds that a program waits at its exit until its jobs have ended.
 _EXIT_TIMEOUT = 10.0
-#: Seconds after the end of a profile or a trace in which its TaskManagers must have answered.
+#: Seconds that TaskManagers have for their answer, after the end of a profile or a trace.
 _ANSWER = 10.0
 #: Seconds of one step of a wait for a job: between two steps, an interrupt is noticed.
 _WAIT_SLICE = 0.5
@@ -338,8 +338,9 @@ def submit(
 ) -> JobHandle:
     """Check the job, prepare its sources and sinks, and start it.
 
-    `resume` is the checkpoint to resume from: its path or URI, "latest" or "latest-if-any". Errors are raised before
-    anything runs. A checkpoint that is older than what sinks have published is an error, unless `allow_duplicates`.
+    `resume` is the checkpoint to resume from: its path or URI, "latest" or "latest-if-any"; None for a fresh start.
+    Errors are raised before anything runs. A checkpoint that is older than what sinks have published is an error,
+    unless `allow_duplicates`.
     """
     job_graph = with_used_columns(build_job_graph(graph))
     count = deployment.taskmanagers(job_graph.parallelism, config)
