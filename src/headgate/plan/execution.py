@@ -62,7 +62,8 @@ class ExecutionPlan:
 
 
 def neighbours(subtask: int, subtasks: int, others: int) -> range:
-    """Return the subtasks at the other end of a pointwise edge that have a channel with one subtask at this end.
+    """Return the neighbours of one subtask at this end of a pointwise edge: the subtasks at the other end with which
+    it has a channel.
 
     This end has `subtasks` subtasks, and the other end has `others`. If the other end has more, each subtask at this
     end gets an even share of them. If the other end has fewer, each subtask at this end gets one. Both ends compute the

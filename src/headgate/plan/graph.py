@@ -29,7 +29,8 @@ class EventTime:
 class WatermarkSpec:
     """The rule for a source's watermarks: the largest time in a split so far, minus `out_of_orderness`.
 
-    `out_of_orderness` and `max_drift` are in microseconds; `idle_timeout` is in seconds.
+    `out_of_orderness` and `max_drift` are in microseconds. After `idle_timeout` seconds without rows, a subtask no
+    longer holds back watermarks; with None it always does.
     """
 
     column: str
@@ -65,7 +66,7 @@ TO_ONE = Partitioning("to_one")
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An input of a node. Its rows are the rows of the node `source`, or of the side output `tag` of this node.
+    """An input of a node. Its rows are those of the node `source`, or of this node's side output `tag` if it is set.
 
     An operator with two inputs reads the edges with port 0 as its first input, and those with port 1 as its second.
     """
@@ -89,7 +90,7 @@ class Upserts:
 
 @dataclass(frozen=True, slots=True)
 class ColumnUse:
-    """The columns of its input that an operator needs.
+    """The columns that an operator needs from its input.
 
     The operator reads the columns `read`. `passed` has the columns that the operator passes on unchanged: output name
     to input name. The operator needs a passed column only if a later operator needs it.

@@ -41,7 +41,7 @@ class JobVertex:
         return self.nodes[0]
 
     def chained_consumers(self, node_id: int, tag: str | None) -> list[Node]:
-        """Return the nodes of the vertex that read the side output `tag` of a node. None means the main output."""
+        """Return the nodes of the vertex that read a node's side output `tag`, or its main output if `tag` is None."""
         inputs = [(node, node.inputs[0]) for node in self.nodes[1:]]
         return [node for node, edge in inputs if (edge.source, edge.tag) == (node_id, tag)]
 
@@ -59,7 +59,7 @@ class JobGraph:
         return sorted(edges, key=lambda edge: edge.target_input)
 
     def outputs(self, vertex: JobVertex, node: Node, tag: str | None) -> list[JobEdge]:
-        """Return the edges that read the side output `tag` of a node of the vertex. None means the main output."""
+        """Return the edges that read a node's side output `tag`, or its main output if `tag` is None."""
         output = (vertex.id, node.id, tag)
         return [edge for edge in self.edges if (edge.source, edge.source_node, edge.tag) == output]
 

@@ -15,7 +15,7 @@ class Stages:
     def __init__(self, plan: ExecutionPlan, *, batch: bool) -> None:
         job = plan.job
         producers = {vertex.id: {edge.source for edge in job.inputs(vertex)} for vertex in job.vertices}
-        #: The producers of each waiting vertex that have not finished.
+        #: For each waiting vertex, its producers that have not finished.
         self._waiting = {vertex: unfinished for vertex, unfinished in producers.items() if unfinished and batch}
         #: How many subtasks of each vertex have not finished.
         self._running = {vertex.id: vertex.parallelism for vertex in job.vertices}
@@ -38,7 +38,7 @@ class Stages:
 def at_once(job: JobGraph, *, batch: bool) -> list[set[int]]:
     """Return sets of vertices. Vertices that may run at the same time are together in at least one set.
 
-    In batch mode there is one set for each vertex: this vertex, and all vertices that may run at the same time.
+    In batch mode there is one set for each vertex: this vertex, and all vertices that may run beside it.
     """
     everything = {vertex.id for vertex in job.vertices}
     if not batch:

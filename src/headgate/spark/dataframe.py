@@ -30,10 +30,10 @@ from headgate.spark.session import context_of, is_local
 
 
 def spill_folder(spark: SparkSession, spill_dir: str | None) -> str:
-    """Create a folder for rows, and return its path. It is removed when the session or this process ends.
+    """Return the path of a new folder for rows, which is removed when the session or this process ends.
 
-    On a local disk the folder exists already, and only its owner can read it; Spark appends to it. Raises ConfigError
-    as `new_folder` does.
+    On a local disk this function makes the folder, so that only its owner can read it. Elsewhere Spark makes the folder
+    when it writes rows. Raises ConfigError as `new_folder` does.
     """
     folder = new_folder(spark, spill_dir)
     if (place := local_place(folder)) is not None:

@@ -1,7 +1,7 @@
 """A sink that calls a function on the driver with Spark DataFrames: subtasks write files, the DataFrame reads them.
 
-When the function has returned, the sink removes the files of the checkpoint, first the file whose name sorts first.
-While this first file exists, the function must still be called. Another program can see this too.
+When the function has returned, the sink removes the checkpoint's files in the order of their names. While the first of
+these files exists, the function must still be called. Another program can see this, too.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class ForeachDataframeSink(Sink):
         return is_claimed
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """Return the last checkpoint after `checkpoint` for which a program has called the function, from the folder's
-        ledger."""
+        """Return the last checkpoint after `checkpoint` for which a program began to call the function, or 0, from the
+        folder's ledger."""
         return Ledger(self._folder, self._prepared().run, None, Program.this("")).published_after(checkpoint, run)
 
     def writer(self, context: WriterContext) -> SinkWriter:

@@ -30,8 +30,8 @@ _SPLIT_SIZE = 64 << 20
 class DataFrameSource(Source):
     """A source of the rows of a Spark DataFrame; see `headgate.api.sources.dataframe`.
 
-    Jobs that run at the same time share the files. A job that restarts continues to read the same files. Another job
-    cannot resume from its checkpoints.
+    Jobs that run at the same time share the files. A job that restarts continues to read the same files. No other job
+    can resume from a checkpoint of a job with this source.
     """
 
     resumable = False
@@ -87,7 +87,7 @@ class DataFrameSource(Source):
         self._rows.release()
 
     def reading(self, columns: Collection[str]) -> DataFrameSource:
-        """Return a source that reads only these columns from the files. The values of the others are null."""
+        """Return a source that reads only these columns from the files. All other columns are null."""
         other = copy(self)  # it shares the rows
         other._needed = [name for name in self.schema.names if name in columns]
         return other

@@ -26,7 +26,7 @@ from headgate.spark.session import JVM_ENDED, NO_JVM, is_stopped, jvm_answers, s
 #: The function of a task, called with `(payload, index, host)`. Other TaskManagers reach this one at `host`.
 TaskMain = Callable[[bytes, int, str], None]
 
-#: How often to ask Spark for the job's stages at its start, and for their tasks at its end, in seconds.
+#: Seconds between two questions to Spark: for the job's stages at its start, for their tasks at its end.
 _INTERVAL = 0.05
 
 #: The gangs of this program.
@@ -66,7 +66,7 @@ class SparkGang:
     def is_in(self, context: SparkContext) -> bool:
         """Return whether the gang's Spark job runs in the context.
 
-        The remaining tasks of an ended job hold slots for some seconds at most.
+        An ended job does not count: its remaining tasks hold slots for some seconds at most.
         """
         return self._context is context and self._job.is_alive()
 

@@ -5,7 +5,7 @@ folder: the system releases the lock when the last process that holds it ends. T
 program and its JVM.
 
 Some network filesystems lock within one machine only. So the lock file names the machine that holds the lock, and
-programs on other machines leave the folder alone.
+programs on other machines do not touch the folder.
 """
 
 from __future__ import annotations

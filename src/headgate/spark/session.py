@@ -38,7 +38,7 @@ JVM_ENDED = (
     "crashed"
 )
 
-#: How long this process waits at its end for the JVM, and then for the executors, seconds.
+#: How many seconds this process waits at its exit for the JVM, and after that for the executors.
 _EXIT_TIMEOUT = 5.0
 
 
@@ -136,7 +136,7 @@ def jvm_answers(context: SparkContext) -> bool:
 
 
 def is_stopped(context: SparkContext) -> bool:
-    """Return whether the context is stopped or stops now. Spark says so before it ends the context's jobs."""
+    """Return whether the context is stopped or is being stopped. Spark shows this before it ends the context's jobs."""
     jsc = context._jsc
     return jsc is None or bool(jsc.sc().isStopped())
 

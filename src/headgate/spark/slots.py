@@ -47,7 +47,7 @@ def reserve_slots(
 ) -> Iterator[None]:
     """Reserve `needed` slots for TaskManagers while the context is open. No other job of this program holds them.
 
-    In addition, `besides` slots are then free for Spark jobs of a sink. Waits up to `timeout` seconds, or until the job
+    In addition, `besides` slots stay free for Spark jobs of a sink. Waits up to `timeout` seconds, or until the job
     is `cancelled`; a cancelled job gets no slots. Raises NotEnoughSlots if too few are free by then, ConfigError for
     dynamic allocation.
     """

@@ -43,7 +43,7 @@ class SparkDeployment:
         """Do nothing, because the session runs already."""
 
     def taskmanagers(self, parallelism: int, config: Config) -> int:
-        """Return how many TaskManagers a job needs: one for each `slots_per_task` of its `parallelism` subtasks."""
+        """Return how many TaskManagers a job needs: `parallelism` / `slots_per_task`, rounded up."""
         return -(-parallelism // config.slots_per_task)
 
     def reserve(

@@ -93,7 +93,7 @@ def write_file(path: str, payload: Payload) -> StateFile:
 
 
 def write_at_once(path: str, content: bytes) -> None:
-    """Write a file atomically: readers see the whole file or no file. Its folder must exist. Raises CheckpointError."""
+    """Write a file atomically: readers see the whole file or no file. The folder must exist. Raises CheckpointError."""
     with storage_errors(path, "written"):
         write_whole(path, content)
 
@@ -185,7 +185,7 @@ def require_files(files: Iterable[WrittenFile]) -> None:
 
 
 def probe(path: str) -> None:
-    """Check that a folder can be used: create the file `path` in it, read it and remove it.
+    """Check that a folder can be used: create, read and remove the file `path` in it.
 
     Raises CheckpointError when one of these steps fails. Raises ConfigError when the filesystem replaces an existing
     file although it was asked to create a new one: two programs could then both own the folder.
@@ -240,7 +240,7 @@ def make_folder(path: str) -> None:
 
 
 def remove_link(path: str) -> bool:
-    """Remove a symbolic link on this machine, but not its target. Returns whether the path was a link.
+    """Remove `path` if it is a symbolic link on this machine; the link's target stays. Returns whether it was a link.
 
     Raises CheckpointError.
     """

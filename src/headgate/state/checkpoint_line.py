@@ -5,8 +5,8 @@ Each program that starts or resumes a job claims the folder with an epoch, and b
 was paused may complete a checkpoint later. The newer owner has produced the rows of that checkpoint again, so the
 checkpoint must never count.
 
-All checkpoints of the newest owner count. Of the owner before it, only the checkpoints up to the newest owner's start
-count. The same rule applies to each older owner.
+All checkpoints of the newest owner count. Those of the owner before it count only up to the checkpoint that the newest
+owner started from. The same rule applies to each older owner.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ NONE: Final = CheckpointName(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The record of the checkpoint that an owner started from. The owner writes it before it changes anything.
+    """The record of the checkpoint that an owner started from. The owner writes this record before it changes anything.
 
-    `after` is the newest checkpoint of this job that counts for the owner, or `NONE`. `uri` is the path or URI of a
-    savepoint, or of a checkpoint in another folder, if the owner started from one.
+    `after` is the newest checkpoint of older owners that still counts, or `NONE` if none does. `uri` is the path or URI
+    of a savepoint, or of a checkpoint in another folder, if the owner started from one.
     """
 
     after: CheckpointName = NONE
@@ -71,8 +71,8 @@ class Start:
 def line(names: Collection[CheckpointName], starts: Mapping[int, Start]) -> Iterator[CheckpointName | str]:
     """Yield the checkpoints that count, the newest first. The last one may be a path or URI: see `Start.uri`.
 
-    `names` are all complete checkpoints. `starts` maps each owner to its start. An owner that is missing in `starts`
-    claimed the folder and changed nothing.
+    `names` are all complete checkpoints. `starts` maps owners to their starts. An owner without a start does not limit
+    older owners: it has changed nothing, or no owner is older.
 
     >>> names = [CheckpointName(1, 4), CheckpointName(1, 5), CheckpointName(1, 6), CheckpointName(2, 6)]
     >>> [name.folder for name in line(names, {2: Start(after=CheckpointName(1, 5))})]

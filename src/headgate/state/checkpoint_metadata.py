@@ -44,7 +44,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True)
 class InFlightFile(WrittenFile):
-    """A file with the in-flight data of one task. `exchanges` holds the keys of their exchanges."""
+    """A file with the in-flight data of one task. `exchanges` holds the keys of the exchanges of these data."""
 
     exchanges: Sequence[str]
 

@@ -128,8 +128,8 @@ class CheckpointStorage:
     def start(self, resumed: str | None, replaces: bool = False) -> None:
         """Record that the owner starts from the checkpoint in the folder `resumed`, or from nothing if this is None.
 
-        A checkpoint that an older owner completes after this call does not count. If the owner `replaces` the results
-        of older owners, none of their checkpoints counts.
+        A checkpoint that an older owner completes after this call does not count. If the owner starts from nothing and
+        `replaces` the results of older owners, none of their checkpoints counts.
         """
         assert self._ownership is not None
         with storage_errors(self._owners, "written"):
@@ -220,7 +220,7 @@ class CheckpointStorage:
         return [name for name in self._begun() if not self._is_complete(name)]
 
     def _has_files(self, name: CheckpointName) -> bool:
-        """Return whether the checkpoint has its own files. It has none if it names a savepoint, or cannot be read."""
+        """Return whether the checkpoint has its own files. False if it names a savepoint, or if it cannot be read."""
         try:
             return self.load(self._path(name)).kind == "checkpoint"
         except CheckpointError:
@@ -286,7 +286,7 @@ class CheckpointStorage:
         return is_there(f"{self._path(name)}/{METADATA_FILE}")
 
     def _begun(self) -> list[CheckpointName]:
-        """Return all checkpoints, complete or not. A job never uses numbers above `LAST_ID`."""
+        """Return all checkpoints, complete or not. Leaves out numbers above `LAST_ID`, which no job uses."""
         names = [name for name in map(CheckpointName.of, _folders(self.folder)) if name is not None]
         return [name for name in names if name.id <= LAST_ID]
 

@@ -62,8 +62,8 @@ class Growable(Generic[Scalar]):
         return self._reader(self.values.copy())
 
     def shared(self) -> Self:
-        """Return a read-only array of the same memory. The owner may call `append` and `replace`, but must not write
-        elements."""
+        """Return a read-only array of the same memory. Later calls of `append` and `replace` do not change it.
+        Writes to elements do."""
         return self._reader(self.values)
 
     def _reader(self, values: npt.NDArray[Scalar]) -> Self:

@@ -36,7 +36,7 @@ _INDEX: Final = shapes.items(
 
 @dataclass(frozen=True, slots=True)
 class ChannelPart:
-    """One end of a channel that has in-flight bytes.
+    """Names the in-flight bytes at one side of a channel.
 
     `exchange` is the exchange's key; `producer` and `consumer` are numbers of subtasks. `received` is true for bytes
     that the consumer had received. It is false for bytes that still waited at the producer. After a restart the

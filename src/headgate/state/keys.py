@@ -126,7 +126,7 @@ class KeyTable:
 
     NaN equals NaN, -0.0 equals 0.0, and a null is a key value like others. Without columns all rows have the same key.
 
-    Raises PlanError for types that cannot be keys (nested ones).
+    Raises PlanError for nested types, which cannot be keys, and for more than 63 columns.
     """
 
     def __init__(self, types: Sequence[pa.DataType]) -> None:
@@ -167,7 +167,7 @@ class KeyTable:
         return slots if nulls is None or self._nullable else np.where(nulls, -1, slots)
 
     def keys(self, slots: Int64s) -> list[pa.Array]:
-        """Return the keys of these slots: one array for each key column. The array has the column's value type."""
+        """Return the keys of these slots: one array for each key column, of the column's value type."""
         words = [self._table.column(index).take(slots) for index in range(sum(c.width for c in self._codecs))]
         bits = self._table.column(len(words)).take(slots) if self._nullable else None
         columns, begin = [], 0
@@ -202,7 +202,7 @@ class KeyTable:
         self._table.replace(words or [np.zeros(min(len(live), 1), np.int64)])
 
     def _widen(self) -> None:
-        """Add a word to each key, which marks the key's null columns. The first null causes this."""
+        """Add to each key the word that marks its null columns. The first null causes this."""
         self._nullable = True
         words = [self._table.column(index) for index in range(sum(codec.width for codec in self._codecs))]
         self._table.replace([*(word.copy() for word in words), np.zeros(len(self), np.int64)])

@@ -29,7 +29,7 @@ class OneRowPerSlot:
         return self._owner.nbytes
 
     def pick(self, slots: Int64s, size: int) -> Int64s:
-        """Return one row for each different slot, in ascending order.
+        """Return one row number for each different slot. The row numbers ascend.
 
         `slots` has the slot of each row. All slots are below `size`.
         """

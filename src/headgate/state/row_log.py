@@ -43,7 +43,7 @@ class FixedLog:
         return begin
 
     def take(self, positions: Int64s) -> pa.Array:
-        """Return the values at these positions. None of them is negative."""
+        """Return the values at these positions. No position may be negative."""
         nulls = None if self._nulls is None else self._nulls.values.take(positions)
         values = self._values.values.take(positions)
         if pa.types.is_boolean(self._kind):
@@ -87,7 +87,7 @@ class RowLog:
         return sum(column.nbytes for column in self._columns)
 
     def append(self, columns: Sequence[pa.Array], rows: Int64s) -> int:
-        """Add these rows of the columns at the end. Returns the position of the first one."""
+        """Add the rows with the numbers `rows` at the end. Returns the position of the first one."""
         begin, chosen = self._size, as_arrow(rows)
         for log, column in zip(self._columns, columns, strict=True):
             log.append(decoded(column).take(chosen))
@@ -95,7 +95,7 @@ class RowLog:
         return begin
 
     def take(self, positions: Int64s) -> list[pa.Array]:
-        """Return the columns of the rows at these positions. None of them is negative."""
+        """Return the columns of the rows at these positions. No position may be negative."""
         return [log.take(positions) for log in self._columns]
 
     def keep(self, positions: Int64s) -> None:

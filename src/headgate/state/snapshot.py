@@ -133,16 +133,16 @@ class Snapshot:
 
 
 class ChangedWindows(CheckpointError):
-    """The windows of an operator differ from its windows at the checkpoint. The message continues the operator's
-    name."""
+    """The windows of an operator differ from its windows at the checkpoint. The caller puts the operator's name before
+    the message."""
 
 
 @contextmanager
 def checkpoint_errors(*origins: str) -> Iterator[None]:
     """Turn exceptions that the use of restored state raises into a CheckpointError.
 
-    The error names `origins`, the files of the state, except for ChangedWindows. Headgate's own errors with another
-    cause pass unchanged.
+    The error names `origins`, the files of the state. ChangedWindows, and errors of Headgate that are not
+    CheckpointErrors, pass unchanged.
     """
     try:
         yield

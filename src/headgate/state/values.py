@@ -13,7 +13,7 @@ from headgate.records.canonical import Int64s, as_arrow
 class ValueLog:
     """A log of values that are appended in batches and read by position.
 
-    `append` joins a batch with the last chunks, as long as these have at most twice its size. The chunks therefore stay
+    While the last chunk is at most twice as long as the new values, `append` joins the two. The chunks therefore stay
     few, and appending stays cheap.
     """
 

@@ -65,7 +65,7 @@ class DirectIndex:
         self._slots[words] = slots
 
     def add(self, words: Int64s, begin: int) -> Int64s:
-        """Give new words the slots `begin`, `begin` + 1 ... The array may contain a word several times.
+        """Give new words the slots `begin`, `begin` + 1 ... `words` may contain a word several times.
 
         Returns each different word once, in the order of slots.
         """
@@ -95,7 +95,7 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         return super().nbytes + direct + sum(column.nbytes for column in self._columns)
 
     def column(self, index: int = 0) -> Int64s:
-        """Return one word of every key, by slot. It is a view, valid until the table changes."""
+        """Return the word `index` of every key, by slot: a view, valid until the table changes."""
         return self._columns[index].values
 
     def find_or_add(self, *words: Int64s, most: int | None = None) -> Int64s:

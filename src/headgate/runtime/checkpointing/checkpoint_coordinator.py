@@ -15,7 +15,7 @@ that resumes from this checkpoint commits them. A checkpoint is complete once it
 commit takes.
 
 **Tasks that end.** A task counts as ended when its consumers have processed all that the task sent. If an ended task
-took no part in a checkpoint, its part is "finished". Such a part holds nothing. All that the task sent is in the parts
+took no part in a checkpoint, its part is "finished". Such a part has no state. All that the task sent is in the parts
 of its consumers: a consumer takes its part only when each of its channels has delivered the barrier or has ended. A
 task ends only after its producers. So if a task is finished in a checkpoint, its producers are finished in it, too.
 
@@ -38,9 +38,9 @@ in which the task is finished.
 
 **Checkpoints on request.** A savepoint is a checkpoint on request. It starts at once, or when the current checkpoint is
 over. A savepoint that fails does not fail the job. A savepoint that is requested before the job's end is taken before
-the end. A savepoint under way fails when the job restarts. Requests that wait then wait for the job to run again.
+the end. A savepoint under way fails when the job restarts. Waiting requests stay queued until the job runs again.
 
-**A stop** is a checkpoint after which sources read nothing. When the checkpoint is stored the job is over, although its
+**A stop** is a checkpoint after which sources read nothing. Once sinks have committed it, the job is over, although its
 tasks have not ended. If the checkpoint fails, the sources continue to read. After a restart the stop is tried again.
 
 **The end.** When all tasks have ended, one more checkpoint completes, in which all tasks are finished. All results that
@@ -184,7 +184,7 @@ class CheckpointCoordinator:
 
     @property
     def deadline(self) -> float | None:
-        """The time when the caller must send `TimePassed`, or None. Other events may change it before."""
+        """The time when the caller must send `TimePassed`; None means never. Other events may change this time."""
         if self.phase in (Phase.COLLECTING, Phase.STORING):
             return self._record.triggered_at + self._options.timeout
         is_timed = self.retries_end or len(self._ended) < len(self._producers)

@@ -21,8 +21,8 @@ class TaskId(NamedTuple):
 class Request:
     """A request for a checkpoint. It is a savepoint below `uri`, or one of the job's own checkpoints if `uri` is None.
 
-    If `stops` is true, the job is over when the checkpoint is complete. If `at_end` is true, the checkpoint is taken
-    when all tasks have ended. If the job restarts before such a checkpoint is complete, it is taken again.
+    If `stops` is true, the job is over when sinks have committed the checkpoint. If `at_end` is true, the checkpoint is
+    taken when all tasks have ended. If the job restarts before one of these two is committed, the request is repeated.
     """
 
     uri: str | None

@@ -83,8 +83,8 @@ OWNER_CHECK_INTERVAL: Final = 5.0
 class Checkpoints:
     """The checkpoints of one job.
 
-    `latest` is the checkpoint that the job would resume from. `next_id` is the number of the next checkpoint, or 0
-    without checkpoints. `run_id` ends with a hexadecimal number that is unique to the run.
+    `latest` is the checkpoint that the job would resume from. `next_id` is the number of an attempt's first checkpoint,
+    or 0 without checkpoints. `run_id` ends with a hexadecimal number that is unique to the run.
 
     The object calls `stopped` when the checkpoint of a stop is committed: the job is over, although its tasks still
     run. It calls `finished` when the tasks have ended and the sinks have finished. The background thread calls `done`
@@ -125,7 +125,7 @@ class Checkpoints:
         self.requests = Requests(job, plan.job, config, self._storage)
         self._attempt = 0
         self._failure: Exception | None = None  # of the last attempt
-        #: False from the claim until the storage has recorded the start: a newer owner may need what this one removes.
+        #: False from the claim to the recorded start: a newer owner may need what this one would remove.
         self._may_clean = True
         #: The checkpoint for which sources and sinks are prepared.
         self._prepared_for: CheckpointMetadata | None = None
@@ -180,7 +180,7 @@ class Checkpoints:
 
     def take_over(self, program: Program) -> None:
         """Make this program the owner of the job's checkpoints and results, just before the job starts. Raises
-        HeadgateError. The caller must then call `abort`."""
+        HeadgateError; after an error the caller must call `abort`."""
         claim = self._claim(program)
         while self._is_outrun(lambda: self._connectors.refuse_repeats(self.latest)):
             claim = self._claim(program)
@@ -286,7 +286,7 @@ class Checkpoints:
                 log.warning("job %r: %s", self._job, error)
 
     def close(self, error: HeadgateError | None, reason: str) -> None:
-        """Answer all requests, because the job is over. `reason` says why no savepoint can be taken any more."""
+        """Answer all requests at the job's end: savepoints get `reason`, a stop gets `error` or the last checkpoint."""
         self._background.close()
         self.requests.close(self._last, error, reason)
 

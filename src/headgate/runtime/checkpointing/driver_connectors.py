@@ -26,7 +26,7 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 #: The end of messages about a thread that cannot be ended.
 THREAD_LEFT_RUNNING = "its daemon thread is left running"
-#: The values for a commit that the writers of sinks and the readers of sources returned, by node key.
+#: What sink writers and source readers returned for a commit, by node key.
 Pending = Mapping[str, Sequence[Any]]
 
 
@@ -49,7 +49,7 @@ class DriverConnectors:
         self._schemas = {node.id: plain_schema(node.schema) for node, _ in self._sinks.values()}
         self._prepared: list[int] = []
         self._reading: list[Node] = []
-        #: The sink that commits, finishes or rolls back now. There is none once the job has ended.
+        #: The sink that commits, finishes or rolls back now. No sink starts to do so once `_has_ended` is true.
         self._committing: Node | None = None
         self._cleaning: Node | None = None
         self._has_ended = False
@@ -98,7 +98,7 @@ class DriverConnectors:
     def begin(self, claim: Claim, resumed: CheckpointMetadata | None) -> None:
         """Keep only results that belong to the checkpoint `resumed`, just before the job starts.
 
-        The results must be claimed. Raises the first error. The caller must then call `abort`.
+        The results must be claimed. Raises the first error; after an error the caller must call `abort`.
         """
         for node, sink in self._sinks.values():
             with _errors_of(node, _resume_prefix(resumed)):

@@ -24,9 +24,9 @@ def guarantee_of(job: JobGraph, config: Config) -> Guarantee:
 
 
 def warn_of_sources(name: str, job: JobGraph, when: str) -> None:
-    """Log a warning for each source whose rows are lost, or count twice, when the job restarts or resumes.
+    """Log a warning for each source that restarts from its beginning, or whose checkpoints no other job can use.
 
-    `when` completes the sentence "when the job ...".
+    `when` completes the sentence "it is read from its beginning when the job ...".
     """
     for node in (vertex.head for vertex in job.vertices):
         if node.source is not None and not node.source.replayable:

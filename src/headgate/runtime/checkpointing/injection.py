@@ -29,7 +29,7 @@ def injection(
 ) -> InjectBarrier:
     """Return the message that injects a barrier at the tasks `roots`. If `roots` is None, all sources inject a probe.
 
-    `timeout` is in seconds.
+    `timeout` is in seconds. Tasks write their state to `folder`; without it they write none.
     """
     return InjectBarrier(
         checkpoint=checkpoint,

@@ -70,9 +70,9 @@ class Requests:
     def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
         """Request a stop. If `uri` is given, the last checkpoint is a savepoint below it.
 
-        When the job has ended, the answer is the path or URI of its last checkpoint, or the job's error. A second
-        request gets the same answer. Raises CheckpointError if the job cannot take a last checkpoint. Raises
-        ConfigError if the job is already being stopped in another way.
+        When the job has ended, the answer is the path or URI of its last checkpoint (None without checkpoints), or the
+        job's error. A second request gets the same answer. Raises CheckpointError if the job cannot take a last
+        checkpoint. Raises ConfigError if the job is already being stopped in another way.
         """
         if self._too_late is not None:
             return self._last
@@ -137,7 +137,7 @@ class Requests:
                 self._savepoints.pop(request).set_result(uri)
 
     def failed(self, request: Request, reason: str, cause: Exception | None = None) -> None:
-        """Answer a request whose checkpoint failed. A job whose sources have ended still ends.
+        """Answer a request whose checkpoint failed. A job that drains still ends.
 
         `cause` is the error of the attempt if the attempt failed. It becomes the cause of the answer.
         """

@@ -25,8 +25,8 @@ class Resumption:
     """The checkpoint that a job resumes from.
 
     `latest` is the checkpoint's metadata, or None for a start from the beginning. `place` is the path or URI of the
-    metadata's folder; if the job takes checkpoints of its own, the folder in `storage`. `resume` is what the user
-    requested.
+    folder with this metadata, or "". For a savepoint that this job took, that is the folder in `storage`, if `storage`
+    is set. `resume` is what the user requested.
     """
 
     def __init__(
@@ -69,7 +69,10 @@ class Resumption:
         )
 
     def find(self) -> None:
-        """Load the checkpoint that the user requested. Raises CheckpointError if the job cannot resume from it."""
+        """Load the checkpoint that the user requested. Raises CheckpointError if the job cannot resume from it.
+
+        If the user requested none, only set `known_owner`.
+        """
         if self._resume is None:
             self.known_owner = None if self._storage is None else self._storage.newest_owner()
             return
@@ -85,9 +88,9 @@ class Resumption:
     def find_again(self, storage: CheckpointStorage) -> None:
         """Once this program is the owner, check for a newer checkpoint, and load it. Raises CheckpointError.
 
-        The previous owner may have completed another checkpoint before that. The method sets `place` and `latest`, as
-        `find` does, but only if the user asked for the newest checkpoint. If `find` has noted an owner, the method sets
-        `known_owner` to this program.
+        The previous owner may have completed another checkpoint before the claim. The method sets `place` and `latest`,
+        as `find` does, but only if the user asked for the newest checkpoint. If `find` has noted an owner, the method
+        sets `known_owner` to this program.
         """
         if self.known_owner is not None:
             self.known_owner = storage.owner

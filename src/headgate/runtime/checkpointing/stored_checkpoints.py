@@ -51,7 +51,8 @@ class StoredCheckpoints:
     def store(self, metadata: CheckpointMetadata, savepoint: str | None) -> None:
         """Store a checkpoint's metadata. A savepoint is also listed among the job's own checkpoints.
 
-        A job that resumes from its latest checkpoint must not repeat what sinks commit with the savepoint.
+        `savepoint` is a savepoint's folder, or None. Without the entry in the list, a job that resumes from its latest
+        checkpoint would repeat what sinks commit with the savepoint.
         """
         self.require_owner()
         if savepoint is not None:

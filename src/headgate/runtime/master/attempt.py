@@ -44,11 +44,11 @@ from headgate.transport.sockets import Server, is_on_loopback, listen, reached_a
 
 log = logging.getLogger(__name__)
 
-#: Seconds from the driver's order to end until the platform uses force. TaskManagers give up waiting after 2 s.
+#: Seconds from the driver's last message until the platform uses force. TaskManagers wait 2 s for their tasks to end.
 END_TIMEOUT = 3.0
 #: Seconds in which TaskManagers of a failed job must end once they have closed their links.
 LEAVE_TIMEOUT = 1.0
-#: Seconds from the driver's order to end until the attempt stops waiting, even for the effect of force. Spark takes up
+#: Seconds from the driver's last message until the attempt stops waiting, even for the effect of force. Spark takes up
 #: to 4 s to kill.
 OVER_TIMEOUT = 4.0
 #: The least seconds to wait for the effect of force.
@@ -83,7 +83,7 @@ class Job(Protocol):
     web_url: str | None
 
     def start_tasks(self) -> float:
-        """Record that all tasks run now. Returns when the tasks of the first attempt started, as in `time.time()`."""
+        """Record that all tasks run now. Returns the start time of the first attempt's tasks, as in `time.time()`."""
 
     def on_message(self, member: Member, message: ToJob, payload: bytes) -> None:
         """Handle a TaskManager's report on its tasks."""
@@ -95,7 +95,7 @@ class Job(Protocol):
         """
 
     def deadline(self) -> float | None:
-        """Return when `on_time` must be called, in seconds of the monotonic clock, or None."""
+        """Return the time for the next `on_time`, in seconds of the monotonic clock; None means never."""
 
     def on_time(self, now: float) -> None: ...
 
@@ -103,7 +103,8 @@ class Job(Protocol):
 class Attempt:
     """One attempt to run a job. Call `launch`, then `run`.
 
-    `run` returns when nothing of the attempt runs any more. `error` is then the error that ended the attempt, or None.
+    `run` returns when nothing of the attempt runs any more. From then on, `error` is the error that ended the attempt,
+    or None after success. `checkpoint` and `restore` are as in `TaskManagerSpec`.
     """
 
     def __init__(
@@ -435,7 +436,10 @@ class Attempt:
         return LEAVE_TIMEOUT if has_left else 0.0
 
     def _await_gang(self, timeout: float) -> bool:
-        """Wait until the TaskManagers have ended. A TaskManager that connects meanwhile gets the last message."""
+        """Wait until the TaskManagers have ended, at most `timeout` seconds. Returns whether they have.
+
+        A TaskManager that connects meanwhile gets the last message.
+        """
         deadline = time.monotonic() + timeout
         while not (ended := self._gang.join(_GANG_POLL)) and time.monotonic() < deadline:
             self._handle_waiting_events()

@@ -14,8 +14,8 @@ from headgate.runtime.control_messages import FromDriver, Part
 
 
 class BarrierProbes:
-    """Injects barriers for a program, and keeps the tasks' reports on the last ten barriers, also those of
-    checkpoints."""
+    """Injects barriers for a program, and keeps the tasks' reports on the last ten barriers. Barriers of checkpoints
+    count, too."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

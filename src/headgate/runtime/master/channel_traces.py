@@ -22,7 +22,7 @@ _KINDS: Final = {"producer": OF_PRODUCER, "consumer": OF_CONSUMER, "both": OF_CO
 
 
 class _Request:
-    """A request for the trace of one channel: a `TaskRequest`. It is complete when both ends of the channel have
+    """A request for the trace of one channel: a `TaskRequest`. It is complete when the TaskManagers of both ends have
     reported."""
 
     def __init__(self, order: TraceChannel, taskmanagers: Sequence[int], answer: Future[ChannelTrace]) -> None:
@@ -59,7 +59,7 @@ def _check(report: ReportTrace) -> None:
 
 
 class ChannelTraces:
-    """The requests to trace a channel of one job. Each gets one answer: a trace, or TraceError.
+    """The requests to trace a channel of one job. Each request gets one answer: a trace, or TraceError.
 
     Any thread may call all methods.
     """

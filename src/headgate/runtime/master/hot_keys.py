@@ -19,7 +19,7 @@ from headgate.plan.job_graph import JobGraph
 from headgate.runtime.control_messages import FromDriver, Report, ReportKeys, SampleKeys
 from headgate.runtime.master.task_requests import TaskRequests
 
-#: Seconds from one sample to the next, and of a sample.
+#: Seconds from one sample to the next, and the length of a sample in seconds.
 PERIOD: Final = 60.0
 SECONDS: Final = 2.0
 #: Seconds after which a sample is too old to describe the job.
@@ -71,7 +71,7 @@ class HotKeys:
         self._found: dict[_Place, tuple[list[HotKey], float]] = {}
 
     def look(self, findings: Sequence[Finding], now: float) -> None:
-        """Request the keys of the first finding of data skew, if the last request is old enough."""
+        """Request the hot keys of the subtasks in the first finding of data skew, if the last request is old enough."""
         if self._requests is None or (self._asked_at is not None and abs(now - self._asked_at) < PERIOD):
             return
         for finding in findings:

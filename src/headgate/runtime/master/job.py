@@ -30,9 +30,9 @@ from headgate.runtime.master.jobmaster import JobMaster
 from headgate.runtime.running_operator import current_operator
 
 _T = TypeVar("_T")
-#: Seconds that the end of a program waits for the end of its jobs.
+#: Seconds that a program waits at its exit until its jobs have ended.
 _EXIT_TIMEOUT = 10.0
-#: Seconds after the end of a profile or a trace in which its TaskManagers must have answered.
+#: Seconds that TaskManagers have for their answer, after the end of a profile or a trace.
 _ANSWER = 10.0
 #: Seconds of one step of a wait for a job: between two steps, an interrupt is noticed.
 _WAIT_SLICE = 0.5
@@ -127,8 +127,9 @@ class JobHandle(OtherNames):
         checkpoint contains the operators' state, and sinks commit what came before it. `execute(resume=)` then
         continues as if the job had not been stopped.
 
-        A second call waits for the same end. After the end, and within a function of the job, the method returns at
-        once. If the job fails before it has stopped, it restarts, if its restart strategy allows this, and then stops.
+        A second call waits for the same end. After the end, the method returns at once. Within a function of a job, it
+        returns None at once. If the job fails before it has stopped, it restarts, if its restart strategy allows this,
+        and then stops.
 
         Raises the job's error if the job fails or is cancelled. Raises CheckpointError if the checkpoint fails: without
         `drain` the job then continues, with `drain` it ends. Raises ConfigError if the job is already being stopped in
@@ -208,12 +209,12 @@ class JobHandle(OtherNames):
         """Record for `seconds` s (at most 10) what passes one channel: data and AddCredit, with their times.
 
         `exchange` is a name as in `metrics()["edges"]`, `operator -> operator`. `producer` and `consumer` are subtasks.
-        Without them it is the channel of the exchange that has waited most in the last seconds.
+        Without one or both of them, the method traces the matching channel that has waited most in the last seconds.
 
         The trace has up to 5,000 events of each end. At the producer, these are data that it sends, with its backlog,
         and AddCredit that it receives. At the consumer, they are buffers that its task reads. `print` shows them line
-        by line, see docs/how-to/watch-a-job.md. A channel that is not traced costs nothing. Within one TaskManager
-        there is no credit, so such a trace has reads alone.
+        by line, see docs/how-to/watch-a-job.md. A channel that is not traced costs nothing. A channel within one
+        TaskManager needs no credit: its trace has only the reads.
 
         Raises TraceError if there is no such channel, if its tasks or the job have ended, or if the job fails
         meanwhile. Raises TimeoutError ten seconds after the trace should be complete.
@@ -237,9 +238,10 @@ class JobHandle(OtherNames):
     def save_page(self, path: str | os.PathLike[str]) -> None:
         """Write the job's page to one HTML file, of at most 5 MB, that any browser shows without the job.
 
-        It works without a network, for example as an attachment of a ticket. It shows what the page shows now: the
-        verdict, the graph, time series of the 50 subtasks to look at first, channels and checkpoints. It has no rows
-        and no keys. If the job has failed, it has the job's error. Raises RecordingError if the file cannot be written.
+        The file works without a network, for example as an attachment of a ticket. It shows what the page shows now:
+        the verdict, the graph, time series of the 50 subtasks to look at first, channels and checkpoints. It has no
+        rows and no keys. If the job has failed, the file has the job's error. Raises RecordingError if the file cannot
+        be written.
         """
         from headgate.web.saved_page import save_page  # the page's types are loaded only when they are used
 
@@ -336,8 +338,9 @@ def submit(
 ) -> JobHandle:
     """Check the job, prepare its sources and sinks, and start it.
 
-    `resume` is the checkpoint to resume from: its path or URI, "latest" or "latest-if-any". Errors are raised before
-    anything runs. A checkpoint that is older than what sinks have published is an error, unless `allow_duplicates`.
+    `resume` is the checkpoint to resume from: its path or URI, "latest" or "latest-if-any"; None for a fresh start.
+    Errors are raised before anything runs. A checkpoint that is older than what sinks have published is an error,
+    unless `allow_duplicates`.
     """
     job_graph = with_used_columns(build_job_graph(graph))
     count = deployment.taskmanagers(job_graph.parallelism, config)

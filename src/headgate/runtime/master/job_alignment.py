@@ -30,8 +30,8 @@ class JobAlignment:
                 self._groups[vertex.head.id] = AlignmentGroup(vertex.parallelism, spec.max_drift)
 
     def on_message(self, message: ReportWatermark) -> None:
-        """Record the watermark of a subtask, and send a changed bound. Ignore reports about sources that are not
-        aligned."""
+        """Record the watermark of a subtask. Send the source's bound if it has changed. Ignore reports about sources
+        that are not aligned."""
         group = self._groups.get(message.node)
         bound = None if group is None else group.on_report(message.subtask, message.watermark)
         if bound is not None:

@@ -14,7 +14,7 @@ from headgate.runtime.checkpointing.driver_connectors import THREAD_LEFT_RUNNING
 
 #: Seconds that a job waits for checkpoints that are being stored or committed, once its tasks have ended.
 _SETTLE_TIMEOUT: Final = 1.5
-#: Seconds that the job then waits until sources and sinks have cleaned up.
+#: After that, seconds that the job waits until sources and sinks have cleaned up.
 _CLEAN_TIMEOUT: Final = 2.5
 #: Seconds between two checks whether a job that waits for storing, committing or cleaning was cancelled.
 SETTLE_POLL: Final = 0.02
@@ -27,15 +27,15 @@ class JobEnd:
         self._checkpoints = checkpoints
         self._connectors = connectors
         self._cancelled = cancelled
-        #: The error that names another program which has taken over the job, and may have removed the checkpoint that
-        #: this one could not read. It replaces the job's error.
+        #: Set if another program has taken over the job: the error that names the other program, and replaces the job's
+        #: error. The other program may have removed the checkpoint that the job could not read.
         self.successor: Superseded | None = None
 
     def settle_and_clean_up(self, run: str, error: HeadgateError | None, *, is_stopped: bool) -> list[str]:
         """Wait for the checkpoints, then clean up. Returns messages about what could not be cleaned up.
 
-        The clean-up runs on a thread of its own: the storing thread may still hang, and the job's thread must react to
-        cancels.
+        `is_stopped` says that the job stopped with a checkpoint, before its tasks ended. The clean-up runs on a thread
+        of its own: the storing thread may still hang, and the job's thread must react to cancels.
         """
         self._settle(self._checkpoints.settle, _SETTLE_TIMEOUT, error)
         problems: list[str] = []

@@ -78,7 +78,7 @@ def _edges(snapshots: Sequence[Metrics]) -> dict[str, Metrics]:
 
 
 def _unread(splits: Sequence[dict[str, int] | None]) -> dict[str, int] | None:
-    """Return what waits in the splits of all subtasks, or None if no subtask knows."""
+    """Return the number of unread messages by split, for all subtasks; None if no subtask knows it."""
     known = [each for each in splits if each is not None]
     return {split: count for each in known for split, count in each.items()} if known else None
 
@@ -103,10 +103,10 @@ def _latencies(rows: Sequence[Metrics]) -> dict[str, Metrics]:
 
 
 def _before_end(rows: Sequence[Metrics]) -> int | None:
-    """Return how many rows operators with an emission log had emitted when the last source subtask read its last row.
+    """Return the number of rows that operators with an emission log had emitted when the input ended.
 
-    Returns None before that time, and for a job without such operators (windows). Emissions are logged at intervals, so
-    the true number may be larger.
+    The input ends when the last source subtask reads its last row. Returns None before that time, and for a job without
+    such operators (windows). Emissions are logged at intervals, so the true number may be larger.
     """
     ends = [row["ended_at"] for row in rows if row["kind"] == "source"]
     logs = [row["emissions"] for row in rows if "emissions" in row]

@@ -134,9 +134,10 @@ class JobMonitor:
         return max(tasks, key=lambda task: task.operators[operator].busy).subtask if tasks else 0
 
     def worst_channel(self, exchange: str, producer: int | None, consumer: int | None) -> tuple[int, int]:
-        """Return (producer, consumer) of the channel of an exchange that has waited most in the last seconds.
+        """Return (producer, consumer) of the exchange's channel that has waited most in the last seconds.
 
-        If `producer` or `consumer` is given, only such channels are compared. A number that is not known is 0.
+        If `producer` or `consumer` is given, only its channels are compared. If no such channel is known, the number
+        that is not given is 0.
         """
         window = latest_window(self.topology, self._latest())
         found = [
@@ -178,9 +179,10 @@ class JobMonitor:
             self._recorder.save(path, self.topology, {"options": self.options, "versions": self.versions})
 
     def save_failure(self, error: HeadgateError, run: str) -> list[str]:
-        """Save a recording of a job that has ended with an error. Returns a message that names the file.
+        """Save a recording of a job that has ended with an error. Returns one message, which names the file.
 
-        Saves and returns nothing for a job that was cancelled or ran only for a few seconds.
+        For a job that was cancelled, was taken over or ran only for a few seconds, saves nothing and returns no
+        message.
         """
         if isinstance(error, JobCancelled | Superseded) or len(self._latest()) < _WORTH_RECORDING:
             return []

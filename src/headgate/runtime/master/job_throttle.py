@@ -34,7 +34,7 @@ class JobThrottle:
 
     @property
     def deadline(self) -> float | None:
-        """The time when the JobMaster must call `on_time`, in seconds of the monotonic clock, or None."""
+        """The time when the JobMaster must call `on_time`, in seconds of the monotonic clock; None means never."""
         if self._master is None or self._master.deadline == math.inf:
             return None
         return self._master.deadline

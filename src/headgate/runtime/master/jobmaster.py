@@ -97,7 +97,7 @@ _STARTS = 3
 class JobMaster:
     """The master of one job, which runs its attempts.
 
-    `ended` is set when nothing of the job runs any more. `error` is then the error that ended the job, or None.
+    Once `ended` is set, nothing of the job runs any more, and `error` is the error that ended the job, or None.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class JobMaster:
         return answer
 
     def stop(self, drain: bool, uri: str | os.PathLike[str] | None) -> Future[str | None]:
-        """Stop the job. When the job has ended, the answer is the path or URI of its last checkpoint.
+        """Stop the job. When the job has ended, the answer is the path or URI of its last checkpoint, if any.
 
         Raises CheckpointError if the job cannot take a last checkpoint. Raises ConfigError if the job is already being
         stopped in another way.

@@ -126,7 +126,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "Time in which a thread that wakes by a timer waited for Python's interpreter lock. Divide the time by "
             "`lock_probes` to get the mean wait of a thread for the lock.",
         ),
-        Metric("lock_probes", "count", "The number of measured wake-ups of this thread."),
+        Metric("lock_probes", "count", "The number of waits that `lock_wait_s` adds up."),
     ),
     "network_memory": (
         Metric("segments", "count", "The number of network buffers of the TaskManager."),
@@ -222,7 +222,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "consumer. They are None if only the producer reported the channel, and for a channel within one "
             "TaskManager.",
         ),
-        Metric("received_bytes", "bytes or None", "Bytes of data in these buffers."),
+        Metric("received_bytes", "bytes or None", "Bytes of data in the buffers of `queue`."),
         Metric("free_exclusive", "buffers or None", "Exclusive buffers of the channel that are ready for data."),
         Metric(
             "free_floating",
@@ -381,7 +381,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "seconds",
             "With the option `debloat`: how long the task needs to process the data that are on the way to it.",
         ),
-        Metric("rows_dropped", "rows", "A full input queue dropped them. Only with `hg.throttle.Shed`."),
+        Metric("rows_dropped", "rows", "Rows that a full input queue dropped. Only with `hg.throttle.Shed`."),
         Metric(
             "reader_stops",
             "count",

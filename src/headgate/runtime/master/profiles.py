@@ -48,7 +48,7 @@ class _Request:
 
 
 class Profiles:
-    """The requests to profile a task of one job. Each gets one answer: a profile, or ProfileError.
+    """The requests to profile a task of one job. Each request gets one answer: a profile, or ProfileError.
 
     Any thread may call all methods.
     """

@@ -10,7 +10,7 @@ from headgate.state.checkpoint_metadata import CheckpointMetadata
 
 log = logging.getLogger(__name__)
 
-#: A warning follows each time that the same error has occurred this many more times in a row.
+#: How many failures in a row with the same error cause a warning. As many more cause the next warning.
 _TIMES: Final = 3
 
 

@@ -87,7 +87,7 @@ class TaskRequests:
                 link.send(order)
 
     def interrupted(self, reason: str) -> None:
-        """Record that the tasks no longer run, and answer the requests that were sent. `reason` is their error."""
+        """Record that the tasks no longer run, and answer the requests that were sent: they fail with `reason`."""
         with self._lock:
             self._attempt = None
             sent, self._sent = self._sent, {}
@@ -104,7 +104,7 @@ class TaskRequests:
             _answer(request, request.error(reason))
 
     def on_message(self, message: Report | DeclineRequest) -> None:
-        """Answer a request, if the message is about one that still waits."""
+        """Take a TaskManager's answer to a request. Ignore the message if the request no longer waits."""
         with self._lock:
             request = self._sent.get(message.request)
         if request is None:
