@@ -52,9 +52,10 @@ def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _converted_at_once(values: list[Any], data_type: pa.DataType) -> pa.Array | None:
-    """Return the values of a type that may lose a part of them, if a look at whole columns shows that nothing is lost.
+    """Convert values to a type that may lose a part of them, if a comparison of whole columns shows that nothing is
+    lost.
 
-    Otherwise return None: the values are then compared one by one.
+    Otherwise return None: the caller compares the values one by one.
     """
     kinds = set(map(type, values)) - {type(None)}
     if pa.types.is_timestamp(data_type) and kinds == {datetime}:

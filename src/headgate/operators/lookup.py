@@ -61,7 +61,7 @@ class Lookup(Operator):
 
     `how="left"` keeps rows without a match, with nulls in the table's columns. `how="inner"` drops rows without a
     match. The arguments are the same as in `lookup_schema`. `table` should be the result of `lookup_source` on the
-    driver. The operator loads the table again each `refresh` microseconds.
+    driver. The operator loads the table again every `refresh` microseconds. None means never.
     """
 
     def __init__(

@@ -118,8 +118,8 @@ class AccumulatorSet:
     def absorb(self, size: int, slots: Int64s, other: AccumulatorSet, others: Int64s) -> None:
         """Add the state of another set of the same aggregates to this set.
 
-        The slots `others` of the other set, all different, are added to the slots `slots` of this set. For `size` see
-        `update`.
+        Slot `others[i]` of the other set is added to slot `slots[i]` of this set. The `others` are all different. For
+        `size` see `update`.
         """
         for (_, part), (_, other_part) in zip(self._parts, other._parts, strict=True):
             part.absorb(size, slots, other_part, others)
@@ -132,7 +132,7 @@ class AccumulatorSet:
         return [part.result(slots) for _, part in self._parts]
 
     def keep(self, slots: Int64s) -> None:
-        """Forget all other slots. The given slots become 0, 1, 2 ..."""
+        """Keep only these slots. They become 0, 1, 2 ..."""
         for _, part in self._parts:
             part.keep(slots)
 

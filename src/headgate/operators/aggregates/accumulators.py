@@ -24,7 +24,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
-        """Add the slots `others` of another accumulator, all different, to `slots`. For `size` see `update`."""
+        """Add slot `others[i]` of another accumulator to `slots[i]`. The `others` differ. For `size` see `update`."""
 
     @abstractmethod
     def result(self, slots: Int64s) -> pa.Array:
@@ -32,7 +32,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def keep(self, slots: Int64s) -> None:
-        """Forget all other slots. The given slots, all different, become 0, 1, 2 ..."""
+        """Keep only these slots, which are all different. They become 0, 1, 2 ..."""
 
     @abstractmethod
     def columns(self, slots: Int64s) -> list[pa.Array]:

@@ -103,7 +103,8 @@ class Join(TwoInputOperator):
             self.emit(concat_batches(pairs))
 
     def _keep(self, side: int, probe: CodedRows) -> None:
-        """Keep the rows that may still find partners. Of the others, emit those without one if the side `keeps_all`."""
+        """Keep the rows that may still find partners. Of the others, emit those without a partner if the side
+        `keeps_all`."""
         stay = probe.ends >= self._kept[side].gone_at(self._watermark)
         if stay.all():
             self._kept[side].add(Run.of_rows(probe, None))

@@ -44,7 +44,7 @@ class Column(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class Literal(SqlNode):
-    """A constant: int, float, str, bool, None or a datetime with a zone."""
+    """A constant: a Python value that Arrow can convert to the type, or None."""
 
     value: Any
     type: pa.DataType

@@ -146,7 +146,7 @@ class CountState:
         known = parts.panes.take(first)
 
         def slots(some: slice, pane: Int64s) -> Int64s:
-            """Return the slot of a pane of each window. Panes before the first part are in their places still."""
+            """Return the slot of a pane of each window. Panes before the first part are still in their places."""
             back = pane - known[some]
             position = np.where(back >= 0, first[some] + back, 0)
             places = self._places.values.take(self._place(keys[some], pane))
