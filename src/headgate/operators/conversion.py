@@ -109,8 +109,8 @@ def shown(value: object) -> str:
 def is_kept(given: Any, stored: Any) -> bool:
     """Return whether Arrow stored the value `given` unchanged, as `stored`.
 
-    A rounded float counts as unchanged. A value that Arrow converts to another kind, such as a number to a time, does
-    too.
+    A rounded float counts as unchanged, and so does a value that Arrow converts to another kind, such as a number to a
+    time.
     """
     if isinstance(given, np.generic | np.ndarray | pa.Scalar):
         given = given.as_py() if isinstance(given, pa.Scalar) else given.tolist()

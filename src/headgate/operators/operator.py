@@ -220,8 +220,8 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 class UserCode:
-    """A context manager around a user's function. It turns an exception into a UserFunctionError, except Headgate's own
-    errors."""
+    """A context manager around a user's function. It turns an exception into a UserFunctionError, except
+    KeyboardInterrupt and Headgate's own errors."""
 
     __slots__ = ("_forks", "_function")
 

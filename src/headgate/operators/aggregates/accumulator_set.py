@@ -101,7 +101,8 @@ class AccumulatorSet:
         return sum(part.nbytes for _, part in self._parts)
 
     def update(self, size: int, slots: Int64s, batch: pa.RecordBatch, times: Int64s | None) -> None:
-        """Add a batch. `slots` has the slot of each row, and `times` has the event time of each row.
+        """Add a batch. `slots` has the slot of each row, and `times` has the event time of each row, or is None if no
+        aggregate needs it.
 
         `size` is the number of slots that exist now. `slots` contains every slot that is new since the last call.
         """
@@ -184,7 +185,8 @@ class AccumulatorSet:
 def _conditions(
     aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema
 ) -> tuple[list[Callable[[pa.RecordBatch], Int64s]], list[int | None]]:
-    """Return the functions that choose the rows of a batch, and for each aggregate the number of its function."""
+    """Return the functions that choose the rows of a batch, and for each aggregate the index of its function, or None
+    without a condition."""
     functions: list[Callable[[pa.RecordBatch], Int64s]] = []
     numbers: dict[str, int] = {}
     found: list[int | None] = []

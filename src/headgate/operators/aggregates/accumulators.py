@@ -20,7 +20,8 @@ class Accumulator(ABC):
 
     @abstractmethod
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
-        """Add rows: slot, value and event time of each. `size` slots exist; `slots` contains all slots that are new."""
+        """Add rows: slot, value (None for a count of rows) and event time (None if nothing needs it) of each. `size`
+        slots exist; `slots` contains all slots that are new."""
 
     @abstractmethod
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:

@@ -102,7 +102,8 @@ class Aggregate(OtherNames):
         return PlanError(f"{name}={self}: column {self.column!r} is {kind}, and {self.kind} takes {takes}")
 
     def compiled(self, name: str, schema: pa.Schema) -> Self:
-        """Return the aggregate with a compiled condition, so that tasks need not compile it. Raises PlanError."""
+        """Return the aggregate with a compiled condition, so that tasks need not compile it. Raises PlanError for a
+        wrong condition."""
         if self.where is None:
             return self
         from headgate.operators.aggregates.where_conditions import compiled
@@ -115,7 +116,8 @@ class Aggregate(OtherNames):
         return self.where.text if isinstance(self.where, Expression) else str(self.where)
 
     def reader(self, schema: pa.Schema) -> Reader:
-        """Return the function that reads the values for the accumulator from a batch: None for a count of rows."""
+        """Return the function that reads the values for the accumulator from a batch. For a count of rows, it returns
+        None."""
         if self.column is None:
             return lambda batch: None
         index = schema.get_field_index(self.column)
@@ -123,7 +125,7 @@ class Aggregate(OtherNames):
 
     @property
     def of_no_rows(self) -> Any:
-        """The result of no rows, as in SQL: 0 for counts, an empty list, and otherwise null."""
+        """The result of no rows, as in SQL: 0 for counts, an empty list for `collect_list`, and otherwise null."""
         return _OF_NO_ROWS.get(self.kind)
 
     def own_accumulator(self, schema: pa.Schema) -> Accumulator | None:

@@ -130,7 +130,7 @@ class ApproximateDistinctAccumulator(Accumulator):
 
 
 def _sigma(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the sum of x + x^2 + 2 x^4 + 4 x^8 ... for each share x of registers that are 0: infinite for 1."""
+    """Return x + x^2 + 2 x^4 + 4 x^8 ... for each share x of registers that are 0. For a share of 1 it is infinite."""
     powers, total, factor = shares, shares.copy(), 1.0
     for _ in range(_ROUNDS):
         powers = powers * powers

@@ -42,7 +42,7 @@ class JoinedColumns:
     ) -> pa.RecordBatch:  # fmt: skip
         """Return joined rows: row i has row `left_at[i]` of `left` and row `right_at[i]` of `right`.
 
-        Without rows on one side, the columns of this side are null. `starts` has the start of each row's window.
+        If `left` or `right` is None, the columns of this side are null. `starts` has the start of each row's window.
         """
         count = len(left_at if left is not None else right_at)
         lefts, rights = as_arrow(left_at), as_arrow(right_at)

@@ -43,7 +43,7 @@ class Condition(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Right rows are partners if their time is within `lower` and `upper` of the left row's time.
+    """Right rows are partners if their time is from the left row's time + `lower` to the left row's time + `upper`.
 
     If `upper_column` is set, this column of the left row has the latest time of partners, and `upper` is not used.
     """

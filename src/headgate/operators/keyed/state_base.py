@@ -89,7 +89,7 @@ class KeyedState(OtherNames, ABC):
 
     @abstractmethod
     def renumber(self, numbers: Mapping[int, int]) -> None:
-        """Renumber the keys' slots: `numbers` gives the new slot of each old slot that has state, in order."""
+        """Renumber the keys' slots: `numbers` gives the new slot of each old slot that stays, in ascending order."""
 
     def frozen(self) -> Self:
         """Return a copy for a snapshot. Later changes of this state do not change the copy."""

@@ -43,7 +43,7 @@ class Operands(Protocol):
 
 
 class Arguments:
-    """The arguments of one call. Each method compiles an argument, counted from 0, for what the function needs."""
+    """The arguments of one call. Each method compiles one argument, by its index from 0, to what the function needs."""
 
     def __init__(self, compiler: Operands, name: str, tree: exp.Expr, trees: Sequence[exp.Expr]) -> None:
         self.compiler = compiler

@@ -187,7 +187,7 @@ class CountState:
         self._put(places, np.full(len(places), -1))
 
     def _put(self, places: Int64s, slots: Int64s) -> None:
-        """Put slots into places, all different, and count the live slots."""
+        """Put slots into places, which are all different, and count the live slots."""
         values = self._places.values
         self._live += int(np.count_nonzero(slots >= 0)) - int(np.count_nonzero(values.take(places) >= 0))
         values[places] = slots
