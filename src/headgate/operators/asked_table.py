@@ -12,18 +12,21 @@ class AskedTable(ABC):
 
     @abstractmethod
     def columns(self, keys: pa.Schema, wanted: pa.Schema | None) -> pa.Schema:
-        """Return the columns that the table adds to rows with these keys, which are `wanted` if that is given.
+        """Return the columns that the table adds to rows with these keys: `wanted`, or all its other columns if that is
+        None.
 
         Raises PlanError for keys that the table cannot be asked for, and SourceError if the table cannot be read.
         """
 
     @abstractmethod
     def opened(self, keys: pa.Schema, columns: pa.Schema, timeout: float) -> OpenedTable:
-        """Return what one subtask calls for these columns. A call should take at most `timeout` seconds."""
+        """Return an opened table that one subtask asks for these columns. A call should take at most `timeout`
+        seconds."""
 
 
 class OpenedTable(ABC):
-    """What one subtask asks. Several threads call it at the same time. `name` is the table's name in errors."""
+    """A table that one subtask has opened. Several threads call it at the same time. `name` is the table's name in
+    errors."""
 
     def __init__(self, name: str) -> None:
         self.__qualname__ = name

@@ -52,9 +52,10 @@ def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _converted_at_once(values: list[Any], data_type: pa.DataType) -> pa.Array | None:
-    """Return the values of a type that may lose a part of them, if a look at whole columns shows that nothing is lost.
+    """Convert values to a type that may lose a part of them, if a comparison of whole columns shows that nothing is
+    lost.
 
-    Otherwise return None: the values are then compared one by one.
+    Otherwise return None: the caller compares the values one by one.
     """
     kinds = set(map(type, values)) - {type(None)}
     if pa.types.is_timestamp(data_type) and kinds == {datetime}:
@@ -108,8 +109,8 @@ def shown(value: object) -> str:
 def is_kept(given: Any, stored: Any) -> bool:
     """Return whether Arrow stored the value `given` unchanged, as `stored`.
 
-    A rounded float counts as unchanged. A value that Arrow converts to another kind, such as a number to a time, does
-    too.
+    A rounded float counts as unchanged, and so does a value that Arrow converts to another kind, such as a number to a
+    time.
     """
     if isinstance(given, np.generic | np.ndarray | pa.Scalar):
         given = given.as_py() if isinstance(given, pa.Scalar) else given.tolist()

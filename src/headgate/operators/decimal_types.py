@@ -92,7 +92,7 @@ def literal_type(value: Decimal) -> pa.DataType:
 
 
 def family(*kinds: pa.DataType) -> tuple[Any, int]:
-    """Return the constructor of the decimal type for results of operands of these types, and the most digits of this
-    type."""
+    """Return the constructor of the decimal type of a result, and the most digits of this type. The operands have the
+    types `kinds`."""
     wide = any(map(pa.types.is_decimal256, kinds))
     return (pa.decimal256, _MOST_OF_256) if wide else (pa.decimal128, _MOST_OF_128)

@@ -23,7 +23,7 @@ _LEAST_KEYS = 8192
 
 
 class Deduplicate(Operator):
-    """The base class of both operators. A key has a time: that of the row that was passed on for it.
+    """The base class of `KeepFirst` and `KeepLast`. A key has a time: that of the row that was passed on for it.
 
     The time is the event time, with `time_offset` (microseconds) added. Without a `time_column` it is the processing
     time. A key is forgotten `ttl` microseconds after its time; a `ttl` of None means never. Rows pass unchanged.
@@ -122,11 +122,12 @@ class Deduplicate(Operator):
         return Snapshot(LazyTables({"keys": partial(in_pieces, rows, some)}), {"of": of})
 
     def _kept(self) -> int:
-        """Return how many keys a snapshot has: the first ones, by slot."""
+        """Return how many keys, counted from slot 0, a snapshot has."""
         return len(self._keys)
 
     def _frozen_columns(self) -> Callable[[slice], dict[str, pa.Array]]:
-        """Return a function that makes more columns of a snapshot from a copy of the state, for some slots."""
+        """Return a function that makes additional columns of a snapshot for a slice of the slots, from a copy of the
+        state."""
         return lambda part: {}
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
@@ -153,10 +154,10 @@ class Deduplicate(Operator):
 
 
 class KeepFirst(Deduplicate):
-    """The operator that passes on the first row of each key. With a `ttl` it passes on the first row after the time to
-    live of the last one, too.
+    """The operator that passes on the first row of each key. With a `ttl` it passes on another row of a key when the
+    time to live of the last row that it passed on is over.
 
-    A row is a duplicate if its time is less than `ttl` after the time of the row that was passed on, or before it.
+    A row is a duplicate if its time is before that of the row that was passed on, or less than `ttl` after it.
     """
 
     what = "deduplication that keeps first rows"
@@ -193,8 +194,8 @@ class KeepLast(Deduplicate):
 
 
 class KeepLastToCome(Operator):
-    """The operator that passes on the last row of each key in each batch. It needs no state: the row that came last is
-    the last row."""
+    """The operator that passes on the last row of each key in each batch. It needs no state, because each row replaces
+    all earlier rows of its key."""
 
     def __init__(self, keys: tuple[str, ...], *, input_schema: pa.Schema) -> None:
         super().__init__()
@@ -208,8 +209,8 @@ class KeepLastToCome(Operator):
 
 
 def apart_by(slots: Int64s, times: Int64s, ttl: int) -> Int64s:
-    """Return the rows that are left if, for each slot in the order of time, each row removes the rows that are less
-    than `ttl` after it."""
+    """Return the rows that are left if each remaining row, in the order of time, removes the rows of its slot that are
+    less than `ttl` after it."""
     if not len(slots):
         return slots
     known = np.unique(times)

@@ -46,7 +46,8 @@ class LastRows(KeepLast):
         return super().state_bytes() + self._log.nbytes + self._places.nbytes
 
     def _times_of(self, batch: pa.RecordBatch) -> Int64s:
-        """Return equal times without event time: of these, the row that came last is the last one."""
+        """Return the event times, or equal times without event time: of equal times, the row that came last is
+        taken."""
         return np.zeros(batch.num_rows, np.int64) if self._time_column is None else super()._times_of(batch)
 
     def _pass_on(self, batch: pa.RecordBatch, slots: Int64s, rows: Int64s) -> None:
@@ -68,7 +69,8 @@ class LastRows(KeepLast):
             self.emit(pa.RecordBatch.from_arrays(columns, schema=self._output))
 
     def _kept(self) -> int:
-        """Return the number of keys. There are none after the input's end: a restart must not emit their rows again."""
+        """Return the number of keys in a snapshot. There are none after the input's end: a restart must not emit their
+        rows again."""
         return 0 if self._ended else super()._kept()
 
     def _frozen_columns(self) -> Callable[[slice], dict[str, pa.Array]]:

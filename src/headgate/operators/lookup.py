@@ -1,7 +1,7 @@
 """`Lookup`: an operator that finds each row's key in a dimension table, and adds columns of the matching table row.
 
-The operator indexes the table's keys once, when it opens. Each batch then costs one lookup in this index, and one Arrow
-`take` per added column.
+The operator indexes the table's keys when it loads the table: when it opens, and at each refresh. Each batch costs one
+lookup in this index, and one Arrow `take` per added column.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Lookup(Operator):
 
     `how="left"` keeps rows without a match, with nulls in the table's columns. `how="inner"` drops rows without a
     match. The arguments are the same as in `lookup_schema`. `table` should be the result of `lookup_source` on the
-    driver. The operator loads the table again each `refresh` microseconds.
+    driver. The operator loads the table again every `refresh` microseconds. None means never.
     """
 
     def __init__(

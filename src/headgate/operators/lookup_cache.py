@@ -17,8 +17,8 @@ _NEVER = np.iinfo(np.int64).min
 class LookupCache:
     """Rows by key. A key without a row is known too: its row has nulls, and `has_row` is False.
 
-    Times are microseconds of the caller's clock. A key older than `ttl` counts as unknown. With more than `size` keys,
-    `trim` removes the older half of what is allowed.
+    Times are microseconds of the caller's clock. A key older than `ttl` counts as unknown. With a `ttl` of None, no key
+    gets too old. If there are more than `size` keys, `trim` keeps only the newest `size` / 2.
     """
 
     def __init__(self, key_types: Sequence[pa.DataType], schema: pa.Schema, size: int, ttl: int | None) -> None:
@@ -29,7 +29,8 @@ class LookupCache:
         self._times = Growable(np.int64, _NEVER)
         #: For each slot, the number of its row in `_rows`.
         self._places = Growable(np.int64, 0)
-        #: Batches of rows. A batch is merged with the one before it if that has not more rows, so there are few.
+        #: Batches of rows. Two neighbouring batches merge if the first has no more rows than the second, so there are
+        #: few.
         self._rows: list[pa.RecordBatch] = []
         self._count = 0
 
@@ -73,7 +74,8 @@ class LookupCache:
         return table.take(as_arrow(self._places.values.take(slots)))
 
     def trim(self) -> None:
-        """Remove the oldest keys if there are more than the allowed number."""
+        """Remove the oldest keys if there are more than `size`, or else replaced rows if they are more than half of all
+        rows."""
         if len(self._keys) > self._size:
             live = np.argsort(self._times.values, kind="stable")[len(self._keys) - self._size // 2 :]
             live = np.sort(live)

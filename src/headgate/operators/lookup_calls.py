@@ -22,7 +22,7 @@ import pyarrow as pa
 from headgate.errors import SourceError, UserFunctionError
 from headgate.operators.operator import call_user, function_name
 
-#: The pause before the first retry, seconds. Each further pause is twice as long, up to the most.
+#: The pause before the first retry, seconds. Each further pause is twice as long, up to `_LONGEST_PAUSE`.
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 #: The most seconds of a wait in which the task does nothing else.
@@ -41,11 +41,9 @@ class CallLimits:
 
 
 class LookupCalls:
-    """The calls for one subtask. `of_keys` waits until all calls have returned. `waited` counts the seconds of
-    that, also while it waits.
-
-    While it waits, it calls `let_task_work` several times per second. An error of that, such as a cancel, ends the
-    wait.
+    """The calls for one subtask. `of_keys` waits until all calls have returned. `waited` is the number of seconds of
+    all waits so far, with the current one. Each wait calls `let_task_work` several times per second. If that raises an
+    error, such as a cancel, the wait ends.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class LookupCalls:
     def of_keys(self, keys: pa.RecordBatch) -> list[Any]:
         """Return what the function returned for each part of the keys, in order.
 
-        Raises UserFunctionError, or SourceError of a table that is asked, if a call failed or took too long in all
+        Raises UserFunctionError, or SourceError from an `AskedTable`, if a call failed or took too long in all
         attempts.
         """
         size = self._limits.batch_keys
@@ -95,7 +93,8 @@ class LookupCalls:
     def _round(
         self, indices: Sequence[int], parts: Sequence[pa.RecordBatch], results: dict[int, Any]
     ) -> UserFunctionError | SourceError | None:
-        """Call the function for these parts, at most `concurrency` at a time. Returns the last error, or None."""
+        """Call the function for these parts, at most `concurrency` at a time. Returns the last error, or None if no
+        call failed."""
         error: UserFunctionError | SourceError | None = None
         for start in range(0, len(indices), self._limits.concurrency):
             some = indices[start : start + self._limits.concurrency]
@@ -116,7 +115,8 @@ class LookupCalls:
         return error
 
     def _wait(self, seconds: float, is_over: Callable[[float], bool]) -> None:
-        """Call `is_over(timeout)`, which waits that long at most, until it returns True or `seconds` have passed.
+        """Call `is_over(timeout)`, which waits at most `timeout` seconds, until it returns True or `seconds` have
+        passed.
 
         Between the calls the task does its other work.
         """
@@ -185,7 +185,7 @@ def _raiser(error: BaseException, function: Callable[..., Any]) -> Callable[[], 
 
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
-    """Run an event loop until it is stopped. The calls that still run are cancelled."""
+    """Run an event loop until it is stopped, and cancel the calls that still run."""
     loop.run_forever()
     tasks = asyncio.all_tasks(loop)
     for task in tasks:

@@ -1,4 +1,5 @@
-"""`FunctionLookup`: an operator that asks a user's function for the rows of the keys of each batch."""
+"""`FunctionLookup`: an operator that asks a user's function, or an `AskedTable`, for the table rows of each batch's
+keys."""
 
 from __future__ import annotations
 
@@ -23,10 +24,11 @@ _HAS_ROW = "__has_row__"
 
 
 class FunctionLookup(Operator):
-    """The operator that adds the columns of the rows that `function` returns for the keys of a batch.
+    """The operator that adds to each row the columns of the table row that `function` returns for its key.
 
     The function gets the different keys that the cache does not have, and returns at most one row for each. The
-    operator waits for it, so that the input waits too: a slow function shows as back-pressure. Order stays.
+    operator waits for the function, so the input waits too: a slow function shows as back-pressure. The rows keep their
+    order.
     """
 
     def __init__(

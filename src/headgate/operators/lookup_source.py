@@ -23,7 +23,7 @@ class TableSource(Protocol):
     def schema(self) -> pa.Schema: ...
 
     def __call__(self) -> pa.Table:
-        """Load the table. Each subtask calls this once."""
+        """Load the table. Each subtask calls this when it opens, and again at each refresh."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
 """`Operator`: the base class of all operators. An instance belongs to one subtask, whose task thread calls it with
 batches.
 
-An operator does no I/O, starts no thread, and runs on one thread only. It emits its results to `self.output`. This
-output is the next operator of the chain (a direct call), or a RecordWriter. The operator does not know which of the two
-it is.
+An operator runs on one thread only. It does no I/O and starts no thread, except for lookups. It emits its results to
+`self.output`. This output is the next operator of the chain (a direct call), or a RecordWriter. The operator does not
+know which of the two it is.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Operator:
     #: The side outputs that the job reads, by tag. Rows for any other tag are dropped.
     sides: Mapping[str, Output] = MappingProxyType({})
     context: OperatorContext
-    #: The log of the number of rows that the operator has emitted by each time, or None.
+    #: The log of how many rows the operator had emitted at which time, or None for an operator that keeps no log.
     emissions: EmissionLog | None = None
 
     def __init__(self) -> None:
@@ -169,7 +169,8 @@ class Operator:
 class TwoInputOperator(Operator):
     """The base class of operators with two inputs: `process` gets the batches of the first one.
 
-    Watermarks, statuses and the end are those of both inputs together: a watermark is the lowest of all channels.
+    Watermarks, statuses and the end of input are those of both inputs together: a watermark is the lowest of all
+    channels.
     """
 
     @abstractmethod
@@ -206,7 +207,7 @@ def call_user_for_each(function: Callable[[Any], Any], items: Iterable[Any]) -> 
     return results
 
 
-#: How many forks of Python led to this process. To ask for the process's number would be a system call for each row.
+#: How many forks of Python led to this process. Asking for the process id would be a system call for each row.
 _forks = 0
 
 
@@ -219,8 +220,8 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 class UserCode:
-    """A context manager around a user's function. It turns an exception into a UserFunctionError, except Headgate's own
-    errors."""
+    """A context manager around a user's function. It turns an exception into a UserFunctionError, except
+    KeyboardInterrupt and Headgate's own errors."""
 
     __slots__ = ("_forks", "_function")
 

@@ -29,8 +29,8 @@ _LAST: Final = int(np.datetime64(datetime.max, "us").astype(np.int64))
 def python_rows(batch: pa.RecordBatch) -> list[Row]:
     """Return the rows of a batch, each as a dict of Python values.
 
-    Raises DataError for a value that Python cannot represent: a time after the year 9999, or a time in a zone that this
-    machine does not know. The error names the column.
+    Raises DataError for a value that Python cannot represent: a time before the year 1 or after 9999, or a time in a
+    zone that this machine does not know. The error names the column.
 
     >>> python_rows(pa.record_batch({"n": [1, None], "t": ["a", "b"]}))
     [{'n': 1, 't': 'a'}, {'n': None, 't': 'b'}]

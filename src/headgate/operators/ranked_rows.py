@@ -17,13 +17,13 @@ from headgate.operators.windows.session_window import SessionAggregate
 from headgate.operators.windows.window import WindowAggregate
 from headgate.records.canonical import Int64s, as_arrow, flat_ranges
 
-#: The name of the column with the lists of rows, which nobody sees.
+#: The name of the internal column with the lists of rows.
 ROWS = "top rows"
 RANK = pa.field("rank", pa.int64(), nullable=False)
 
 
 def ranked_schema(lists: pa.Schema, top: TopRows) -> pa.Schema:
-    """Return the schema of the rows in the lists of an aggregation: its other columns, the row's columns, the rank.
+    """Return the schema of the emitted rows: the aggregation's other columns, the columns of a list's rows, the rank.
 
     Raises PlanError if two columns have the same name.
     """
@@ -38,7 +38,7 @@ def ranked_schema(lists: pa.Schema, top: TopRows) -> pa.Schema:
 
 
 class RankedRows(Operator):
-    """The part that the operators have in common. An aggregation gives it the lists of rows; it emits the rows.
+    """The part that the operators have in common. The aggregation passes lists of rows to `emit`, which emits the rows.
 
     `output` is the schema of the rows: the columns of `ranked_schema` in any order.
     """

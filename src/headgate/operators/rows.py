@@ -57,8 +57,8 @@ def visible(batch: pa.RecordBatch) -> pa.RecordBatch:
 def filter_predicate(condition: object, schema: pa.Schema, rows: bool = False) -> Predicate:
     """Check the condition that a user passed to `filter`, and return it as a predicate. A SQL string is compiled.
 
-    If `rows` is true, the condition must be a function. The driver calls this function. Raises PlanError for a wrong
-    condition.
+    If `rows` is true, the condition must be a function of a row. The driver calls this function. Raises PlanError for a
+    wrong condition.
     """
     if rows and not callable(condition):
         raise PlanError(f"filter: rows=True is for a function of a row, not for {condition!r}; leave it out")

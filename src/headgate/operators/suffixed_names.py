@@ -10,7 +10,7 @@ from headgate.errors import PlanError
 def suffixed_names(call: str, added: Sequence[str], suffix: str | None, taken: Sequence[str], advice: str) -> list[str]:
     """Return the names of added columns in the result, with `suffix` where the stream has the same name.
 
-    Raises PlanError, with `advice` on the clash, if names clash and there is no suffix, or if they clash with it too.
+    Raises PlanError if names clash without a suffix (`advice` is the message), or still clash with it.
 
     >>> suffixed_names("join", ["id", "price"], "_paid", ["id"], "")
     ['id_paid', 'price']

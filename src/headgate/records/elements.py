@@ -59,7 +59,7 @@ class LatencyMarker:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The id of the channel's next message, and the root of its tree (`MaxPending`). Both have 64 bits."""
+    """The id of the channel's next message, and the root of the message's tree (`MaxPending`). Both have 64 bits."""
 
     root: int
     id: int

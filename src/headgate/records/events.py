@@ -26,21 +26,21 @@ class Event:
 
 
 class Alignment(enum.IntEnum):
-    """The way in which a barrier passes the data before it."""
+    """How a barrier moves through a channel: in order with the data before it, or past this data."""
 
     ALIGNED = 0  #: In order. It blocks its channel until all channels have delivered it.
     TIMEOUT = 1  #: In order, and announced. It becomes unaligned when alignment takes longer than its timeout.
     UNALIGNED = 2  #: It overtakes queued data, and the checkpoint contains the data that it overtakes.
-    COUNTED = 3  #: In order, without blocking. Rows after it may be in the checkpoint and then count twice.
+    COUNTED = 3  #: In order, without blocking. The checkpoint may contain later rows. After a restart they count twice.
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointBarrier(Event):
     """The barrier of checkpoint `id`: rows before it belong to the checkpoint, rows after it do not.
 
-    `timestamp` is the time when the driver began it, in microseconds since the epoch. `timeout`, in microseconds after
-    `timestamp`, applies to Alignment.TIMEOUT only. A probe measures how long a barrier takes; no task stores state for
-    a probe.
+    `timestamp` is the time when the driver began the checkpoint, in microseconds since the epoch. `timeout`, in
+    microseconds after `timestamp`, applies to Alignment.TIMEOUT only. A probe measures how long a barrier takes; no
+    task stores state for a probe.
     """
 
     id: int

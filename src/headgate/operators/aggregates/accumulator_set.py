@@ -101,7 +101,8 @@ class AccumulatorSet:
         return sum(part.nbytes for _, part in self._parts)
 
     def update(self, size: int, slots: Int64s, batch: pa.RecordBatch, times: Int64s | None) -> None:
-        """Add a batch. `slots` has the slot of each row, and `times` has the event time of each row.
+        """Add a batch. `slots` has the slot of each row, and `times` has the event time of each row, or is None if no
+        aggregate needs it.
 
         `size` is the number of slots that exist now. `slots` contains every slot that is new since the last call.
         """
@@ -118,8 +119,8 @@ class AccumulatorSet:
     def absorb(self, size: int, slots: Int64s, other: AccumulatorSet, others: Int64s) -> None:
         """Add the state of another set of the same aggregates to this set.
 
-        The slots `others` of the other set, all different, are added to the slots `slots` of this set. For `size` see
-        `update`.
+        Slot `others[i]` of the other set is added to slot `slots[i]` of this set. The `others` are all different. For
+        `size` see `update`.
         """
         for (_, part), (_, other_part) in zip(self._parts, other._parts, strict=True):
             part.absorb(size, slots, other_part, others)
@@ -132,7 +133,7 @@ class AccumulatorSet:
         return [part.result(slots) for _, part in self._parts]
 
     def keep(self, slots: Int64s) -> None:
-        """Forget all other slots. The given slots become 0, 1, 2 ..."""
+        """Keep only these slots. They become 0, 1, 2 ..."""
         for _, part in self._parts:
             part.keep(slots)
 
@@ -184,7 +185,8 @@ class AccumulatorSet:
 def _conditions(
     aggregates: tuple[tuple[str, Aggregate], ...], schema: pa.Schema
 ) -> tuple[list[Callable[[pa.RecordBatch], Int64s]], list[int | None]]:
-    """Return the functions that choose the rows of a batch, and for each aggregate the number of its function."""
+    """Return the functions that choose the rows of a batch, and for each aggregate the index of its function, or None
+    without a condition."""
     functions: list[Callable[[pa.RecordBatch], Int64s]] = []
     numbers: dict[str, int] = {}
     found: list[int | None] = []

@@ -20,11 +20,12 @@ class Accumulator(ABC):
 
     @abstractmethod
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
-        """Add rows: slot, value and event time of each. `size` slots exist; `slots` contains all slots that are new."""
+        """Add rows: slot, value (None for a count of rows) and event time (None if nothing needs it) of each. `size`
+        slots exist; `slots` contains all slots that are new."""
 
     @abstractmethod
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
-        """Add the slots `others` of another accumulator, all different, to `slots`. For `size` see `update`."""
+        """Add slot `others[i]` of another accumulator to `slots[i]`. The `others` differ. For `size` see `update`."""
 
     @abstractmethod
     def result(self, slots: Int64s) -> pa.Array:
@@ -32,7 +33,7 @@ class Accumulator(ABC):
 
     @abstractmethod
     def keep(self, slots: Int64s) -> None:
-        """Forget all other slots. The given slots, all different, become 0, 1, 2 ..."""
+        """Keep only these slots, which are all different. They become 0, 1, 2 ..."""
 
     @abstractmethod
     def columns(self, slots: Int64s) -> list[pa.Array]:

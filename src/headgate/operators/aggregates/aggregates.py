@@ -33,7 +33,7 @@ Kind = Literal[
     "user",
     "quantile",
 ]
-#: A condition: a SQL string, a compiled one, or an expression.
+#: A condition: a SQL string, a compiled SQL string, or a pyarrow expression. None means no condition.
 Where: TypeAlias = str | Expression | pc.Expression | None
 Reader = Callable[[pa.RecordBatch], pa.Array | None]
 #: The results of aggregates over no rows. The result of any other aggregate is null.
@@ -47,7 +47,7 @@ _SPREADS: Final = ("stddev", "var")
 class Aggregate(OtherNames):
     """An aggregate of one column. `column` is None only for a count of rows.
 
-    With `where`, only the rows for which this condition is true count.
+    With `where`, the aggregate uses only the rows for which this condition is true.
     """
 
     kind: Kind
@@ -102,7 +102,8 @@ class Aggregate(OtherNames):
         return PlanError(f"{name}={self}: column {self.column!r} is {kind}, and {self.kind} takes {takes}")
 
     def compiled(self, name: str, schema: pa.Schema) -> Self:
-        """Return the aggregate with a compiled condition, so that tasks need not compile it. Raises PlanError."""
+        """Return the aggregate with a compiled condition, so that tasks need not compile it. Raises PlanError for a
+        wrong condition."""
         if self.where is None:
             return self
         from headgate.operators.aggregates.where_conditions import compiled
@@ -115,7 +116,8 @@ class Aggregate(OtherNames):
         return self.where.text if isinstance(self.where, Expression) else str(self.where)
 
     def reader(self, schema: pa.Schema) -> Reader:
-        """Return the function that reads the values for the accumulator from a batch: None for a count of rows."""
+        """Return the function that reads the values for the accumulator from a batch. For a count of rows, it returns
+        None."""
         if self.column is None:
             return lambda batch: None
         index = schema.get_field_index(self.column)
@@ -123,11 +125,11 @@ class Aggregate(OtherNames):
 
     @property
     def of_no_rows(self) -> Any:
-        """The result of no rows, as in SQL: 0 for counts, an empty list, and otherwise null."""
+        """The result of no rows, as in SQL: 0 for counts, an empty list for `collect_list`, and otherwise null."""
         return _OF_NO_ROWS.get(self.kind)
 
     def own_accumulator(self, schema: pa.Schema) -> Accumulator | None:
-        """Return the accumulator of a subclass that has one of its own, or None."""
+        """Return the accumulator if the subclass has its own. None means the standard one for `kind`."""
         return None
 
     def __str__(self) -> str:
@@ -194,8 +196,8 @@ def mean(column: str, *, where: Where = None) -> Aggregate:
     """Compute the mean of the non-null values. The result is null if there are no such values.
 
     The mean of integers or floats is a float64. The mean of decimals (p, s) is a decimal (p + 4, s + 4), as in Spark
-    SQL. The mean is computed exactly, and rounded half up. It has at most 38 digits, and for decimal256 at most 76. The
-    job fails if the mean does not fit its type.
+    SQL. This mean is computed exactly, and rounded half up. It has at most 38 digits, and for decimal256 at most 76.
+    The job fails if the mean does not fit its type.
 
     ```python
     stream.key_by("shop").aggregate(usual=hg.mean("price"))

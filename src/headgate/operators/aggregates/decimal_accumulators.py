@@ -111,7 +111,7 @@ class DecimalSums:
             word.keep(slots)
 
     def load(self, slots: Int64s, words: Sequence[Int64s]) -> None:
-        """Restore sums that `sums` returned into one or more slots that have no sum yet."""
+        """Restore what `sums` returned, in one or more slots that have no sum yet."""
         if all((word == words[0] >> 63).all() for word in words[1:]):
             self._words[0].load(slots, words[0], np.zeros(len(slots), np.int32))
             return
@@ -133,7 +133,8 @@ class DecimalSumAccumulator(ValueAccumulator):
         self._input = kind
         self._kind = sum_type(kind)
         self._sums = DecimalSums(self._kind.bit_width // _WORD_BITS)
-        #: A sum of an earlier version is restored only if it is below this limit, in units of the last digit.
+        #: A sum of an earlier version is restored only if its absolute value is below this limit, in units of the last
+        #: digit.
         self._limit = 10**self._kind.precision
 
     @property
@@ -217,7 +218,7 @@ class DecimalMeanAccumulator(DecimalSumAccumulator):
 
     def __init__(self, column: str, kind: pa.DataType) -> None:
         super().__init__(column, kind)
-        self._limit <<= _HALF - 1  # no type limits the sum itself
+        self._limit <<= _HALF - 1  # only the mean must fit a type: its sum may be much larger
         self._kind = mean_type(kind)
         self._counts = Growable(np.int64)
 

@@ -26,7 +26,8 @@ from headgate.state.renumber import renumbering
 #: A slot has 2^12 registers. The standard error is 1.04 / sqrt(2^12), which is 1.6 %.
 _BITS: Final = 12
 _REGISTERS: Final = 1 << _BITS
-#: A snapshot has one number for each register: the register's number, and in the low 6 bits its rank.
+#: A snapshot has one integer for each register that is not 0: its low 6 bits are the rank, the others the register's
+#: number.
 _RANK_BITS: Final = 6
 _MOST_RANK: Final = 64 - _BITS
 #: Enough rounds for the sum in `_sigma` to converge in float64.
@@ -129,7 +130,7 @@ class ApproximateDistinctAccumulator(Accumulator):
 
 
 def _sigma(shares: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Return the sum of x + x^2 + 2 x^4 + 4 x^8 ... for each share x of registers that are 0: infinite for 1."""
+    """Return x + x^2 + 2 x^4 + 4 x^8 ... for each share x of registers that are 0. For a share of 1 it is infinite."""
     powers, total, factor = shares, shares.copy(), 1.0
     for _ in range(_ROUNDS):
         powers = powers * powers

@@ -100,7 +100,7 @@ class IntegerSums:
         return [as_arrow(total, nulls=nulls), as_arrow(beyond.astype(np.int32))]
 
     def load(self, slots: Int64s, total: Int64s, beyond: npt.NDArray[np.int32]) -> None:
-        """Restore sums that `columns` returned into one or more slots that have no sum yet."""
+        """Restore what `columns` returned, in one or more slots that have no sum yet."""
         largest = _largest(total)
         if self._high is None and largest < _INT64_END and not beyond.any():
             self._low.values[slots] = total

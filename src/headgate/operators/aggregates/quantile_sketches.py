@@ -18,7 +18,7 @@ from headgate.state.growable import Growable
 
 #: The size parameter of a sketch. The rank of a result is wrong by less than 1.33 % in 99 % of the cases.
 _K: Final = 200
-#: About the bytes of a sketch without its values, and of a value in it.
+#: The approximate size of a sketch without its values, and of one value in it, in bytes.
 _EMPTY_BYTES, _VALUE_BYTES = 400, 8
 
 
@@ -26,9 +26,9 @@ def quantile(column: str, share: float, *, where: Where = None) -> Aggregate:
     """Estimate the quantile `share` of the non-null values: 0.5 is the median.
 
     The result is one of the values, as a float64. Its rank is wrong by less than 1.33 % of the number of values, in 99
-    of 100 cases. Up to 100 values it is exact. NaN is ignored. The sketches are those of Apache DataSketches (KLL):
-    `pip install 'headgate[sketches]'`. Python calls this library once for each group of a batch. Raises PlanError
-    without the library.
+    of 100 cases. For at most 100 values the result is exact. NaN is ignored. The sketches are those of Apache
+    DataSketches (KLL): `pip install 'headgate[sketches]'`. Python calls this library once for each group of a batch.
+    Raises PlanError without the library.
 
     ```python
     stream.key_by("shop").aggregate(usual=hg.quantile("price", 0.5), high=hg.quantile("price", 0.99))

@@ -54,8 +54,8 @@ class RunningAggregate(Operator):
     With `final`, it emits one row for each key only when the input ends. Without key columns, all rows have one global
     key. If the input ends without any row, the operator still emits a row for the global key, as SQL does.
 
-    The operator adds `time_offset` (microseconds) to the event-time column. Only `first` and `last` use this column. A
-    null event time then raises DataError.
+    The operator adds `time_offset` (microseconds) to the event-time column. Only `first` and `last` use this column.
+    With one of them, a null event time raises DataError.
     """
 
     def __init__(
@@ -153,8 +153,8 @@ class RunningAggregate(Operator):
 
     def restore(self, snapshots: Sequence[Snapshot]) -> None:
         ours = self.snapshot()
-        # Snapshots of earlier versions do not record whether the input had ended. At the end, a final aggregate has no
-        # keys.
+        # Snapshots of earlier versions do not record whether the input had ended. An ended final aggregate has no keys
+        # that would show it.
         if any(snapshot.values.get("ended") is not False for snapshot in snapshots):
             self._knows_its_past = False
         for snapshot in (snapshot.with_tables(self._accumulators.with_exact_sums) for snapshot in snapshots):

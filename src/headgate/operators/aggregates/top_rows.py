@@ -36,7 +36,7 @@ class TopRows(Aggregate):
     ranked: bool = True
 
     def output_field(self, name: str, schema: pa.Schema) -> pa.Field:
-        """Return the field of the result: a list of rows, the first one in order first."""
+        """Return the field of the result: a list of rows, in the order of their ranks."""
         kind = value_type(schema.field(self.column).type)
         if not has_order_words(kind):
             raise PlanError(
@@ -77,7 +77,7 @@ class TopAccumulator(Accumulator):
         self._most = most
         self._greatest = greatest
         self._log = RowLog([row.field(index).type for index in range(row.num_fields)])
-        #: The position in the log of each place, -1 for an empty place, and the order word of its row.
+        #: For each place: its row's position in the log, or -1 for an empty place, and its row's order word.
         self._places, self._words = Growable(np.int64, -1), Growable(np.int64)
         self._picker = OneRowPerSlot()
         self._size = 0
@@ -101,7 +101,7 @@ class TopAccumulator(Accumulator):
         self._insert(slots.take(rows), words.take(rows), columns, rows)
 
     def _insert(self, slots: Int64s, words: Int64s, columns: Sequence[pa.Array], rows: Int64s) -> None:
-        """Merge these rows of the columns with those that their slots have. Each slot keeps the first `most`."""
+        """Merge the rows `rows` of `columns` with those that their slots have. Each slot keeps the first `most`."""
         touched = slots.take(self._picker.pick(slots, self._size))
         there = (touched[:, None] * self._most + np.arange(self._most)).ravel()
         there = there[self._places.values.take(there) >= 0]
@@ -136,7 +136,8 @@ class TopAccumulator(Accumulator):
         self._insert(slots.take(owners), words, other._log.take(positions), np.arange(len(positions)))
 
     def _held(self, slots: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """Return the rows of these slots, slot by slot and in order: position in the log, number in `slots`, word."""
+        """Return the rows of these slots, slot by slot and in order. A row is its position in the log, the index of its
+        slot in `slots`, and its order word."""
         places = (slots[:, None] * self._most + np.arange(self._most)).ravel()
         filled = np.flatnonzero(self._places.values.take(places) >= 0)
         places = places.take(filled)
@@ -169,7 +170,7 @@ class TopAccumulator(Accumulator):
         self._compact()
 
     def _compact(self) -> None:
-        """Remove the rows that are in no place from the log."""
+        """Remove from the log the rows that are in no place."""
         held = np.flatnonzero(self._places.values >= 0)
         self._log.keep(self._places.values.take(held))
         positions = np.full(len(self._places), -1)

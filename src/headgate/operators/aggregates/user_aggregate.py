@@ -35,8 +35,8 @@ class AggregateFunction(ABC):
 
     A group is a key, or a key and a window. The state of a group is a row with the columns of `state`. The methods get
     and return the states of many groups at once: as a RecordBatch, or as a dict of NumPy or Arrow arrays. Checkpoints
-    hold the states as they are. To use it in `aggregate`, call an instance with the names of columns, and with `where=`
-    if you like.
+    hold the states as they are. To use the function in `aggregate`, call an instance with the names of columns, and
+    with `where=` if you like.
 
     >>> import numpy as np
     >>> class Product(hg.AggregateFunction):
@@ -71,10 +71,10 @@ class AggregateFunction(ABC):
 
     @abstractmethod
     def accumulate(self, values: pa.RecordBatch, groups: npt.NDArray[np.int64], count: int) -> States:
-        """Return the states of `count` groups, each computed from its rows in `values` alone.
+        """Return the states of `count` groups, each computed only from the group's rows in `values`.
 
         `values` has the columns that the user named. `groups` has the number of each row's group, from 0. Each group
-        has a row.
+        has at least one row.
         """
 
     @abstractmethod
@@ -166,7 +166,7 @@ class UserAccumulator(Accumulator):
         self._put(touched, self._checked(accumulate, added, len(touched)))
 
     def _grouped(self, slots: Int64s) -> tuple[Int64s, Int64s]:
-        """Return each different slot once, and the number of each row's slot in them."""
+        """Return the different slots, and for each row the index of its slot among them."""
         size = len(self._positions)
         touched = slots.take(self._picker.pick(slots, size))
         self._numbers.resize(max(len(self._numbers), size))
@@ -213,7 +213,7 @@ class UserAccumulator(Accumulator):
         positions = other._positions.values.take(others)
         filled = np.flatnonzero(positions >= 0)
         slots, positions = slots.take(filled), positions.take(filled)
-        while len(slots):  # several others may go to one slot: merge one of each slot at a time
+        while len(slots):  # several `others` may go to one slot: each round merges one into each slot
             chosen = self._picker.pick(slots, size)
             self._put(slots.take(chosen), other._states(positions.take(chosen)))
             left = np.ones(len(slots), np.bool_)
@@ -239,7 +239,7 @@ class UserAccumulator(Accumulator):
         self._compact()
 
     def _compact(self) -> None:
-        """Remove the states that no slot has from the log."""
+        """Remove from the log the states that no slot has."""
         held = np.flatnonzero(self._positions.values >= 0)
         self._log.keep(self._positions.values.take(held))
         positions = np.full(len(self._positions), -1)
@@ -267,8 +267,8 @@ class UserAccumulator(Accumulator):
         return frozen(self)
 
     def _checked(self, function: Any, states: Any, count: int) -> pa.RecordBatch:
-        """Return what a user's function returned for `count` states as a batch. Raises UserFunctionError if it does not
-        fit."""
+        """Return, as a batch, what a user's function returned for `count` states. Raises UserFunctionError if it does
+        not fit."""
         schema, name = self._function.state, function_name(function)
         if not isinstance(states, pa.RecordBatch | Mapping):
             raise UserFunctionError(
@@ -285,7 +285,7 @@ class UserAccumulator(Accumulator):
 
 
 def _column(function: Any, values: Any, kind: pa.DataType) -> pa.Array:
-    """Return a column that a user's function returned as an Arrow array of this type. Raises UserFunctionError."""
+    """Convert a column that a user's function returned to an Arrow array of this type. Raises UserFunctionError."""
     try:
         column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=False)
         column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -52,7 +52,7 @@ class PickedValues:
         return frozen(self)
 
     def keep(self, slots: Int64s) -> None:
-        """Forget all other slots. The given slots become 0, 1, 2 ..."""
+        """Keep only these slots. They become 0, 1, 2 ..."""
         values = self.take(slots)
         missing = self.positions.values.take(slots) < 0
         self._log.replace(values)

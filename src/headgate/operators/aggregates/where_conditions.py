@@ -15,7 +15,7 @@ from headgate.operators.sql.expressions import Expression
 from headgate.records.canonical import Int64s, as_arrow
 
 Condition: TypeAlias = Expression | pc.Expression
-#: The name of the column with the numbers of the rows, which nobody sees.
+#: The name of an internal column with the numbers of the rows.
 _NUMBER = "__row_number__"
 
 

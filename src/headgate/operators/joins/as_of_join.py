@@ -1,8 +1,8 @@
-"""`AsOfJoin`: the operator that gives each row the other stream's latest row at its own event time.
+"""`AsOfJoin`: the operator that joins each left row with the right stream's latest row at the left row's event time.
 
 Rows of both sides wait until the watermark has passed them: only then are all earlier rows there. The operator then
 sorts the rows that have become due by key and time, and each left row takes the right row before it. Of each key, the
-operator keeps the latest of these right rows, which is called its version.
+operator keeps the latest of these right rows, which is called the key's version.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable, check_key_groups
 from headgate.state.snapshot import LazyTables, Snapshot
 
-#: The store of versions drops replaced ones when it has at least so many, and more than there are keys.
+#: The store drops replaced versions when it has this many more of them than there are keys.
 _LEAST_REPLACED = 8192
 #: How many versions of a snapshot are taken from the store at once.
 _PIECE = 1 << 15
@@ -112,8 +112,8 @@ class AsOfJoin(TwoInputOperator):
     def _versions_at(self, known: Int64s, times: Int64s, slots: Int64s, right_times: Int64s, first: int) -> Int64s:
         """Return the number of each left row's version in the store, or -1 without a version.
 
-        `known` has the slot of each left row's key, or -1. The right rows have these slots and times, and the numbers
-        from `first`.
+        `known` has the slot of each left row's key, or -1. The new right rows have the slots `slots`, the times
+        `right_times`, and the numbers from `first`.
         """
         found = np.where(known >= 0, self._version.values.take(known, mode="clip") if len(self._keys) else -1, -1)
         if not len(slots):

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headgate.records.canonical import Bools, Int64s, UInt64s, as_arrow, fixed_words, is_bytes
 from headgate.records.hashing import key_hash
 
-#: The begins and the ends of rows. Both are one array if each span is a point.
+#: The begins and the ends of rows. Both are the same array object if each span is a point.
 Spans = tuple[Int64s, Int64s]
 
 _HALF = np.uint64(32)
@@ -28,7 +28,8 @@ _LAST_BUCKET = (1 << 32) - 1
 
 @dataclass(slots=True)
 class Codes:
-    """The codes of one join. A bucket has 2 ** `shift` microseconds; the first time is in the middle bucket.
+    """The codes of one join. A bucket has 2 ** `shift` microseconds; the first time is in the middle bucket. `base` is
+    the number of the first bucket, or None before the first time.
 
     Times outside the buckets are in the first or the last one: such rows only have more candidates.
     """

@@ -26,9 +26,10 @@ _CLASH = (
 class JoinedColumns:
     """The columns of a join's result.
 
-    `sources` has, for each column, its positions in the left and in the right rows, or None. A key column has both: it
-    comes from the left row if there is one. With `window`, in microseconds, the two last columns are the bounds of a
-    window.
+    For each column of the result, `sources` has the position of its input column in the left and in the right rows. A
+    position is None if this side has no such column. A key column has both, and its value comes from the left row if
+    there is one. `window` is the size of a window in microseconds. If it is not 0, the last two columns are the bounds
+    of a window.
     """
 
     schema: pa.Schema
@@ -41,7 +42,7 @@ class JoinedColumns:
     ) -> pa.RecordBatch:  # fmt: skip
         """Return joined rows: row i has row `left_at[i]` of `left` and row `right_at[i]` of `right`.
 
-        Without rows on one side, the columns of this side are null. `starts` has the start of each row's window.
+        If `left` or `right` is None, the columns of this side are null. `starts` has the start of each row's window.
         """
         count = len(left_at if left is not None else right_at)
         lefts, rights = as_arrow(left_at), as_arrow(right_at)
@@ -73,10 +74,11 @@ def joined_columns(
 ) -> JoinedColumns:
     """Return the columns of a result: those of the left rows, then those of the right rows without the keys.
 
-    `keys` has pairs of key columns. `nullable` says for each side whether a result row may lack its row. `suffix` is
-    added to the right columns whose name the left rows have. `hidden` is the side whose hidden column the result has.
-    `window` has the size and the type of the columns `window_start` and `window_end`. Raises PlanError for keys that
-    cannot be compared, for two columns with one name, and for a window that the type cannot hold.
+    `keys` has pairs of key columns. `nullable` says for each side whether a result row may lack a row of this side.
+    `suffix` is added to the right columns whose name the left rows have. `hidden` is the side whose hidden column the
+    result has, or None. `window` has the size and the type of the columns `window_start` and `window_end`. Raises
+    PlanError for keys that cannot be compared, for two columns with one name, and for a window that the type cannot
+    hold.
     """
     for mine, its in keys:
         check_key(call, mine, left.field(mine).type, its, right.field(its).type)

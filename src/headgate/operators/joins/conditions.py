@@ -28,7 +28,7 @@ class Condition(Protocol):
 
     @property
     def by_clock(self) -> bool:
-        """Whether the times are those of the clock at which rows arrive. Otherwise they are event times."""
+        """Whether the time of a row is the time of the clock when the row arrives. Otherwise it is the event time."""
 
     @property
     def shift(self) -> int:
@@ -38,12 +38,12 @@ class Condition(Protocol):
         """Return the begins and ends of the spans of rows. `side` is 0 for left rows and 1 for right rows."""
 
     def stays(self, side: int) -> int:
-        """Return how long after the end of its span a row of this side can find partners that arrive in time."""
+        """Return how long a row of this side can find partners that arrive in time, from the end of its span on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Right rows are partners if their time is within `lower` and `upper` of the left row's time.
+    """Right rows are partners if their time is from the left row's time + `lower` to the left row's time + `upper`.
 
     If `upper_column` is set, this column of the left row has the latest time of partners, and `upper` is not used.
     """

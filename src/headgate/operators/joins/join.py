@@ -74,7 +74,7 @@ class Join(TwoInputOperator):
         self._take(1, batch)
 
     def _take(self, side: int, batch: pa.RecordBatch) -> None:
-        """Join the rows of a batch with the rows of the other side, and keep them."""
+        """Join the rows of a batch with the rows of the other side, and keep the batch's rows."""
         if self._condition.by_clock:
             self._expire(self._now())
         batch, times = self._timed(side, batch)
@@ -103,7 +103,8 @@ class Join(TwoInputOperator):
             self.emit(concat_batches(pairs))
 
     def _keep(self, side: int, probe: CodedRows) -> None:
-        """Keep the rows that may still find partners. Of the others, emit those without one if the side `keeps_all`."""
+        """Keep the rows that may still find partners. Of the others, emit those without a partner if the side
+        `keeps_all`."""
         stay = probe.ends >= self._kept[side].gone_at(self._watermark)
         if stay.all():
             self._kept[side].add(Run.of_rows(probe, None))
@@ -124,7 +125,7 @@ class Join(TwoInputOperator):
             self.emit(self._columns.rows(None, NO_ROWS, rows, at, starts))
 
     def _with_keys(self, side: int, batch: pa.RecordBatch, spans: Spans) -> tuple[pa.RecordBatch, Spans]:
-        """Return the rows without a null key. Emit the others if the result has rows without a partner."""
+        """Return the rows without a null key. Emit the others if the side `keeps_all`."""
         nulls = self._sides[side].has_null_key(batch)
         if nulls is None:
             return batch, spans

@@ -33,7 +33,7 @@ class JoinSide:
     def timed(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Int64s]:
         """Return the rows that have an event time, and these times in microseconds.
 
-        The other rows are late. Raises DataError if they are an error, and for times that are too far from 1970.
+        The other rows are late, or without `null_is_late` raise DataError. So do times that are too far from 1970.
         """
         assert self.time is not None
         name, offset = self.time

@@ -28,13 +28,14 @@ def keyed_rows(rows: pa.RecordBatch, keys: Sequence[int], max_parallelism: int) 
 
 
 def rows_of(batch: pa.RecordBatch, schema: pa.Schema, keys: Sequence[int]) -> pa.RecordBatch:
-    """Return the rows that `keyed_rows` got, from a batch that has its columns."""
+    """Return the rows that `keyed_rows` was given, from a batch of the columns that it returned."""
     names = [f"{'key' if at in keys else 'row'} {name}" for at, name in enumerate(schema.names)]
     return pa.RecordBatch.from_arrays([batch.column(name) for name in names], schema=schema)
 
 
 def table_of(schema: pa.Schema, keys: Sequence[int], runs: Sequence[Run], gone: int, max_parallelism: int) -> pa.Table:
-    """Return the rows of runs that do not end before `gone`, each with its span and whether it has a partner."""
+    """Return those rows of `runs` whose span does not end before `gone`, with the span, and whether a row has a
+    partner."""
 
     def part(run: Run | None, some: Int64s) -> pa.Table:
         if run is None:

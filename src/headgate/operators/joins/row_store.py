@@ -12,13 +12,13 @@ from headgate.records.canonical import Int64s, as_arrow
 
 #: Batches that together have at most so many rows become one, so that many tiny batches do not stay apart.
 _SMALL = 2048
-#: Larger parts do not merge: 32-bit offsets of strings end at 2 GiB.
+#: Parts that together have more bytes do not merge: 32-bit offsets of strings end at 2 GiB.
 _MOST_BYTES = 1 << 29
 
 
 class RowStore:
-    """Rows with the numbers 0, 1, 2 ... It holds them in parts: a part that is at least half as long as the one before
-    it merges with that one."""
+    """Rows with the numbers 0, 1, 2 ... It holds them in parts. A part merges with the part before it if it is at least
+    half as long as that part."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema

@@ -1,6 +1,6 @@
 """`SortedRuns`: the rows that one side of a join keeps, in a few sorted runs.
 
-New rows become a run of their own. A run that is at least half as long as the one before it merges with that one. So
+New rows become a run of their own. A run merges with the run before it if it is at least half as long as that run. So
 there are about log2(rows) runs, and each row is moved about log2(rows) times. A run is never changed, except for its
 flags `matched`. So a snapshot shares the runs.
 """
@@ -20,11 +20,11 @@ from headgate.records.canonical import Bools, Int64s, UInt64s, as_arrow, flat_ra
 
 #: Runs that together have at most so many rows merge in any case: many tiny batches then make few runs.
 _SMALL = 2048
-#: A run with more rows or bytes does not merge: 32-bit offsets of strings end at 2 GiB.
+#: Runs that together have more rows or bytes do not merge: 32-bit offsets of strings end at 2 GiB.
 _MOST_ROWS, _MOST_BYTES = 1 << 22, 1 << 29
 #: The most candidates that are compared at once, except for the candidates of a single row.
 _MOST_CANDIDATES = 1 << 16
-#: How many rows show where the middle of a run's ends is.
+#: The most rows that are sampled for `middle_end`.
 _SAMPLE = 256
 
 
@@ -41,7 +41,7 @@ class Run:
     at: Int64s
     matched: Bools
     rows: pa.RecordBatch
-    #: The longest span, the first and the last end, and about the middle one.
+    #: The length of the longest span, the first and the last end, and approximately the median of the ends.
     longest: int
     first_end: int
     last_end: int
@@ -72,7 +72,7 @@ class Run:
 
     @classmethod
     def of_rows(cls, probe: CodedRows, kept: Int64s | None) -> Run:
-        """Return rows as a run, or only the rows `kept`. There is at least one."""
+        """Return the rows `kept` as a run, at least one row. None means all rows."""
         at = np.arange(len(probe))
         run = cls.of(probe.codes, (probe.begins, probe.ends), at, probe.matched, probe.rows)
         return run if kept is None else run.take(kept)
@@ -156,7 +156,7 @@ class SortedRuns:
         return [replace(run, matched=run.matched.copy()) for run in self.runs]
 
     def gone_at(self, watermark: int) -> int:
-        """Return a time: at this watermark, the rows that end before it are gone."""
+        """Return the time before which a row must end to be gone at this watermark."""
         return max(watermark - self._stays, MIN_TIME)
 
     def expire(self, watermark: int) -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from headgate.other_names import OtherNames
 from headgate.records.canonical import Int64s
 
-#: `running_sum` adds the first rows of all keys together, row by row. Further rows of a key are added key by key.
+#: `running_sum` adds this many rows of each key row by row, for all keys at once. It adds further rows key by key.
 _TOGETHER = 64
 
 

@@ -36,7 +36,7 @@ class Collector:
         self._function = function
         self._sides = sides
         self._emit = emit
-        #: The number of gathered rows without the single rows of the main output.
+        #: The number of gathered rows, except the single rows of the main output.
         self._others = 0
         self._buffers: dict[str | None, _OutputBuffer] = {
             None: _OutputBuffer(function, schema),
@@ -131,7 +131,8 @@ class _OutputBuffer:
         self.rows: list[object] = []
 
     def add(self, batch: pa.RecordBatch) -> int:
-        """Add a batch after the rows gathered so far. Returns how many single rows became a batch before it.
+        """Make the single rows gathered so far a batch, and add `batch` after it. Returns the number of these single
+        rows.
 
         Raises UserFunctionError if the batch has another schema.
         """

@@ -48,7 +48,8 @@ class KeyedBatches(KeyedOperator[KeyedBatchFunction, ColumnState]):
     ) -> None:
         super().__init__(function, keys, **options)
         self._out = Collector(self._function.process, schema, sides, self._emit)
-        #: By slot: a number of the key in the present batch. Other slots have numbers of earlier batches.
+        #: For each slot, the number of its key in the present batch. The slots of other keys have numbers of earlier
+        #: batches.
         self._numbers = Growable(np.int32)
         self._user: BatchContext
 

@@ -27,7 +27,7 @@ from headgate.state.snapshot import LazyTables, Snapshot, in_pieces
 
 #: The operator removes unused keys only if it has at least this many keys.
 _LEAST_KEYS = 8192
-#: The shape of the progress in a snapshot: the first key group, the end of the key groups, and the watermark.
+#: The shape of the progress in a snapshot: the first key group, the key group after the last one, and the watermark.
 _PROGRESS = shapes.row(shapes.count, shapes.count, shapes.time)
 #: About the end of the year 9999, in microseconds of processing time. A later time in a checkpoint is an error.
 _LATEST = 253_000_000_000_000_000
@@ -37,7 +37,7 @@ States = TypeVar("States", bound=KeyedState)
 
 
 class Holder(Protocol):
-    """Content of an operator by the slot of a key."""
+    """A part of an operator that holds content for each key, by slot."""
 
     @property
     def slots(self) -> Int64s: ...
@@ -120,7 +120,7 @@ class KeyedOperator(Operator, Generic[Function, States]):
         return self._keys.find_or_add([batch.column(index) for index in self._key_indices], batch.num_rows)
 
     def _times(self, batch: pa.RecordBatch) -> Int64s:
-        """Return the event time of each row, in a stream with event time."""
+        """Return the event time of each row, or an empty array in a stream without event time."""
         if self._time_column is None:
             return np.zeros(0, np.int64)
         column = batch.column(self._time_column)

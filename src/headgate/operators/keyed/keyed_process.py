@@ -24,7 +24,7 @@ from headgate.state.snapshot import Snapshot, in_pieces
 
 _EVENT: Final = "event timers"
 _PROCESSING: Final = "processing timers"
-#: How many of the next timers the operator looks up keys for at once.
+#: The number of next timers whose keys the operator looks up at once.
 _KEYS_AHEAD: Final = 1024
 
 
@@ -51,8 +51,8 @@ class KeyedProcess(KeyedOperator[KeyedProcessFunction, State[Any, Any]]):
     """The operator that calls a user's function for each key of a batch, or for each row, and for each timer.
 
     Event-time timers fire in the order of their times, before the operator emits the watermark that reaches them.
-    Processing-time timers fire in the order of their times, in `on_processing_time`. Only the user's function reads the
-    event times.
+    Processing-time timers fire in the order of their times, in `on_processing_time`. The operator reads the rows' event
+    times only for the user's function.
     """
 
     _of = "a process function"
@@ -103,7 +103,7 @@ class KeyedProcess(KeyedOperator[KeyedProcessFunction, State[Any, Any]]):
         self._out.call_for_each(self._function.process_element, rows, self._user)
 
     def _rows(self, rows: list[Row], slots: list[int]) -> Iterator[Row]:
-        """Yield each row, with the context of this row."""
+        """Yield each row, with the context set to this row."""
         user, at = self._user, self._at
         user._rows = 1
         for user._begin, (at.slot, row) in enumerate(zip(slots, rows, strict=True)):
@@ -115,7 +115,7 @@ class KeyedProcess(KeyedOperator[KeyedProcessFunction, State[Any, Any]]):
         self._out.call_for_each(self._function.process, self._parts(visible(batch), slots), self._user)
 
     def _parts(self, rows: pa.RecordBatch, slots: Int64s) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of each key, with the context of this key."""
+        """Yield the rows of each key, with the context set to this key."""
         user, at, slice_of = self._user, self._at, rows.slice
         begins = np.flatnonzero(np.diff(slots, prepend=-1))
         counts = np.diff(begins, append=len(slots))

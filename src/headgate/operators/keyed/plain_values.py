@@ -1,8 +1,8 @@
-"""Takes Python values as values of a plain Arrow type, without Arrow: numbers, times, booleans, strings and binaries.
+"""Converts Python values to a plain Arrow type without Arrow: numbers, times, booleans, strings and binaries.
 
-A value is taken if it has the type's usual Python class, or is a number of NumPy. The functions return the same value
-as Arrow would: rounded to the type's precision, in the type's zone. They raise Unfit for all other values, and Arrow
-decides about those.
+A "taker" takes a value that has the type's usual Python class, or is a number of NumPy. It returns the Python value
+that Arrow would return: rounded to the type's precision, in the type's zone. It raises Unfit for all other values, and
+Arrow decides about those.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NUMBERS: Final = frozenset(
 _MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_IN_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
-#: The days of a timedelta whose microseconds fit into 64 bits.
+#: The most days of a timedelta whose microseconds fit into 64 bits.
 _MOST_DAYS: Final = 106_751_990
 #: Mantissa bits and the format of `struct` of the shorter float types.
 _SHORT_FLOATS: Final = {pa.float16(): (11, struct.Struct("<e")), pa.float32(): (24, struct.Struct("<f"))}
@@ -76,7 +76,7 @@ def zone_of(kind: pa.DataType) -> tzinfo | None:
 
 
 def nanosecond_taker(kind: pa.DataType) -> Take | None:
-    """Return the function that takes a time as a whole number of nanoseconds, for types with nanoseconds only.
+    """Return the function that turns a time into a whole number of nanoseconds, or None for a type without nanoseconds.
 
     Python's times have microseconds. pandas has classes with nanoseconds, but making one takes long.
     """
@@ -215,7 +215,8 @@ def _decimals(kind: pa.DataType) -> Take:
 
 
 def _datetimes(kind: pa.DataType) -> Take | None:
-    """Take datetimes. Without a zone a datetime is in UTC, in the type and in the value."""
+    """Return the function that takes datetimes, or None for an unknown zone. A type or value without a zone is in
+    UTC."""
     if kind.tz is None:
         return _naive
     if (zone := zone_of(kind)) is None:

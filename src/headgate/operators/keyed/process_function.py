@@ -68,7 +68,7 @@ class KeyedProcessFunction(KeyedFunction):
         """Release what `open` allocated. Each subtask calls this method once after `open`, also after a failure."""
 
 
-#: The end of an error: how to get event time.
+#: The last part of an error message: how to get event time.
 NO_EVENT_TIME: Final = (
     "which this stream does not have; add watermark=hg.Watermark(column) to from_source, and keep the column"
 )

@@ -89,7 +89,7 @@ class KeyedState(OtherNames, ABC):
 
     @abstractmethod
     def renumber(self, numbers: Mapping[int, int]) -> None:
-        """Renumber the keys' slots: `numbers` gives the new slot of each old slot that has state, in order."""
+        """Renumber the keys' slots: `numbers` gives the new slot of each old slot that stays, in ascending order."""
 
     def frozen(self) -> Self:
         """Return a copy for a snapshot. Later changes of this state do not change the copy."""
@@ -168,8 +168,8 @@ class State(KeyedState, Generic[Cell, Times]):
 
     @abstractmethod
     def _prune(self, slot: int, now: int) -> int | None:
-        """Remove one key's expired values. Returns the time at which the oldest remaining value was written, or
-        None."""
+        """Remove one key's expired values. Returns the time at which the oldest remaining value was written, or None if
+        no value remains."""
 
     # --- for the subclasses
 
@@ -206,7 +206,7 @@ def _positive(what: str, ttl: Duration) -> int:
 
 
 def declared_states(function: object, kind: type) -> dict[str, Any]:
-    """Return the states among a function's attributes, by attribute.
+    """Return the states among a function's attributes, by the attribute's name.
 
     Raises PlanError if two states have the same name, or if a state is not of this kind.
     """

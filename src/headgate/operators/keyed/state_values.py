@@ -28,6 +28,7 @@ class _Copying:
     """Functions that copy values of one Arrow type deeply: lists, dicts, and immutable values in them.
 
     `taken` copies a user's value, and raises Unfit if Arrow must convert the value. `given` copies a stored value.
+    `is_leaf` says that the values are immutable.
     """
 
     taken: Callable[[Any], Any]
@@ -99,7 +100,8 @@ class StoredValues:
     """The checks and conversions of stored values of one Arrow type. `what` names the state in errors.
 
     Values of most types are stored as the Python values that users see. Times with nanoseconds are stored as whole
-    numbers, because Python has no such times. Other nested values are stored as Arrow arrays of one value.
+    numbers, because Python has no such times. Nested values that `_copying` does not support are stored as Arrow arrays
+    of one value.
     """
 
     def __init__(self, kind: pa.DataType, what: str) -> None:

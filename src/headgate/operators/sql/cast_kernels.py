@@ -28,7 +28,7 @@ def _kept(keep: pa.Array, column: pa.Array) -> pa.Array:
 
 
 def string_to_integer(strings: pa.Array, kind: pa.DataType, strict: bool) -> pa.Array:
-    """Return the whole numbers. `cast` cuts a fraction off; `try_cast` returns null."""
+    """Return the whole numbers. `cast` cuts a fraction off; for a fraction, `try_cast` returns null."""
     form = _INTEGER if strict else _WHOLE_OF_DECIMAL
     groups = pc.extract_regex(strings, form)
     digits, sign = pc.struct_field(groups, "digits"), pc.struct_field(groups, "sign")
@@ -92,7 +92,7 @@ def _parsed_decimals(strings: pa.Array, kind: pa.DataType) -> pa.Array:
     fits = pc.less_equal(pc.utf8_length(whole), kind.precision - kind.scale)
     if kind.precision + 1 > _MOST_DIGITS:
         fits = pc.less_equal(pc.utf8_length(whole), _MOST_DIGITS - 1 - kind.scale)
-    # The scale of 0 here: the digits are those of the number, times ten to the power of scale + 1.
+    # `digits` are those of the number times ten to the power of scale + 1.
     digits = pc.replace_substring_regex(pc.binary_join_element_wise(whole, fraction, ""), r"^0+(\d)", r"\1")
     units = _from_digits(_kept(fits, digits), kind.scale + 1)
     units = pc.if_else(pc.equal(pc.struct_field(parts, "sign"), "-"), pc.negate(units), units)
@@ -101,7 +101,7 @@ def _parsed_decimals(strings: pa.Array, kind: pa.DataType) -> pa.Array:
 
 def _from_digits(digits: pa.Array, scale: int) -> pa.Array:
     """Return strings of digits as decimals of this scale. Older versions of pyarrow cannot cast strings to decimals, so
-    that each half of at most 19 digits is an integer first."""
+    each third of at most 19 digits becomes an integer first."""
     text = pc.utf8_lpad(digits, 57, "0")
     total = pa.repeat(pa.scalar(0, pa.decimal256(1, 0)), len(digits))
     for begin in range(0, 57, 19):
@@ -146,7 +146,7 @@ def float_to_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def float_to_integer(column: pa.Array, kind: pa.DataType, strict: bool) -> pa.Array:
-    """Return the whole numbers. A value that does not fit becomes the nearest one; `try_cast` returns null."""
+    """Return the whole numbers. `cast` changes a value that does not fit as Java does; `try_cast` returns null."""
     values = raw_values(pc.cast(column, pa.float64()))
     with np.errstate(all="ignore"):
         whole = to_int64(np.trunc(values))

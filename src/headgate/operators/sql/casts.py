@@ -48,7 +48,7 @@ def named_type(text: str) -> pa.DataType | None:
 
 
 def cast_node(node: SqlNode, target: pa.DataType, *, strict: bool) -> SqlNode | None:
-    """Return the node of a cast, or None if no value of the one type can become one of the other."""
+    """Return the node of a cast, or None if there is no cast between the two types."""
     source = value_type(node.type)
     if source.equals(target) or pa.types.is_null(source):
         return Literal(None, target) if pa.types.is_null(source) else _without_exact(_plain(node, source))
@@ -60,7 +60,7 @@ def cast_node(node: SqlNode, target: pa.DataType, *, strict: bool) -> SqlNode | 
 
 
 def _without_exact(node: SqlNode) -> SqlNode:
-    """Return the node. A literal that the user cast to float64, such as 1.0D, is no longer also an exact decimal."""
+    """Return the node. If it is a literal that the user cast to float64, such as 1.0D, remove its exact decimal."""
     return Literal(node.value, node.type) if isinstance(node, Literal) else node
 
 

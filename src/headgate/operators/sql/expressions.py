@@ -1,10 +1,10 @@
 """`compile_expression` checks a SQL string against a schema. The driver calls it once, and sends the `Expression` to
 tasks.
 
-An expression means the same as in Spark SQL. `/` returns a float64; a division by zero returns null. Integers are
-int64, and an overflow is an error. Decimals are exact. All other arithmetic is float64. `and`, `or`, `not` are
-three-valued. A timestamp without a zone is UTC. All types are known when the string is compiled. A comparison of a
-string with a number is a PlanError, because neither is converted to the other.
+An expression means the same as in Spark SQL. `/` returns a float64, or a decimal for decimals; a division by zero
+returns null. Integers are int64, and an overflow is an error. Decimals are exact. All other arithmetic is float64.
+`and`, `or`, `not` are three-valued. A timestamp without a zone is UTC. All types are known when the string is compiled.
+A comparison of a string with a number is a PlanError, because neither is converted to the other.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _NO_ROWS = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
 
 
 class Operands(Protocol):
-    """What functions need of the compiler, which imports them."""
+    """The methods of the compiler that functions call. The compiler imports the functions, so they cannot import it."""
 
     def node(self, tree: exp.Expr) -> SqlNode:
         """Compile a part of the expression."""
@@ -36,14 +36,14 @@ class Operands(Protocol):
         """Compile `first = second`."""
 
     def alternatives(self, trees: Sequence[exp.Expr]) -> list[SqlNode]:
-        """Compile values of which each row has one, and cast them to one type."""
+        """Compile values of which each row gets one, as those of `case`, and cast them to one type."""
 
     def arithmetic(self, tree: exp.Expr, kernel: str, first: exp.Expr, second: exp.Expr) -> SqlNode:
         """Compile arithmetic on two numbers."""
 
 
 class Arguments:
-    """The arguments of one call. Each method compiles an argument, counted from 0, for what the function needs."""
+    """The arguments of one call. Each method compiles one argument, by its index from 0, to what the function needs."""
 
     def __init__(self, compiler: Operands, name: str, tree: exp.Expr, trees: Sequence[exp.Expr]) -> None:
         self.compiler = compiler
@@ -55,7 +55,7 @@ class Arguments:
         return len(self.trees)
 
     def refuse(self, index: int | None, problem: str) -> NoReturn:
-        """Raise a PlanError that points to the argument, or to the call."""
+        """Raise a PlanError that points to the argument, or for None to the call."""
         self.compiler.refuse(self.tree if index is None else self.trees[index], f"{self.name}: {problem}")
 
     def node(self, index: int) -> SqlNode:
@@ -125,7 +125,7 @@ class Arguments:
         return Apply(function, operands, result)
 
     def _constant(self, index: int) -> Any:
-        """Return the value of an expression without columns, or None."""
+        """Return the value of an argument that reads no column, or None if it reads one."""
         node = self.node(index)
         try:
             value = node.evaluate(_NO_ROWS)
@@ -147,5 +147,6 @@ class Arguments:
 
 
 def as_type(node: SqlNode, target: pa.DataType) -> SqlNode:
-    """Return the node, with a cast if its type differs. The cast loses the time of day, or the fraction of a float."""
+    """Return the node, with a cast if its type differs. The cast may lose the time of day, or the fraction of a
+    float."""
     return node if node.type.equals(target) else Cast(node, target, False)

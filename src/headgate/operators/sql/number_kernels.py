@@ -103,7 +103,7 @@ def ceil(values: Floats) -> npt.NDArray[np.int64]:
 
 
 def positive_remainder(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
-    """Return the remainder, made positive by one more divisor if it is negative. A divisor of zero gives null."""
+    """Return the remainder; to a negative remainder, add the divisor. A divisor of zero gives null."""
     divisor = pc.if_else(pc.equal(divisor, 0), pa.scalar(None, divisor.type), divisor)
 
     def remainder(values: npt.NDArray[Any], divisors: npt.NDArray[Any]) -> npt.NDArray[Any]:

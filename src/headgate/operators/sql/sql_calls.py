@@ -37,8 +37,8 @@ class Apply(SqlNode):
 class CaseWhen(SqlNode):
     """The node of `case when`: the value of the first condition that is true, or else the last value.
 
-    `values` has one element more than `conditions`. All values are calculated for all rows, which is fast. If a value
-    of a row that does not need it overflows, each value is calculated only for its own rows.
+    `values` has one element more than `conditions`. All values are calculated for all rows, which is fast. If that
+    overflows, each value is calculated again, only for the rows that need it.
     """
 
     conditions: tuple[SqlNode, ...]

@@ -135,7 +135,8 @@ class Compiler:
         return node
 
     def arithmetic(self, tree: exp.Expr, kernel: str, first: exp.Expr, second: exp.Expr) -> SqlNode:
-        """Compile `add`, `subtract`, `multiply`, `divide` or `remainder` of two numbers. `tree` is the whole."""
+        """Compile `add`, `subtract`, `multiply`, `divide` or `remainder` of two numbers. `tree` is the whole
+        operation."""
         left, right = _align_decimals([self._numeric(first), self._numeric(second)])
         if {kind_of(left.type), kind_of(right.type)} in ({"decimal"}, {"decimal", "integer"}):
             return self._decimal(tree, kernel, left, right)
@@ -193,7 +194,7 @@ class Compiler:
         operand, *values = self.common([tree.this, *tree.expressions])
         if all(isinstance(value, Literal) for value in values):
             known = tuple(value for value in values if isinstance(value, Literal) and value.value is not None)
-            fitting = tuple(value for value in known if _fits(value, operand.type))  # the operand is never another one
+            fitting = tuple(value for value in known if _fits(value, operand.type))  # no other value can match
             return InLiterals(operand, fitting, len(known) < len(values), _BOOL)
         is_in = _compare("equal", operand, values[0])
         for value in values[1:]:
@@ -279,7 +280,7 @@ class Compiler:
         return _compare("equal", left, right)
 
     def alternatives(self, trees: Sequence[exp.Expr]) -> list[SqlNode]:
-        """Compile values of which each row has one, as those of `case`, and cast them to one type."""
+        """Compile values of which each row gets one, as those of `case`, and cast them to one type."""
         nodes = _align_decimals([self.node(tree) for tree in trees])
         target = alternatives_type([node.type for node in nodes])
         if target is None:
@@ -381,7 +382,7 @@ def _compare(operator: str, left: SqlNode, right: SqlNode) -> SqlNode:
 
 
 def _fits(literal: Literal, target: pa.DataType) -> bool:
-    """Return whether `target` has the value of a literal exactly."""
+    """Return whether `target` can hold the value of a literal exactly."""
     if literal.type.equals(target):
         return True
     try:

@@ -44,7 +44,7 @@ class DecimalCall(SqlNode):
         return self._rounded(pc.call_function(kernel, operands))
 
     def _for_arrow(self, left: Value, right: Value) -> list[Value] | None:
-        """Return the operands in types with which Arrow's result has at most 76 digits, or None if there are none."""
+        """Return the operands in types with which Arrow's result has at most 76 digits, or None without such types."""
         if self.kernel in MISSING_KERNELS:
             return None
         if self.kernel == "divide":
@@ -133,7 +133,7 @@ def _wide(value: Value) -> Value:
 
 
 def _factors(left: Value, right: Value) -> list[Value] | None:
-    """Return two factors whose digits are together less than 76, or None if the values have too many."""
+    """Return two factors whose precisions together are less than 76, or None if the values have too many digits."""
     digits = min(right.type.precision, _MOST - 1 - left.type.precision)
     if digits < max(1, right.type.scale):
         return None

@@ -44,7 +44,7 @@ class Column(SqlNode):
 
 @dataclass(frozen=True, slots=True)
 class Literal(SqlNode):
-    """A constant: int, float, str, bool, None or a datetime with a zone."""
+    """A constant: a Python value that Arrow can convert to the type, or None."""
 
     value: Any
     type: pa.DataType
@@ -59,7 +59,7 @@ class Literal(SqlNode):
 class Cast(SqlNode):
     """A cast of the operand to another type. A cast from int64 to float64 rounds, as in Spark.
 
-    With `safe`, a value that does not fit the type is an error. Without, its bits are cut.
+    With `safe`, a value that does not fit the type is an error. Without `safe`, the cast changes the value.
     """
 
     operand: SqlNode

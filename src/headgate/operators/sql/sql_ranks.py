@@ -1,6 +1,6 @@
-"""`group_remainders` gives `%` the rank of a product, as in Spark.
+"""`group_remainders` gives `%` the precedence of `*`, as in Spark.
 
-sqlglot before 30.18 gives `%` the rank of a sum: it reads `1 + a % 2` as `(1 + a) % 2`. Parentheses around each
+sqlglot before 30.18 gives `%` the precedence of `+`: it reads `1 + a % 2` as `(1 + a) % 2`. Parentheses around each
 remainder and the factors before it make all versions read the same.
 """
 
@@ -20,8 +20,8 @@ _FACTORS: Final = {"STAR", "SLASH", "DIV", "MOD"}
 
 @dataclass(slots=True)
 class _Product:
-    """Factors with `*`, `/`, `%` and `div` between them. `begin` is the place of the first one in the output, or None
-    before it. `is_remainder` says whether the next operand is the right one of a `%`."""
+    """Factors with `*`, `/`, `%` and `div` between them. `begin` is the position of the first factor in the output, or
+    None before that factor. `is_remainder` says whether the next operand is the right operand of a `%`."""
 
     begin: int | None = None
     is_remainder: bool = False

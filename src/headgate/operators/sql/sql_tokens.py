@@ -173,7 +173,7 @@ class _Checker:
         self._at += 1
 
     def _put(self, origin: Any, kind: str, text: str, *, end: int | None = None) -> None:
-        """Append one new token with the position of `origin`, and go on to the next token."""
+        """Append one new token with the position of `origin`, or up to `end`, and go on to the next token."""
         self._add(origin, kind, text, end=end)
         self._at += 1
 

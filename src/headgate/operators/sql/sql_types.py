@@ -45,7 +45,8 @@ def value_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def alternatives_type(data_types: Sequence[pa.DataType]) -> pa.DataType | None:
-    """Return the type of a value that is one of several, such as those of `case`. Return None if there is none."""
+    """Return the type of a value that is one of several, such as those of `case`. Return None if there is no such
+    type."""
     kinds = [value_type(data_type) for data_type in data_types if not pa.types.is_null(data_type)]
     if not kinds:
         return pa.null()

@@ -88,7 +88,7 @@ def _interval(arguments: Arguments) -> SqlNode:
 
 
 def time_arithmetic(left: SqlNode, right: SqlNode, is_sum: bool) -> SqlNode | None:
-    """Return the sum or difference of times, intervals and days, or None if there is none."""
+    """Return the sum or difference of times, intervals and days, or None for types that have none."""
     kinds = _kind(left), _kind(right)
     if kinds[0] in ("days", "months", "integer") and is_sum:
         left, right, kinds = right, left, (kinds[1], kinds[0])
@@ -127,7 +127,7 @@ def _kind(node: SqlNode) -> str:
 
 
 def _shifted(left: SqlNode, right: SqlNode, is_sum: bool) -> SqlNode:
-    """Return a time moved by a length of time. A date moved by days only stays a date."""
+    """Return a time moved by a length of time. A date moved by whole days stays a date."""
     length = as_type(right, pa.duration("us"))
     kernel = "add_checked" if is_sum else "subtract_checked"
     moment = moment_of(left)

@@ -1,6 +1,6 @@
 """Functions of whole columns of times. Timestamps have no zone here: they are UTC.
 
-A calendar is NumPy's: `datetime64` counts months and days before and after 1970 by the Gregorian rules.
+The calendar is NumPy's: `datetime64` counts months and days before and after 1970 by the Gregorian rules.
 """
 
 from __future__ import annotations

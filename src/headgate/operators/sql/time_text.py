@@ -28,7 +28,8 @@ _MONTHS: Final = [
     *("August", "September", "October", "November", "December"),
 ]
 _DAYS: Final = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
-#: How each letter of a pattern is read. The regular expressions of numbers depend on the letter's count.
+#: The group of each letter that can be parsed. The regular expression of a number depends on how often its letter
+#: stands there.
 _NAMES: Final = {
     "y": "year",
     "M": "month",
@@ -63,7 +64,8 @@ def parse_with(strings: pa.Array, fields: tuple[Field, ...]) -> pa.Array:
 
 
 def pattern_fields(pattern: str, *, is_parsed: bool) -> tuple[Field, ...]:
-    """Return the fields of a pattern. Raises ValueError for a letter that has no meaning here."""
+    """Return the fields of a pattern. With `is_parsed` the pattern is for parsing, which allows fewer letters than
+    formatting. Raises ValueError for a letter that has no meaning here."""
     fields: list[Field] = []
     for found in re.finditer(r"'((?:[^']|'')*)'|(([A-Za-z])\3*)|[^A-Za-z']|'", pattern):
         letters = found.group(2)

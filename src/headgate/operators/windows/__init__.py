@@ -1,1 +1,1 @@
-"""Windows of event time: the functions that declare windows, the operator that aggregates in windows, and its state."""
+"""Windows: the functions that declare them, the operators that aggregate in them, and the state of these operators."""

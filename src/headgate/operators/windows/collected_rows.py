@@ -7,11 +7,11 @@ import pyarrow as pa
 from headgate.compat import concat_batches
 from headgate.records.arrow import BatchCodec
 
-#: To add a batch to windows costs as much as some thousand rows of it, whatever its size. A batch of at most so many
-#: rows is worth the wait; a longer one would delay those after it.
+#: Adding a batch to windows has a fixed cost, as high as that of some thousand rows. Batches of at most this many rows
+#: wait for others; a longer batch would delay those after it.
 SMALL_ROWS = 512
-#: The most rows and bytes that wait for more, and the seconds after which the next rows end the wait. Metrics of the
-#: state are then true.
+#: The most rows and bytes that wait for more, and the seconds after which the next rows end the wait, so that the
+#: metrics of the state are not long out of date.
 _MOST_ROWS = 2048
 _MOST_BYTES = 256 << 10
 _LONGEST = 0.25

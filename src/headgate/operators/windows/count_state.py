@@ -146,7 +146,7 @@ class CountState:
         known = parts.panes.take(first)
 
         def slots(some: slice, pane: Int64s) -> Int64s:
-            """Return the slot of a pane of each window. Panes before the first part are in their places still."""
+            """Return the slot of a pane of each window. Panes before the first part are still in their places."""
             back = pane - known[some]
             position = np.where(back >= 0, first[some] + back, 0)
             places = self._places.values.take(self._place(keys[some], pane))
@@ -187,7 +187,7 @@ class CountState:
         self._put(places, np.full(len(places), -1))
 
     def _put(self, places: Int64s, slots: Int64s) -> None:
-        """Put slots into places, all different, and count the live slots."""
+        """Put slots into places, which are all different, and count the live slots."""
         values = self._places.values
         self._live += int(np.count_nonzero(slots >= 0)) - int(np.count_nonzero(values.take(places) >= 0))
         values[places] = slots

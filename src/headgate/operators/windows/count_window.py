@@ -60,7 +60,7 @@ class CountWindowAggregate(Operator):
         key_types = [input_schema.field(key).type for key in keys]
         self._empty_state = partial(CountState, key_types, partial(AccumulatorSet, aggregates, input_schema), windows)
         self._state = self._empty_state()
-        #: How many rows have arrived. After a restore, it is not below that of any former subtask.
+        #: How many rows have arrived. After a restore, it is at least the number of each former subtask.
         self._arrived = 0
 
     def state_bytes(self) -> int:
@@ -114,7 +114,8 @@ class CountWindowAggregate(Operator):
                 self._state.load(table)
 
     def _check_windows(self, snapshot: Snapshot) -> None:
-        """Values that are no windows are not an error here: `check_same` raises an error for these."""
+        """Raise ChangedWindows for other windows. For values that are no windows, `check_same` raises an error
+        later."""
         of = snapshot.values.get("of")
         texts = [str(of.get(name)) for name in (_SIZE, _EVERY)] if isinstance(of, dict) else ["", ""]
         found = [_ROWS.fullmatch(text) for text in texts]

@@ -133,7 +133,8 @@ class SessionState:
         return self._different(sessions)
 
     def _begins(self, keys: Int64s, firsts: Int64s, lasts: Int64s, bursts: Bools) -> Bools:
-        """Return which of these bursts and old sessions do not join the one before. They are sorted by key and time.
+        """Return which of these bursts and old sessions do not join the one before. All are sorted by key and time.
+        `bursts` marks the bursts.
 
         Bursts do not join bursts, and old sessions do not join old sessions. The last burst and the last old session
         before therefore have the latest rows.
@@ -204,7 +205,8 @@ class SessionState:
             yield keys, start, end, self._accumulators.results(some)
 
     def next_number(self, after: int) -> int | None:
-        """Return a time after `after` before which no session ends, or None if no session ends any more."""
+        """Return a time after `after`; no session ends between the two. Return None if no session ends after
+        `after`."""
         soon = np.concatenate(self._next)
         ends = self._last.values.take(soon[self._absorbed_by.values.take(soon) == soon]) + self._gap
         ends = ends[ends > after]
@@ -220,7 +222,8 @@ class SessionState:
             self._compact()
 
     def _look_ahead(self, after: int, last: int) -> None:
-        """Look for the sessions that may end soon after `last`, so that the next watermarks need not look at all."""
+        """Look for the sessions that may end soon after `last`, so that the next watermarks need not look at all
+        sessions."""
         self._horizon = min(last + self._gap // _LOOKS_PER_GAP, MAX_TIME)
         ends = self._last.values + self._gap
         self._next = [np.flatnonzero((ends > after) & (ends <= self._horizon))]
@@ -263,8 +266,8 @@ class SessionState:
         return (self._closed - self._gap) // self._gap - 1
 
     def _renumber_keys(self, *columns: Int64s) -> list[Int64s]:
-        """Remove the keys without a session, if at least half of all keys have none. Returns the columns with the new
-        slots of their keys."""
+        """Remove the keys without a session, if at least half of all keys have none. The last column has the key of
+        each session. Returns the columns with the new slots of their keys."""
         used = np.zeros(len(self._keys), np.bool_)
         used[columns[-1]] = True
         mentioned = np.flatnonzero(used)

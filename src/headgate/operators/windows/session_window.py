@@ -28,7 +28,7 @@ _MICROSECONDS = re.compile("([0-9]{1,18}) us")
 class SessionAggregate(WindowOperator[SessionState]):
     """The operator that emits one row for each session, when the watermark reaches the session's end.
 
-    A row is late if a session of this row alone would be closed. The number of a session is its end. For the other
+    A row is late if a session with only this row would be closed. The number of a session is its end. For the other
     arguments, see `WindowOperator`.
     """
 

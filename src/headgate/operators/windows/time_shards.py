@@ -29,8 +29,7 @@ class ShardState(Protocol):
         """The number of keys."""
 
     def next_number(self, after: int) -> int | None:
-        """Return a number above `after` that is not above that of any window with rows, or None without such a
-        window."""
+        """Return a number above `after`; no open window lies between the two. Return None if no window is open."""
 
     def close(self, last: int) -> None:
         """Remove the windows up to and including the number `last`."""

@@ -117,7 +117,8 @@ class WindowAggregate(WindowOperator[WindowState]):
         return {_SIZE: f"{self._windows.size} us", _EVERY: f"{self._windows.every} us"}
 
     def _check_windows(self, snapshot: Snapshot) -> None:
-        """Values that are no windows are not an error here: `check_same` raises an error for these."""
+        """Raise ChangedWindows for other windows. For values that are no windows, `check_same` raises an error
+        later."""
         of = snapshot.values.get("of")
         texts = [str(of.get(name)) for name in (_SIZE, _EVERY)] if isinstance(of, dict) else ["", ""]
         found = [_MICROSECONDS.fullmatch(text) for text in texts]
@@ -138,8 +139,9 @@ class WindowAggregate(WindowOperator[WindowState]):
     ) -> Int64s | None:
         """Return the positions of the rows that must be added to one of their windows, or None for all rows.
 
-        Window number `index` is the last window of a row. The rows are added to window `index` - `back`. Rows that are
-        not in this window, and rows for which this window is closed, are not in the result.
+        Window number `index` is the last window of a row; `first` is the least of these numbers. The rows are added to
+        window `index` - `back`. Rows that are not in this window, and rows for which this window is closed, are not in
+        the result.
         """
         every, size = self._windows.every, self._windows.size
         whole = (back + 1) * every <= size

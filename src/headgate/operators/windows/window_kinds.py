@@ -29,8 +29,8 @@ _LEAST_PANES = 4
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Windows of `size` microseconds. A new window begins every `every` microseconds, counted from
-    1970-01-01T00:00Z. If `by_clock`, the window of a row is that of the clock when the row comes."""
+    """Windows of `size` microseconds. A new window begins every `every` microseconds, counted from 1970-01-01T00:00Z.
+    With `by_clock`, the time of a row is that of the clock when the row arrives."""
 
     size: int
     every: int

@@ -1,7 +1,8 @@
-"""`WindowOperator`: what all operators with windows have in common. `ByClock` adapts it to windows by the clock.
+"""`WindowOperator`: what the operators of windows that go by time have in common.
 
-This is the order of event time, allowed lateness, late rows, and checkpoints. A window has a number, which ascends with
-the window's end. A subclass says what the numbers mean, and aggregates the rows.
+This is the order of event time, allowed lateness, late rows, and checkpoints. `ByClock` adapts it to windows by the
+clock. A window has a number, which ascends with the window's end. A subclass says what the numbers mean, and aggregates
+the rows.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from headgate.state.snapshot import LazyTables, Snapshot
 
 #: The most rows that the operator emits at once.
 MOST_ROWS = 65_536
-#: The shape of the progress in a snapshot. For each range of key groups, it has the first group, the end of the range,
-#: the watermark, and the number of the last closed window.
+#: The shape of the progress in a snapshot. For each range of key groups, it has the first group, the group after the
+#: last one, the watermark, and the number of the last closed window.
 _PROGRESS = shapes.items(shapes.row(shapes.count, shapes.count, shapes.time, shapes.time))
 
 
@@ -39,15 +40,15 @@ class WindowOperator(Operator, Generic[State]):
     """The base class of operators that emit one row for each key and window, when the watermark reaches the window's
     end.
 
-    If a key has no rows in a window, the operator emits no row for both. The operator adds `time_offset` (microseconds)
-    to the event-time column. The operator retains a window until the watermark reaches the window's end plus
-    `allowed_lateness` (microseconds). If a row arrives for a retained window that has fired, the operator emits the
-    key's whole row again. A row is late if the operator no longer retains any of the row's windows. Late rows go to the
-    side output `late_tag`. If the job does not read this side output, the operator counts and drops late rows. A null
-    event time raises DataError. With `on_null_time="late"`, a row with a null event time is late.
+    If a key has no rows in a window, the operator emits no row for this pair. The operator adds `time_offset`
+    (microseconds) to the event-time column. The operator retains a window until the watermark reaches the window's end
+    plus `allowed_lateness` (microseconds). If a row arrives for a retained window that has fired, the operator emits
+    the key's whole row again. A row is late if the operator no longer retains any of the row's windows. Late rows go to
+    the side output `late_tag`. If the job does not read this side output, the operator counts and drops late rows. A
+    null event time raises DataError. With `on_null_time="late"`, a row with a null event time is late.
 
-    Rows of small batches wait in the operator, and it adds many of them to their windows at once. No result can change
-    by that: the rows are added before a window fires, and before a snapshot.
+    Rows of small batches wait in the operator, and it adds many of them to their windows at once. This changes no
+    result: the rows are added before a window fires, and before a snapshot.
     """
 
     #: What the operator is, for the error when a checkpoint has the state of another operator.
@@ -94,7 +95,7 @@ class WindowOperator(Operator, Generic[State]):
 
     @abstractmethod
     def _add(self, shard: TimeShard[State], batch: pa.RecordBatch, times: Int64s, span: tuple[int, int]) -> None:
-        """Add rows, none of them late, to their windows. Emit the rows of windows that have fired before.
+        """Add rows, none of them late, to their windows. Emit the changed results of windows that have fired already.
 
         `span` is the least and the greatest of `times`.
         """

@@ -41,7 +41,8 @@ class PaneState(WindowState):
             yield from self._merge_panes(window, self._entries_of(window), most)
 
     def next_number(self, after: int) -> int | None:
-        """Return the number of the first window above `after` that has an open pane, or None if none is open."""
+        """Return the number of the first window above `after` that may have an open pane, or None if no pane is
+        open."""
         return None if self._first_open == MAX_TIME else max(self._first_open - self._panes + 1, after + 1)
 
     def changed(self, entries: Int64s, after: int, last: int, most: int) -> Iterator[Fired]:

@@ -92,7 +92,7 @@ class WindowState:
             yield self._keys.keys(keys.take(some)), index, self._accumulators.results(some)
 
     def next_number(self, after: int) -> int | None:
-        """Return the number of the first open window, which is above `after`, or None if none is open."""
+        """Return a number above `after`; no open window lies between the two. Return None if no window is open."""
         return None if self._first_open == MAX_TIME else max(self._first_open, after + 1)
 
     def close(self, last: int) -> None:
