@@ -2,7 +2,7 @@
 
 File sinks write into a folder that all machines of the job must share. A relative path starts at the driver's working
 folder. Until the job has finished, files have hidden names, which begin with `_`. A job that fails or is cancelled
-removes its hidden files. With checkpoints, each checkpoint makes the files with the rows before it visible. Visible
+removes its hidden files. With checkpoints, each checkpoint makes visible the files with the rows before it. Visible
 files stay even if the job fails later. `mode` takes effect when the job starts: "error" fails if the folder has files,
 "append" adds files, "overwrite" empties the folder first. With `partition_by`, rows go to subfolders `column=value`, as
 in Hive and Spark. The files then lack these columns.
@@ -152,15 +152,15 @@ def two_phase(write: WriteFunction, commit: CommitFunction) -> Sink:
 
     Use it for a sink of your own that needs exactly-once results. `write(table, info)` runs in the tasks. It gets the
     rows of a checkpoint as a pyarrow Table, in pieces of about 64 MiB, and an `hg.BatchInfo`. It writes them where
-    nobody sees them yet, for example to a file with a hidden name, and returns JSON values that name them. `commit(
-    written, checkpoint)` runs on the driver, once all rows before the checkpoint are written. `written` is the list of
-    what `write` returned since the last commit. It makes these rows visible. Without checkpoints there is one commit,
-    at the end of the job, and `checkpoint` is 0.
+    nobody sees them yet, for example to a file with a hidden name, and returns JSON values that name them.
+    `commit(written, checkpoint)` runs on the driver, once all rows before the checkpoint are written, and makes these
+    rows visible. `written` is the list of what `write` returned since the last commit. Without checkpoints there is one
+    commit, at the end of the job, and `checkpoint` is 0.
 
     `commit` may be called again with the same values, also by another program that resumes the job. It must then change
     nothing: rename a file only if it is still there, or store the checkpoint's number in the same transaction. After a
-    restart, `write` gets the rows after the checkpoint again. What it wrote for them before is never committed: remove
-    such leftovers when they are old.
+    restart, `write` gets the rows after the checkpoint again. What it wrote for these rows before the restart is never
+    committed: remove such leftovers when they are old.
 
     If a function raises, the job restarts or fails with UserFunctionError.
 

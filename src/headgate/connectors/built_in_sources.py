@@ -179,8 +179,8 @@ def parquet(path: Paths, *, columns: Sequence[str] | None = None, batch_rows: in
 
     The source reads the `columns` in the given order, or all columns if `columns` is None. `path` is as in
     `hg.sources.csv`. A split is one or more whole row groups, up to `split_size` bytes uncompressed. The schema is the
-    schema of the first file. A job does not read the columns that a `filter` in SQL, a `select` or a `with_columns`
-    after the source leaves out; `explain` shows what it reads. Raises SourceError for files that cannot be read, lack a
+    schema of the first file. If a `filter` in SQL, a `select` or a `with_columns` follows the source, the job reads
+    only the columns that it needs; `explain` shows which. Raises SourceError for files that cannot be read, lack a
     column or differ in their columns. Raises ConfigError for impossible arguments.
 
     ```python
@@ -286,7 +286,7 @@ def poll(fn: PollFunction, schema: pa.Schema, splits: Sequence[str] = ("all",), 
     `splits` names parts that can be read independently, such as tables or devices. Split i goes to subtask i mod
     parallelism, also after a restart with another parallelism. Each split has its own watermark. A split ends when `fn`
     returns None. When no split of a subtask has rows, the subtask waits for `interval` before it asks again. Give
-    `bounded=True` if every split ends: otherwise the source counts as one without an end.
+    `bounded=True` if every split ends: otherwise the source counts as unbounded.
 
     A subtask calls `fn` on a thread of its own, so `fn` may block. The thread is at most three answers ahead of the
     job; while the job is back-pressured, it does not call `fn`. If `fn` raises, the task fails with UserFunctionError.

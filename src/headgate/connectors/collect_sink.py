@@ -18,8 +18,7 @@ def check_limit(limit: int | None) -> None:
 
 
 class DeliveringWriter(SinkWriter):
-    """A writer that sends at most `limit` rows of its subtask to the driver. The driver never needs more of these
-    rows."""
+    """A writer that sends at most `limit` rows of its subtask to the driver, or all rows if `limit` is None."""
 
     def __init__(self, context: WriterContext, limit: int | None) -> None:
         self._deliver = context.deliver

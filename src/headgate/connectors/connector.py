@@ -29,7 +29,7 @@ class ReaderContext:
     """The place where a reader runs, and the functions that the reader may call there.
 
     - `job`, `operator`: the names of the job and of the source.
-    - `subtask`, `parallelism`: which of how many readers this one is, from 0.
+    - `subtask`, `parallelism`: the number of this reader, from 0, and the number of readers.
     - `wake()`: any thread may call it. The task thread then calls `read` again soon.
     - `positions`: if the job resumes, what `position` of all earlier readers returned, by subtask. Otherwise None.
     - `sides`: by tag, the functions that take rows of the side outputs that the job reads. Call them only in `read`.
@@ -42,8 +42,8 @@ class ReaderContext:
     parallelism: int
     #: Makes the task thread call `read` again soon. Any thread may call it.
     wake: Callable[[], None]
-    #: The time at which the whole job started, in seconds since the epoch. It is t0 of a source with a rate that does
-    #: not resume from a position.
+    #: The time at which the whole job started, in seconds since the epoch. If the job does not resume, a source with a
+    #: rate counts the due times of its rows from here.
     started_at: float
     #: Returns the wall-clock time in seconds since the epoch.
     clock: Callable[[], float]
@@ -117,16 +117,16 @@ class Source(ABC):
         """Return a source that reads only these columns (one or more), or this source. The driver calls this.
 
         The rows of the result have all columns of `schema`. The values of columns that are not needed may be null. The
-        positions of its readers must not depend on `columns`: another job may need others.
+        positions of its readers must not depend on `columns`: a job that resumes may need other columns.
         """
         return self
 
     def commit(self, pending: Sequence[Any], checkpoint: int) -> None:
-        """Tell the outside what the job has read, for example acknowledge messages. The driver calls this.
+        """Tell the input's system what the job has read, for example acknowledge messages. The driver calls this.
 
-        `pending` has what the readers' `to_commit` returned. The checkpoint is complete, so the job never reads these
-        rows again. `checkpoint` is 0 at the end of a job without checkpoints. A call may be skipped; the next one then
-        has later values. If a call raises SourceError, the job restarts.
+        `pending` has what the readers' `to_commit` returned, without None. The checkpoint is complete, so the job never
+        reads these rows again. `checkpoint` is 0 at the end of a job without checkpoints. The driver may skip a call;
+        the next call then has later values. If a call raises SourceError, the job restarts.
         """
 
     def release(self) -> None:
@@ -140,7 +140,7 @@ class Source(ABC):
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return the reader of one subtask. The subtask's task thread calls this.
 
-        The reader takes its own share of the splits: split i if i mod parallelism is its subtask.
+        The reader takes its share of the splits: split i belongs to subtask i mod parallelism.
         """
 
 
@@ -151,7 +151,7 @@ class SourceReader(ABC):
     it reads several splits at once, it sets `open_splits` and `rows_by_split` instead of `split`. While it has no
     split, it sets `has_split` to False, so that it does not hold back the watermarks of other subtasks. The task calls
     all methods from one thread, except for those that say "any thread". While the job is back-pressured, the task does
-    not call `read`. A reader that fetches ahead must therefore stop when a bounded number of bytes waits.
+    not call `read`. A reader that fetches ahead must therefore limit the bytes that wait for `read`.
 
     >>> class Numbers(hg.Source):
     ...     schema = pa.schema({"n": pa.int64()})
@@ -194,8 +194,8 @@ class SourceReader(ABC):
     def read(self) -> pa.RecordBatch | None:
         """Return the next batch, or None if no batch is ready now. Waits for a bounded time only.
 
-        An empty batch means that the reader has found no rows yet: the task then calls `read` again. Raises
-        SourceError.
+        An empty batch means that the reader has found no rows yet: the task calls `read` again at once. After None, the
+        task waits for `wake` or `next_read`. Raises SourceError.
         """
 
     @abstractmethod
@@ -208,7 +208,7 @@ class SourceReader(ABC):
         """
 
     def to_commit(self) -> Any:
-        """Return the JSON values that `Source.commit` needs for the rows before the position, or None.
+        """Return the JSON values that `Source.commit` needs for the rows before the position, or None for no values.
 
         The task calls this method together with `position`, and at the end of input.
         """
@@ -244,11 +244,11 @@ class SourceReader(ABC):
         return f"split {self.split}"
 
     def split_key(self, split: int) -> str | None:
-        """Return the name of an open split, which is the same in every run, and which no other split has.
+        """Return a name of an open split. It must be the same in every run, and no other split may have it.
 
-        A checkpoint keeps the largest event time of the split under this name. If the method returns None, it does not:
-        after a restart, the split then holds back the watermark until its next row. A warning about a watermark that
-        stands uses the name too, or else the number of the split. Any thread may call this method.
+        A checkpoint keeps the largest event time of the split under this name. If the method returns None, the time is
+        not kept: after a restart, the split holds back the watermark until its next row. A warning about a stalled
+        watermark shows the name, or for None the number of the split. Any thread may call this method.
         """
         return None
 
@@ -264,12 +264,12 @@ class SourceReader(ABC):
 class Claim:
     """The data with which a program claims the results of a job, for `Sink.claim` and `Sink.begin`.
 
-    - `program`: the program, whose `program.run` is different for each program that starts or resumes the job.
+    - `program`: the program. Each program that starts or resumes the job has another `program.run`.
     - `epoch`: a number that is higher for each newer program of the job.
     - `check()`: raises Superseded if a newer program has taken over the job.
     - `resumed`, `resumed_run`: the checkpoint that the job resumes from, or 0, and the run that took it.
-    - `home`, `referenced`: the folder of the job's checkpoints, and what `prepared` of all sinks returned in the
-      programs whose checkpoints are there.
+    - `home`, `referenced`: the folder of the job's checkpoints, and the results of `prepared` of all sinks, in all
+      programs with checkpoints there.
     """
 
     program: Program
@@ -292,7 +292,7 @@ class Sink(ABC):
     """An output of a job, for connectors of your own. The driver calls all methods except `writer`.
 
     A sink needs only `writer`, whose `SinkWriter` runs in each subtask. A sink whose rows become visible in two phases
-    also has `commit`. The page docs/how-to/write-a-connector.md shows a whole one. Attributes of the class:
+    also has `commit`. The page docs/how-to/write-a-connector.md shows a whole sink. Attributes of the class:
 
     - `exactly_once`: whether the results have each row once, also after a failure. False by default.
     - `shows_at_commit`: whether readers see rows only after `commit`. False by default.
@@ -338,7 +338,7 @@ class Sink(ABC):
         """Check that results can be written. The driver calls this before the job starts. Removes nothing. Raises
         SinkError.
 
-        `job` is different for each run.
+        `job` names the job's run and the sink. It is different for each run.
         """
 
     def prepared(self) -> Any:
@@ -381,9 +381,9 @@ class Sink(ABC):
     def published_after(self, checkpoint: int, run: str) -> int:
         """Return the last checkpoint after `checkpoint` whose rows are visible.
 
-        The driver calls this after `prepare` or `resume`. `run` names the run (the program) that took `checkpoint`; it
-        is "" if the checkpoint does not name its run. Any program may have made the rows visible. Returns 0 if there is
-        no such checkpoint, or if the sink does not record visible checkpoints. Raises SinkError.
+        The driver calls this after `prepare` or `resume`, and after `begin`. `run` names the run (the program) that
+        took `checkpoint`; it is "" if the checkpoint does not name its run. Any program may have made the rows visible.
+        Returns 0 if there is no such checkpoint, or if the sink does not record visible checkpoints. Raises SinkError.
         """
         return 0
 
@@ -431,10 +431,10 @@ class WriterContext:
     """The place where a sink writer runs, and the functions that the writer may call there.
 
     - `job`, `operator`: the names of the job's run and of the sink.
-    - `subtask`, `parallelism`: which of how many writers this one is, from 0.
+    - `subtask`, `parallelism`: the number of this writer, from 0, and the number of writers.
     - `schema`: the schema of the batches.
     - `attempt`, `checkpoint`: how often the job has restarted, and the checkpoint that the first batches belong to.
-    - `wait_until(condition)`: waits for a target that takes no more rows. A cancel of the job ends the wait.
+    - `wait_until(condition)`: waits until the target takes rows again. A cancel of the job ends the wait.
     - `deliver(batch)`: sends a batch to `Sink.deliver` on the driver. It waits while the driver is slower.
     - `clock()`, `sleep(seconds)`: the time in seconds since the epoch, and a wait.
     """

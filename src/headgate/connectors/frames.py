@@ -133,7 +133,8 @@ def _is_of_pandas(given: object) -> bool:
 def _with_index(frame: Any, schema: pa.Schema | None, name: str) -> Any:
     """Turn the named levels of a pandas index into columns.
 
-    Without a schema, a level without a name must be integers, which number the rows. Raises SourceError otherwise.
+    Without a schema, only an index of one level of integers may lack a name: it numbers the rows. Raises SourceError
+    for any other level without a name.
     """
     if not hasattr(frame, "reset_index"):
         return frame

@@ -131,7 +131,7 @@ class _FactoryReader(SourceReader):
 
     @property
     def is_reading(self) -> bool:
-        """Whether the iterator is at work. An iterator without end may only wait until there are new rows."""
+        """Whether the iterator is at work. An iterator without end does not count: it may only wait for new rows."""
         return self._source.bounded and self._fetcher is not None
 
     def position(self) -> Any:

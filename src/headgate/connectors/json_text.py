@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import PlanError
 
-#: What JSON writes in strings by another text. Backslashes come first.
+#: Characters that JSON escapes in strings, and their escapes. The backslash comes first, because escapes contain it.
 _ESCAPED: Final = (("\\", "\\\\"), ('"', '\\"'))
 _CONTROL: Final = r"[\x00-\x1f]"
 _NULL: Final = pa.scalar("null")

@@ -21,7 +21,7 @@ from headgate.state import shapes
 
 #: A function of a split and a position. It returns rows and the position after them, or None at the end of the split.
 PollFunction: TypeAlias = "Callable[[str, Any], tuple[Item, Any] | None]"
-#: The position of a split that has ended, beside its last position.
+#: The state of a split that has ended. `position` has a state for each split, beside the last position of the split.
 _ENDED: Final = "ended"
 _POSITION: Final = shapes.mapping(shapes.row(shapes.one_of("open", _ENDED), shapes.plain))
 
@@ -63,7 +63,7 @@ class PollSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class _Polled:
-    """The answer to one call: the rows of a split, or None at its end, and the position after them."""
+    """The answer to one call: rows of a split, and the position after them. If `rows` is None, the split has ended."""
 
     split: int
     rows: pa.RecordBatch | None
@@ -114,7 +114,7 @@ class _PollReader(SourceReader):
         return self._source.splits[split]
 
     def close(self) -> None:
-        """Stop the thread. A call that does not return is left alone; see `is_stuck`."""
+        """Stop the thread. If a call does not return, its thread keeps running; see `is_stuck`."""
         self._is_closing.set()
         self._fetcher.close()
 

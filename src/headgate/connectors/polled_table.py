@@ -1,4 +1,4 @@
-"""`PolledTable`: a source of one table. It asks an object of Headgate's for rows, in place of a user's function."""
+"""`PolledTable`: a source like `hg.sources.poll`, but of one table, and with a function of Headgate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headgate.connectors.poll_source import PollSource
 
 
 class TablePoll(Protocol):
-    """A function as `hg.sources.poll` takes it, which holds a connection or a file."""
+    """A function for a `PollSource` that holds a connection or a file."""
 
     def __call__(self, split: str, position: Any) -> tuple[pa.RecordBatch, Any] | None: ...
 
@@ -25,11 +25,11 @@ Poll = TypeVar("Poll", bound=TablePoll)
 
 
 class PolledTable(PollSource, Generic[Poll]):
-    """The base class of sources of one table, which one subtask reads: the table is the only split, `split`."""
+    """The base class of sources of one table. The table is the only split, named `split`, so one subtask reads it."""
 
     def __init__(self, poll: Poll, schema: pa.Schema, split: str, *, interval: float | str, bounded: bool) -> None:
         super().__init__(poll, schema, [split], interval=interval, bounded=bounded)
-        self.task_functions = ()  # the function is ours
+        self.task_functions = ()  # the function is not the user's
         self._poll = poll
 
     def reader(self, context: ReaderContext) -> SourceReader:
@@ -43,7 +43,7 @@ class PolledTable(PollSource, Generic[Poll]):
         self._poll.close()
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError if `position` is not a state and a place in the table, which is None before the first."""
+        """Raise ValueError if `position` is not a state and a place in the table. A place may be None."""
         super().check_position(position)
         for _, place in position.values():
             self.check_place(place)

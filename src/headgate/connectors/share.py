@@ -88,7 +88,10 @@ class Share:
         )
 
     def _latest(self) -> tuple[int, Any]:
-        """Return the piece that the last owner of the current piece had reached, and its place in this piece."""
+        """Return how far the last reader of the current piece came: a piece, and a place in it.
+
+        If no earlier reader has reached the current piece, return the current piece and None.
+        """
         for reached in reversed(self._before):
             number, place = reached[self.number % len(reached)]
             if self.number <= number:

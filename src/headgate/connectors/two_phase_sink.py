@@ -16,9 +16,9 @@ from headgate.operators.operator import call_user, check_function
 
 #: Writes rows where nobody sees them. Returns JSON values that name what was written.
 WriteFunction: TypeAlias = Callable[[pa.Table, BatchInfo], Any]
-#: Makes visible what calls of a WriteFunction have returned. The second argument is the checkpoint.
+#: Makes rows visible. The arguments are the list of what calls of a WriteFunction returned, and the checkpoint.
 CommitFunction: TypeAlias = Callable[[list[Any], int], object]
-#: The bytes of rows that a writer collects for one call at most.
+#: When a writer has collected so many bytes of rows, it calls the WriteFunction.
 _MOST_HELD: Final = 64 << 20
 
 

@@ -1,5 +1,5 @@
-"""The watermarks and the idleness of one source subtask. The caller passes the time; no function of this module
-waits."""
+"""The watermarks and the idleness of one source subtask. The caller passes the time or a clock; no function of
+this module waits."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ UNBOUNDED = MAX_TIME - MIN_TIME
 class WatermarkGenerator:
     """The watermark of one source subtask: the largest event time of its split, minus `out_of_orderness`.
 
-    The watermark never goes back. A subtask reads its splits one after the other, so only the current split counts. A
-    reader may also read several splits at once: then the watermark is the least of theirs.
-    Times are microseconds since the epoch; a column without a zone is UTC. `idle_timeout` is in seconds of `clock`. It
-    is None for bounded sources, which are never idle. Raises PlanError if `column` is not a timestamp.
+    The watermark never goes back. If the reader reads one split after the other, only the current split counts. If it
+    reads several splits at once, the watermark is the least of the open splits that are not idle. Times are
+    microseconds since the epoch; a column without a zone is UTC. `idle_timeout` is in seconds of `clock`. It is None
+    for bounded sources, which are never idle. Raises PlanError if `column` is missing or not a timestamp.
     """
 
     def __init__(self, column: str, schema: pa.Schema, *, out_of_orderness: int = 0,
@@ -124,13 +124,14 @@ class WatermarkGenerator:
         self.watermark = positions[subtask] if len(positions) == parallelism else min(positions)
 
     def split_times(self) -> dict[int, int]:
-        """Return the largest event time of each split that is read at the same time as others. Splits without rows are
-        not in it."""
+        """Return the largest event time of each split that is read at the same time as others. Splits that have had no
+        rows are left out."""
         return self._splits.times()
 
     def holding_splits(self, now: float) -> dict[int, int]:
-        """Return the open splits that hold back the watermark, with their largest event time: of the splits that are
-        not idle, those with the least one. A split without rows has MIN_TIME.
+        """Return the open splits that hold back the watermark, each with its largest event time.
+
+        These are the splits that are not idle and whose largest event time is the least. Without rows it is MIN_TIME.
 
         Any thread may call this method.
         """
@@ -139,7 +140,7 @@ class WatermarkGenerator:
     def restore_splits(self, open_splits: Collection[int], times: Mapping[int, int]) -> None:
         """Resume with the largest event times of open splits, as `split_times` returned them before the restart.
 
-        A split that has no more rows then holds back the watermark only at its last row.
+        A split without further rows therefore holds back the watermark at the time of its last row, not at MIN_TIME.
         """
         self._splits.restore(open_splits, times, self._clock())
 
@@ -161,7 +162,8 @@ class WatermarkGenerator:
 class OpenSplits:
     """The largest event time of each split that a reader reads at the same time as others, and which splits are idle.
 
-    A split is idle if it has had no rows for `timeout` seconds. Pauses do not count. None: no split is ever idle.
+    A split is idle if it has had no rows for `timeout` seconds. Pauses do not count. With a `timeout` of None, no
+    split is ever idle.
     """
 
     def __init__(self, timeout: float | None) -> None:
@@ -187,7 +189,7 @@ class OpenSplits:
         return {split: time for split, time in self._largest.items() if time > MIN_TIME}
 
     def observe(self, split: int, largest: int, now: float) -> None:
-        """Record rows of a split, with their largest event time. A split that ends with these rows counts no more."""
+        """Record rows of a split, with their largest event time. A split that is no longer open does not count."""
         if split in self._largest:
             self._largest[split] = max(self._largest[split], largest)
             self._timers[split].restart(now)
@@ -195,7 +197,7 @@ class OpenSplits:
     def least(self, now: float) -> int:
         """Return the least of the largest event times of all splits that are not idle.
 
-        If all are idle, those that have had rows count. Without such, return MIN_TIME.
+        If all splits are idle, those that have had rows count. If there are none, return MIN_TIME.
         """
         times = [time for split, time in self._largest.items() if not self._timers[split].is_over(now)]
         return min(times or [time for time in self._largest.values() if time > MIN_TIME], default=MIN_TIME)

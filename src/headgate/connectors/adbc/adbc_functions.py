@@ -37,12 +37,12 @@ def source(
 ) -> Source:
     """Read the rows of a table or a query of a database, and later those that are added. See docs/how-to/databases.md.
 
-    `uri` is as in `hg.sinks.adbc`. `query` is the name of a table, or a `select`. `by` is one of its columns, whole
-    numbers or text, whose values are unique and grow, such as an id. The source asks for the next `batch_rows` rows in
-    the order of `by`, after the last value that it has read; with an index on `by`, this costs little. If there are no
-    more rows, it asks again after `interval`; with `bounded`, the input ends. `start` is the value after which the
-    source begins. The last value is kept in checkpoints, so each row is read once, also after a failure. Rows that
-    change later are not read again.
+    `uri` is as in `hg.sinks.adbc`. `query` is the name of a table, or a `select`. `by` is one of its columns, of whole
+    numbers or text. Its values are unique and grow, such as those of an id. The source asks for the next `batch_rows`
+    rows in the order of `by`, after the last value that it has read; with an index on `by`, this costs little. If there
+    are no more rows, it asks again after `interval`; with `bounded`, the input ends. `start` is the value after which
+    the source begins, or None for the lowest value. The last value is kept in checkpoints, so each row is read once,
+    also after a failure. Rows that change later are not read again.
 
     One subtask reads. With `schema`, the source reads these columns and converts them; without, it asks the database
     for the columns when it is made. `timeout` is the longest time for one query.
@@ -118,8 +118,8 @@ def lookup(driver: Literal["postgresql", "sqlite"], uri: str, query: str) -> Ask
 
     `uri` is as in `hg.sinks.adbc`. `query` is the name of a table, or a `select`, in which a key has at most one row.
     The columns of `on` are whole numbers or text; in PostgreSQL, text is converted to the type of the column, such as
-    uuid. `lookup` adds all other columns of the query; with its `schema=`, it adds only those columns, with those
-    types.
+    uuid. `lookup` adds all other columns of the query, or only the columns of its argument `schema=`, with the
+    types there.
 
     One query asks for the different keys of a batch, at most `batch_keys` of them. With an index on the columns of
     `on`, its cost depends on the number of these keys, not on the size of the table. Cache, retries, `concurrency`

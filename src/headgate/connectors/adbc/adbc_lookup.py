@@ -32,7 +32,7 @@ class AdbcTable(AskedTable):
         return f"lookups.adbc({self.query.database.driver}, {self.query.text!r})"
 
     def columns(self, keys: pa.Schema, wanted: pa.Schema | None) -> pa.Schema:
-        """Ask the database for its columns, and check the keys."""
+        """Check the keys. Return the columns that the lookup adds: `wanted`, or for None all others of the query."""
         found = self.query.columns(may_be_empty=wanted is not None)
         for name in [*keys.names, *(wanted.names if wanted is not None else ())]:
             if name not in found.names:
@@ -65,7 +65,7 @@ class AdbcTable(AskedTable):
 
 
 class _OpenedTable(OpenedTable):
-    """Asks the database. It keeps the connections that no call uses; `deque` makes this safe between threads."""
+    """Asks the database. It keeps unused connections for later calls; `deque` makes this safe between threads."""
 
     def __init__(self, query: AdbcQuery, keys: pa.Schema, columns: pa.Schema) -> None:
         super().__init__(query.what)
@@ -92,7 +92,7 @@ class _OpenedTable(OpenedTable):
         self._close_free()
 
     def _found(self, keys: pa.RecordBatch) -> pa.Table:
-        """Return the rows that are found, each after the place of its key."""
+        """Return the rows that are found. The first column has the place of each row's key."""
         try:
             connection = self._free.pop()
         except IndexError:
@@ -137,7 +137,7 @@ def _statement(query: AdbcQuery, keys: pa.Schema, columns: pa.Schema) -> str:
 
 
 def _text_types(query: AdbcQuery, keys: pa.Schema) -> list[str]:
-    """Return the types to which texts are converted, so that an index on a column such as a uuid is used."""
+    """Return the SQL type to which each key is converted, or "" for none, so that an index on such a column is used."""
     found = query.columns(may_be_empty=True)
     metadata = [found.field(key.name).metadata or {} for key in keys]
     types = [each.get(b"POSTGRESQL:type", b"").decode() for each in metadata]

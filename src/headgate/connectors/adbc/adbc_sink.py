@@ -49,7 +49,7 @@ class AdbcSink(Sink):
     # --- before the job
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
-        """Check the table, its columns, and the user's rights: run a commit of no rows, and take it back."""
+        """Check the table, its columns, and the user's rights: run a commit of no rows, and roll it back."""
         self._prepare(schema, uuid.uuid4().hex[:12])
         self._resumes = False
 
@@ -122,7 +122,7 @@ class AdbcSink(Sink):
         return is_claimed
 
     def begin(self, claim: Claim) -> None:
-        """Remove the staging tables of this job's programs that were lost before their first checkpoint."""
+        """Remove the staging tables of programs of this job that were lost before their first checkpoint."""
         if claim.home is None or claim.referenced is None:
             return
         claim.check()
@@ -178,7 +178,7 @@ class AdbcSink(Sink):
             connection.commit()
 
     def finish(self) -> None:
-        """Remove what is left. The row in the table of commits stays, unless no checkpoint was committed."""
+        """Drop the staging tables. Remove the row in the table of commits if no checkpoint was committed."""
         self._clean()
 
     def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:

@@ -26,7 +26,7 @@ class AdbcSource(PolledTable["_Poll"]):
         super().__init__(poll, poll.schema, _SPLIT, interval=interval, bounded=bounded)
 
     def prepare(self) -> None:
-        """Check that the query can be read, and that its columns are those of the schema. Raises SourceError."""
+        """Check that the query can be read, and that it has the columns of the schema. Raises SourceError."""
         what, by, found = self._poll.what, self._poll.by, self._poll.found_schema()
         if missing := [name for name in self.schema.names if name not in found.names]:
             raise SourceError(f"{what}: there is no column {missing[0]!r}; there are: {', '.join(found.names)}")
@@ -37,7 +37,7 @@ class AdbcSource(PolledTable["_Poll"]):
             raise SourceError(f"{what}: by={by!r} is {kind}; it must be a whole number or text")
 
     def check_place(self, place: Any) -> None:
-        """Raise ValueError if `place` is not the last value of `by`, which is None before the first."""
+        """Raise ValueError if `place` is neither None nor a possible value of the column `by`."""
         if not isinstance(place, (int, str, type(None))) or isinstance(place, bool):
             raise ValueError(f"the position {place!r} is neither a whole number nor text")
 

@@ -1,7 +1,7 @@
 """The table `headgate_commits`: who owns a sink's results, and up to which checkpoint they are in the user's table.
 
-There is one row for each run of a sink; other programs may resume the run. Each commit changes this row in the
-transaction that adds the rows, and locks it by doing so. So a program that was replaced adds nothing any more, even if
+There is one row for each run of a sink; other programs may resume the run. Each commit changes this row, and so locks
+it, in the transaction that adds the user's rows. Therefore a program that was replaced adds nothing any more, even if
 it was paused in the middle of a commit.
 """
 
@@ -25,8 +25,9 @@ _ATTEMPTS: Final = 3
 class CommittedRun:
     """The row of one run.
 
-    `owner` is the epoch of the program that owns the results. `checkpoint` is the last one whose rows are in the table,
-    and `taken_by` the program's run that took it. `claims` has the epochs and runs of all owners, in order.
+    `owner` is the epoch of the program that owns the results. `checkpoint` is the last checkpoint whose rows are in the
+    table, or 0, and `taken_by` is the run of the program that took it. `claims` has the epochs and runs of all owners,
+    in order.
     """
 
     owner: int
@@ -35,7 +36,7 @@ class CommittedRun:
     claims: Sequence[Sequence[Any]]
 
     def has(self, checkpoint: int, run: str) -> bool:
-        """Return whether the rows of this checkpoint of this run are in the table."""
+        """Return whether the rows of the checkpoint that the program `run` took are in the table."""
         if not checkpoint or not self.checkpoint:
             return False
         if run == self.taken_by:
@@ -59,7 +60,7 @@ class CommitTable:
         self.name = quoted(NAME) if schema is None else f"{quoted(schema)}.{quoted(NAME)}"
 
     def create(self, connection: DatabaseConnection) -> None:
-        """Create the table if it is not there. Commits."""
+        """Create the table if it is not there. Commits the transaction."""
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 connection.execute(self.definition)
@@ -82,9 +83,9 @@ class CommitTable:
         return _first(connection.execute(f"select {columns} from {self.name} where run = $1", run))
 
     def claim(self, connection: DatabaseConnection, run: str, results: str, claim: Claim) -> bool:
-        """Record a program as the owner. Returns False if another one has the same epoch or a higher one.
+        """Record a program as the owner. Returns False if another program has the same epoch or a higher one.
 
-        `results` names the user's table. Commits.
+        `results` names the user's table. Commits the transaction.
         """
         found = self.find(connection, run)
         claims = json.dumps([*(found.claims if found else ()), [claim.epoch, claim.program.run]])
@@ -131,7 +132,7 @@ class CommitTable:
         return bool(connection.execute(statement, owner, run, owner))
 
     def remove(self, connection: DatabaseConnection, run: str, owner: int) -> None:
-        """Remove the row of a run that has added no checkpoint's rows, unless a newer program owns it."""
+        """Remove the row of a run if it has committed no checkpoint, and no newer program owns it."""
         statement = f"delete from {self.name} where run = $1 and owner <= $2 and checkpoint = 0"
         connection.execute(statement, run, owner)
 

@@ -149,7 +149,7 @@ def in_words(error: Any) -> str:
     details = dict(getattr(error, "details", ()))
     text = details.get(b"PG_DIAG_MESSAGE_PRIMARY", b"").decode() or " ".join(str(error).split())
     if (more := details.get(b"PG_DIAG_MESSAGE_DETAIL", b"").decode()) and not code.startswith(("22", "23")):
-        text += f" ({more})"  # not of wrong values: it would show the row
+        text += f" ({more})"  # not for wrong values: the detail would show the row
     is_unreachable = not code and "ailed to connect" in text
     advice = next((advice for start, advice in _ADVICE.items() if code.startswith(start)), None)
     if is_unreachable:

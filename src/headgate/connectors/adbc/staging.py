@@ -87,7 +87,7 @@ class Staging:
 
 
 def with_order(schema: pa.Schema) -> pa.Schema:
-    """Return the columns of a staging table."""
+    """Return the columns of a staging table: those of the rows, and their order."""
     return schema.append(pa.field(ORDER, pa.int64()))
 
 
@@ -114,7 +114,7 @@ class StagingWriter(SinkWriter):
         self._is_closed = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Hold a batch. Copies what is held if it is much."""
+        """Hold a batch. Copy the held rows when they have about 16 MiB."""
         for column in self._key:
             if batch.column(column).null_count:
                 raise SinkError(f"{self._what}: a row has no {column!r}, which is a column of key=; fill or filter it")

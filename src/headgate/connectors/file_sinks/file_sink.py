@@ -77,7 +77,7 @@ class FileSink(Sink):
         self._made_root = self._empties = self._is_new = False
         #: Whether a checkpoint or savepoint may name this run, so that a program can resume it.
         self._is_named = False
-        #: Whether the checkpoint that the job resumes from needs the folder's ledger. Older versions did not say so.
+        #: Whether a missing ledger means that the rows of the resumed checkpoint are gone. See `prepared`.
         self._needs_ledger = False
         #: The runs whose files and ledgers this run has removed from the folder.
         self._emptied: list[str] = []
@@ -165,8 +165,8 @@ class FileSink(Sink):
     def _check_hidden(self, target: Target, claim: Claim) -> None:
         """Raise SinkError for hidden files of a run that a program can resume.
 
-        An older program of the job may be paused while it makes these files visible. If this program resumed, the older
-        program would later continue to do so.
+        An older program of the job may be paused while it makes these files visible. It could continue later, and mix
+        its rows with the rows of this program.
         """
         hidden = [entry.base_name for entry in self._entries(target) if entry.base_name.startswith("_part-")]
         for run in _runs(claim):
@@ -300,8 +300,8 @@ class FileSink(Sink):
         self._remove_hidden(self._owned()[0])
 
     def abort(self, pending: Sequence[Sequence[str] | None] = (), checkpoint: int = 0) -> None:
-        """Remove empty folders and the run's files that belong to no checkpoint, including the files of killed
-        writers."""
+        """Commit the last checkpoint. Remove the run's other files, including those of killed writers, and empty
+        folders."""
         target, ledger = self._target, self._ledger
         if target is None:
             return
@@ -433,7 +433,7 @@ def _show(target: Target, name: str) -> bool:
 
 
 def _shown(path: str) -> str:
-    """Return the path of a hidden file when it is visible."""
+    """Return the path that a hidden file has once it is visible."""
     folder, base = posixpath.split(path)
     return posixpath.join(folder, base.removeprefix("_").partition("#")[0])
 

@@ -10,7 +10,7 @@ from pyarrow import fs
 
 from headgate.filesystems import listing
 
-#: How often a folder is made again that another job removes.
+#: How often a writer makes a folder that another job removes each time.
 _ATTEMPTS: Final = 10
 
 

@@ -108,7 +108,7 @@ class Ledger:
         return any(note.is_given_up for note in self._notes())
 
     def is_over(self) -> bool:
-        """Return whether a newer program has given up the run, or has finished it. At its end it removes this claim."""
+        """Return whether a newer program has given up the run, or has finished it, and so removed this claim."""
         with writing(self._ownership.folder):
             is_claimed = self._ownership.epoch in self._ownership.epochs()
         return not is_claimed or self.is_given_up()

@@ -59,10 +59,10 @@ def by_folder(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[tuple[s
 def divided(
     rows: pa.RecordBatch, names: Sequence[str], values: Sequence[pa.Array], *, exact: bool = False
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Split rows by `values`, which have a value for each row and stand in folders under `names`.
+    """Split rows by `values`: for each of `names`, an array with a value for each row.
 
-    Yields the relative path of each folder, and its rows, in their order. With `exact`, the name of no text is that of
-    null, not even the empty text's.
+    Yields the relative path of each folder, and its rows, in their order. With `exact`, only null has the folder name
+    of null. Otherwise the empty text has it too.
     """
     codes = np.zeros(rows.num_rows, np.int64)
     encoded = [pc.dictionary_encode(array, null_encoding="encode") for array in values]

@@ -11,7 +11,7 @@ from pyarrow import fs
 from headgate.filesystems import listing
 from headgate.s3_uploads import abort_upload, begin_upload, complete_upload, open_uploads, upload_part
 
-#: The least size of a part in bytes, but for the last one of a file.
+#: The least size of a part in bytes, except for the last part of a file.
 _PART_BYTES: Final = 8 << 20
 #: The most parts of a file. S3 takes 10,000.
 _PARTS: Final = 5_000
@@ -22,7 +22,7 @@ _SEPARATOR: Final = "#"
 class UploadedFiles:
     """Hidden files below a folder on S3. The name of a hidden file is `_NAME#UPLOAD` for the object NAME.
 
-    `file_bytes` is the size of a file. A file that is being written holds one part in memory.
+    `file_bytes` is the target size of a file. A file that is being written holds one part in memory.
     """
 
     most_open = 12

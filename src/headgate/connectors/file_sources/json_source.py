@@ -44,8 +44,8 @@ class JsonParser(LineParser):
         return self.read_objects(lines, rows)
 
     def read_objects(self, lines: bytes, rows: int) -> pa.RecordBatch:
-        """Return the rows of `rows` lines of UTF-8 that all begin with an object. Raises pa.ArrowInvalid if a line does
-        not parse."""
+        """Parse `rows` lines in UTF-8, each of which begins with an object. Raises pa.ArrowInvalid if a line does not
+        parse."""
         table = _read(lines, json.ParseOptions(explicit_schema=self._read_as, unexpected_field_behavior="ignore"))
         if table.num_rows != rows:
             raise pa.ArrowInvalid("a line must hold one JSON object, whole")

@@ -112,7 +112,7 @@ class LineSource(Source):
     def batches(
         self, split: ByteRange, place: Place | None, bad: TakeBad | None
     ) -> Iterator[tuple[pa.RecordBatch, Place]]:
-        """Yield the rows of a split from a place on. Each batch comes with the place after it.
+        """Yield the rows of a split from a place on (None: its start). Each batch comes with the place after it.
 
         A batch has the rows of about 1 MiB of text, at most 65,536 rows. Empty batches let the task do other work while
         the source passes text without new rows. Bad lines go to `bad`. Without `bad`, the first bad line raises
@@ -233,9 +233,9 @@ class LineSource(Source):
 
 
 class LineNumbers:
-    """A counter of line numbers in a file. Reading may have begun at a later block of the file.
+    """A counter of line numbers in a file. The first block that it gets may be in the middle of the file.
 
-    It counts the lines before this first block only if the caller needs the number of a line.
+    It counts the lines before this block only if the caller needs the number of a line.
     """
 
     def __init__(self, file: DataFile) -> None:

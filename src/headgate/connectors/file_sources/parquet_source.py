@@ -151,8 +151,8 @@ def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema, batc
     """Yield the rows of a split from a place on, at most `batch_rows` at a time. Each batch comes with the place after
     it.
 
-    A place is the number of rows of the split that were read. The batches have the columns of `schema`. The values of
-    columns that are not `needed` are null. None: all are needed.
+    A place is the number of rows of the split that were read, or None for 0. The batches have the columns of `schema`.
+    The values of columns that are not `needed` are null. If `needed` is None, all columns are needed.
     """
     file, needed = split.file, schema.names if needed is None else needed
     nulls = {field.name: pa.nulls(batch_rows, field.type) for field in schema if field.name not in needed}

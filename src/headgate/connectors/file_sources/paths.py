@@ -38,8 +38,8 @@ def absolute_all(paths: Paths) -> tuple[str, ...]:
 
 
 def expand(paths: Sequence[str]) -> list[DataFile]:
-    """List the files of absolute paths, globs (`* ? [..] **`) and folders. Each file comes once, in the order of the
-    paths.
+    """List the files of absolute paths, globs (`* ? [..] **`) and folders. Each file comes once. The files are
+    in the order of their own paths.
 
     Globs and folders leave out names that begin with `_` or `.`, because a writer may not have finished these files.
     Raises SourceError for a path without a file, and for a folder with subfolders.
@@ -54,7 +54,7 @@ def expand(paths: Sequence[str]) -> list[DataFile]:
 
 def known_by(files: Iterable[DataFile]) -> dict[str, list[int | None]]:
     """Return the size and the time of each file, by path, as JSON values. `expand_again` recognizes the files by
-    them."""
+    these values."""
     return {file.path: [file.size, file.modified] for file in files}
 
 

@@ -25,8 +25,8 @@ from headgate.state import shapes
 class WatchedFiles(Source):
     """A source of the files that come into a folder; see `hg.sources.files`.
 
-    All subtasks list the folder, at the same times. The subtask that reads a file follows from the file's name, not
-    from who finds it first. A subtask without a file to read does not hold back the watermark.
+    All subtasks list the folder, at the same times. The name of a file decides which subtask reads the file. A
+    subtask without a file to read does not hold back the watermark.
     """
 
     bounded = False
@@ -67,8 +67,7 @@ class WatchedFiles(Source):
         return look(self._path)
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError if `position` is not as `position` of a reader returns it: read files, and other files with
-        places."""
+        """Raise ValueError if no reader can return `position`: the files that are read, and other files with places."""
         started = shapes.row(shapes.path_below, shapes.count, self._source.place)
         fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(started)}
         shapes.fields(fields)(position, "the position")
@@ -82,7 +81,7 @@ class WatchedFiles(Source):
         return other
 
     def reader(self, context: ReaderContext) -> SourceReader:
-        """Return a reader of the files that this subtask reads by their names."""
+        """Return a reader of this subtask's files."""
         return _WatchReader(self._path, self._source, self._interval, context)
 
 

@@ -32,7 +32,7 @@ class Registry:
 
     @staticmethod
     def of(value: str | Mapping[str, Any] | None) -> Registry | None:
-        """Return the registry of an argument, a URL or options. Raises ConfigError."""
+        """Return the registry for a URL or options, or None for None. Raises ConfigError."""
         if value is None:
             return None
         options = {"url": value} if isinstance(value, str) else value
@@ -197,8 +197,8 @@ def _plain(schema: Any) -> Any:
 
 
 def _asked(what: str, kind: type[HeadgateError], ask: Any) -> Any:
-    """Return the registry's answer. Raises ValueError if it does not know or refuses it, and `kind` without an answer.
-    No message has the registry's options."""
+    """Return the registry's answer to `ask`. Raises `kind` if the registry refuses or does not answer. If a source asks
+    for a schema that the registry does not know, raises ValueError. No message has the registry's options."""
     error_type = import_module("confluent_kafka.schema_registry.error").SchemaRegistryError
     try:
         return ask()

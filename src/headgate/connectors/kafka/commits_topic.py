@@ -71,8 +71,8 @@ class Marker:
         return self._of(run)[1].checkpoint >= checkpoint
 
     def after(self, run: str, checkpoint: int) -> int:
-        """Return the last checkpoint after this one whose messages are in Kafka, or 0. Raises KeyError if the marker
-        cannot tell."""
+        """Return the last checkpoint in Kafka after `checkpoint` of the program `run`, or 0. Raises KeyError if the
+        marker cannot tell."""
         place, claim = self._of(run)
         later = [each.checkpoint for each in self.claims[place + 1 :] if each.checkpoint]
         return later[-1] if later else claim.checkpoint if claim.checkpoint > checkpoint else 0
@@ -163,7 +163,7 @@ class CommitsTopic:
     def read(self, run: str, partition: int, wait: bool) -> Marker | None:
         """Return the newest marker of a run, or None if there is none.
 
-        Records behind another job's open transaction cannot be read. With `wait`, wait for its end.
+        Records behind another job's open transaction cannot be read. With `wait`, wait for the end of that transaction.
         """
         offsets = Offsets(self._client, read_committed=False)
         try:

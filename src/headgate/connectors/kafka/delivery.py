@@ -1,4 +1,4 @@
-"""`Delivery`: gives messages to a producer of librdkafka, in order, and waits for room and until brokers have them."""
+"""`Delivery`: gives messages to a producer of librdkafka in order, and waits for room, and for the brokers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from headgate.errors import SinkError
 WaitUntil: TypeAlias = Callable[[Callable[[], bool]], None]
 #: Options of librdkafka that the sink sets itself.
 RESERVED: Final = ("enable.idempotence", "partitioner", "delivery.report.only.error", "transactional.id", "on_delivery")
-#: The most kilobytes of messages that wait in a producer. Then `give` waits.
+#: The most kilobytes of messages that wait in a producer. While it has so many, `give` waits.
 _QUEUE_KILOBYTES: Final = 32 << 10
 #: The most messages that a producer takes in one call.
 _MOST_GIVEN: Final = 5_000
@@ -42,7 +42,7 @@ class Delivery:
         self.producer: Any = client.producer(self._fail, on_delivery=self._on_delivery, **SETTINGS, **own)
 
     def give(self, encoded: pa.RecordBatch) -> None:
-        """Give the messages of a batch that `Messages.encoded` made to the producer."""
+        """Give the producer the messages of a batch that `Messages.encoded` made."""
         produce = self._produce_singly if "headers" in encoded.schema.names else self._produce
         for begin in range(0, encoded.num_rows, _MOST_GIVEN):
             left = _as_arguments(encoded.slice(begin, _MOST_GIVEN))
@@ -67,14 +67,14 @@ class Delivery:
 
     @contextmanager
     def _fatal_errors(self) -> Iterator[None]:
-        """Keep an error after which the producer cannot go on: the library raises it in the call that comes next."""
+        """Record an error after which the producer cannot continue. The library raises it in the next call."""
         try:
             yield
         except kafka_library().KafkaException as error:
             self._fail(error.args[0])
 
     def _produce(self, messages: list[dict[str, Any]]) -> int:
-        """Return how many messages the producer took. It takes none after one for which its queue has no room."""
+        """Produce messages, and return how many the producer took before its queue was full."""
         if self.producer.produce_batch(self._topic, messages) == len(messages):
             return len(messages)
         errors = [message.pop("_error", None) for message in messages]
@@ -86,7 +86,7 @@ class Delivery:
         return len(messages)
 
     def _produce_singly(self, messages: list[dict[str, Any]]) -> int:
-        """Do the same for messages with headers, which librdkafka takes only one by one."""
+        """Do the same as `_produce` for messages with headers, which librdkafka takes only one by one."""
         for number, message in enumerate(messages):
             try:
                 self.producer.produce(self._topic, **message)
@@ -133,7 +133,7 @@ class Delivery:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait for a producer. It fails messages that are not delivered in time, so the wait ends."""
+    """Wait for a condition of a producer. The wait ends, because the producer fails messages that take too long."""
     while not condition():
         time.sleep(_LOOK)
 

@@ -35,7 +35,7 @@ _PASSING: Final = frozenset(
         "UNKNOWN_LEADER_EPOCH", "_NOENT", "_TIMED_OUT",
     )
 )  # fmt: skip
-#: In the names of options whose values are secret.
+#: What the names of options with secret values contain.
 _SECRET: Final = re.compile(r"password|secret|token|oauthbearer\.config|\.pem$|\.key$")
 #: What to do about an error, by its name.
 _ADVICE: Final = {
@@ -84,12 +84,13 @@ class KafkaClient:
         return KafkaClient(servers, dict(options))
 
     def consumer(self, fail: Callable[[KafkaError], None], **own: Any) -> Consumer:
-        """Return a consumer. `own` are the source's own options, with `_` for the dots of their names."""
+        """Return a consumer, which calls `fail` with an error that no retry mends. `own` are further options, with `_`
+        for the dots of their names."""
         made: Consumer = self._made("Consumer", fail, own)
         return made
 
     def producer(self, fail: Callable[[KafkaError], None], **own: Any) -> Producer:
-        """Return a producer. `own` are the sink's own options, with `_` for the dots of their names."""
+        """Return a producer. `fail` and `own` are as for `consumer`."""
         made: Producer = self._made("Producer", fail, own)
         return made
 
@@ -128,7 +129,7 @@ class KafkaClient:
 
 
 def passes(error: Any) -> bool:
-    """Return whether a question that brokers answered with this error may soon have another answer."""
+    """Return whether brokers may soon answer the same question without this error."""
     inner = error.args[0] if isinstance(error, Exception) and error.args else error
     return hasattr(inner, "name") and inner.name() in _PASSING
 
@@ -143,7 +144,7 @@ def in_words(error: Any) -> str:
 
 
 def cause(error: Any, client: Any, told: Sequence[Any]) -> Any:
-    """Return why a request had no answer: a final error that the client reported since, such as a wrong password."""
+    """Return why a request had no answer: the first final error in `told`, such as a wrong password, or `error`."""
     client.poll(0)  # serves the callback of errors
     return told[0] if told else error
 

@@ -53,8 +53,8 @@ def source(
     "latest", "group" (the offsets of `group`), a datetime, or offsets such as `{("orders", 0): 17}`. A partition about
     which `start` says nothing begins at its first message, as do partitions that are added later: the source looks for
     them every `discovery_interval`. With `stop` ("latest", a datetime or offsets), the input is bounded: each partition
-    ends there. A partition about which `stop` says nothing ends where it ends when the job starts. With `group`,
-    offsets are committed after each checkpoint, for tools that show the lag.
+    ends there. A partition about which `stop` says nothing is read to the end that it has when the job starts. With
+    `group`, offsets are committed after each checkpoint, for tools that show the lag.
 
     With `read_committed`, messages of open or aborted transactions are not read. Fetching stops when `fetch_bytes` of
     a subtask wait. `options` are those of librdkafka, for example for TLS and SASL.
@@ -125,7 +125,7 @@ def sink(
     `headers` and `timestamp` name columns. Messages with the same key go to the same partition, the one that Kafka's
     own producer chooses. A key is text, binary, or a whole number, which becomes text. `headers` is a list of structs
     of `name` and `value`, as in the source's `metadata`. Without `timestamp`, a message has the time at which it was
-    produced. JSON leaves out the columns of `headers` and `timestamp`.
+    produced. Its value leaves out the columns of `headers` and `timestamp`.
 
     With `guarantee` "exactly-once", the default in jobs with checkpoints, readers with `read_committed` see each row
     once. The rows of a checkpoint are staged beside the checkpoint. When it is complete, the driver writes them in one
@@ -134,7 +134,7 @@ def sink(
     once. At each checkpoint, the sink waits until the brokers have all messages before it. So no row is lost, but after
     a failure the rows after the last checkpoint are written again.
 
-    The producer is idempotent: lost connections alone repeat nothing. If the brokers are slower than the job, at most
+    The producer is idempotent: a lost connection repeats no message. If the brokers are slower than the job, at most
     32 MiB of a subtask wait, then the job waits. `options` are those of librdkafka, for example `{"compression.type":
     "zstd"}`.
 

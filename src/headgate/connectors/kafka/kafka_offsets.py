@@ -24,8 +24,8 @@ from headgate.state import shapes
 Partition: TypeAlias = tuple[str, int]
 Start: TypeAlias = Literal["earliest", "latest", "group"] | datetime | Mapping[Partition, int]
 Stop: TypeAlias = Literal["latest"] | datetime | Mapping[Partition, int]
-#: Seconds that brokers have for one question. A client that has lost the leader of a partition finds it only for the
-#: next question.
+#: Seconds that brokers have for one question. A client that has lost the leader of a partition finds the new
+#: leader only for the next question.
 _QUESTION: Final = 5.0
 #: Seconds to wait for an answer, until the next look for a final error such as a wrong password.
 _SLICE: Final = 1.0
@@ -61,8 +61,8 @@ def partitions_of(consumer: Any, topics: Sequence[str], told: Sequence[Any] | No
     """Return the partitions of the topics. Raises SourceError for a topic that does not exist, and KafkaException
     without an answer.
 
-    `told` gets the final errors of a consumer that reads nothing. After such an error, no answer is waited for. Other
-    clients than consumers would create a topic by asking for it.
+    If the consumer reads nothing, `told` is the list to which its callback adds final errors. After such an error, the
+    function waits no longer. Only a consumer can ask: other clients would create a missing topic.
     """
     found = []
     for topic in topics:
@@ -101,7 +101,7 @@ class Offsets:
         return self._ask(partitions, self._library.OffsetSpec.earliest())
 
     def latest(self, partitions: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the offset after the last message of each partition that readers see."""
+        """Return, for each partition, the offset after the last message that readers see."""
         return self._ask(partitions, self._library.OffsetSpec.latest())
 
     def at(self, partitions: Sequence[Partition], moment: datetime) -> dict[Partition, int]:
@@ -156,7 +156,7 @@ def starts_of(offsets: Offsets, consumer: Any, partitions: Sequence[Partition], 
 
 
 def stops_of(offsets: Offsets, partitions: Sequence[Partition], stop: Stop) -> dict[Partition, int]:
-    """Return the offset before which reading ends in each partition: its present end if `stop` does not name it."""
+    """Return the offset before which reading ends in each partition: by default the partition's present end."""
     if isinstance(stop, datetime):
         return offsets.at(partitions, stop)
     given = dict(stop) if isinstance(stop, Mapping) else {}

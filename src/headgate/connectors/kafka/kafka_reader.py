@@ -51,7 +51,7 @@ class Reading:
     ends: PartitionEnds
     decoder: MessageDecoder
     columns: MessageColumns
-    #: That of the batches: the decoder's, with the columns.
+    #: The schema of the batches: the decoder's schema with `columns`.
     schema: pa.Schema
     commits_offsets: bool
     discovery_interval: float
@@ -79,7 +79,7 @@ class KafkaReader(SourceReader):
     """The reader of one subtask's partitions. All of them are open at the same time.
 
     A topic's first partition goes to a subtask that depends on the topic's name, and the next ones to the subtasks
-    after it. So every subtask knows its partitions without asking the others, also of those that are found later.
+    after it. So every subtask knows its partitions without asking the others, also partitions that are found later.
     """
 
     def __init__(self, reading: Reading, context: ReaderContext) -> None:
@@ -132,7 +132,7 @@ class KafkaReader(SourceReader):
         return [[topic, number, offset] for (topic, number), offset in self._offsets.items()]
 
     def to_commit(self) -> Any:
-        """Return the same for the group's offsets, if there is a group."""
+        """Return the position, as the group's offsets. Return None if there is no group."""
         return self.position() if self._commits_offsets and self._offsets else None
 
     def unread(self) -> Mapping[str, int]:
@@ -298,7 +298,7 @@ class _Fetching:
         raise SourceError(f"{place}: {in_words(error)}")
 
     def _end_partitions(self, consumer: Any) -> list[Partition]:
-        """Stop to read the partitions that are read to their stop, and return them."""
+        """Stop reading the partitions that are read to their stop, and return them."""
         stops = self._reading.stops
         ended = [] if stops is None else [each for each, at in self._offsets.items() if at >= stops[each]]
         if ended:
@@ -327,6 +327,6 @@ class _Fetching:
 
 
 def is_mine(partition: Partition, context: ReaderContext) -> bool:
-    """Return whether a reader has this partition."""
+    """Return whether the reader of this subtask has the partition."""
     topic, number = partition
     return (zlib.crc32(topic.encode()) + number) % context.parallelism == context.subtask

@@ -30,10 +30,12 @@ _RUN: Final = re.compile("[A-Za-z0-9-]+")
 class KafkaSink(Sink):
     """A sink of messages of a Kafka topic; see `hg.sinks.kafka`.
 
-    Exactly once, the driver commits, not the subtasks: one transaction per checkpoint, which readers see whole, and
-    nothing to hand over when the parallelism changes. All messages pass the driver, at about the rate of one producer.
+    For exactly-once results, the driver commits, not the subtasks. Readers see a checkpoint as one transaction, and
+    there is nothing to hand over when the parallelism changes. All messages pass through the driver, at about the rate
+    of one producer.
 
-    `run` names this run of the sink, for the programs that continue it. Without `guarantee`, checkpoints decide.
+    `_run` names this run of the sink, for programs that resume it. If `guarantee` is None, checkpoints
+    make the sink exactly-once.
     """
 
     def __init__(self, client: KafkaClient, topic: str, messages: Messages, guarantee: Guarantee | None) -> None:
@@ -56,7 +58,7 @@ class KafkaSink(Sink):
         self.exactly_once = self.shows_at_commit = is_exact
 
     def configure(self, config: Config, spark: Any) -> None:
-        """Decide the guarantee. Raises PlanError for exactly once without checkpoints."""
+        """Decide the guarantee. Raises PlanError if the user wants exactly-once results without checkpoints."""
         has_checkpoints = config.checkpoint_dir is not None
         if self._guarantee == "exactly-once" and not has_checkpoints:
             raise PlanError("kafka: guarantee='exactly-once' needs checkpoints: set checkpoint_dir")
@@ -72,7 +74,7 @@ class KafkaSink(Sink):
             self._run, self._partition = job, CommitsTopic(self.client).partition_for(job)
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """Continue the run of another program, also at least once, if that one staged messages. Otherwise prepare."""
+        """Continue the run of another program if it staged messages, also with at-least-once now. Otherwise prepare."""
         if prepared is None:
             return self.prepare(job, schema)
         _PREPARED(prepared, "what the sink prepared")
@@ -82,7 +84,7 @@ class KafkaSink(Sink):
         self._run, self._partition, self._is_resumed = prepared["run"], prepared["partition"], True
 
     def prepared(self) -> Any:
-        """Return the run, and the partition of its records."""
+        """Return the run, and the partition of its records. Return None for at-least-once."""
         return {"run": self._run, "partition": self._partition} if self.exactly_once else None
 
     def _check(self, schema: pa.Schema) -> None:
@@ -163,7 +165,7 @@ class KafkaSink(Sink):
             file.remove()
 
     def _produce(self, files: Sequence[StagedFile]) -> None:
-        """Produce what a program staged exactly once, in a job that goes on at least once."""
+        """Produce the messages that an exactly-once program staged, in a job that continues with at-least-once."""
         delivery = Delivery(self.client, self.topic, wait_for)
         try:
             give_staged(delivery, [file for file in files if file.exists()])  # a committed file was removed
@@ -202,7 +204,7 @@ class KafkaSink(Sink):
 
 
 class _ProducingWriter(SinkWriter):
-    """The writer of a sink at least once: its producer has delivered all messages when a checkpoint completes."""
+    """The writer of an at-least-once sink. Its producer has delivered all messages when a checkpoint completes."""
 
     def __init__(self, sink: KafkaSink, context: WriterContext) -> None:
         self._messages = sink.messages

@@ -152,8 +152,8 @@ class KafkaSource(Source):
         return KafkaReader(reading, context)
 
     def commit(self, pending: Sequence[Any], checkpoint: int) -> None:
-        """Store the offsets of the group, for tools that show how far behind it is. The job does not need them, so an
-        error is only logged."""
+        """Store the offsets of the group, for tools that show how far behind the group is. The job does not need them,
+        so an error is only logged."""
         library = kafka_library()
         offsets = [library.TopicPartition(topic, number, offset) for rows in pending for topic, number, offset in rows]
         try:

@@ -36,7 +36,7 @@ def _headers(message: Any) -> list[dict[str, Any]] | None:
     return None if headers is None else [{"name": name, "value": value} for name, value in headers]
 
 
-#: By the name of what a message has: the column's type, and a function that reads it.
+#: By the kind of metadata: the column's type, and a function that gets the value from a message.
 _KINDS: Final[dict[str, tuple[pa.DataType, Callable[[Any], Any]]]] = {
     "key": (pa.binary(), lambda message: message.key()),
     "timestamp": (pa.timestamp("ms", "UTC"), _time),

@@ -26,8 +26,8 @@ _SPACES: Final = b" \t\r\n"
 class Decoded:
     """The rows of some messages.
 
-    `counts` is the number of rows of each message, or None if each has one. `bad` has the messages that cannot be
-    decoded, with the reasons; they have no rows.
+    `counts` is the number of rows of each message, or None if each has one. `bad` has the numbers of the messages
+    that cannot be decoded, with the reasons; these messages have no rows.
     """
 
     rows: pa.RecordBatch
@@ -125,8 +125,7 @@ class ArrowDecoder(MessageDecoder):
 
 
 def _are_objects(text: bytes, values: Sequence[bytes | None]) -> bool:
-    """Return whether each value is a line that begins with an object. `text` has them as lines. Raises
-    UnicodeDecodeError, a ValueError, for text that is not UTF-8."""
+    """Return whether each value is one line of UTF-8 that begins with an object. `text` has the values as lines."""
     if text.count(b"\n") != len(values):
         return False
     starts = np.fromiter(accumulate((len(value) + 1 for value in values if value is not None), initial=0), np.int64)
@@ -140,7 +139,7 @@ def _are_objects(text: bytes, values: Sequence[bytes | None]) -> bool:
 
 
 def _as_line(value: bytes | None) -> tuple[bytes, str]:
-    """Return a message's value as a line for the parser, or the reason why it is bad."""
+    """Return a message's value as a line for the parser, and the reason why it is bad, or "" if it is good."""
     if value is None:
         return b"", "the message has no value"
     if b"\n" not in value and b"\r" not in value:
@@ -155,7 +154,7 @@ def _as_line(value: bytes | None) -> tuple[bytes, str]:
 
 
 def all_but(count: int, bad: Sequence[tuple[int, str]]) -> np.ndarray | None:
-    """Return the number of rows of each message, one or none for the bad ones, or None if none is bad."""
+    """Return the number of rows of each message: 1, or 0 for a bad one. Return None if no message is bad."""
     if not bad:
         return None
     counts = np.ones(count, np.int64)

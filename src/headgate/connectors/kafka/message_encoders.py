@@ -67,10 +67,10 @@ class ArrowEncoder(MessageEncoder):
 
 
 class Messages:
-    """What the messages of a batch have, from columns of the batch that the user names.
+    """Makes messages of the rows of a batch: values, and keys, headers and timestamps from columns that the user names.
 
-    The key's column is also in the value. The columns of headers and timestamp never are: a Kafka message has places of
-    its own for them.
+    The key's column is also in the value, except in the format "raw". The columns of headers and timestamp never are: a
+    Kafka message has places of its own for them.
     """
 
     def __init__(self, encoder: MessageEncoder, key: str | None, headers: str | None, timestamp: str | None) -> None:

@@ -29,7 +29,7 @@ class PartitionEnds:
         self._is_closed = False
 
     def of(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
-        """Return the offset after the last message of each partition, as far as it is known, and ask again."""
+        """Return the known offsets after the last message of each partition, and ask the brokers again."""
         with self._lock:
             if partitions and not self._is_closed:
                 self._take_answers()

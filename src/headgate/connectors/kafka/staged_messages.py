@@ -1,7 +1,7 @@
-"""Staged messages: the encoded messages of an epoch, in files beside the job's checkpoints, until they are committed.
+"""Staged messages: the encoded messages of a checkpoint, in files beside the job's checkpoints, until the commit.
 
 A subtask writes one file for each checkpoint: an Arrow IPC stream, compressed, with a checksum. The driver reads it
-back batch by batch, so no process holds a whole epoch in memory.
+back batch by batch, so no process holds a whole checkpoint in memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headgate.state.checkpoint_metadata import WrittenFile
 
 #: The names of the folders with staged messages, one for each run of a sink.
 _FOLDER: Final = re.compile(r"kafka-([A-Za-z0-9-]+)")
-#: The names of the files: the epoch of the program that wrote it, the attempt, the subtask and the checkpoint.
+#: The names of the files: the epoch of the program that wrote the file, the attempt, the subtask and the checkpoint.
 _FILE: Final = re.compile(r"([0-9]+)-[0-9]+-[0-9]+-[0-9]+\.arrow")
 _COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 _STAGED: Final = shapes.fields({"path": shapes.text, "size": shapes.count, "checksum": shapes.text,
@@ -109,7 +109,7 @@ class StagingFolder:
                     filesystem.delete_dir(inside)
 
     def abandoned(self, runs: Collection[str]) -> list[StagingFolder]:
-        """Return the folders of all runs except `runs`, which programs can resume. This program has no folder yet."""
+        """Return the folders of all runs except `runs`, the runs that programs can resume."""
         with _files(self.home):
             filesystem, inside = locate(self.home)
             names = [_FOLDER.fullmatch(entry.base_name) for entry in listing(filesystem, inside)
@@ -213,7 +213,7 @@ class _OpenFile:
 
 
 class _Summed:
-    """A stream that counts and sums what is written to it."""
+    """A stream that keeps the size and the checksum of what is written to it."""
 
     def __init__(self, stream: pa.NativeFile) -> None:
         self._stream = stream

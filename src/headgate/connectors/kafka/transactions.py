@@ -1,7 +1,7 @@
 """`Transactions`: the driver's part of an exactly-once sink. Each commit is one Kafka transaction with a marker.
 
-librdkafka cannot continue a transaction of another process. So a commit that was interrupted is asked after, and
-produced again if it is not there:
+librdkafka cannot continue a transaction of another process. After an interruption, the sink therefore looks whether the
+commit is in Kafka, and produces it again if it is not:
 
 1. `init_transactions` fences older programs, and ends the transaction that one of them left open.
 2. The marker then says which checkpoints are in Kafka.
@@ -30,9 +30,9 @@ _TIMEOUT_OPTION: Final = "transaction.timeout.ms"
 #: Errors that say that another producer has the transactional id, or that the transaction took too long.
 _FENCED: Final = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING",
                             "INVALID_TXN_STATE"))  # fmt: skip
-#: How often a commit is tried while paused programs, which end themselves, fence this one.
+#: How often a commit is tried. A paused older program that continues may fence this one before it ends itself.
 _TRIES: Final = 5
-#: Seconds for the abort of a transaction that has failed. Otherwise the next `init_transactions` ends it.
+#: Seconds for the abort of a failed transaction. If it takes longer, the next `init_transactions` ends it.
 _ABORT_TIMEOUT: Final = 5.0
 
 
@@ -41,7 +41,7 @@ class _Fenced(Exception):
 
 
 class Transactions:
-    """The transactions of one run of a sink, which other programs may continue. Methods raise SinkError.
+    """The transactions of one run of a sink. Other programs may continue the run. Methods raise SinkError.
 
     One producer commits for all subtasks. One thread at a time uses the object.
     """
@@ -58,8 +58,8 @@ class Transactions:
         self._timeout = float(client.options.get(_TIMEOUT_OPTION, _TRANSACTION_TIMEOUT)) / 1000
 
     def claim(self, is_resumed: bool) -> bool:
-        """Make this program the one that commits, and fence older ones. Return False if a newer one has claimed the
-        run."""
+        """Make this program the one that commits, and fence older ones. Return False if another program has claimed
+        the run with the same epoch or a higher one."""
         self._open()
         newest = self._marker.newest
         if is_resumed and newest is None:
@@ -121,7 +121,7 @@ class Transactions:
         self._delivery = delivery
 
     def _write(self, marker: Marker | None, produce: Callable[[], None]) -> None:
-        """Produce in a transaction, with the marker as its last record. None deletes the marker."""
+        """Call `produce` in a transaction whose last record is the marker. A `marker` of None deletes it."""
         delivery = self._delivery
         assert delivery is not None
         try:
@@ -152,7 +152,7 @@ class Transactions:
         self._call(delivery.producer.commit_transaction, self._timeout + ANSWER_TIMEOUT)
 
     def _call(self, call: Callable[..., Any], timeout: float | None = None) -> None:
-        """Call the producer, again while it says that a repetition may help. Raises _Fenced and SinkError."""
+        """Call the producer. With `timeout`, repeat the call while this may help. Raises _Fenced and SinkError."""
         library = kafka_library()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:

@@ -43,8 +43,8 @@ def source(
     depends only on i and these arguments, so a job that restarts reads the same rows.
 
     The distributions are those of the generator of nexmark-flink, with two differences. Free texts are taken from pools
-    of 4,096 texts, `extra` of bids from 65,536. Each `bidder` is the id of a person; that generator adds the first id,
-    1,000, twice.
+    of 4,096 texts, `extra` of bids from 65,536. Each `bidder` is the id of a person; in nexmark-flink, it is too high
+    by 1,000.
 
     Raises ConfigError for impossible arguments.
 

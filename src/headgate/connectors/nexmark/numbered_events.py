@@ -24,7 +24,7 @@ _FIRST_MS = 1_436_918_400_000
 _MS = 1_000
 #: One of this many persons or auctions is hot at a time.
 _HOT = 100
-#: Persons who act, auctions that are open, and ids of each that are not there yet.
+#: How many persons act and auctions are open at a time, and how many further ids, not yet in use, may occur.
 _ACTIVE_PERSONS, _OPEN_AUCTIONS, _AHEAD = 1000, 100, 10
 #: The step from one row to the next in a group that is out of order. It is a prime number.
 STRIDE: Final = 953
@@ -108,13 +108,13 @@ def hot(last: Int64s) -> Int64s:
 
 
 def any_person(last: Int64s, words: UInt64s, first: int, count: int) -> Int64s:
-    """Return the numbers of persons: of the last 1,000, or of the next 10."""
+    """Return the number of a random person for each word, among the last 1,000 persons and the next 10."""
     active = np.minimum(last + 1, _ACTIVE_PERSONS)
     return last + 1 - active + below(words, first, count, active + _AHEAD)
 
 
 def any_auction(last: Int64s, words: UInt64s, first: int, count: int) -> Int64s:
-    """Return the numbers of auctions: of the last 101, or of the next 10."""
+    """Return the number of a random auction for each word, among the last 101 auctions and the next 10."""
     least = np.maximum(last - _OPEN_AUCTIONS, 0)
     return least + below(words, first, count, last - least + 1 + _AHEAD)
 

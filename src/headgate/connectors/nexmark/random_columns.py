@@ -18,7 +18,7 @@ from headgate.records.hashing import mix
 PRICE_BITS: Final = 36
 _DIGIT_BITS = 12
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz", np.uint8)
-#: The part of the letters that a special character replaces: 1/13.
+#: A special character takes the place of about 1/13 of the letters: of so many of the 256 bytes.
 _SPECIAL_BYTES = 256 // 13
 
 _HOT_CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
@@ -105,13 +105,13 @@ def urls() -> pa.Array:
 
 
 def _reversed(number: int) -> int:
-    """Return the 32 bits of a number in reverse order, as a number of Java without its sign."""
+    """Return the 32 bits of a number in reverse order, as the absolute value of an int of Java."""
     value = int(f"{number:032b}"[::-1], 2)
     return min(value, (1 << 32) - value)
 
 
 def chosen_channels(words: UInt64s, first: int) -> Int64s:
-    """Return a channel for each word, by 24 bits: one of the four hot channels in every second row."""
+    """Return a channel for each word, by 24 of its bits. One of two is a hot channel."""
     is_hot, which = bits(words, first, 1), bits(words, first + 1, 2)
     cold = bits(words, first + 3, 21) * _CHANNELS >> 21
     return np.where(is_hot, _CHANNELS + which, cold)

@@ -19,10 +19,10 @@ from headgate.errors import SinkError
 
 class DataFileWriter(FileWriter):
     """A writer whose `flush` returns the finished files: for each its path below the table's root, its size in bytes,
-    and its statistics.
+    its statistics, and the `digest` of the table's columns.
 
-    `columns` is the schema of the table; rows are converted to it, and columns that they lack are null. `partitions`
-    are those of a table whose files keep the columns, and `digest` stands for the table's columns.
+    `columns` is the schema of the table. The writer converts rows to it; columns that the rows lack are null.
+    `partitions` divide the rows among files that keep all columns. Without them, `partition_by` divides the rows.
     """
 
     partitions: Sequence[IcebergPartition] = ()

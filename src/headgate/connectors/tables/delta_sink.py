@@ -1,8 +1,8 @@
 """The sink into a Delta table, through the library deltalake.
 
-Each commit has two transactions in the sense of Delta's protocol. `headgate/RUN/TAKEN_BY` has the number of the
-checkpoint: a table that has it gets no second commit of the same. `headgate/RUN` has the epoch of the owner: of two
-programs that commit at the same time, Delta refuses the later one, because both name the same application.
+A commit of files records two application transactions of Delta's protocol. `headgate/RUN/TAKEN_BY` has the number of
+the checkpoint, so the sink commits no checkpoint twice. `headgate/RUN` has the epoch of the owner. If two programs
+commit at the same time, Delta refuses the later commit, because both commits name this application.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class DeltaSink(TableSink):
         return {**self.__dict__, "_kept": None}
 
     def check(self, schema: pa.Schema) -> None:
-        """Check that the table takes the rows. A table that is not there must be possible."""
+        """Check that the table takes the rows, or if there is no table, that it can be created."""
         with self._errors():
             if self._exists():
                 self._check_table(self._table(), schema)
@@ -86,7 +86,7 @@ class DeltaSink(TableSink):
             return self._uri, _columns(table), table.metadata().partition_columns
 
     def fence(self, epoch: Epoch) -> None:
-        """Commit nothing, but the owner."""
+        """Commit the owner, without files."""
         self._commit(epoch, [])
 
     def add(self, epoch: Epoch, files: Sequence[dict[str, Any]]) -> None:
@@ -147,7 +147,7 @@ class DeltaSink(TableSink):
         """Return the table in its newest version. Reads only what the log has got since the last time."""
         if self._kept is not None and self._stamp_now() == self._stamp:
             self._kept.update_incremental()
-        else:  # somebody has removed the table and made it anew, which an update does not see
+        else:  # not read yet, or removed and made anew, which an update does not see
             self._kept = delta_library().DeltaTable(self._uri, storage_options=self._storage_options)
         self._stamp = self._stamp_now()
         return self._kept

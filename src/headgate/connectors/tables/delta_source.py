@@ -1,7 +1,8 @@
 """The source of a Delta table: the rows of one version, then those that each later version adds.
 
-The position is `[version, is_snapshot, file, row]`: the next row of the files of a snapshot, or of those that a version
-adds. Files are in the order of their paths. The version may not be there yet.
+The position `[version, is_snapshot, file, row]` names the next row. If `is_snapshot` is 1, `file` counts all files of
+the version, in the order of their paths. If it is 0, `file` counts the files that the version adds, in the order of the
+log; the version may not exist yet.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class _Poll:
         self.needed: Collection[str] | None = None
         with self._errors():
             table = self._table()
-            #: The version whose columns are known. Only later ones have new columns.
+            #: The version whose columns are known. Only later versions can have new columns.
             self._made_at = int(table.version())
             schema = pa.schema(table.schema().to_arrow())
             self._known = tuple(schema.names)
@@ -101,7 +102,7 @@ class _Poll:
         return pa.RecordBatch.from_pylist([], self.columns), [version, is_snapshot, file, row]
 
     def _begun(self, position: Any) -> Any:
-        """Return the first position. Raises SourceError if the table does not have it any more."""
+        """Return where to begin; None becomes the place of `start`. Raises SourceError if it is not in the table."""
         newest = self._table().version()
         if position is None:
             position = [newest, 1, 0, 0] if self._start is None else [self._start + 1, 0, 0, 0]
@@ -213,7 +214,7 @@ class _Poll:
 
 
 def _column(column: pa.Field, batch: pa.RecordBatch, values: Mapping[str, Any]) -> pa.Array:
-    """Return a column of a file: from its rows, or from its partition. A file that lacks it has nulls."""
+    """Return a column of a file: from its rows, or from its partition. A column that the file lacks is null."""
     if column.name in batch.schema.names:
         return batch.column(column.name).cast(column.type)
     value = values.get(column.name)

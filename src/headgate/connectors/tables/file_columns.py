@@ -1,6 +1,7 @@
-"""Whether a table still has the columns of a data file that a commit adds: somebody may have changed the table.
+"""Checks that a table still has the columns of a data file that a commit adds: somebody may have changed the table.
 
-Each file of a checkpoint carries a digest of the table's columns. Only if that differs, a commit reads the file's own.
+Each file of a checkpoint carries a digest of the table's columns. A commit reads the columns of the file itself only if
+the digest differs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headgate.connectors.file_sinks.file_writer import Target
 from headgate.errors import SinkError
 from headgate.filesystems import brief
 
-#: What Iceberg calls a column by, also after it got another name.
+#: The metadata key of a column's number, by which Iceberg finds the column even if it gets another name.
 _NUMBER: Final = b"PARQUET:field_id"
 #: The changes of types that Iceberg allows, beside those of decimals.
 _WIDER: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
@@ -29,7 +30,7 @@ _ADVICE: Final = (
 
 
 def columns_digest(columns: pa.Schema, folders: Sequence[str]) -> str:
-    """Return a text that is another one for other columns, or other columns that make folders."""
+    """Return a text that differs if the columns differ, or the columns that make folders."""
     content = columns.serialize().to_pybytes() + json.dumps(list(folders)).encode()
     return hashlib.sha256(content).hexdigest()[:16]
 
@@ -38,8 +39,8 @@ def check_files(what: str, target: Target, files: Sequence[dict[str, Any]], colu
                 folders: Sequence[str], *, widens: bool) -> None:  # fmt: skip
     """Raise SinkError if readers of a table with these columns would not find the rows of a file.
 
-    `folders` are the names of the folders that the table's partitions make. With `widens`, readers of the table find
-    the values of a file that is older than a wider type.
+    `folders` are the names of the folders that the table's partitions make. With `widens`, readers also find the values
+    of a file that was written before its column got a wider type.
     """
     now = columns_digest(columns, folders)
     for file in files:

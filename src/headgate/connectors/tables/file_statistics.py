@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 def statistics(metadata: pq.FileMetaData) -> dict[str, Any]:
     """Return the number of rows, and by column the number of nulls, and the lowest and highest value.
 
-    Only columns that are not nested have them, and limits only numbers and dates.
+    Nested columns are left out. Only whole numbers and dates have a lowest and a highest value.
     """
     lows: dict[str, Any] = {}
     highs: dict[str, Any] = {}

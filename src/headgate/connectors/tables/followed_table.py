@@ -15,7 +15,7 @@ _SPLIT: Final = "table"
 
 
 class FilesPoll(TablePoll, Protocol):
-    """A function that reads the files of a table with these columns."""
+    """A function that reads the files of a table. Its rows have these columns."""
 
     columns: pa.Schema
     #: The columns whose values the job needs. The values of the others are null. None: all are needed.

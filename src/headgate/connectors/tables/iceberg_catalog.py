@@ -22,7 +22,7 @@ def iceberg_library(module: str) -> Any:
 class IcebergCatalog:
     """A catalog of pyiceberg. It stays connected until an error, and a pickled copy connects anew.
 
-    `what` is the table, and `error` the class of the errors.
+    Errors are of the class `error`, and begin with `what`.
     """
 
     def __init__(self, name: str, options: Mapping[str, str], what: str, error: type[HeadgateError]) -> None:
@@ -33,7 +33,7 @@ class IcebergCatalog:
         self._connected: Any = None
 
     def connected(self) -> Any:
-        """Return the catalog."""
+        """Return the library's catalog. Connect if there is no connection."""
         if self._connected is None:
             self._connected = iceberg_library("catalog").load_catalog(self._name, **self._options)
         return self._connected

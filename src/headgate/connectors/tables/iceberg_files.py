@@ -1,4 +1,4 @@
-"""What a commit says of a data file to the library pyiceberg."""
+"""Describes the data files of a commit to the library pyiceberg."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def numbered_columns(table: Any) -> pa.Schema:
 
 
 def data_file(table: Any, metadata: Any, path: str, uri: str) -> Any:
-    """Return the library's description of a file. `path` is its path below the table's data, and `metadata` the
-    table's in the transaction.
+    """Return the library's description of a file. `path` is the file's path below the table's data folder, and
+    `metadata` is the table's metadata in the transaction.
 
-    The values of the partition come from the name of the file's folder. The library would take them from the file's
-    statistics, which some tables do not have.
+    The values of the partition come from the name of the file's folder. The library alone would take them from the
+    file's statistics, which some tables do not have.
     """
     given = dict(part.split("=", 1) for part in path.split("/")[:-1])
     texts = {unquote(name): None if value == NO_VALUE else unquote(value) for name, value in given.items()}
@@ -38,7 +38,7 @@ def data_file(table: Any, metadata: Any, path: str, uri: str) -> Any:
 
 
 def _without_partitions(metadata: Any) -> Any:
-    """Return a copy for which the library takes no value from statistics: it refuses fields that were removed."""
+    """Return a copy without partition fields, so that the library does not look for their values in statistics."""
     spec = iceberg_library("partitioning").PartitionSpec(spec_id=metadata.default_spec_id)
     return metadata.model_copy(update={"partition_specs": [spec]})
 

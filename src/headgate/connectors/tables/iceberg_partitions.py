@@ -1,7 +1,7 @@
 """The partitions of an Iceberg table: how rows are divided among files, and what a commit says of each file.
 
 A file has the rows of one partition, and all columns. The name of its folder has the values of the partition. The
-library would take them from the statistics of the file, which long texts and some tables do not have.
+library alone would take them from the file's statistics, which lack long texts, and which some tables do not have.
 """
 
 from __future__ import annotations

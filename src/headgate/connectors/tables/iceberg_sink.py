@@ -1,8 +1,8 @@
 """The sink into an Iceberg table, through the library pyiceberg.
 
-The property `headgate.RUN` of the table has the owner, and by run the last checkpoint. It changes in the commit that
-adds the files. An owner that resumes also adds an empty snapshot: Iceberg then refuses a commit of an older program,
-because that builds on an earlier snapshot.
+The table's property `headgate.RUN` has the epoch of the owner, and for each program its last checkpoint in the table.
+The commit that adds the files changes this property too. An owner that resumes also adds an empty snapshot: Iceberg
+then refuses a commit of an older program, because such a commit builds on an earlier snapshot.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headgate.connectors.tables.table_columns import NewColumns, check_columns, 
 from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
 from headgate.errors import SinkError, Superseded
 
-#: The library's own repeats would accept the same epoch twice, so there are none.
+#: How often the library repeats a commit: never, because a repetition could add an epoch that is there already.
 _RETRIES: Final = "commit.retry.num-retries"
 #: The property that says which names of columns in files belong to which columns of the table.
 _NAMES: Final = "schema.name-mapping.default"
@@ -41,7 +41,7 @@ class IcebergSink(TableSink):
         self._catalog = IcebergCatalog(catalog, options, self._what, SinkError)
 
     def check(self, schema: pa.Schema) -> None:
-        """Check that the table takes the rows. A table that is not there must be possible."""
+        """Check that the table takes the rows, or if there is no table, that its namespace exists."""
         with self._catalog.errors():
             catalog = self._catalog.connected()
             if catalog.table_exists(self._name):
@@ -91,10 +91,10 @@ class IcebergSink(TableSink):
         if files:
             after["commits"] = {**before.get("commits", {}), epoch.taken_by: epoch.checkpoint}
         self.check_files(files, numbered_columns(table), partition_names(table))
-        table.metadata.properties[_RETRIES] = "0"  # of this copy of the table alone
+        table.metadata.properties[_RETRIES] = "0"  # only in this copy of the table
         with table.transaction() as transaction:
             transaction.set_properties({f"headgate.{epoch.run}": json.dumps(after)})
-            if transaction.table_metadata.name_mapping() is None:  # the files have no numbers of columns
+            if transaction.table_metadata.name_mapping() is None:  # files of earlier versions lack numbers of columns
                 mapping = transaction.table_metadata.schema().name_mapping.model_dump_json()
                 transaction.set_properties({_NAMES: mapping})
             with transaction.update_snapshot().fast_append() as append:
@@ -102,7 +102,7 @@ class IcebergSink(TableSink):
                     append.append_data_file(file)
 
     def _data_files(self, table: Any, metadata: Any, files: Sequence[dict[str, Any]]) -> Iterator[Any]:
-        """Describe the files to the library, several at a time: it reads the end of each."""
+        """Describe the files to the library, several at a time, because it reads the footer of each."""
         root = self._root if "://" in self._root else f"file://{self._root}"
         executor = iceberg_library("utils.concurrent").ExecutorFactory.get_or_create()
         paths = [file["path"] for file in files]

@@ -1,8 +1,8 @@
 """The source of an Iceberg table: the rows of one snapshot, then those that each later snapshot adds.
 
-The position is `[snapshot, phase, file, row]`: the next row of all files of the snapshot, or of those that it adds. The
-phase `_DONE` means that its rows are read, and the next snapshot may not be there yet. Files are in the order of their
-paths.
+The position `[snapshot, phase, file, row]` names the next row. In the phase `_WHOLE`, `file` counts all files of the
+snapshot; in `_ADDED`, the files that the snapshot adds. Files are in the order of their paths. In the phase `_DONE`,
+the snapshot is read, and the next one may not exist yet.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class _Poll:
         return (_NO_SNAPSHOT, _DONE, 0, 0) if newest is None else (newest.snapshot_id, _WHOLE, 0, 0)
 
     def _following(self, table: Any, snapshot: int) -> int | None:
-        """Return the snapshot after this one, or None if it is the newest. Raises SourceError if it is not part of the
-        table's history."""
+        """Return the snapshot after `snapshot`, or None if there is no newer one. Raises SourceError if the table's
+        history does not have it."""
         newest = table.current_snapshot()
         if newest is None or newest.snapshot_id == snapshot:
             return None
@@ -196,8 +196,8 @@ class _Poll:
         return parquet, needed_names([*names], lambda name: self.needed is None or names[name] in self.needed)
 
     def _names_in(self, parquet: pq.ParquetFile) -> dict[str, str]:
-        """Return the columns that a file has: the name in the table, and the name in the file. The number of a column
-        finds it; a file that another program wrote may have no numbers."""
+        """Return the columns that a file has: by the name in the table, the name in the file. Columns are matched by
+        number, or by name if the file has no numbers, because another program wrote it."""
         in_file = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in parquet.schema_arrow}
         if in_file.keys() == {-1}:
             return {name: name for name in self._ids if name in parquet.schema_arrow.names}

@@ -12,7 +12,7 @@ Opened = Callable[[], tuple[pq.ParquetFile, Sequence[str]]]
 
 
 class OpenFile:
-    """Reads files one after the other, at most `batch_rows` rows at a time. A file has a number."""
+    """Reads files one after the other, at most `batch_rows` rows at a time. The caller numbers the files."""
 
     def __init__(self, batch_rows: int) -> None:
         self.batch_rows = batch_rows
@@ -35,7 +35,7 @@ class OpenFile:
         return batch
 
     def close(self) -> None:
-        """Close the file that is open. The numbers of files may then mean others."""
+        """Close the file that is open. The caller may then number the files anew."""
         if self.parquet is not None:
             self.parquet.close(force=True)
         self.parquet, self._rest, self._place = None, iter(()), (-1, -1)
@@ -47,7 +47,7 @@ def needed_names(names: Sequence[str], is_needed: Callable[[str], bool]) -> Sequ
 
 
 def _after(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield the batches without the first rows."""
+    """Yield the batches without the first `rows` rows."""
     for batch in batches:
         if rows < batch.num_rows:
             yield batch.slice(rows)

@@ -74,8 +74,8 @@ def _plain(type_: pa.DataType) -> pa.DataType:
 
 
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
-    """Return whether values of type `given` fit into type `wanted`. Whole numbers of any two widths do: each value is
-    checked when it is written."""
+    """Return whether values of type `given` fit into type `wanted`. Whole numbers always fit: the sink checks each
+    value when it writes it."""
     wanted = _plain(wanted)
     if given == wanted or pa.types.is_null(given):
         return True

@@ -31,7 +31,7 @@ def delta(
     checkpoints, they see them at the end of the job.
 
     Columns go to the columns with the same names; columns that the rows lack are null. Types must be the same, apart
-    from the width of whole numbers. With `new_columns="add"`, the job adds columns that the table lacks when it starts.
+    from the width of whole numbers. With `new_columns="add"`, the job first adds the columns that the table lacks.
     `storage_options` are those of the library deltalake, which makes the commits; `pyarrow.fs` writes the data files.
 
     Raises ConfigError for impossible arguments, and without the package deltalake. When the job starts, raises
@@ -61,9 +61,9 @@ def iceberg(
     """Append rows to an Iceberg table, each exactly once. See docs/how-to/tables.md.
 
     `table` is `namespace.name`. `catalog` is the name of a catalog in pyiceberg's configuration, and `options` are
-    further properties of it, such as `{"type": "sql", "uri": ...}`. If there is no table, the sink creates it when the
-    job starts, without partitions. A table may have partitions by identity, year, month, day or hour. Files, commits,
-    `new_columns` and `target_file_size` are as for `hg.sinks.delta`.
+    further properties of the catalog, such as `{"type": "sql", "uri": ...}`. If there is no table, the sink creates it
+    when the job starts, without partitions. An existing table may have partitions by identity, year, month, day or
+    hour. Files, commits, `new_columns` and `target_file_size` are as for `hg.sinks.delta`.
 
     Raises ConfigError for impossible arguments, and without the package pyiceberg. When the job starts, raises
     SinkError if the catalog does not answer or there is no namespace, and PlanError for columns that do not fit.
@@ -95,9 +95,9 @@ def delta_source(
     """Read the rows of a Delta table, and later those that new versions add. See docs/how-to/tables.md.
 
     `uri` is the path or URI of the table's folder, which all machines of the job must share. The source reads all rows
-    of the newest version, then the files that each later version adds. If there is none, it looks again after
-    `interval`; with `bounded`, the input ends. `start` is a version: the source then reads only the rows that later
-    versions add. The place is kept in checkpoints, so each row is read once, also after a failure.
+    of the newest version, then the files that each later version adds. While there is no later version, it looks again
+    after each `interval`; with `bounded`, the input ends. `start` is a version: the source then reads only the rows
+    that later versions add. The place is kept in checkpoints, so each row is read once, also after a failure.
 
     One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made, or `columns`.
     A job that resumes must read the same columns as before. Columns that the table gets later are not read; with
@@ -106,8 +106,8 @@ def delta_source(
     files.
 
     Raises ConfigError for impossible arguments, and without the package deltalake. Raises PlanError if the table lacks
-    one of `columns`. Raises SourceError if there is no table, for a version that removes or changes rows, for one whose
-    files or log are gone, and for new columns that are refused.
+    one of `columns`. Raises SourceError if there is no table, for a version that removes or changes rows, for a version
+    whose files or log are gone, and for new columns that are refused.
 
     ```python
     import deltalake
@@ -142,9 +142,10 @@ def iceberg_source(
     """Read the rows of an Iceberg table, and later those that new snapshots add. See docs/how-to/tables.md.
 
     `table`, `catalog` and `options` are as for `hg.sinks.iceberg`. The source reads all rows of the newest snapshot,
-    then the files that each later snapshot adds. If there is none, it looks again after `interval`; with `bounded`, the
-    input ends. `start` is the ID of a snapshot: the source then reads only the rows that later snapshots add; 0 is
-    the beginning of the history. The place is kept in checkpoints, so each row is read once, also after a failure.
+    then the files that each later snapshot adds. While there is no later snapshot, it looks again after each
+    `interval`; with `bounded`, the input ends. `start` is the ID of a snapshot: the source then reads only the rows
+    that later snapshots add; 0 is the beginning of the history. The place is kept in checkpoints, so each row is read
+    once, also after a failure.
 
     One subtask reads, `batch_rows` at a time. The columns are those of the table when the source is made, or `columns`;
     a column that gets another name later is still found. A job that resumes must read the same columns as before.

@@ -35,7 +35,7 @@ _RUN: Final = re.compile("[0-9a-f]{12}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """The commit of one checkpoint: its number, the run that took it, the sink's run and its owner."""
+    """The commit of one checkpoint: the sink's run, the owner's epoch, the checkpoint, and the run that took it."""
 
     run: str
     owner: int
@@ -113,7 +113,7 @@ class TableSink(Sink):
                 raise SinkError(f"{self._what}: the rows up to the checkpoint are in {table}; give that table")
 
     def _open(self) -> None:
-        """Create or change the table if it must be, and learn where its files go."""
+        """Create or change the table if needed, and find out where its files go."""
         if self._target is None:
             assert self._schema is not None
             self._root, self._columns, folders = self.opened(self._schema)
@@ -144,7 +144,7 @@ class TableSink(Sink):
         return True
 
     def published_after(self, checkpoint: int, run: str) -> int:
-        """Return the last checkpoint in the table that `checkpoint` does not contain, from the ledger."""
+        """Return the last checkpoint in the table that `checkpoint` does not contain. Raises ResultsGone."""
         self._open()
         assert self._target is not None
         ledger = Ledger(self._root, self._run, None, Program.this(""))
@@ -173,7 +173,7 @@ class TableSink(Sink):
             ledger.show(checkpoint)
         files = [file for files in pending for file in files or ()]
         for file in files:
-            target.path(file.get("path") if isinstance(file, dict) else None)  # of a forged checkpoint
+            target.path(file.get("path") if isinstance(file, dict) else None)  # refuses a path of a forged checkpoint
         if files:
             self.add(self._epoch(checkpoint), files)
 
@@ -183,7 +183,7 @@ class TableSink(Sink):
             check_files(self._what, self._owned()[1], files, columns, folders, widens=self.widens)
 
     def finish(self) -> None:
-        """Keep the ledger if a checkpoint was committed: a program may resume from it."""
+        """Remove the ledger, unless a checkpoint was committed: a program may resume from it."""
         if self._ledger is not None:
             self._ledger.check()
             self._ledger.close(keep=False)
@@ -197,7 +197,7 @@ class TableSink(Sink):
             self._owned()[0].check()
 
     def abort(self, pending: Sequence[Any] = (), checkpoint: int = 0) -> None:
-        """Commit the files of the last checkpoint."""
+        """Commit the files of the last checkpoint. Without a checkpoint, remove the ledger."""
         if self._ledger is not None:
             if checkpoint:
                 self.commit(pending, checkpoint)

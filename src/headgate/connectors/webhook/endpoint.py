@@ -25,15 +25,15 @@ _NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 #: Headers that the sink sets itself, or that change how a request is framed.
 _RESERVED: Final = frozenset(("connection", "content-length", "expect", "host", "te", "transfer-encoding", "upgrade"))
-#: The fewest characters of a header's value, and of a part of a value or of the path, that errors hide. A shorter text
-#: is no secret, and hiding it would spoil the error.
+#: Errors hide header values of at least so many characters, and parts of a value or of the path of at least so many. A
+#: shorter text is no secret, and hiding it would spoil the error.
 _LEAST_VALUE: Final = 4
 _LEAST_PART: Final = 8
 _ADDRESS: Final = re.compile(r"https?://[^\s/?#]+")
 
 
 def is_header_name(name: str) -> bool:
-    """Return whether a header may have this name, and the sink does not set it itself."""
+    """Return whether this is a valid name of a header that the sink does not set itself."""
     return _NAME.fullmatch(name) is not None and name.lower() not in {*_RESERVED, "content-type", "user-agent"}
 
 
@@ -145,7 +145,7 @@ def _checked_headers(headers: object, own: Iterable[str]) -> Mapping[str, str]:
 
 @cache
 def _hide_paths() -> None:
-    """Shorten addresses in log records of urllib3's connections: a warning about a bad answer names the whole one."""
+    """Shorten addresses in log records of urllib3's connections: a warning about a bad answer has the whole address."""
 
     def shorten(record: logging.LogRecord) -> bool:
         if isinstance(record.args, tuple):

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from headgate.errors import SinkError
 
-#: The most requests that wait, for each that may be open. More would only make a checkpoint wait longer.
+#: The most requests that wait, per sending thread. More requests would only make a checkpoint wait longer.
 _MOST_WAITING: Final = 8
 
 
@@ -46,7 +46,10 @@ class BatchLimits:
 
 @dataclass(frozen=True, slots=True)
 class RowsRequest:
-    """The body of a request, the number of its rows, and its place: checkpoint, and number since this checkpoint."""
+    """The body of a request, how many rows it has, and its place.
+
+    The place is the checkpoint that the rows belong to, and the number of the request among those of this checkpoint.
+    """
 
     body: bytes
     rows: int
@@ -71,14 +74,14 @@ class RowTexts:
         self._texts = texts
         self._between = between
         lengths = pc.binary_length(texts).to_numpy(zero_copy_only=False).astype(np.int64)
-        #: For each row: the bytes of the texts up to this row, with what stands between two of them.
+        #: How many bytes the first 0, 1, 2 ... texts take, with `between` after each text.
         self._ends = np.concatenate([[0], np.cumsum(lengths + len(between))])
 
     def __len__(self) -> int:
         return len(self._texts)
 
     def fitting(self, start: int, rows: int, size: int) -> int:
-        """Return the end of the rows from `start` of which there are at most `rows`, with at most `size` bytes."""
+        """Return the end of the longest run of rows from `start` on with at most `rows` rows and `size` bytes."""
         end = int(np.searchsorted(self._ends, self._ends[start] + size, side="right")) - 1
         return max(start, min(end, start + rows, len(self)))
 
@@ -92,7 +95,7 @@ class RowTexts:
 
 
 class RequestQueue:
-    """The requests of one writer: the one that collects rows, those that wait, and the number of open ones.
+    """The requests of one writer: the request that collects rows, the requests that wait, and how many are being sent.
 
     The task's thread adds rows. The sending threads take requests. They also take rows that have waited for
     `limits.delay`. The lock `_changed` protects all fields.
@@ -146,7 +149,7 @@ class RequestQueue:
             return len(self._waiting) < self._most_waiting
 
     def cut(self) -> None:
-        """Let the rows so far wait for no others."""
+        """Make a request of the rows so far, without waiting for more rows."""
         with self._changed:
             self._cut()
             self._changed.notify_all()
@@ -158,7 +161,7 @@ class RequestQueue:
             return not self._rows and not self._waiting and not self._open
 
     def begin(self, checkpoint: int) -> None:
-        """Count requests anew, since the rows that follow belong to this checkpoint."""
+        """Count requests from 0 again, because the rows that follow belong to this checkpoint."""
         with self._changed:
             self._checkpoint, self._number = checkpoint, 0
 
@@ -190,12 +193,12 @@ class RequestQueue:
             self._open -= 1
 
     def fail(self, error: BaseException) -> None:
-        """Keep the first error, which the task's thread raises."""
+        """Record an error, which the task's thread raises. The first error counts."""
         with self._changed:
             self._error = self._error or error
 
     def pause(self, seconds: float) -> bool:
-        """Wait. Return whether the queue is still open; its end ends the wait."""
+        """Wait, at most until the queue is closed. Return whether it is still open."""
         return not self._closed.wait(seconds) if seconds > 0 else not self._closed.is_set()
 
     @property

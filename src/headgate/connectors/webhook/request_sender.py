@@ -47,7 +47,7 @@ _ADVICE: Final = {
 
 
 class Pace:
-    """The moments at which requests may start, so that there are not too many requests or rows per second.
+    """The moments at which requests may start, at most so many requests and rows per second. None: no limit.
 
     The senders of a subtask share it. The lock `_mutex` protects `_free_at`.
     """
@@ -59,7 +59,7 @@ class Pace:
         self._free_at = 0.0
 
     def wait(self, now: float, rows: int) -> float:
-        """Return after how many seconds a request may start. The next one then waits for it."""
+        """Return after how many seconds a request of `rows` rows may start, and reserve its time."""
         with self._mutex:
             start = max(now, self._free_at)
             self._free_at = start + max(self._interval, rows * self._row_interval)
@@ -68,7 +68,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    """What became of a request. `retry_after` is in seconds, if the service has named it."""
+    """The outcome of a request. With `may_pass`, a repetition after `retry_after` seconds or later may succeed."""
 
     text: str
     is_success: bool = False
@@ -79,8 +79,8 @@ class _Answer:
 class RequestSender:
     """Sends requests of a queue, one after the other, on a thread of its own.
 
-    `key_of` returns the idempotency key of a request, which goes into the header `key_header`. A request that fails
-    for a reason that may pass is repeated for `retry_for` seconds.
+    `key_of` returns the idempotency key of a request, which goes into the header `key_header`. Without `key_header`
+    (None), requests have no key. A request that fails for a reason that may pass is repeated for `retry_for` seconds.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class RequestSender:
                 socket.socket.shutdown(opened, socket.SHUT_RDWR)
 
     def join(self, seconds: float) -> None:
-        """Wait until the thread has ended. A thread that still connects ends later."""
+        """Wait until the thread has ended, at most `seconds`. A thread that still connects ends later."""
         self._thread.join(seconds)
 
     def _run(self) -> None:

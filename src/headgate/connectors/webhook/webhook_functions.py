@@ -53,7 +53,7 @@ def sink(
     has the same rows, and is again the n-th request of the same subtask after the same checkpoint.
 
     Raises ConfigError for impossible arguments, and without the package urllib3. When the job starts, raises PlanError
-    for columns that JSON cannot hold, and SinkError if nobody listens at the address, or if its certificate is wrong.
+    for columns that JSON cannot hold, and SinkError if nobody listens at the address, or if the certificate is wrong.
     While the job runs, raises SinkError for any other answer, for a service that fails for longer than `retry_for`, and
     for a row that is larger than `batch_bytes`.
 
