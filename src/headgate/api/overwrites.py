@@ -1,4 +1,4 @@
-"""Checks that a sink of files does not remove or mix with files that the same job reads or writes."""
+"""Checks that no file sink empties a folder that the same job needs, or writes among the job's checkpoints."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class PolledTable(PollSource, Generic[Poll]):
         self._poll.close()
 
     def check_position(self, position: Any) -> None:
-        """Raise ValueError if `position` is not a state and a place in the table. A place may be None."""
+        """Raise ValueError unless `position` maps each split to a state and to a place in the table or None."""
         super().check_position(position)
         for _, place in position.values():
             self.check_place(place)

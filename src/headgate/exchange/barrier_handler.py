@@ -28,7 +28,7 @@ from headgate.records.events import CheckpointBarrier
 class BeginAlignment:
     """An action: begin a checkpoint. Its first barrier or announcement has arrived.
 
-    The caller calls `timed_out` when the barrier's timeout has passed.
+    The code that performs the action calls `BarrierHandler.timed_out` when the barrier's timeout has passed.
     """
 
     barrier: CheckpointBarrier

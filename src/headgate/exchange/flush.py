@@ -2,11 +2,12 @@
 
 The writer flushes a channel when its consumer is *starved*: no buffer is queued for it, and its credit shows that it
 has consumed all buffers sent. Rows for a busy consumer accumulate. Each channel therefore has at most one small message
-in flight, and a thousand channels share the capacity of their consumer.
+in flight, so even a thousand channels do not flood their consumer with small messages.
 
 A flush costs time at the writer and at the reader. Many small flushes cost more than a few large ones. A writer
 therefore spends a limited share of its time on flushing. The share is large while the writer is idle. The share is
-small while the writer has rows or is back-pressured. A consumer is then slow, and each small message delays it more.
+small while the writer works or is back-pressured. Back-pressure means that a consumer is slow, and each small message
+delays it more.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def counting(throttle: Any, factor: float) -> Mapping[str, Any]:
 
 
 def _counts(throttle: Callable[[float], Any]) -> Callable[[float], Mapping[str, Any]]:
-    """Return `Contestant.options` for a throttle that is made from the factor."""
+    """Return `Contestant.options` of a mechanism that counts messages. `throttle` makes its throttle from a factor."""
     return lambda factor: counting(throttle(factor), factor)
 
 

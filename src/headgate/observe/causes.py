@@ -1,4 +1,8 @@
-"""Find out why tasks are slow. Tests run in a fixed order, from the machine to the function; the first match counts."""
+"""Find out why tasks are slow.
+
+The possible causes are checked in the order of `_TESTS`, and the first that applies counts. If none applies, the cause
+is the work of the busiest operator.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +58,7 @@ def throttle_cause(window: Window, root: ThrottledSource) -> Cause:
 def cpu_share(tasks: Sequence[TaskWindow]) -> float | None:
     """Return the share of the tasks' busy time in which their threads used a processor, 0 to 1.
 
-    The time in which they waited for other tasks of their process does not count.
+    The time for which they waited for other tasks of their process is not part of the busy time here.
     Returns None if the processor time of a task is unknown.
     """
     works = [(task.cpu, task.busy - task.interpreter) for task in tasks if task.cpu is not None]

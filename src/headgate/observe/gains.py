@@ -47,10 +47,10 @@ def with_full_buffers(window: Window, root: int) -> Gain:
     """Return the least gain if the exchanges with nearly empty buffers sent full ones.
 
     A buffer costs about the same time whether it is full or nearly empty. Both ends therefore need only a part of the
-    time for such an exchange: the fill of its buffers. Waits for other tasks of the process shrink with the work of
-    these tasks. Waits for a processor shrink with the job's part of the machine's work. The gain may be much larger:
-    fewer buffers also wake fewer threads, which compete for the interpreter lock. Operators' times contain the waits
-    for this lock, and nothing measures how long these waits are.
+    time for such an exchange: the fraction to which its buffers are filled now. Waits for other tasks of the process
+    shrink with the work of these tasks. Waits for a processor shrink with the job's part of the machine's work. The
+    gain may be much larger: fewer buffers also wake fewer threads, which compete for the interpreter lock. Operators'
+    times contain the waits for this lock, and nothing measures how long these waits are.
     """
     saved = {(task.vertex, task.subtask): _saved(window, task) for task in window.tasks}
     gain = Gain(_MOST, "")

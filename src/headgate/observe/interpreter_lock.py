@@ -26,9 +26,10 @@ def wait_for_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> bool:
 
 
 def holder_of_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> tuple[TaskWindow, ...]:
-    """Return the tasks that hold the lock: the computing tasks of the vertex that computes most in the same processes.
+    """Return the tasks that hold the lock for which `tasks` wait.
 
-    The result is empty if no vertex computes.
+    These are the computing tasks of the vertex that uses most processor time in the processes of `tasks`. The result is
+    empty if no vertex computes.
     """
     processes = {task.taskmanager for task in tasks}
     used: dict[int, float] = defaultdict(float)

@@ -126,9 +126,9 @@ class DeclineCheckpoint:
 class TaskFinished:
     """A task has ended, and its consumers have processed all that it sent.
 
-    `took_part` is the last checkpoint that the task took part in, or 0. `pending` has, by node key, the values for
-    commits since then. `final` has, by node key, the position at which the task's source ended, and the task's
-    counters.
+    `took_part` is the last checkpoint that the task took part in, or 0. `pending` has, by node key, what the task's
+    sinks and source still have to commit for the rows after that checkpoint (for all rows, if it is 0). `final` has, by
+    node key, the position at which the task's source ended, and the task's counters.
     """
 
     vertex: int

@@ -83,7 +83,7 @@ class JStormWorker:
         return [JStormStop(sender, self._taskmanager, task, stops=True)]
 
     def connected(self) -> list[JStormStop]:
-        """Return nothing: JStorm forgets who was stopped when a connection is new."""
+        """Return no signals: JStorm does not repeat its stops on a new connection."""
         return []
 
     def check(self, now: float) -> list[JStormStop]:

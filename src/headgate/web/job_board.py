@@ -48,7 +48,10 @@ class JobBoard:
             self._jobs.clear()
 
     def _forget_ended(self) -> None:
-        """Remove ended jobs, the oldest first, until the others are few and small enough."""
+        """Remove the oldest ended jobs, so that at most `ENDED` remain and take at most `ENDED_BYTES` together.
+
+        The job that ended last stays, whatever its size.
+        """
         ended = [(at, job) for job in self._jobs.values() if (at := job.facts().ended_at) is not None]
         ended.sort(key=lambda each: (each[0], each[1].id), reverse=True)
         size = 0

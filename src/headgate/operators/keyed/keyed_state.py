@@ -137,7 +137,7 @@ class ListState(State[list[Any], list[int]]):
     def get(self) -> list[Any]:
         """Return a copy of the current key's list, in the order in which the function added the elements.
 
-        To read the elements once, iterate over the state itself: that copies nothing.
+        To read the elements once, iterate over the state itself: this does not copy the list.
         """
         cell = self._fresh()
         return cell.copy() if self._values.is_plain else list(map(self._values.read, cell))

@@ -188,7 +188,7 @@ def _refuse(_: object) -> Any:
 
 
 class StoredKeys(StoredValues):
-    """The stored keys of a map state, whose types are not nested.
+    """The stored keys of a map state. Their type is not nested.
 
     Two map keys are equal if they would be equal as keys of a stream.
     """

@@ -41,7 +41,7 @@ def log_of_base(base: pa.Array, column: pa.Array) -> pa.Array:
 
 
 def power(base: Floats, exponent: Floats) -> Floats:
-    """Return `base ** exponent`. As in Java, an exponent of NaN gives NaN, and so does 1 to an infinite power."""
+    """Return `base ** exponent`. As in Java, an exponent of NaN gives NaN, and so does 1 or -1 to an infinite power."""
     unknown = np.isnan(exponent) | ((np.abs(base) == 1.0) & np.isinf(exponent))
     return np.where(unknown, np.nan, np.power(base, exponent))
 

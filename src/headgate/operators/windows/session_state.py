@@ -33,7 +33,10 @@ _LEAST = 8192
 
 
 class SessionState:
-    """The keys, the sessions and their accumulators. The number of a session is its end, in microseconds.
+    """The keys, the sessions and their accumulators.
+
+    Where other states have the number of a window (`fire`, `next_number`, `close`), this one has the end of a session,
+    in microseconds.
 
     Slots of closed sessions, and of sessions that another session has absorbed, are dead. A compaction removes them
     when the state has doubled since the last compaction. A closed session does not grow any more.

@@ -196,7 +196,7 @@ class Checkpoints:
         self._connectors.begin(claim, self.latest)
 
     def _claim(self, program: Program) -> Claim:
-        """Claim the checkpoints and the results with the same epoch."""
+        """Claim, with one epoch, the job's checkpoints and its results."""
         while True:
             epoch = 1 + self._connectors.newest_owner()
             if self._storage is not None:
@@ -286,7 +286,7 @@ class Checkpoints:
                 log.warning("job %r: %s", self._job, error)
 
     def close(self, error: HeadgateError | None, reason: str) -> None:
-        """Answer all requests at the job's end: savepoints get `reason`, a stop gets `error` or the last checkpoint."""
+        """Answer all requests at the end: savepoints with `reason`, a stop with `error` or else the last checkpoint."""
         self._background.close()
         self.requests.close(self._last, error, reason)
 

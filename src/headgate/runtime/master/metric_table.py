@@ -275,8 +275,8 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric(
             "soft_backpressured_s",
             "seconds",
-            "Time in which the task waited for a free buffer before it took the next batch. Checkpoints and timers "
-            "continue during this time.",
+            "Time in which the task waited for a free buffer before it took the next batch. Checkpoints continue "
+            "during this time, but timers wait.",
         ),
         Metric(
             "hard_backpressured_s",

@@ -117,7 +117,8 @@ class Relay(_Master):
 class AckMaster(_Master):
     """The driver's part of `MaxPending`. Its acker finds out which messages of sources are processed or have failed.
 
-    The orders tell each source about its messages. `place` returns the TaskManager that runs a subtask.
+    The orders of `on_message` tell each source subtask which of its messages are processed and which have failed.
+    `place` returns the TaskManager that runs a subtask.
     """
 
     def __init__(self, mechanism: MaxPending, place: Callable[[int], int]) -> None:

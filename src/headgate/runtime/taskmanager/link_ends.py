@@ -142,7 +142,7 @@ class LinkEnds:
         return any(end.wrap(view, wrapped) for end in self._producer_ends)
 
     def replace(self, channel: ReceivingChannel, by: ReceivingChannel) -> bool:
-        """Call `Receiver.replace` of a channel's link, on the network thread. Returns False without a link."""
+        """Call `Receiver.replace` of a channel's link, on the network thread. Returns False if no link has it."""
         return any(end.replace(channel, by) for end in self._consumer_ends.values())
 
     @property

@@ -131,8 +131,11 @@ class Sampler:
             due = tick + PERIOD * min(int(cost / SHARE / PERIOD), _MOST_TICKS)
 
     def _uses(self, share: float, at: float, cpu: float) -> float:
-        """Return the share of a processor, 0 to 1, that the thread uses now. `share` is the share since the last
-        look."""
+        """Return the share of a processor, 0 to 1, that the thread uses now.
+
+        `share` is its share since the last look. `at` is the time of this look, and `cpu` the thread's processor time
+        then, both in seconds.
+        """
         if 0.05 < share < 0.9:  # the thread ran for a part of the time: measure a shorter time
             time.sleep(_LOOK)
             share = (self._cpu() - cpu) / (time.monotonic() - at)
