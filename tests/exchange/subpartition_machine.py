@@ -229,7 +229,7 @@ class SubpartitionMachine(RuleBasedStateMachine):
 
     def ask(self, notify: bool) -> None:
         """Whether the reader is starved."""
-        starved = self.subpartition.ask_whether_starved(notify=notify)
+        starved = self.subpartition.watch_for_starvation(notify=notify)
         assert starved == self.is_starved
         self.waits = notify and not starved
 

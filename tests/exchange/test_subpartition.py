@@ -732,13 +732,13 @@ class Starvation:
 
 def test_a_reader_with_nothing_to_look_at_is_starved() -> None:
     queue = Queue()
-    assert queue.subpartition.ask_whether_starved(notify=False)
+    assert queue.subpartition.watch_for_starvation(notify=False)
     builder = queue.begin(b"123")
-    assert queue.subpartition.ask_whether_starved(notify=False), "what is not flushed cannot be seen"
+    assert queue.subpartition.watch_for_starvation(notify=False), "what is not flushed cannot be seen"
     queue.subpartition.flush()
-    assert not queue.subpartition.ask_whether_starved(notify=False)
+    assert not queue.subpartition.watch_for_starvation(notify=False)
     assert queue.poll() == b"123"
-    assert queue.subpartition.ask_whether_starved(notify=False)
+    assert queue.subpartition.watch_for_starvation(notify=False)
     queue.end(builder)
 
 
@@ -747,7 +747,7 @@ def test_a_writer_is_notified_once_when_the_reader_has_polled_the_last_buffer() 
     starvation = Starvation(queue)
     queue.full()
     queue.full()
-    assert not queue.subpartition.ask_whether_starved(notify=True)
+    assert not queue.subpartition.watch_for_starvation(notify=True)
     queue.poll()
     assert starvation.notified == 0
     queue.poll()
@@ -762,7 +762,7 @@ def test_a_reader_is_starved_when_a_barrier_that_overtook_was_the_last_there_was
     queue = Queue()
     starvation = Starvation(queue)
     queue.subpartition.overtake(PRIORITY)
-    assert not queue.subpartition.ask_whether_starved(notify=True)
+    assert not queue.subpartition.watch_for_starvation(notify=True)
     assert queue.subpartition.poll_priority() == PRIORITY
     assert starvation.notified == 1
 
@@ -771,18 +771,18 @@ def test_a_reader_without_credit_is_not_starved_until_it_has_some() -> None:
     queue = Queue()
     starvation = Starvation(queue)
     queue.subpartition.credit_changed(False)
-    assert not queue.subpartition.ask_whether_starved(notify=True)
+    assert not queue.subpartition.watch_for_starvation(notify=True)
     queue.subpartition.credit_changed(True)
     assert starvation.notified == 1
-    assert queue.subpartition.ask_whether_starved(notify=False)
+    assert queue.subpartition.watch_for_starvation(notify=False)
 
 
 def test_no_reader_is_starved_before_it_attaches_or_after_it_has_left() -> None:
     queue = Queue(attached=False)
     starvation = Starvation(queue)
-    assert not queue.subpartition.ask_whether_starved(notify=True)
+    assert not queue.subpartition.watch_for_starvation(notify=True)
     queue.attach()
     assert starvation.notified == 1
-    assert queue.subpartition.ask_whether_starved(notify=False)
+    assert queue.subpartition.watch_for_starvation(notify=False)
     queue.subpartition.release()
-    assert not queue.subpartition.ask_whether_starved(notify=True)
+    assert not queue.subpartition.watch_for_starvation(notify=True)

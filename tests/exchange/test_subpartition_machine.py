@@ -68,7 +68,7 @@ BUGS = [
     PlantedBug("the writer is notified each time its reader starves, not only once", Subpartition._end_wait,
                dropped(assignment())),
     PlantedBug("the writer is notified though it was already answered that its reader starves",
-               Subpartition.ask_whether_starved,
+               Subpartition.watch_for_starvation,
                dropped(assignment(2, of=2).value.operand(2))),
     PlantedBug("when the reader has processed all records, on_settled is not called", Subpartition.acknowledge,
                dropped(call("_on_settled"))),

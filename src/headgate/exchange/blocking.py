@@ -141,7 +141,7 @@ class BlockingSubpartition:
     def flush(self) -> None:
         """Do nothing: a reader sees the data only after `finish`."""
 
-    def ask_whether_starved(self, *, notify: bool) -> bool:
+    def watch_for_starvation(self, *, notify: bool) -> bool:
         """Return False: no reader waits for data, because the reader attaches after `finish`."""
         return False
 

@@ -102,7 +102,7 @@ class PipelinedSubpartition:
         self._released = False
         self._is_whole = True
         self._writer_waits = False  # the writer waits until the reader starves
-        #: Called once, on any thread, when the reader starves after `ask_whether_starved(notify=True)` was False.
+        #: Called once, on any thread, when the reader starves after `watch_for_starvation(notify=True)` was False.
         self.on_starved: Callable[[], None] = _ignore
         #: Called, on any thread, when the reader has polled a barrier that blocks it.
         self.on_barrier_left: Callable[[], None] = _ignore
@@ -221,7 +221,7 @@ class PipelinedSubpartition:
         if notify is not None:
             notify()
 
-    def ask_whether_starved(self, *, notify: bool) -> bool:
+    def watch_for_starvation(self, *, notify: bool) -> bool:
         """Return whether the consumer is starved: nothing is available to poll, and it has consumed all buffers sent.
 
         The result is False if no reader is attached, a barrier blocks it, or the subpartition was released. If it is

@@ -293,7 +293,7 @@ class RecordWriter:
             return
         self._partition_pending()
         for channel in tuple(self._unflushed):
-            if self.partition.subpartitions[channel].ask_whether_starved(notify=waiting):
+            if self.partition.subpartitions[channel].watch_for_starvation(notify=waiting):
                 self._cut(self._pending[0 if self._is_broadcast else channel])
                 self._flush_channel(channel)
         adaptive.flushed(began, self._clock())

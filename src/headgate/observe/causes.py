@@ -126,8 +126,8 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
     """Find several busy tasks that share one interpreter lock.
 
     A task that waits for the lock gets its turns, and so a part of the processor time that the tasks use. A task that
-    uses much less than an equal part sleeps, or waits for something outside. A task that uses more than twice as much
-    as any other task holds the lock, and is slow by itself.
+    uses much less than an equal part sleeps, or waits for something outside. A task that uses 1.5 times an equal part,
+    or more than twice as much as any other task, holds the lock and is slow by itself.
     """
     waits = mean(root.tasks, lambda task: task.interpreter)
     if waits >= _BURDEN:
