@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from pathlib import Path
 from typing import Final
+
+from headgate.runtime.kernel_files import read_kernel_file
 
 #: Whether the system has a clock for each thread that other threads can read.
 _HAS_CLOCK: Final = hasattr(time, "pthread_getcpuclockid")
 
 #: Where Linux describes the threads of this process.
-_THREADS: Final = Path("/proc/self/task")
+_THREADS: Final = "/proc/self/task"
 
 
 class ThreadClock:
@@ -27,16 +28,16 @@ class ThreadClock:
         #: The seconds in which the thread waited for a disk, by samples. None on a system that does not provide it.
         self.disk_wait: float | None = None
         self._sampled = 0.0
-        self._state: Path | None = None
+        self._state: str | None = None
         self._clock: int | None = None
-        self._schedule: Path | None = None
+        self._schedule: str | None = None
         self._cpu: float | None = 0.0 if _HAS_CLOCK else None
         self._run_delay: float | None = None
 
     def start(self) -> None:
         """Measure the calling thread from now on."""
-        folder = _THREADS / str(threading.get_native_id())
-        self._schedule, self._state = folder / "schedstat", folder / "stat"
+        folder = f"{_THREADS}/{threading.get_native_id()}"
+        self._schedule, self._state = f"{folder}/schedstat", f"{folder}/stat"
         if _HAS_CLOCK:
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
         self.ident = threading.get_ident()
@@ -66,8 +67,8 @@ class ThreadClock:
         if schedule is None:
             return self._run_delay
         try:
-            return int(schedule.read_bytes().split()[1]) / 1e9
-        except (OSError, IndexError, ValueError):
+            return int((read_kernel_file(schedule) or b"").split()[1]) / 1e9
+        except (IndexError, ValueError):
             return self._run_delay
 
     def sample_disk_wait(self, now: float) -> None:
@@ -78,9 +79,7 @@ class ThreadClock:
         """
         file, before = self._state, self._sampled
         self._sampled = now
-        try:
-            state = file.read_bytes().rpartition(b")")[2].split()[0] if file is not None else None
-        except (OSError, IndexError):
-            state = None
-        if state is not None:
+        content = read_kernel_file(file) if file is not None else None
+        if content:
+            state = content.rpartition(b")")[2].split()[0]
             self.disk_wait = (self.disk_wait or 0.0) + (now - before if state == b"D" and before else 0.0)

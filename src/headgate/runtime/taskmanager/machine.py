@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from headgate.runtime.kernel_files import read_kernel_file
+
 #: Ticks per second of the counters in /proc.
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 #: The place of the field `delayacct_blkio_ticks` in /proc/self/stat, counted behind the process name.
@@ -101,10 +103,8 @@ class Machine:
 
 
 def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
+    content = read_kernel_file(str(path)) or b""
+    return content.decode("ascii", errors="replace").splitlines()
 
 
 def _number(text: str) -> float | None:
