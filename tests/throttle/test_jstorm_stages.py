@@ -103,23 +103,12 @@ def test_a_producer_of_the_same_taskmanager_waits_between_the_same_marks() -> No
     assert taken == 7  # to 20 %, included
 
 
-def test_a_closed_connection_ends_what_its_taskmanager_stopped() -> None:
-    there = worker(ONE)
-    there.on_signal(0.0, stop(ONE, A))
-    there.on_signal(0.0, JStormStop(ONE, OTHER, B, stops=True))
-    there.disconnected(HERE)
-    assert there.may_send(A)
-    assert not there.may_send(B)
-
-
-def test_a_lost_release_stops_the_sender_until_the_connection_is_closed() -> None:
+def test_a_lost_release_is_never_repeated() -> None:
     here, there = worker(HERE, A, capacity=10), worker(ONE)
     for signal in arrive(here, A, *[ONE] * 9):
         there.on_signal(0.0, signal)
     assert take(here, A, 9) == [go(ONE)]  # lost
     assert not there.may_send(A)
-    there.disconnected(HERE)
-    assert there.may_send(A)
 
 
 def test_a_lost_stop_is_never_repeated() -> None:

@@ -126,7 +126,6 @@ class SleepingSource:
         self._destinations = destinations
         self._sleep = BisectedSleep()
         self._free_at = now
-        self.is_throttled = False
 
     def permit(self, now: float) -> float:
         return self._free_at
@@ -134,17 +133,9 @@ class SleepingSource:
     def emitted(self, now: float, rows: int) -> None:
         self._free_at = now + self._destinations * self._sleep.milliseconds / 1000
 
-    def queue_limit(self, size: int) -> int:
-        """Return the most messages in the subtask's output queue, of `size` places, with which the subtask goes on."""
-        return max(10, size // 100) if self.is_throttled else size
-
     def on_signal(self, now: float, signal: SleepLonger | SleepShorter) -> StopRequest | None:
         """Follow the coordinator. Return the signal that the sleep is over, or None."""
         if isinstance(signal, SleepLonger):
             self._sleep.start(signal.flow_ms)
-            self.is_throttled = True
             return None
-        if not self._sleep.stop():
-            return None
-        self.is_throttled = False
-        return StopRequest(self._task)
+        return StopRequest(self._task) if self._sleep.stop() else None

@@ -61,8 +61,8 @@ class JStormWorker:
         self._cache = size(mechanism.sender_cache)
         self._queues = {task: _InputQueue() for task in tasks}
         self.next_check = NEVER
-        #: The subtasks elsewhere that stop this TaskManager, and their TaskManagers.
-        self._stops: dict[Task, int] = {}
+        #: The subtasks elsewhere that stop this TaskManager.
+        self._stops: set[Task] = set()
 
     # --- the watched queues
 
@@ -109,13 +109,9 @@ class JStormWorker:
     def on_signal(self, now: float, signal: JStormStop) -> None:
         """Follow a subtask of another TaskManager."""
         if signal.stops:
-            self._stops[signal.task] = signal.taskmanager
+            self._stops.add(signal.task)
         else:
-            self._stops.pop(signal.task, None)
-
-    def disconnected(self, taskmanager: int) -> None:
-        """Forget the signals of a TaskManager whose connection is closed."""
-        self._stops = {task: sender for task, sender in self._stops.items() if sender != taskmanager}
+            self._stops.discard(signal.task)
 
     def may_send(self, task: Task, transferring: int = 0) -> bool:
         if (queue := self._queues.get(task)) is not None:
