@@ -382,6 +382,18 @@ def test_a_source_that_waits_for_the_lock_beside_consumers_that_hold_it_has_a_ho
     assert [each.operator for each in never] == ["sums", "numbers"], "no thread that asked has got the lock"
 
 
+def test_consumers_that_only_wait_for_the_lock_neither_explain_their_source_nor_limit_its_gain() -> None:
+    topology = line("numbers -> first", "sums")
+    litters = {"busy_s": 1.0, "cpu_s": 0.5, "rows": 100, "batches": 20, "in": "first"}
+    waits = {"busy_s": 0.8, "cpu_s": 0.01, "rows": 100, "batches": 20}
+    (finding,) = diagnose(
+        topology,
+        snapshots(topology, {**both(0, litters), **both(1, waits)}, machine={**LONG_WAITS, "collection_s": 0.9}),
+    )
+    assert (finding.operator, finding.cause.name) == ("first", "garbage_collection")
+    assert (finding.remedy.gain, finding.remedy.limit) == (4.0, "")
+
+
 def test_the_only_task_that_computes_is_slow_by_itself() -> None:
     topology = line("numbers", "first", "second")
     alone = {(2, 0): {**WORKS, "cpu_s": 0.7}, (2, 1): {**IDLES, "rows": 100}}

@@ -72,6 +72,15 @@ def busiest(tasks: Sequence[TaskWindow]) -> int:
     return max(ids, key=lambda each: mean(tasks, lambda task: task.operators[each].busy))
 
 
+def factor_text(factor: float) -> str:
+    """Return a factor for a sentence, with a decimal if it is small.
+
+    >>> factor_text(1.26), factor_text(796.4)
+    ('1.3', '796')
+    """
+    return f"{factor:.1f}" if factor < 9.5 else f"{factor:.0f}"
+
+
 def _collector(window: Window, root: SlowTasks) -> Cause | None:
     share = _worst(window, root, "collection_s")
     if share is None or share < _COLLECTOR:
@@ -168,7 +177,7 @@ def _skew(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
     share = sum(taken.rows[each] for each in hot) / sum(taken.rows.values())
     return Cause(
         name="data_skew",
-        text=f"it gets {share:.0%} of the rows, {rows / usual:.1f} times as many as its peers",
+        text=f"it gets {share:.0%} of the rows, {factor_text(rows / usual)} times as many as its peers",
         evidence={"share_of_rows": share, "times_peers": rows / usual},
     )
 
@@ -180,7 +189,7 @@ def _slow_instance(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
         return None
     return Cause(
         name="slow_instance",
-        text=f"it needs {factor:.1f} times as long for a row as its peers",
+        text=f"it needs {factor_text(factor)} times as long for a row as its peers",
         evidence={"times_peers": factor, **_cpu(root)},
     )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.observe.edge_window import EdgeWindow
+from headgate.observe.interpreter_lock import holder_of_the_lock, wait_for_the_lock
 from headgate.observe.metrics_window import TaskWindow, Window
 from headgate.observe.own_work import nearly_empty
 
@@ -29,18 +30,25 @@ def next_limit(window: Window, root: int) -> Gain:
     """Return the gain if the vertex `root` took no time. With -1 for `root`, no vertex is left out.
 
     Another vertex may limit the gain. A vertex that is busy for a share u of the time can take 1/u times as many rows.
+    A vertex that is busy because it waits for the interpreter lock of `root` is no limit.
     Sources with a schedule also limit the gain: they have no more rows than their schedule provides.
     """
     gain = Gain(_MOST, "")
     for vertex in window.topology.vertices:
         busy = window.busy(vertex.id)
-        if vertex.id == root or busy <= 0:
+        if vertex.id == root or busy <= 0 or _waits_for_the_lock_of(window, root, vertex.id):
             continue
         factor = max(1.0, 1 / busy)
         if factor < gain.factor:
             gain = Gain(factor, f"{vertex.name!r} is the limit")
     pace = _pace(window, root)
     return pace if pace is not None and pace.factor < gain.factor else gain
+
+
+def _waits_for_the_lock_of(window: Window, root: int, vertex: int) -> bool:
+    """Return whether a busy vertex only waits for the interpreter lock, and the tasks of `root` hold the lock."""
+    tasks = window.of(vertex)
+    return wait_for_the_lock(window, tasks) and any(each.vertex == root for each in holder_of_the_lock(window, tasks))
 
 
 def with_full_buffers(window: Window, root: int) -> Gain:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
-from headgate.observe.causes import busiest, cpu_share
+from headgate.observe.causes import busiest, cpu_share, factor_text
 from headgate.observe.finding import Cause, Remedy
 from headgate.observe.gains import PACE, Gain, next_limit, subtasks_for, with_full_buffers, with_more_subtasks
 from headgate.observe.metrics_window import Window, mean, peers
@@ -162,6 +161,5 @@ def _at_most(window: Window, root: SlowTasks, factor: float, limit: str) -> Gain
 
 
 def _times(gain: Gain) -> str:
-    factor = f"{gain.factor:.1f}" if gain.factor < 9.5 else str(math.floor(gain.factor))
-    times = f"{factor} times as many rows"
+    times = f"{factor_text(gain.factor)} times as many rows"
     return f"{times} (then {gain.limit})" if gain.limit else times

@@ -162,11 +162,13 @@ def _is_slow_source(window: Window, vertex: int) -> bool:
         return False
     if wait_for_the_lock(window, window.of(vertex)):
         return True
-    return all(
-        peers([task.idle for task in window.of(consumer)]) >= _CONSUMERS_IDLE
-        for consumer in topology.consumers(vertex)
-        if window.of(consumer)
-    )
+    return all(_has_time(window, consumer) for consumer in topology.consumers(vertex) if window.of(consumer))
+
+
+def _has_time(window: Window, consumer: int) -> bool:
+    """Return whether the tasks of a consumer are idle, or only work for long because they wait for the lock."""
+    tasks = window.of(consumer)
+    return peers([task.idle for task in tasks]) >= _CONSUMERS_IDLE or wait_for_the_lock(window, tasks)
 
 
 def _slow_driver(window: Window, vertex: int) -> SlowDriver | None:
