@@ -54,9 +54,12 @@ class Slow:
     fault: Fault | None
 
     def __call__(self, batch: pa.RecordBatch, _info: object = None) -> pa.RecordBatch:
-        if self.fault is not None and has_begun(self.folder):
-            self.fault(self.folder, self.seconds, batch.num_rows)
+        self.on_rows(batch.num_rows)
         return batch
+
+    def on_rows(self, rows: int) -> None:
+        if self.fault is not None and has_begun(self.folder):
+            self.fault(self.folder, self.seconds, rows)
 
 
 def waits(folder: Path, seconds: float, rows: int) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from headgate.observe.finding import Finding
 from tests.observe.faults import mark_end, mark_onset, mark_slow_disk
-from tests.observe.situations import DEPLOYMENTS, HEALTHY, TUNING, UNSEEN, Situation, Trouble, start
+from tests.observe.situations import DEPLOYMENTS, HEALTHY, OTHERS, TUNING, UNSEEN, Situation, Trouble, start
 from tests.slow_disk import slow_disk
 
 #: How many times a second the slow disk writes.
@@ -29,9 +29,10 @@ SETTLE, ALLOWED = 5.0, 5.0
 SETS = {
     "tuning": TUNING,
     "unseen": UNSEEN,
+    "others": OTHERS,
     "healthy": HEALTHY,
     "faults": (*TUNING, *UNSEEN),
-    "all": (*TUNING, *UNSEEN, *HEALTHY),
+    "all": (*TUNING, *UNSEEN, *OTHERS, *HEALTHY),
 }
 
 

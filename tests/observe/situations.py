@@ -23,6 +23,19 @@ from tests.observe.faults import (
     waits,
     writes,
 )
+from tests.observe.other_topologies import (
+    by_row,
+    deep,
+    joined,
+    keyed,
+    long_chain,
+    looked_up,
+    sessions,
+    three_sources,
+    to_all,
+    to_one,
+    two_windows,
+)
 from tests.observe.topologies import RATE, Place, chain, diamond, fork, line, narrow, skewed, union, windows
 from tests.spark_session import SharedSpark
 
@@ -118,6 +131,39 @@ UNSEEN = (
     Situation(fork, (Trouble("first", waits, ("waiting_function",)), Trouble("other", waits, ("slow_sink",)))),
     Situation(fork, (Trouble("out", waits, ("slow_sink",)), Trouble("second", computes, _WORKS))),
     Situation(union, (Trouble("numbers", waits, ("slow_source",)), Trouble("others", waits, ("slow_source",)))),
+)
+#: Pipelines of kinds that neither set has. No rule was changed for them.
+OTHERS = (
+    _one(joined, "left", waits, "waiting_function"),
+    _one(joined, "right", computes, *_WORKS),
+    _one(joined, "others", waits, "slow_source"),
+    _one(joined, "after", waits, "waiting_function"),
+    _one(joined, "out", waits, "slow_sink"),
+    _one(sessions, "first", waits, "waiting_function"),
+    _one(looked_up, "names", waits, "slow_lookup"),
+    _one(looked_up, "out", computes, *_SINK_WORKS),
+    _one(keyed, "counts", waits, "waiting_function"),
+    _one(keyed, "counts", computes, *_WORKS),
+    _one(by_row, "first", waits, "waiting_function"),
+    _one(by_row, "first", computes, *_WORKS),
+    _one(deep, "step1", waits, "waiting_function"),
+    _one(deep, "step3", OneSubtask(waits), "slow_instance"),
+    _one(deep, "step5", computes, *_WORKS),
+    _one(to_all, "first", waits, "waiting_function"),
+    _one(to_all, "first", OneSubtask(waits), "slow_instance"),
+    _one(long_chain, "one", waits, "waiting_function"),
+    _one(long_chain, "two", computes, *_WORKS),
+    _one(long_chain, "three", OneSubtask(waits), "slow_instance"),
+    _one(three_sources, "two", waits, "slow_source"),
+    _one(three_sources, "first", OneSubtask(computes), "slow_instance"),
+    _one(to_one, "last", waits, "waiting_function"),
+    _one(to_one, "out", computes, *_SINK_WORKS),
+    _one(two_windows, "numbers", waits, "slow_source"),
+    Situation(joined, (Trouble("numbers", waits, ("slow_source",)), Trouble("others", waits, ("slow_source",)))),
+    *(
+        Situation(topology, ())
+        for topology in (joined, sessions, looked_up, keyed, by_row, to_all, three_sources, to_one, two_windows)
+    ),
 )
 HEALTHY = (
     *(Situation(topology, ()) for topology in (line, chain, fork, union, windows, diamond)),
