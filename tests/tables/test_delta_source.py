@@ -84,6 +84,19 @@ def test_later_versions_are_followed(table: Path) -> None:
     assert sorted(found.to_table()["n"].to_pylist()) == [*range(12), 20, 21, 22]
 
 
+@pytest.mark.parametrize("is_made_anew", [False, True], ids=["removed", "made anew"])
+def test_a_table_that_is_removed_while_it_is_followed_fails_the_job(table: Path, is_made_anew: bool) -> None:
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    found = hg.sinks.collect()
+    env.from_source(hg.sources.delta(table, interval="10 ms")).sink_to(found)
+    job = env.execute_async()
+    eventually(lambda: found.to_table().num_rows == 12)
+    table.rename(table.with_name("elsewhere"))
+    if is_made_anew:
+        append(table, numbers(1))
+    assert "its version 2 has been read, and is gone: the table was removed or made anew" in str(jobs.error_of(job))
+
+
 def test_partitions_and_added_columns_are_read(tmp_path: Path) -> None:
     day = datetime.date(2024, 5, 1)
     first: list[dict[str, Any]] = [{"city": "a/b %=c", "day": day, "n": 1}, {"city": None, "day": None, "n": 2}]

@@ -68,6 +68,23 @@ def test_it_keeps_the_contract(lake: Lake) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("rows", [[], numbers(1)], ids=["empty", "filled"])
+def test_a_table_that_is_made_anew_while_it_is_followed_is_refused(lake: Lake, rows: list[dict[str, Any]]) -> None:
+    source, place, read = lake.source(), None, -1
+    while read:
+        batch, place = source.fn("table", place)
+        read = batch.num_rows
+    lake.catalog.drop_table("lake.t")
+    lake.catalog.create_table("lake.t", pa.schema({"n": pa.int64(), "s": pa.string()}))
+    if rows:
+        lake.append(rows)
+    with pytest.raises(
+        hg.SourceError, match=r"is not in the table's history: .* made anew; start again without resume"
+    ):
+        source.fn("table", place)
+    source.end_polls()
+
+
 def test_start_leaves_out_the_snapshots_before(lake: Any) -> None:
     assert [row["n"] for row in lake.collected(start=lake.snapshots[1])] == [8, 9, 10, 11]
     assert [row["n"] for row in lake.collected(start=0)] == [*range(12)]

@@ -97,6 +97,7 @@ class _Poll:
                         return batch, [version, is_snapshot, file, row + batch.num_rows]
                     file, row = file + 1, 0
                 version, is_snapshot, file, row = version + 1, 0, 0, 0
+            self._check_log(version - 1)
         if self._bounded:
             return None
         return pa.RecordBatch.from_pylist([], self.columns), [version, is_snapshot, file, row]
@@ -169,6 +170,15 @@ class _Poll:
             f"{self.what}: version {version} has deletion vectors, which the source cannot read; rewrite its files "
             "with REORG TABLE ... APPLY (PURGE)"
         )
+
+    def _check_log(self, newest: int) -> None:
+        """Raise SourceError if the table's newest version, which has been read, is no longer in its log. Otherwise the
+        source would wait for ever for a version after it."""
+        if not self._has(newest):
+            raise SourceError(
+                f"{self.what}: its version {newest} has been read, and is gone: the table was removed or made anew. "
+                "Restore it and resume, or start again without resume"
+            )
 
     def _has(self, version: int) -> bool:
         filesystem, path = self._log(version)

@@ -113,14 +113,14 @@ class _Poll:
         """Return the snapshot after `snapshot`, or None if there is no newer one. Raises SourceError if the table's
         history does not have it."""
         newest = table.current_snapshot()
-        if newest is None or newest.snapshot_id == snapshot:
+        if (_NO_SNAPSHOT if newest is None else newest.snapshot_id) == snapshot:
             return None
-        history = list(iceberg_library("table.snapshots").ancestors_of(newest, table.metadata))
+        history = [] if newest is None else iceberg_library("table.snapshots").ancestors_of(newest, table.metadata)
         parents = {(each.parent_snapshot_id or _NO_SNAPSHOT): int(each.snapshot_id) for each in history}
         if snapshot not in parents:
             raise SourceError(
                 f"{self.what}: the snapshot after {snapshot} is not in the table's history: it has expired, or the "
-                "table was rolled back; start again without resume"
+                "table was rolled back or made anew; start again without resume"
             )
         return parents[snapshot]
 
