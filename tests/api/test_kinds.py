@@ -58,6 +58,14 @@ def test_windows_with_allowed_lateness_upsert_by_key_and_window(plans):
         windows.aggregate(rows=hg.count()).sink_to(hg.sinks.csv("out"))
 
 
+def test_no_key_of_a_sink_fits_sessions_that_grow(plans):
+    sessions = plans.stream().key_by("carrier").window(hg.session("1 min")).allowed_lateness("1 min")
+    grown = sessions.aggregate(rows=hg.count())
+    for key in (["carrier"], ["carrier", "window_start"]):
+        with pytest.raises(hg.PlanError, match=r"replaces sessions with other bounds .* leave out its allowed_late"):
+            grown.sink_to(hg.sinks.adbc("sqlite", "uri", "t", mode="upsert", key=key))
+
+
 def test_chosen_rows_replace_one_another_unless_they_are_final(plans):
     stream = plans.stream()
     keyed = stream.key_by("carrier")

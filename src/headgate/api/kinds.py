@@ -32,6 +32,14 @@ def wrong_key(call: str, key: tuple[str, ...], upserts: Upserts, origin: Node) -
     )
 
 
+def no_key(call: str, origin: Node) -> PlanError:
+    """Return the error of a sink that replaces rows by key, for sessions that grow: their bounds change."""
+    return PlanError(
+        f"{call}: a row of {origin.name!r} replaces sessions with other bounds when a session grows, and no column "
+        f"says which; {_remedy(origin)}"
+    )
+
+
 def _key(columns: tuple[str, ...]) -> str:
     return ", ".join(columns) or "the global key"
 

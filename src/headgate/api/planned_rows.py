@@ -155,14 +155,18 @@ class PlannedRows:
             raise refused(call, upserts, self.graph[upserts.origin])
 
     def check_upsert_key(self, call: str, key: tuple[str, ...]) -> None:
-        """Raise PlanError if these rows are upserting by other columns than `key`. If the rows no longer have these
-        columns, for example after a rename, check nothing."""
+        """Raise PlanError if these rows are upserting by other columns than `key`, or if no columns say what a row
+        replaces. If the rows no longer have the columns, for example after a rename, check nothing."""
         upserts = self.graph.upserts(self.inputs)
-        if upserts is None or not set(upserts.key) <= set(self.schema.names) or set(upserts.key) == set(key):
+        if upserts is None or set(upserts.key) == set(key):
             return
-        from headgate.api.kinds import wrong_key  # only for an error
+        from headgate.api.kinds import no_key, wrong_key  # only for an error
 
-        raise wrong_key(call, key, upserts, self.graph[upserts.origin])
+        origin = self.graph[upserts.origin]
+        if not set(upserts.key) <= set(origin.schema.names):
+            raise no_key(call, origin)
+        if set(upserts.key) <= set(self.schema.names):
+            raise wrong_key(call, key, upserts, origin)
 
     def shown(self) -> PlannedRows:
         """Return the same rows without the hidden column and without event time."""
