@@ -63,7 +63,7 @@ class Broker(KafkaBroker):
 
         options = {key.replace("_", "."): value for key, value in config.items()}
         self._admin_result("create_topics", [NewTopic(name, partitions, 1, config=options)])
-        while name not in self._admin().list_topics(timeout=_PATIENCE).topics:
+        while name not in self.admin().list_topics(timeout=_PATIENCE).topics:
             time.sleep(0.01)
 
     def add_partitions(self, topic: str, partitions: int) -> None:
@@ -82,11 +82,12 @@ class Broker(KafkaBroker):
         self._admin_result("delete_records", [TopicPartition(topic, partition, before)])
 
     def _admin_result(self, call: str, arguments: Any) -> None:
-        admin = self._admin()
+        admin = self.admin()
         for future in getattr(admin, call)(arguments).values():
             future.result(_PATIENCE)
 
-    def _admin(self) -> Any:
+    def admin(self) -> Any:
+        """Return a client of the library for questions to the broker."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient({"bootstrap.servers": self.servers})

@@ -152,9 +152,9 @@ def held_commit(server: Postgres, table: str) -> Iterator[None]:
             holder.close()
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(3)
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("fault", ["crash the server", "kill the driver"])
+@pytest.mark.parametrize("fault", ["crash the server", "stop the server", "kill the driver"])
 def test_a_fault_within_a_commit_costs_and_repeats_no_row(server: Postgres, tmp_path: Path, fault: str) -> None:
     table = server.table("n int, s text")
     with driver(server, table, "append", tmp_path) as process:
@@ -163,9 +163,9 @@ def test_a_fault_within_a_commit_costs_and_repeats_no_row(server: Postgres, tmp_
             if fault == "kill the driver":
                 kill(process)
             else:
-                server.crash()
+                server.crash() if fault == "crash the server" else server.stop()
                 server.start()
-        if fault == "crash the server":
+        if fault != "kill the driver":
             assert process.wait(60) == 0, (tmp_path / "log").read_text()[-3000:]
     if fault == "kill the driver":
         with driver(server, table, "append", tmp_path) as process:

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from headgate.connectors.kafka.commits_topic import PARTITIONS
+from headgate.connectors.kafka.commits_topic import TOPIC as COMMITS
 from headgate.connectors.kafka.kafka_client import KafkaClient
 from headgate.connectors.kafka.kafka_offsets import Offsets
 from tests.kafka_broker import Broker, values
@@ -63,6 +65,7 @@ class KafkaTopic(Place):
 
     def is_open(self) -> bool:
         client, places = KafkaClient(self._broker.servers, {}), [(self._topic, number) for number in range(2)]
+        places += [(COMMITS, number) for number in range(PARTITIONS)]
         committed, everything = (Offsets(client, read_committed=flag).latest(places) for flag in (True, False))
         return committed != everything
 

@@ -200,9 +200,10 @@ def test_a_topic_that_is_deleted_while_it_is_written(secured: Secured, tmp_path:
     assert "create the topic" in str(error)
 
 
-def test_an_option_whose_value_is_refused_hides_secrets() -> None:
+@pytest.mark.parametrize("name", ["sasl.password", "sasl.oauthbearer.assertion.private.key.passphrase"])
+def test_an_option_whose_value_is_refused_hides_secrets(name: str) -> None:
     pytest.importorskip("confluent_kafka")
-    options = {"sasl.password": SECRET, "sasl.mechanism": f"PLAIN {SECRET}"}
+    options = {name: SECRET, "sasl.mechanism": f"PLAIN {SECRET}"}
     with pytest.raises(hg.ConfigError, match="Kafka refuses an option") as refused:
         hg.sinks.kafka("127.0.0.1:1", "x", options=options)
     assert SECRET not in str(refused.value)

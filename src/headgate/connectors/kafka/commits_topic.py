@@ -22,7 +22,7 @@ TOPIC: Final = "headgate-commits"
 #: Small segments: Kafka compacts only those that are full, and a program that resumes reads the whole partition.
 _CONFIG: Final = {"cleanup.policy": "compact", "segment.bytes": str(8 << 20), "segment.ms": str(3_600_000)}
 #: The partitions of a topic that Headgate makes.
-_PARTITIONS: Final = 4
+PARTITIONS: Final = 4
 #: The most programs of a run that a marker remembers.
 _MOST_CLAIMS: Final = 100
 #: Seconds between two looks for the new topic.
@@ -134,7 +134,7 @@ class CommitsTopic:
 
     def _make(self) -> None:
         library = kafka_library()
-        new = import_module("confluent_kafka.admin").NewTopic(TOPIC, _PARTITIONS, config=_CONFIG)
+        new = import_module("confluent_kafka.admin").NewTopic(TOPIC, PARTITIONS, config=_CONFIG)
         client = self._client.admin()  # without a reference, it would end before the answer
         try:
             client.create_topics([new], request_timeout=ANSWER_TIMEOUT)[TOPIC].result(ANSWER_TIMEOUT)

@@ -36,7 +36,7 @@ _PASSING: Final = frozenset(
     )
 )  # fmt: skip
 #: What the names of options with secret values contain.
-_SECRET: Final = re.compile(r"password|secret|token|oauthbearer\.config|\.pem$|\.key$")
+_SECRET: Final = re.compile(r"password|passphrase|secret|token|oauthbearer\.config|\.pem$|\.key$")
 #: What to do about an error, by its name.
 _ADVICE: Final = {
     "_TRANSPORT": "check the servers= and that a broker runs there",
