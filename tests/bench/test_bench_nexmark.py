@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from headgate.bench.nexmark_queries import nexmark_case as nexmark
 from headgate.bench.nexmark_queries.flink_nexmark import FlinkNexmark
 from headgate.bench.nexmark_queries.nexmark_case import Files, NoRate, _figures, _queries, _Query, _rate, _seconds
+from headgate.bench.nexmark_queries.nexmark_latency import WINDOWED, latencies
 from headgate.errors import HeadgateError
 
 
@@ -32,6 +34,21 @@ def test_a_query_reads_all_rows_of_its_files(files: Files) -> None:
     lacking = Files(files.folder, {**files.rows, "bids": 36_801})
     with pytest.raises(HeadgateError, match="q2 read 36,800 rows of 36,801"):
         _seconds(queries["q2"], kinds("q2"), lacking)
+
+
+@pytest.mark.parametrize("name", WINDOWED)
+def test_the_latency_of_a_window_counts_from_its_last_row(name: str) -> None:
+    """Of a small load, which the machine keeps up with. q7 and q8 have one whole window, whose end counts, too."""
+    queries, kinds = _queries()
+    late = latencies(name, queries[name], kinds(name), rate=1000, seconds=11.0, parallelism=1)
+    assert len(late)
+    assert late.min() > -50
+    assert np.percentile(late, 50) < 3000
+
+
+def test_a_query_without_results_has_no_latency() -> None:
+    with pytest.raises(HeadgateError, match="q8 has no result"):
+        latencies("q8", lambda persons: persons.filter("id < 0"), ["persons"], rate=1000, seconds=0.1, parallelism=1)
 
 
 def test_both_sides_have_every_query() -> None:

@@ -25,6 +25,7 @@ from headgate.bench.rows_job import BATCH, KEYS, TASKS, RowTask, keys_per_row
 TARGETS: Final = {
     "map": 500_000, "map without a time": 900_000, "flat_map": 500_000, "flat_map without a time": 900_000,
     "process_element": 400_000, "process": 100_000, "vectorised": 8_000_000,
+    "vectorised, a million strings": 3_000_000,
 }  # fmt: skip
 ROUNDS: Final = 5
 #: The seconds that a measured part should take.
@@ -69,14 +70,19 @@ def run(options: Options) -> CaseResult:
     keys = Figure("process: operator alone, keys", "keys/s", tuple(rate * share for rate in rates["process"].alone))
     figures.append(keys)
     medians = {name: median(each.alone) for name, each in rates.items()} | {"process": keys.median}
-    met = all(medians[name] >= target for name, target in TARGETS.items())
+    met = all(medians[name] >= target for name, target in TARGETS.items()) and _keeps_up(rates["process_element"])
     target = ", ".join(f"{name} {target / 1e6:g} M" for name, target in TARGETS.items())
     return CaseResult(
-        case="rows", target=f"each operator alone at least: {target} rows/s; for process, keys/s", met=met,
-        figures=tuple(figures),
+        case="rows", met=met, figures=tuple(figures),
+        target=f"each operator alone at least: {target} rows/s; process: keys/s; process_element: as fast as Bytewax",
         settings={"keys": KEYS, "rows of a batch": BATCH, "rows of a batch of Bytewax": BYTEWAX_BATCH},
         skipped=tuple(skipped),
     )  # fmt: skip
+
+
+def _keeps_up(rates: _Rates) -> bool:
+    """Return whether the operator alone is as fast as Bytewax, or Bytewax could not run."""
+    return not rates.bytewax or median(ratios(rates.alone, rates.bytewax)) >= 1
 
 
 def _rounds(rates: dict[str, _Rates], options: Options, bytewax: Bytewax | None) -> None:
@@ -91,7 +97,7 @@ def _measure(rates: _Rates, task: RowTask, scale: float, bytewax: Bytewax | None
     ours = max(round(_SECONDS * scale * task.rate / BATCH), 1) * BATCH
     rates.alone.append(ours / task.alone(ours))
     rates.job.append(Sizes(ours // 10, ours).rate(task.in_a_job))
-    if bytewax is not None:
+    if bytewax is not None and task.peer:
         theirs = round(_SECONDS * scale * _BYTEWAX_RATE / BYTEWAX_BATCH) * BYTEWAX_BATCH
         seconds = partial(bytewax.seconds, task.peer, timed=task.timed)
         rates.bytewax.append(Sizes(theirs // 10 // BYTEWAX_BATCH * BYTEWAX_BATCH, theirs).rate(seconds))

@@ -26,6 +26,11 @@ class Figure:
     def median(self) -> float:
         return statistics.median(self.values)
 
+    @property
+    def listed(self) -> str:
+        """All values in their order, as text."""
+        return ", ".join(f"{value:.3g}" for value in self.values)
+
     def to_json(self) -> dict[str, Any]:
         return {"unit": self.unit, "median": self.median, "low": min(self.values), "high": max(self.values),
                 "values": list(self.values)}  # fmt: skip

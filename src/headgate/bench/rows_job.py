@@ -12,18 +12,21 @@ import numpy as np
 import pyarrow as pa
 
 import headgate as hg
+from headgate.bench.keyed_rows import string_keyed_rows
 from headgate.errors import HeadgateError
 from headgate.operators.operator import Operator, OperatorContext
 
 KEYS: Final = 1000
+#: The keys of the tasks with many keys, which are strings.
+MANY_KEYS: Final = 1_000_000
 #: The rows of a batch for an operator alone: as many as a source of Headgate emits at once.
 BATCH: Final = 8192
-_BATCHES: Final = 10
 _MULTIPLIER: Final = 2654435761
 
 ROWS: Final = pa.schema([("key", pa.int64()), ("value", pa.float64()), ("name", pa.string())])
 TIMED_ROWS: Final = ROWS.append(pa.field("at", pa.timestamp("us", "UTC")))
 TOTALS: Final = pa.schema([("key", pa.int64()), ("total", pa.float64())])
+STRING_TOTALS: Final = pa.schema([("key", pa.string()), ("total", pa.float64())])
 _NAMES: Final = pa.array([f"name {key}" for key in range(KEYS)])
 
 
@@ -81,14 +84,15 @@ class BatchSum(hg.KeyedBatchFunction):
     def process(self, batch: pa.RecordBatch, keys: hg.BatchKeys, ctx: hg.BatchContext) -> Any:
         totals = keys.running_sum(batch["value"], before=self.total.values())
         self.total.update(totals[keys.last])
-        return pa.RecordBatch.from_arrays([batch["key"], pa.array(totals)], schema=TOTALS)
+        return pa.RecordBatch.from_arrays([batch["key"], pa.array(totals)], names=["key", "total"])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RowTask:
-    """A task. `peer` is the task of Bytewax with the same result, and `timed` says whether the rows have a time.
+    """A task. `peer` is the task of Bytewax with the same result, or "", and `timed` says whether the rows have a time.
 
-    `rate` is the rows/s to expect, and `add` adds the task's operator to a stream.
+    `rate` is the rows/s to expect, and `add` adds the task's operator to a stream. `make(start, n)` makes rows; without
+    it they are those of `numbered_rows`. The operator alone gets `batches` different batches again and again.
     """
 
     name: str
@@ -96,27 +100,39 @@ class RowTask:
     timed: bool
     rate: int
     add: Callable[[hg.DataStream], hg.DataStream]
+    make: Callable[[int, int], pa.RecordBatch] | None = None
+    batches: int = 10
 
     def alone(self, rows: int) -> float:
-        """Return the seconds of processor time that the operator alone takes for about `rows` rows."""
+        """Return the seconds of processor time that the operator alone takes for about `rows` rows.
+
+        It has seen all their keys before.
+        """
         operator = self._operator()
-        batches = [numbered_rows(begin, BATCH, timed=self.timed) for begin in range(0, BATCH * _BATCHES, BATCH)]
+        batches = [self._rows(begin, BATCH) for begin in range(0, BATCH * self.batches, BATCH)]
         for batch in batches:
             operator.process(batch)
         began = time.process_time()
         for number in range(rows // BATCH):
-            operator.process(batches[number % _BATCHES])
+            operator.process(batches[number % self.batches])
         return time.process_time() - began
+
+    @property
+    def _rows(self) -> Callable[[int, int], pa.RecordBatch]:
+        return self.make or partial(numbered_rows, timed=self.timed)
 
     def _operator(self) -> Operator:
         """Return the operator that the plan of a job would have, opened, with an output that drops rows."""
-        stream = self.add(_stream(hg.StreamEnvironment(), 0, self.timed))
+        stream = self.add(self._stream(hg.StreamEnvironment(), 0))
         factory = stream._rows.graph[stream._rows.last(self.name)].operator
         assert factory is not None
         operator = factory()
         operator.output = _Dropped()
         operator.open(OperatorContext("rows", self.name, 0, 1))
         return operator
+
+    def _stream(self, environment: hg.StreamEnvironment, rows: int) -> hg.DataStream:
+        return environment.from_source(hg.sources.generate(self._rows, rows=rows))
 
     def in_a_job(self, rows: int) -> float:
         """Run a job with parallelism 1 on `rows` rows, and return its processor time in seconds, start-up included.
@@ -125,7 +141,7 @@ class RowTask:
         number of rows.
         """
         environment = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
-        self.add(_stream(environment, rows, self.timed)).sink_to(hg.sinks.null())
+        self.add(self._stream(environment, rows)).sink_to(hg.sinks.null())
         began = time.process_time()
         result = environment.execute("rows")
         seconds = time.process_time() - began
@@ -144,21 +160,22 @@ class _Dropped:
     def emit_status(self, active: bool) -> None: ...
 
 
-def _stream(environment: hg.StreamEnvironment, rows: int, timed: bool) -> hg.DataStream:
-    return environment.from_source(hg.sources.generate(partial(numbered_rows, timed=timed), rows=rows))
-
-
-def _with_state(function: Any) -> Callable[[hg.DataStream], hg.DataStream]:
-    return lambda rows: rows.key_by("key").process(function, schema=TOTALS)
+def _with_state(function: Any, schema: pa.Schema = TOTALS) -> Callable[[hg.DataStream], hg.DataStream]:
+    return lambda rows: rows.key_by("key").process(function, schema=schema)
 
 
 TASKS: Final = (
-    RowTask("map", "map", True, 500_000, lambda rows: rows.map(changed, schema=TIMED_ROWS)),
-    RowTask("map without a time", "map", False, 1_000_000, lambda rows: rows.map(changed, schema=ROWS)),
-    RowTask("flat_map", "flat_map", True, 500_000, lambda rows: rows.flat_map(changed_in_list, schema=TIMED_ROWS)),
-    RowTask("flat_map without a time", "flat_map", False, 1_000_000,
-         lambda rows: rows.flat_map(changed_in_list, schema=ROWS)),
-    RowTask("process_element", "stateful_map", True, 400_000, _with_state(RowSum())),
-    RowTask("process", "stateful_map", True, 150_000, _with_state(KeySum())),
-    RowTask("vectorised", "stateful_map", True, 6_000_000, _with_state(BatchSum())),
+    RowTask(name="map", peer="map", timed=True, rate=500_000,
+         add=lambda rows: rows.map(changed, schema=TIMED_ROWS)),
+    RowTask(name="map without a time", peer="map", timed=False, rate=1_000_000,
+         add=lambda rows: rows.map(changed, schema=ROWS)),
+    RowTask(name="flat_map", peer="flat_map", timed=True, rate=500_000,
+         add=lambda rows: rows.flat_map(changed_in_list, schema=TIMED_ROWS)),
+    RowTask(name="flat_map without a time", peer="flat_map", timed=False, rate=1_000_000,
+         add=lambda rows: rows.flat_map(changed_in_list, schema=ROWS)),
+    RowTask(name="process_element", peer="stateful_map", timed=True, rate=400_000, add=_with_state(RowSum())),
+    RowTask(name="process", peer="stateful_map", timed=True, rate=150_000, add=_with_state(KeySum())),
+    RowTask(name="vectorised", peer="stateful_map", timed=True, rate=6_000_000, add=_with_state(BatchSum())),
+    RowTask(name="vectorised, a million strings", peer="", timed=False, rate=3_000_000,
+         add=_with_state(BatchSum(), STRING_TOTALS), make=partial(string_keyed_rows, keys=MANY_KEYS), batches=512),
 )  # fmt: skip

@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +29,7 @@ import headgate as hg
 from headgate.bench.case_options import Options
 from headgate.bench.conversation import ChildFailed
 from headgate.bench.nexmark_queries.flink_nexmark import FlinkNexmark
+from headgate.bench.nexmark_queries.nexmark_latency import WINDOWED, latencies
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 from headgate.connectors.generate_source import GenerateSource
 from headgate.errors import HeadgateError
@@ -41,6 +43,8 @@ ROUNDS: Final = 3
 NAMES: Final = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q14", "q20", "q21", "q22")
 _MORE: Final = ("q9", "q15", "q16", "q17", "q18", "q19")
 _KINDS: Final = ("persons", "auctions", "bids")
+#: The rows of each kind for an event.
+_PER_EVENT: Final = {"persons": 1 / 50, "auctions": 3 / 50, "bids": 46 / 50}
 _BLOCK: Final = 8192
 #: The example with the queries: its copy in a wheel, or else the file of the checkout.
 _EXAMPLES: Final = (Path(__file__).with_name("example.py"), Path(__file__).parents[4] / "examples" / "nexmark.py")
@@ -118,6 +122,7 @@ def run(options: Options) -> CaseResult:
             case.measured = {name: _Query() for name in names}
             case.round(sets, None, options)
     figures, met = _figures(case.measured)
+    figures += case.lateness(options)
     return CaseResult(
         case="nexmark", met=met and not case.skipped, figures=tuple(figures), skipped=tuple(case.skipped),
         target=f"at least {MEAN_TARGET:g} times Flink SQL in the geometric mean, {LEAST_TARGET:g} in each query",
@@ -146,6 +151,22 @@ class _Case:
                 self.skipped.append(Skipped(name, str(error)))
                 continue
             query.add(ours, flinks)
+
+    def lateness(self, options: Options) -> list[Figure]:
+        """Return how late the results of windows are at half of the rate that was found."""
+        seconds = 25.0 if options.quick else 45.0
+        figures = []
+        for name in WINDOWED:
+            options.say(f"nexmark: {name}, latency at 50 %")
+            kinds = self.kinds(name)
+            rows_per_event = sum(_PER_EVENT[kind] for kind in kinds)
+            rate = round(median(self.measured[name].ours) * PARALLELISM / rows_per_event / 2)
+            late = latencies(name, self.queries[name], kinds, rate=rate, seconds=seconds, parallelism=PARALLELISM)
+            figures += [
+                Figure(f"{name}: p{percent} latency at 50 %", "ms", (float(np.percentile(late, percent)),))
+                for percent in (50, 99)
+            ]
+        return figures
 
 
 def _queries() -> tuple[dict[str, Any], Any]:
