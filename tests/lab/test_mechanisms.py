@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
+import headgate as hg
 from headgate.bench.case_options import Options
-from headgate.lab import burst, mechanism_isolation, slowed_sink, tuning
-from headgate.lab.contestants import CONTESTANTS, WITHOUT_SERVER
 from headgate.lab.lab_command import main
-from headgate.lab.mechanism_isolation import StallTimes
-from headgate.lab.observed import Look, MechanismRun
+from headgate.lab.mechanisms import burst, observed, sibling, slowed_sink, tuning
+from headgate.lab.mechanisms.contestants import CONTESTANTS, WITHOUT_SERVER
+from headgate.lab.mechanisms.observed import Look, MechanismRun
+from headgate.lab.mechanisms.sibling import StallTimes
+from headgate.lab.mechanisms.verdicts import Observation, misses
 from headgate.lab.places import processes
 from headgate.lab.simulated.simulated_place import simulation
-from headgate.lab.verdicts import Observation, misses
 
 SHORT = StallTimes(factor=400, before=0.3, stall=1.2, rounds=1)
 
@@ -27,15 +28,15 @@ def quiet(*mechanisms: str) -> Options:
 @pytest.mark.turns(3)
 @pytest.mark.parametrize("name", WITHOUT_SERVER)
 def test_in_virtual_time_each_mechanism_does_what_was_expected(name: str) -> None:
-    runs = {name: [mechanism_isolation.one_round(simulation(0), CONTESTANTS[name], SHORT)]}
-    result = mechanism_isolation.report(runs, SHORT)
+    runs = {name: [sibling.one_round(simulation(0), CONTESTANTS[name], SHORT)]}
+    result = sibling.report(runs, SHORT)
     assert result.met, result.target
 
 
 def test_on_the_real_runtime_storm_status_leaves_the_sibling_its_rows() -> None:
     """The verdict depends on how steady the machine is. This does not: who was stopped, and that no row is lost."""
-    run = mechanism_isolation.one_round(processes, CONTESTANTS["storm-status"], SHORT)
-    assert run.rows_in == run.rows_out == 2 * mechanism_isolation.RATE * SHORT.end
+    run = sibling.one_round(processes, CONTESTANTS["storm-status"], SHORT)
+    assert run.rows_in == run.rows_out == 2 * sibling.RATE * SHORT.end
     assert run.stopped_at(SHORT.before) is not None
     assert run.out_of_memory == ""
 
@@ -74,16 +75,16 @@ def test_a_limit_that_should_starve_and_does_not_is_a_miss(monkeypatch: pytest.M
 
 
 def test_the_command_compares_the_named_mechanisms(tmp_path: Path) -> None:
-    assert main(["isolation", "--simulate", "--quick", "--mechanisms", "jstorm-stages", "--out", str(tmp_path)]) == 0
+    assert main(["sibling", "--simulate", "--quick", "--mechanisms", "jstorm-stages", "--out", str(tmp_path)]) == 0
     assert "jstorm-stages: the sibling keeps its rate" in (tmp_path / "index.html").read_text()
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["isolation", "--mechanisms", "magic"], "unknown 'magic'; mechanisms: credit, tcp"),
-        (["isolation", "--simulate", "--mechanisms", "storm-zk"], "storm-zk needs a server and cannot be simulated"),
-        (["reach", "--mechanisms", "credit"], "has no effect on reach; name isolation or burst"),
+        (["sibling", "--mechanisms", "magic"], "unknown 'magic'; mechanisms: credit, tcp"),
+        (["sibling", "--simulate", "--mechanisms", "storm-zk"], "storm-zk needs a server and cannot be simulated"),
+        (["reach", "--mechanisms", "credit"], "has no effect on reach; name sibling or burst"),
     ],
 )
 def test_a_comparison_that_is_none_is_wrong_usage(
@@ -116,3 +117,36 @@ def test_a_source_has_stopped_when_it_waits_for_most_of_the_time() -> None:
     assert run.stopped_at(0.25) is None
     assert run.released_at(0.1) == pytest.approx(0.25)
     assert run.most_in_flight(0.0, 0.2) == 20
+
+
+def test_a_wait_counts_for_the_time_since_the_last_report() -> None:
+    """A process reports every fifth look. Waits of a tenth of the time are no stop; waits of six tenths are one."""
+    waits = [0.0, 0.025, 0.175, 0.175, 0.2]
+    looks = [Look(0.05 * number, 100 * (number // 5), 0, waits[number // 5]) for number in range(25)]
+    run = MechanismRun(looks=looks)
+    assert run.stopped_at(0.0) == pytest.approx(0.25)
+    assert run.released_at(0.0) == pytest.approx(0.5)
+
+
+def test_a_job_that_ran_out_of_memory_has_lost_what_was_under_way() -> None:
+    full = MechanismRun(looks=[Look(0.0, 0, 0, 0.0), Look(1.5, 900, 400, 0.0)], rows_in=900, rows_out=400)
+    full.out_of_memory = "full"
+    assert (full.full_at, full.lost) == (1.5, 500)
+    report = sibling.report({"storm-zk": [full]}, SHORT)
+    assert "storm-zk: memory is full: yes, against the expectation" in report.target
+    figures = {figure.name: figure.values for figure in report.figures}
+    assert figures["storm-zk: until memory is full"] == (1.5,)
+
+
+def test_a_run_in_which_an_input_stopped_reading_is_void() -> None:
+    metrics = {"tasks": {"probe[0]": {"reader_stops": 2}}, "edges": {}, "throttle_signals": 0}
+    result = hg.JobResult(name="", rows_in=0, rows_out=0, late_rows=0, duration_s=0.0, restarts=0, metrics=metrics)
+    observed.check_readers({"flow_control": "tcp"}, result)
+    with pytest.raises(hg.HeadgateError, match="the run is void: inputs stopped reading 2 times"):
+        observed.check_readers({"flow_control": "unbounded"}, result)
+
+
+def test_rows_that_are_sent_again_are_wasted_work() -> None:
+    once, twice = MechanismRun(rows_in=100, rows_sent=100, rows_out=100), MechanismRun(rows_in=100, rows_sent=150)
+    twice.rows_out = 150
+    assert observed.overhead([once, twice])["rows sent for a written row"] == ("", [1.0, 1.5])

@@ -14,23 +14,20 @@ from headgate.config import Config
 from headgate.lab import (
     barrier,
     buffer_timeout,
-    burst,
     cost,
     isolation,
-    mechanism_isolation,
     places,
     reach,
     sizing,
-    slowed_sink,
     spark_controller,
     storm_originals,
-    tuning,
 )
 from headgate.lab import checkpoint_delay as checkpoint
 from headgate.lab.experiment import Experiment
 from headgate.lab.faults import lost_signals
 from headgate.lab.lab_command import ABOUT, EXPERIMENTS, main
-from headgate.lab.observed import Look, MechanismRun
+from headgate.lab.mechanisms import burst, sibling, slowed_sink, tuning
+from headgate.lab.mechanisms.observed import Look, MechanismRun
 from headgate.lab.originals.controlled_load import ControlledBatch
 from headgate.lab.originals.stop_and_go import Trace
 from headgate.lab.probe import Seen
@@ -50,8 +47,8 @@ def _isolation(met: bool) -> Experiment:
 
 
 def _run(met: bool) -> MechanismRun:
-    """A run in which the source waits all the time. If it is not met, a row is lost."""
-    looks = [Look(at=0.0, rows_in=0, rows_out=0, waited=0.0), Look(at=60.0, rows_in=100, rows_out=100, waited=60.0)]
+    """A run in which the source waits until the sink is as fast as before. If it is not met, a row is lost."""
+    looks = [Look(0.0, 0, 0, 0.0), Look(4.6, 100, 100, 4.6), Look(60.0, 200, 200, 4.6)]
     return MechanismRun(looks=looks, rows_in=100, rows_out=100 if met else 99)
 
 
@@ -59,8 +56,12 @@ def _burst(met: bool) -> Experiment:
     return burst.report({"credit": [_run(met)]}, burst.QUICK)
 
 
+def _sibling(met: bool) -> Experiment:
+    return sibling.report({"tcp": [_run(met)]}, sibling.QUICK)
+
+
 def _slow_sink(met: bool) -> Experiment:
-    return slowed_sink.report({"credit": [_run(met)]}, mechanism_isolation.QUICK)
+    return slowed_sink.report({"credit": [_run(met)]}, sibling.QUICK)
 
 
 def _tuning(met: bool) -> Experiment:
@@ -142,6 +143,7 @@ def _buffer_timeout(met: bool) -> Experiment:
 REPORTS: dict[str, Callable[[bool], Experiment]] = {
     "cost": _cost,
     "isolation": _isolation,
+    "sibling": _sibling,
     "burst": _burst,
     "slow-sink": _slow_sink,
     "faults": _faults,

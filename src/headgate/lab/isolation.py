@@ -21,7 +21,7 @@ from headgate.bench.case_options import Options
 from headgate.bench.host import cores_awake
 from headgate.bench.report import Figure, Skipped, ratios
 from headgate.errors import ConfigError, HeadgateError
-from headgate.lab import all_to_all, mechanism_isolation
+from headgate.lab import all_to_all
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import ROW_BYTES, Flow, Flows, by_target
 from headgate.lab.places import A1, A2, B3, B4, MODES, Place, processes, spark
@@ -113,11 +113,8 @@ def plan(options: Options) -> tuple[Times, int]:
 def run(options: Options) -> Experiment:
     """Measure every mode in every place in turn, round by round.
 
-    Three parts use local processes only: a quick run, the stall in a Python loop, and the all-to-all exchange. If
-    mechanisms are named, compare them instead.
+    Three parts use local processes only: a quick run, the stall in a Python loop, and the all-to-all exchange.
     """
-    if options.mechanisms:
-        return mechanism_isolation.run(options)
     times, rounds = plan(options)
     outcomes: dict[tuple[str, str], Rounds] = {}
     burning = Rounds()

@@ -15,8 +15,8 @@ from pathlib import Path
 from headgate.bench.command import chosen, options, outcome, parser, table
 from headgate.bench.report import run_description
 from headgate.json_option import write_json
-from headgate.lab.contestants import CONTESTANTS, WITHOUT_SERVER
 from headgate.lab.experiment import Experiment
+from headgate.lab.mechanisms.contestants import CONTESTANTS, WITHOUT_SERVER
 from headgate.lab.page import page
 from headgate.lab.plots import draw
 from headgate.terminal import PlainConsole
@@ -25,10 +25,11 @@ from headgate.terminal import PlainConsole
 EXPERIMENTS = {
     "cost": "headgate.lab.cost",
     "isolation": "headgate.lab.isolation",
-    "burst": "headgate.lab.burst",
-    "slow-sink": "headgate.lab.slowed_sink",
+    "sibling": "headgate.lab.mechanisms.sibling",
+    "burst": "headgate.lab.mechanisms.burst",
+    "slow-sink": "headgate.lab.mechanisms.slowed_sink",
     "faults": "headgate.lab.faults.lost_signals",
-    "tuning": "headgate.lab.tuning",
+    "tuning": "headgate.lab.mechanisms.tuning",
     "spark-streaming": "headgate.lab.spark_controller",
     "storm": "headgate.lab.storm_originals",
     "barrier": "headgate.lab.barrier",
@@ -40,16 +41,18 @@ EXPERIMENTS = {
 #: Experiments that can be simulated, in the same form.
 SIMULATED = {
     "isolation": "headgate.lab.simulated.simulated_isolation",
+    "sibling": "headgate.lab.simulated.simulated_sibling",
     "burst": "headgate.lab.simulated.simulated_burst",
     "slow-sink": "headgate.lab.simulated.simulated_slowed_sink",
     "tuning": "headgate.lab.simulated.simulated_tuning",
     "reach": "headgate.lab.simulated.simulated_reach",
 }
 #: Experiments that compare mechanisms.
-COMPARED = ("isolation", "burst", "slow-sink")
+COMPARED = ("sibling", "burst", "slow-sink")
 ABOUT = {
     "cost": "what credit costs compared with plain TCP, on one channel",
     "isolation": "whether a stalled consumer holds back others of its connection; on Spark too",
+    "sibling": "the same for all mechanisms: whether an independent stream keeps its rate while another one stalls",
     "burst": "what mechanisms do when the load is above what the sink takes for a time",
     "slow-sink": "what mechanisms lose and double while a sink is slow",
     "faults": "what mechanisms do when one of their signals, ZooKeeper or the coordinator is lost",

@@ -40,6 +40,12 @@ QUESTIONS: Final[dict[str, Question]] = {
         "The streams are independent. In an all-to-all exchange every writer stops in the end, whatever the flow "
         "control.",
     ),
+    "sibling": Question(
+        "Two independent streams share a connection, and one stalls. With which mechanism does the other go on?",
+        "The streams of isolation, at a fixed rate, in batches of 100 rows. Each mechanism has its documented "
+        "defaults, divided by one factor. The stall is long enough to fill the longest queue of all.",
+        _SCALED,
+    ),
     "burst": Question(
         "The load rises above what the sink takes, and falls again. What happens to latency and memory?",
         f"{_MECHANISMS} The load rises from 50 % to 150 % of what the sink takes, and falls to 50 %. Latency counts "

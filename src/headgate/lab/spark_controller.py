@@ -148,6 +148,19 @@ def _measures(rounds: Sequence[Sequence[ControlledBatch]], load: ControlledLoad)
     return measures
 
 
+def _curve(
+    name: str, batches: list[ControlledBatch], value: Callable[[ControlledBatch], float], load: ControlledLoad
+) -> Series:
+    ends = tuple((number + 1) * load.interval for number in range(len(batches)))
+    return Series(name, ends, tuple(float(value(batch)) for batch in batches))
+
+
+def _interval(runs: dict[str, list[list[ControlledBatch]]], load: ControlledLoad) -> Series:
+    """Return the line that a batch's times must stay below, or batches queue."""
+    end = max(len(rounds[-1]) for rounds in runs.values()) * load.interval
+    return Series("batch interval", (0.0, end), (load.interval, load.interval))
+
+
 def _plots(runs: dict[str, list[list[ControlledBatch]]], load: ControlledLoad) -> list[Plot]:
     mark = ((load.half * load.interval, "the cost halves"),)
     quantities: dict[str, Callable[[ControlledBatch], float]] = {
@@ -160,14 +173,8 @@ def _plots(runs: dict[str, list[list[ControlledBatch]]], load: ControlledLoad) -
             title=f"{label.partition(',')[0]}, last round; batches of {load.interval:g} s",
             x="time, s",
             y=label,
-            series=tuple(
-                Series(
-                    name,
-                    tuple((number + 1) * load.interval for number in range(len(rounds[-1]))),
-                    tuple(float(value(batch)) for batch in rounds[-1]),
-                )
-                for name, rounds in runs.items()
-            ),
+            series=tuple(_curve(name, rounds[-1], value, load) for name, rounds in runs.items())
+            + (() if label.startswith("input rate") else (_interval(runs, load),)),
             marks=mark,
         )
         for label, value in quantities.items()

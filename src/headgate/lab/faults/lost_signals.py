@@ -16,15 +16,6 @@ from typing import Any, Final
 
 import headgate as hg
 from headgate.bench.case_options import Options
-from headgate.lab.contestants import (
-    BATCH,
-    counting,
-    heron_spout,
-    jstorm_master,
-    jstorm_stages,
-    storm_status,
-    storm_zookeeper,
-)
 from headgate.lab.experiment import Experiment
 from headgate.lab.faults.lossy_mechanisms import (
     ForgetfulJStormMaster,
@@ -35,11 +26,20 @@ from headgate.lab.faults.lossy_mechanisms import (
     LossyStormZooKeeper,
 )
 from headgate.lab.flows import Flow, Flows
-from headgate.lab.observed import MechanismRun, observe_part
+from headgate.lab.mechanisms.contestants import (
+    BATCH,
+    counting,
+    heron_spout,
+    jstorm_master,
+    jstorm_stages,
+    storm_status,
+    storm_zookeeper,
+)
+from headgate.lab.mechanisms.observed import MechanismRun, observe_part
+from headgate.lab.mechanisms.slowed_sink import in_flight
+from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
 from headgate.lab.places import A2, B4, processes
 from headgate.lab.probe import Probe, Slow, Stall
-from headgate.lab.slowed_sink import in_flight
-from headgate.lab.verdicts import Measured, Observation, figures, misses
 from headgate.lab.zookeeper_server import free_port, zookeeper_server
 
 #: Rows per second of the source.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.bench.case_options import Options
-from headgate.lab import burst
-from headgate.lab.contestants import WITHOUT_SERVER
 from headgate.lab.experiment import Experiment
+from headgate.lab.mechanisms import burst
+from headgate.lab.mechanisms.contestants import WITHOUT_SERVER
 from headgate.lab.simulated.simulated_place import simulation
 
 

@@ -6,16 +6,14 @@ Each round has its own seed. Two parts need a real machine and are left out: Spa
 from __future__ import annotations
 
 from headgate.bench.case_options import Options
-from headgate.lab import all_to_all, isolation, mechanism_isolation
+from headgate.lab import all_to_all, isolation
 from headgate.lab.experiment import Experiment
 from headgate.lab.places import MODES
 from headgate.lab.simulated.simulated_place import simulation
 
 
 def run(options: Options) -> Experiment:
-    """Simulate every mode in turn, round by round. If mechanisms are named, simulate them instead."""
-    if options.mechanisms:
-        return mechanism_isolation.run(options, simulation)
+    """Simulate every mode in turn, round by round."""
     times, rounds = isolation.plan(options)
     outcomes: dict[tuple[str, str], isolation.Rounds] = {}
     shared: dict[str, list[all_to_all.Standstill]] = {mode: [] for mode in MODES}

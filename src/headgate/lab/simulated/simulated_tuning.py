@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headgate.bench.case_options import Options
-from headgate.lab import tuning
 from headgate.lab.experiment import Experiment
+from headgate.lab.mechanisms import tuning
 from headgate.lab.simulated.simulated_place import simulation
 
 

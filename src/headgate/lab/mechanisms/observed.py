@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
 import headgate as hg
 from headgate.errors import NetworkMemoryFull
-from headgate.lab.contestants import zookeeper
 from headgate.lab.flows import Flows, by_target
+from headgate.lab.mechanisms.contestants import zookeeper
 from headgate.lab.places import A2, Place
 from headgate.lab.probe import Probe, Seen
 from headgate.simulation.simulated_environment import SimulatedEnvironment
@@ -41,6 +42,8 @@ class MechanismRun:
     looks: list[Look] = field(default_factory=list)
     seen: Mapping[int, Seen] = field(default_factory=dict)
     rows_in: int = 0
+    #: The rows that the sources sent, also again.
+    rows_sent: int = 0
     rows_out: int = 0
     rows_dropped: int = 0
     #: How long the job ran, in seconds.
@@ -59,21 +62,36 @@ class MechanismRun:
 
     def stopped_at(self, begin: float) -> float | None:
         """Return when, from `begin` on, the source first waited more than half of the time. None: it never did."""
-        for before, look in zip(self.looks, self.looks[1:], strict=False):
-            if look.at > begin and look.waited - before.waited > _STOPS * (look.at - before.at):
-                return max(begin, before.at)
-        return None
+        return next((max(begin, first) for first, _ in self._waits(begin)), None)
 
     def released_at(self, begin: float) -> float | None:
         """Return the time, from `begin` on, after which the source never again waited more than half of the time.
 
         None: it waited until the end.
         """
-        last = begin
-        for before, look in zip(self.looks, self.looks[1:], strict=False):
+        last = max((end for _, end in self._waits(begin)), default=begin)
+        return None if self.looks and last >= self._reports()[-1].at else last
+
+    def _waits(self, begin: float) -> Iterator[tuple[float, float]]:
+        """Yield the times between two reports that end after `begin`, and in which the source waited more than half of
+        the time."""
+        for before, look in pairwise(self._reports()):
             if look.at > begin and look.waited - before.waited > _STOPS * (look.at - before.at):
-                last = look.at
-        return None if self.looks and last >= self.looks[-1].at else last
+                yield before.at, look.at
+
+    def _reports(self) -> list[Look]:
+        """Return the looks that saw a new report of the source's process. A process reports less often than the lab
+        looks, and a report has the wait since the one before."""
+        fresh = self.looks[:1]
+        for look in self.looks:
+            if (look.rows_in, look.waited) != (fresh[-1].rows_in, fresh[-1].waited):
+                fresh.append(look)
+        return fresh
+
+    @property
+    def full_at(self) -> float | None:
+        """When memory was full, in seconds since the first row; None: it never was."""
+        return self.looks[-1].at if self.out_of_memory and self.looks else None
 
     @property
     def doubled(self) -> int:
@@ -85,10 +103,16 @@ class MechanismRun:
 
 
 def overhead(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, list[float | None]]]:
-    """Return what the mechanism itself cost, by name: the unit, and the value of each round."""
+    """Return what the mechanism itself cost, by name: the unit, and the value of each round.
+
+    Rows that were written twice count once as written.
+    """
     return {
         "signals": ("per second", [_share(each.signals, each.seconds) for each in rounds]),
-        "rows read for a written row": ("", [_share(each.rows_in, each.rows_out) for each in rounds]),
+        "rows sent for a written row": (
+            "",
+            [_share(each.rows_sent, min(each.rows_in, each.rows_out)) for each in rounds],
+        ),
         "processor time of the driver": ("s per s", [_share(each.driver_s, each.seconds) for each in rounds]),
         "processor time of ZooKeeper": ("s per s", [_share(each.zookeeper_s, each.seconds) for each in rounds]),
     }
@@ -112,7 +136,10 @@ def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe
         result = _execute(environment, _Looker(run, source).look)
     except NetworkMemoryFull as error:
         run.out_of_memory = error.message
+        if run.looks:
+            run.seconds, run.rows_in, run.rows_out = run.looks[-1].at, run.looks[-1].rows_in, run.looks[-1].rows_out
         return run
+    check_readers(options, result)
     if not isinstance(environment, SimulatedEnvironment):
         run.driver_s = time.process_time() - time.thread_time() - driver_began
     if server is not None:
@@ -120,8 +147,16 @@ def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe
     run.seconds, run.signals = run.looks[-1].at, result.metrics["throttle_signals"]
     run.seen = probe.seen
     run.rows_in, run.rows_out = result.rows_in, result.rows_out
+    run.rows_sent = sum(each["rows_out"] for each in result.metrics["edges"].values())
     run.rows_dropped = sum(each.get("rows_dropped", 0) for each in result.metrics["tasks"].values())
     return run
+
+
+def check_readers(options: Mapping[str, Any], result: hg.JobResult) -> None:
+    """Raise HeadgateError if an input stopped reading that must never stop: the run is void."""
+    stops = sum(each.get("reader_stops", 0) for each in result.metrics["tasks"].values())
+    if options.get("flow_control") == "unbounded" and stops:
+        raise hg.HeadgateError(f"the run is void: inputs stopped reading {stops} times")
 
 
 def observe_part(

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from headgate.bench.case_options import Options
-from headgate.lab.contestants import CONTESTANTS, Contestant
-from headgate.lab.observed import MechanismRun
+from headgate.lab.mechanisms.contestants import CONTESTANTS, Contestant
+from headgate.lab.mechanisms.observed import MechanismRun
 from headgate.lab.places import Place
 
 

@@ -11,21 +11,27 @@ from headgate.bench.report import Figure
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Whether a mechanism did one thing, and whether it was expected to. None: it was only measured."""
+    """Whether a mechanism did one thing, and whether it was expected to. None: it was only measured.
+
+    If the documents are silent on something that makes it differ, `explained` says what.
+    """
 
     mechanism: str
     what: str
     did: bool
     expected: bool | None
+    explained: str = ""
 
     @property
     def is_met(self) -> bool:
-        return self.expected is None or self.did == self.expected
+        return self.expected is None or self.did == self.expected or bool(self.explained)
 
     @property
     def figure(self) -> Figure:
-        """The finding as a figure: 1 for yes. Its unit says what was expected."""
+        """The finding as a figure: 1 for yes. Its unit says what was expected, and why not if that is known."""
         expected = "measured" if self.expected is None else f"expected {int(self.expected)}"
+        if self.explained and self.did != self.expected:
+            expected += f", but {self.explained}"
         return Figure(f"{self.mechanism}: {self.what}", expected, (float(self.did),))
 
 

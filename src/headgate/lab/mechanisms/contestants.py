@@ -10,10 +10,11 @@ import atexit
 import functools
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
 
 import headgate as hg
+from headgate.lab.flows import ROW_BYTES
 from headgate.lab.zookeeper_server import ZooKeeperServer, zookeeper_server
 
 #: The rows of a batch. A batch is one message: a tuple of Storm and JStorm in these runs.
@@ -23,6 +24,25 @@ BATCH: Final = 100
 GUARD: Final = 2 << 30
 #: The least bytes of network memory with which a job of the lab can run.
 _LEAST_GUARD: Final = 16 << 20
+
+
+#: What a reaction is about: when the source stops, how many rows are in flight, when the source is free again.
+Aspect: TypeAlias = Literal["stops", "in flight", "free"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaction:
+    """The documented sizes and times of a mechanism, before the division by a factor.
+
+    The source stops when between `fills[0]` and `fills[1]` messages wait, at most `stops_after` seconds later. When the
+    sink has caught up, the source is free again after at most `resumes_after` seconds. The network buffers of
+    Headgate's own flow control are not divided by a factor.
+    """
+
+    fills: tuple[float, float]
+    stops_after: float = 0.0
+    resumes_after: float = 0.0
+    is_divided: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +56,10 @@ class Expected:
     doubles: bool = False
     #: Whether the mechanism stops a source whose sink is slow, so that the waiting rows have a limit.
     stops: bool | None = True
+    #: How soon, and with how many messages under way. None: the documents do not say.
+    reaction: Reaction | None = None
+    #: Why the source stops at another time, more rows are in flight, or the source is free later than that.
+    explained: Mapping[Aspect, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +101,7 @@ def storm_status(factor: float) -> dict[str, Any]:
 
 
 def jstorm_stages(factor: float) -> dict[str, Any]:
-    return {"receive_buffer": divided(256, factor)}
+    return {"receive_buffer": divided(256, factor), "sender_cache": divided(64 << 10, factor)}
 
 
 def jstorm_master(factor: float) -> dict[str, Any]:
@@ -97,38 +121,56 @@ def zookeeper() -> ZooKeeperServer:
 
 
 T = hg.throttle
+#: The messages of 100 rows that the buffers of one channel hold with credit: 10 and 5 overdraft buffers of the output,
+#: 2 exclusive and 8 floating buffers of the input. And those that the kernel's socket buffers hold at most, by Linux's
+#: usual limits: 4 MB for sending and 6 MB for receiving.
+_BUFFERS: Final = 25 * (32 << 10) / (BATCH * ROW_BYTES)
+_SOCKETS: Final = 10e6 / (BATCH * ROW_BYTES)
+#: The messages that Heron's 100 MB hold. Serialised messages are up to 15 % larger than their rows.
+_HERON: Final = (100 << 20) / (BATCH * ROW_BYTES)
 CONTESTANTS: Final[dict[str, Contestant]] = {
-    "credit": Contestant(lambda factor: {}, Expected(keeps_sibling=True)),
-    "tcp": Contestant(lambda factor: {"flow_control": "tcp"}, Expected(keeps_sibling=False)),
+    "credit": Contestant(
+        lambda factor: {}, Expected(keeps_sibling=True, reaction=Reaction(fills=(0, _BUFFERS), is_divided=False))
+    ),
+    "tcp": Contestant(
+        lambda factor: {"flow_control": "tcp"},
+        Expected(keeps_sibling=False, reaction=Reaction(fills=(0, _BUFFERS + _SOCKETS), is_divided=False)),
+    ),
     "max-pending": Contestant(
         _counts(lambda factor: T.MaxPending(divided(1000, factor), timeout=30 / factor)),
-        Expected(keeps_sibling=True, doubles=True),
+        Expected(keeps_sibling=True, doubles=True, reaction=Reaction(fills=(1000, 1000), resumes_after=30)),
     ),
     "storm-zk": Contestant(
         _counts(lambda factor: T.StormZooKeeper(**storm_zookeeper(zookeeper().address, factor))),
-        Expected(keeps_sibling=False),
+        Expected(
+            keeps_sibling=False, reaction=Reaction(fills=(0.9 * 1024, 0.9 * 1024), stops_after=0.1, resumes_after=0.1)
+        ),
     ),
     "storm-status": Contestant(
         _counts(lambda factor: T.StormStatus(**storm_status(factor))),
-        Expected(keeps_sibling=True),
+        Expected(keeps_sibling=True, reaction=Reaction(fills=(32768, 32768 + 1000), resumes_after=0.05)),
     ),
     "jstorm-stages": Contestant(
-        _counts(lambda factor: T.JStormStages(**jstorm_stages(factor))), Expected(keeps_sibling=True)
+        _counts(lambda factor: T.JStormStages(**jstorm_stages(factor))),
+        Expected(keeps_sibling=True, reaction=Reaction(fills=(0.8 * 256, 0.8 * 256 + 64))),
     ),
     "jstorm-master": Contestant(
         _counts(lambda factor: T.JStormMaster(**jstorm_master(factor))),
-        Expected(keeps_sibling=False),
+        Expected(keeps_sibling=False, reaction=Reaction(fills=(0.8 * 1024, 1024), stops_after=4, resumes_after=20)),
     ),
     "heron": Contestant(
         _counts(lambda factor: T.HeronSpout(**heron_spout(factor))),
-        Expected(keeps_sibling=False),
+        Expected(
+            keeps_sibling=False, reaction=Reaction(fills=(0.85 * _HERON, _HERON), stops_after=0.1, resumes_after=0.1)
+        ),
     ),
     "spark-pid": Contestant(
         _counts(lambda factor: T.SparkPid(batch_interval=2 / factor, min_rate=100 * factor)),
         Expected(keeps_sibling=None, stops=None),
     ),
     "shed": Contestant(
-        _counts(lambda factor: T.Shed(divided(1000, factor))), Expected(keeps_sibling=True, loses=True, stops=False)
+        _counts(lambda factor: T.Shed(divided(1000, factor))),
+        Expected(keeps_sibling=True, loses=True, stops=False, reaction=Reaction(fills=(1000, 1000))),
     ),
 }
 #: The mechanisms that can be simulated: the others need a server.

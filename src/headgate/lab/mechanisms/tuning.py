@@ -14,10 +14,10 @@ from typing import Any, Final
 import headgate as hg
 from headgate.bench.case_options import Options
 from headgate.bench.report import Figure, ratios
-from headgate.lab.contestants import BATCH, counting
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
-from headgate.lab.observed import MechanismRun, observe
+from headgate.lab.mechanisms.contestants import BATCH, counting
+from headgate.lab.mechanisms.observed import MechanismRun, observe
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 

@@ -10,15 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.bench.case_options import Options
-from headgate.lab.contest import contest
-from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
-from headgate.lab.mechanism_isolation import FULL, QUICK, RATE, StallTimes
-from headgate.lab.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.contest import contest
+from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
+from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.reactions import reactions
+from headgate.lab.mechanisms.sibling import FULL, QUICK, RATE, StallTimes
+from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
-from headgate.lab.verdicts import Measured, Observation, figures, misses
 
 #: What the sink takes, as shares of the load: before and after, and while it is slow.
 CAPACITY: Final = 2.0
@@ -49,6 +50,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
             Observation(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
             Observation(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
             Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            *reactions(name, rounds, times.overload(SLOW, streams=1)),
         ]
         measured[name] = {
             "until the source knows": ("s", [None if at is None else at - times.before for at in stopped]),
@@ -56,6 +58,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
             "rows lost": ("rows", [float(each.lost) for each in rounds]),
             "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
             "until the source reads freely again": ("s", [_released(each, times.end) for each in rounds]),
+            "until memory is full": ("s", [each.full_at for each in rounds]),
             **overhead(rounds),
         }
     missed = misses(findings)

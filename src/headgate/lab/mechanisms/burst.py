@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.bench.case_options import Options
-from headgate.lab.contest import contest
-from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment
 from headgate.lab.flows import Flow, Flows, LoadPhase
-from headgate.lab.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.contest import contest
+from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
+from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.reactions import Overload, reactions
+from headgate.lab.mechanisms.slowed_sink import in_flight
+from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
-from headgate.lab.slowed_sink import in_flight
-from headgate.lab.verdicts import Measured, Observation, figures, misses
 
 #: Rows per second that the sink takes, and the loads as shares of it.
 CAPACITY: Final = 20_000.0
@@ -45,6 +46,14 @@ class BurstTimes:
     @property
     def end(self) -> float:
         return self.over + self.after
+
+    @property
+    def overload(self) -> Overload:
+        capacity = CAPACITY / BATCH
+        return Overload(
+            begin=self.before, end=self.over, come=BURST * capacity, taken=capacity, spare=(1 - CALM) * capacity,
+            factor=self.factor,
+        )  # fmt: skip
 
 
 FULL: Final = BurstTimes(factor=8, before=4.0, burst=12.0, after=16.0, rounds=3)
@@ -73,6 +82,7 @@ def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment
             Observation(name, "rows are lost", any(each.lost for each in rounds), CONTESTANTS[name].expected.loses),
             Observation(name, "rows are doubled", any(each.doubled for each in rounds), False),
             Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            *reactions(name, rounds, times.overload),
         ]
         stopped = [each.stopped_at(times.before) for each in rounds]
         measured[name] = {
@@ -87,6 +97,7 @@ def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment
             "until the source waits": ("s", [None if at is None else at - times.before for at in stopped]),
             "from the burst's end until it waits no more": ("s", [_released(each, times) for each in rounds]),
             "rows lost": ("rows", [float(each.lost) for each in rounds]),
+            "until memory is full": ("s", [each.full_at for each in rounds]),
             **overhead(rounds),
         }
     missed = misses(findings)

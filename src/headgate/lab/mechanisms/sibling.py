@@ -1,4 +1,4 @@
-"""`isolation --mechanisms`: two independent streams share one connection, and one stalls. Does the other keep its rate?
+"""`sibling`: two independent streams share one connection, and one stalls. Does the other keep its rate?
 
 The streams are those of `isolation.py`. Both are paced at a fixed rate, in batches of 100 rows. All sizes and times of
 a mechanism are its documented defaults, divided by one factor, and so is the time of the stall. The stall is long
@@ -13,14 +13,15 @@ from statistics import median
 from typing import Final
 
 from headgate.bench.case_options import Options
-from headgate.lab.contest import contest
-from headgate.lab.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
-from headgate.lab.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.contest import contest
+from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
+from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.reactions import Overload, reactions
+from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
 from headgate.lab.places import A1, A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Stall
-from headgate.lab.verdicts import Measured, Observation, figures, misses
 
 #: The sibling keeps its rate if it has at least this share of it in the stall.
 KEEPS: Final = 0.95
@@ -47,6 +48,14 @@ class StallTimes:
     def end(self) -> float:
         return self.before + self.stall
 
+    def overload(self, taken: float = 0.0, streams: int = 2) -> Overload:
+        """Return the load on the slow sink, which takes the share `taken` of it. Afterwards no more rows come."""
+        come = RATE / BATCH
+        return Overload(
+            begin=self.before, end=self.end, come=come, taken=taken * come, spare=0.0, factor=self.factor,
+            streams=streams,
+        )  # fmt: skip
+
 
 #: The longest queue, of Storm 2, has 32,768 messages: 164 s at this rate.
 FULL: Final = StallTimes(factor=8, before=4.0, stall=36.0, rounds=3)
@@ -56,7 +65,7 @@ QUICK: Final = StallTimes(factor=80, before=1.0, stall=3.6, rounds=1)
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
     """Run each mechanism in turn, round by round."""
     times = QUICK if options.quick else FULL
-    return report(contest("isolation", options, times, place_of=place_of, one_round=one_round), times)
+    return report(contest("sibling", options, times, place_of=place_of, one_round=one_round), times)
 
 
 def one_round(place: Place, contestant: Contestant, times: StallTimes) -> MechanismRun:
@@ -92,12 +101,15 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
             ),
             Observation(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
             Observation(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
+            Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            *reactions(name, rounds, times.overload()),
         ]
         measured[name] = {
             "share of its rate that the sibling keeps": ("", shares),
             "until the source stops": ("s", [None if at is None else at - times.before for at in stopped]),
             "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.end)) for each in rounds]),
             "rows lost": ("rows", [float(each.lost) for each in rounds]),
+            "until memory is full": ("s", [each.full_at for each in rounds]),
             "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
             **overhead(rounds),
         }
@@ -105,7 +117,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
             curves.append(rounds[-1].seen[B3].curve(name, times.end))
     missed = misses(findings)
     return Experiment(
-        case="isolation",
+        case="sibling",
         target="each mechanism does what was expected of it while an independent stream of the same connection stalls"
         + ("".join(f"; missed: {miss}" for miss in missed)),
         met=not missed,

@@ -1,0 +1,1 @@
+"""The experiments that compare mechanisms: what each is expected to do, and what it does."""

@@ -1,0 +1,88 @@
+"""How soon a mechanism is expected to stop a source, how many rows may then wait, and when the source is free again.
+
+This follows from the documented sizes and times of a mechanism, and from the load of an experiment. The expectations
+were written down before the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Aspect, Reaction
+from headgate.lab.mechanisms.observed import MechanismRun
+from headgate.lab.mechanisms.verdicts import Observation
+
+#: Seconds by which a measured time may differ from an expected one, on any machine: processes report every 0.25 s.
+SLACK: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overload:
+    """The part of an experiment in which a source has more messages than its sink takes, in messages per second.
+
+    `begin` and `end` are in seconds. After `end`, the sink takes `spare` messages per second more than come. All sizes
+    and times of mechanisms are divided by `factor`. So many `streams` of `come` messages share the job; one of them has
+    a slow sink.
+    """
+
+    begin: float
+    end: float
+    come: float
+    taken: float
+    spare: float
+    factor: float
+    streams: int = 1
+
+    @property
+    def excess(self) -> float:
+        return self.come - self.taken
+
+    @property
+    def backlog(self) -> float:
+        """The messages that are due at the end and that the sink has not taken, wherever they are."""
+        return self.excess * (self.end - self.begin)
+
+
+def reactions(name: str, rounds: Sequence[MechanismRun], overload: Overload) -> list[Observation]:
+    """Return whether a mechanism reacted as expected in all rounds, or nothing if no reaction is expected of it."""
+    expected = CONTESTANTS[name].expected
+    if expected.reaction is None:
+        return []
+    found = _expectations(expected.reaction, overload, rounds, stops=expected.stops is True)
+    return [Observation(name, what, did, True, expected.explained.get(aspect, "")) for aspect, what, did in found]
+
+
+def _expectations(
+    reaction: Reaction, overload: Overload, rounds: Sequence[MechanismRun], *, stops: bool
+) -> Iterator[tuple[Aspect, str, bool]]:
+    """Yield what is expected, as its aspect and as text, and whether all rounds showed it.
+
+    A queue that the overload is too short to fill stops no source. Without `spare`, nothing is expected after the end.
+    """
+    divided = 1 / overload.factor if reaction.is_divided else 1.0
+    first, last = (size * divided / overload.excess for size in reaction.fills)
+    last += reaction.stops_after * divided
+    lasts = overload.end - overload.begin
+    if stops and last + SLACK < lasts:
+        begins = [each.stopped_at(overload.begin) for each in rounds]
+        yield (
+            "stops",
+            f"the source stops after {max(0.0, first - SLACK):.2g} to {last + SLACK:.2g} s",
+            all(at is not None and first - SLACK <= at - overload.begin <= last + SLACK for at in begins),
+        )
+    most = overload.streams * (overload.excess * min(last, lasts) + SLACK * overload.come)
+    yield (
+        "in flight",
+        f"at most {most * BATCH:,.0f} rows are in flight",
+        all(each.most_in_flight(0.0, overload.end) <= most * BATCH for each in rounds),
+    )
+    if stops and overload.spare:
+        within = 1.5 * overload.backlog / overload.spare + reaction.resumes_after * divided + SLACK
+        ends = [each.released_at(overload.end) for each in rounds]
+        yield (
+            "free",
+            f"{within:.2g} s after the overload the source reads freely",
+            all(at is not None and at - overload.end <= within for at in ends),
+        )
