@@ -176,8 +176,11 @@ def test_a_query_agrees_with_duckdb(name: str, parallelism: int) -> None:
 @pytest.mark.turns(2)
 @pytest.mark.parametrize(
     "name",
-    ["q5", "q6", "q8", "q9", "q11", "q19"]
-    + [pytest.param(name, marks=pytest.mark.soak) for name in ("q3", "q7", "q15", "q16", "q17", "q18", "q20")],
+    [
+        pytest.param(name, marks=() if name in ("q4", "q5", "q6", "q8", "q9", "q11", "q19") else pytest.mark.soak)
+        for name in EXPECTED
+        if name != "q12"  # the clock decides what it emits
+    ],
 )
 def test_a_restart_from_a_checkpoint_changes_nothing(name: str) -> None:
     kinds = KINDS(name)

@@ -121,7 +121,7 @@ class ListState(State[list[Any], list[int]]):
 
         def process_element(self, row, ctx):
             self.prices.add(row["price"])
-            return {"shop": row["shop"], "highest": max(self.prices.get())}
+            return {"shop": row["shop"], "highest": max(self.prices)}
     ```
     """
 

@@ -1,0 +1,81 @@
+"""A job with an operator stops with a savepoint, and goes on with more subtasks: the rows are those of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+
+import headgate as hg
+from tests.runtime.jobs import eventually
+
+ROWS = 8000
+#: The rows after which the job stops.
+STOPS_AFTER = 2000
+Stream = hg.DataStream
+
+
+def numbered(start: int, n: int) -> pa.RecordBatch:
+    """Rows one millisecond apart, with a pause of 20 ms after every 50."""
+    numbers = np.arange(start, start + n)
+    times = numbers * 1000 + numbers // 50 * 20_000
+    columns = [pa.array(numbers % 7), pa.array(numbers), pa.array(times, pa.timestamp("us"))]
+    return pa.RecordBatch.from_arrays(columns, names=["key", "number", "t"])
+
+
+def _windows(stream: Stream, window: Any, **aggregates: Any) -> Stream:
+    return stream.key_by("key").window(window).aggregate(**aggregates)
+
+
+OPERATORS: dict[str, Callable[[Stream, Stream], Stream]] = {
+    "interval join": lambda one, two: one.join(two, on="key", within=("-10 ms", "10 ms"), suffix="_too"),
+    "window join": lambda one, two: one.join(two, on="number", window=hg.tumble("100 ms"), suffix="_too"),
+    "as-of join": lambda one, two: one.join_as_of(two, on="key", suffix="_too"),
+    "session": lambda one, two: _windows(one.union(two), hg.session("5 ms"), rows=hg.count()),
+    "quantile": lambda one, two: _windows(one.union(two), hg.tumble("100 ms"), middle=hg.quantile("number", 0.5)),
+    "top": lambda one, two: one.union(two).key_by("key").window(hg.tumble("100 ms")).top(2, by="number"),
+    "deduplicate": lambda one, two: one.union(two).deduplicate("number").select("number"),
+}
+
+
+def result(name: str, env: hg.StreamEnvironment, rate: int | None) -> Stream:
+    """Return the operator's rows. Its sources have one subtask each, whatever the parallelism is."""
+    one, two = (
+        env.from_source(hg.sources.generate(numbered, rows=ROWS, rate=rate), watermark=hg.Watermark("t"))
+        .set_parallelism(1)
+        .uid(uid)
+        for uid in ("one", "two")
+    )
+    return OPERATORS[name](one, two).uid("operator")
+
+
+def environment(parallelism: int, **options: Any) -> hg.StreamEnvironment:
+    threads = hg.LocalDeployment(processes=False)
+    return hg.StreamEnvironment(parallelism=parallelism, config=hg.Config(**options), deployment=threads)
+
+
+def in_order(table: pa.Table) -> pa.Table:
+    return table.sort_by([(name, "ascending") for name in table.column_names])
+
+
+@pytest.mark.turns(3)
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_goes_on_from_a_savepoint_with_more_subtasks(name: str, tmp_path: Path) -> None:
+    def started(parallelism: int, resume: str | None = None) -> hg.JobHandle:
+        env = environment(parallelism, checkpoint_dir=tmp_path / "checkpoints", checkpoint_interval="1 h")
+        result(name, env, 10_000).sink_to(hg.sinks.parquet(tmp_path / "out")).uid("out")
+        return env.execute_async("operators", resume)
+
+    first = started(2)
+    eventually(lambda: first.status() == "RUNNING" and first.metrics()["rows_in"] >= STOPS_AFTER, 60)
+    savepoint = first.stop(timeout=60, savepoint=tmp_path / "kept")
+    assert STOPS_AFTER <= first.wait().rows_in < 2 * ROWS
+    assert started(3, savepoint).wait(60).rows_in > 0
+    found = ds.dataset(tmp_path / "out").to_table()
+    expected = result(name, environment(2), None).collect()
+    assert in_order(found).equals(in_order(expected.cast(found.schema)))
