@@ -35,8 +35,8 @@ _MAX_READ: Final = 1 << 30
 _OBJECTS: Final = 4
 #: The most recordings of failed jobs that are kept.
 _MOST_RECORDINGS: Final = 20
-#: Counters that contain names of data. Recordings do not contain them.
-_PRIVATE: Final = ("split",)
+#: Counters that contain names of data, such as files or topics. Recordings do not contain them.
+_PRIVATE: Final = ("split", "unread")
 
 
 @dataclass(frozen=True, slots=True)
