@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from headgate.bench.case_options import Options
 from headgate.bench.nexmark_queries import nexmark_case as nexmark
 from headgate.bench.nexmark_queries.flink_nexmark import FlinkNexmark
 from headgate.bench.nexmark_queries.nexmark_case import Files, NoRate, _figures, _queries, _Query, _rate, _seconds
@@ -45,6 +47,22 @@ def test_the_latency_of_a_window_counts_from_its_last_row(name: str) -> None:
     assert len(late)
     assert late.min() > -1000, "about: a busy machine delays the first rows, too"
     assert np.percentile(late, 50) < 5000
+
+
+def test_a_query_without_a_rate_or_without_results_costs_no_other_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def latencies_of(name: str, *_query: object, rate: int, **_more: object) -> Any:
+        if name == "q8":
+            raise HeadgateError("q8 has no result in 25 s")
+        assert rate == 100, "events, of which 92 are bids"
+        return np.array([1.0, 3.0])
+
+    monkeypatch.setattr(nexmark, "latencies", latencies_of)
+    measured = {"q5": _Query(ours=[92.0]), "q7": _Query(), "q8": _Query(ours=[1.0])}
+    queries, kinds = _queries()
+    case = nexmark._Case(queries, kinds, measured, [])
+    figures = case.lateness(Options(quick=True, say=lambda text: None))
+    assert [figure.name for figure in figures] == ["q5: p50 latency at 50 %", "q5: p99 latency at 50 %"]
+    assert [skipped.what for skipped in case.skipped] == ["q8: latency"]
 
 
 def test_a_query_without_results_has_no_latency() -> None:

@@ -119,6 +119,13 @@ def test_a_source_has_stopped_when_it_waits_for_most_of_the_time() -> None:
     assert run.most_in_flight(0.0, 0.2) == 20
 
 
+def test_a_miss_that_is_explained_is_shown_and_fails_nothing() -> None:
+    missed = Observation("tcp", "the source stops", False, True, "sockets hold more")
+    assert misses([missed]) == []
+    assert missed.figure.unit == "expected 1, but sockets hold more"
+    assert Observation("tcp", "the source stops", True, True, "sockets hold more").figure.unit == "expected 1"
+
+
 def test_a_wait_counts_for_the_time_since_the_last_report() -> None:
     """A process reports every fifth look. Waits of a tenth of the time are no stop; waits of six tenths are one."""
     waits = [0.0, 0.025, 0.175, 0.175, 0.2]

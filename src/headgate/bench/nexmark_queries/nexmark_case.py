@@ -32,6 +32,8 @@ from headgate.bench.nexmark_queries.flink_nexmark import FlinkNexmark
 from headgate.bench.nexmark_queries.nexmark_latency import WINDOWED, latencies
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 from headgate.connectors.generate_source import GenerateSource
+from headgate.connectors.nexmark.nexmark_rows import KINDS
+from headgate.connectors.nexmark.numbered_events import CYCLE
 from headgate.errors import HeadgateError
 
 PARALLELISM: Final = 2
@@ -43,8 +45,6 @@ ROUNDS: Final = 3
 NAMES: Final = ("q0", "q1", "q2", "q3", "q5", "q7", "q8", "q11", "q14", "q20", "q21", "q22")
 _MORE: Final = ("q9", "q15", "q16", "q17", "q18", "q19")
 _KINDS: Final = ("persons", "auctions", "bids")
-#: The rows of each kind for an event.
-_PER_EVENT: Final = {"persons": 1 / 50, "auctions": 3 / 50, "bids": 46 / 50}
 _BLOCK: Final = 8192
 #: The example with the queries: its copy in a wheel, or else the file of the checkout.
 _EXAMPLES: Final = (Path(__file__).with_name("example.py"), Path(__file__).parents[4] / "examples" / "nexmark.py")
@@ -153,20 +153,24 @@ class _Case:
             query.add(ours, flinks)
 
     def lateness(self, options: Options) -> list[Figure]:
-        """Return how late the results of windows are at half of the rate that was found."""
-        seconds = 25.0 if options.quick else 45.0
-        figures = []
+        """Return how late the results of windows are at half of the rate that was found. A query without a rate or
+        without results is skipped."""
+        figures: list[Figure] = []
         for name in WINDOWED:
-            options.say(f"nexmark: {name}, latency at 50 %")
-            kinds = self.kinds(name)
-            rows_per_event = sum(_PER_EVENT[kind] for kind in kinds)
-            rate = round(median(self.measured[name].ours) * PARALLELISM / rows_per_event / 2)
-            late = latencies(name, self.queries[name], kinds, rate=rate, seconds=seconds, parallelism=PARALLELISM)
-            figures += [
-                Figure(f"{name}: p{percent} latency at 50 %", "ms", (float(np.percentile(late, percent)),))
-                for percent in (50, 99)
-            ]
+            if rates := self.measured[name].ours:
+                options.say(f"nexmark: {name}, latency at 50 %")
+                try:
+                    figures += self._latency(name, median(rates) * PARALLELISM / 2, 25.0 if options.quick else 45.0)
+                except HeadgateError as error:
+                    self.skipped.append(Skipped(f"{name}: latency", str(error)))
         return figures
+
+    def _latency(self, name: str, rows_per_s: float, seconds: float) -> Iterator[Figure]:
+        kinds = self.kinds(name)
+        rate = round(rows_per_s * CYCLE / sum(KINDS[kind].kind.share for kind in kinds))
+        late = latencies(name, self.queries[name], kinds, rate=rate, seconds=seconds, parallelism=PARALLELISM)
+        for percent in (50, 99):
+            yield Figure(f"{name}: p{percent} latency at 50 %", "ms", (float(np.percentile(late, percent)),))
 
 
 def _queries() -> tuple[dict[str, Any], Any]:

@@ -18,13 +18,12 @@ import pyarrow as pa
 
 import headgate as hg
 from headgate.connectors.for_each_batch_sink import BatchInfo
+from headgate.connectors.nexmark.numbered_events import FIRST_MS
 from headgate.errors import HeadgateError
 
 #: The queries with results of windows.
 WINDOWED: Final = ("q5", "q7", "q8")
 _WINDOW: Final = 10_000_000
-#: The time of the first event, in microseconds since the epoch.
-_FIRST: Final = int(np.datetime64("2015-07-15", "us").astype(np.int64))
 #: The suffixes of the files with sources' and with sinks' times.
 _BEGUN, _ARRIVED = "begun", "arrived"
 
@@ -94,7 +93,7 @@ def latencies(
         folder = Path(root)
         environment = hg.StreamEnvironment(parallelism=parallelism, config=hg.Config(buffer_timeout="adaptive"))
         streams = {kind: _paced(environment, kind, rate, seconds, folder) for kind in kinds}
-        until = _FIRST + round(seconds * 1e6)
+        until = FIRST_MS * 1000 + round(seconds * 1e6)
         query(**streams).sink_to(hg.sinks.for_each_batch(_Arrived(folder, name, until)))
         environment.execute("nexmark latency")
         begun, arrived = _noted(folder, _BEGUN), _noted(folder, _ARRIVED)

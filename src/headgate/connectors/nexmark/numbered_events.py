@@ -20,7 +20,7 @@ CYCLE: Final = 50
 FIRST_ID: Final = 1000
 TIME_TYPE: Final = pa.timestamp("us", tz="UTC")
 #: 2015-07-15T00:00Z, in milliseconds since 1970: the time of event 0.
-_FIRST_MS = 1_436_918_400_000
+FIRST_MS: Final = 1_436_918_400_000
 _MS = 1_000
 #: One of this many persons or auctions is hot at a time.
 _HOT = 100
@@ -79,7 +79,7 @@ class Timeline:
 
     def milliseconds(self, events: Int64s) -> Int64s:
         """Return the times of events, in milliseconds since 1970."""
-        return events * _MS // self.rate + _FIRST_MS
+        return events * _MS // self.rate + FIRST_MS
 
     def words(self, events: Int64s) -> UInt64s:
         """Return 64 random bits for each event."""

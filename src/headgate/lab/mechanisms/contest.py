@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from headgate.bench.case_options import Options
-from headgate.lab.mechanisms.contestants import CONTESTANTS, Contestant
+from headgate.lab.mechanisms.contestants import CONTESTANTS, WITHOUT_SERVER, Contestant
 from headgate.lab.mechanisms.observed import MechanismRun
 from headgate.lab.places import Place
 
@@ -22,6 +23,11 @@ class RoundTimes(Protocol):
 
 
 _T = TypeVar("_T", bound=RoundTimes)
+
+
+def without_server(options: Options) -> Options:
+    """Return the options with all mechanisms that can be simulated, unless some were chosen."""
+    return replace(options, mechanisms=options.mechanisms or WITHOUT_SERVER)
 
 
 def contest(

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from headgate.bench.case_options import Options
 from headgate.lab.experiment import Experiment
 from headgate.lab.mechanisms import slowed_sink
-from headgate.lab.mechanisms.contestants import WITHOUT_SERVER
+from headgate.lab.mechanisms.contest import without_server
 from headgate.lab.simulated.simulated_place import simulation
 
 
 def run(options: Options) -> Experiment:
     """Simulate every mechanism in turn, round by round."""
-    chosen = replace(options, mechanisms=options.mechanisms or WITHOUT_SERVER)
-    return slowed_sink.run(chosen, simulation)
+    return slowed_sink.run(without_server(options), simulation)
