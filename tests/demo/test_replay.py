@@ -78,10 +78,14 @@ def test_rows_that_are_due_soon_come_in_one_batch() -> None:
     assert len(rows(reader.read())) == 6
 
 
-def test_a_delayed_reader_catches_up() -> None:
+def test_a_delayed_reader_lags_and_catches_up() -> None:
     clock = Clock()
     reader = replayed([[0, 1, 2], [3, 60]], clock)
+    assert rows(reader.read()) == [0]
+    assert reader.lag() == 0.0
     clock.now = 1030.0
-    assert rows(reader.read()) == [0, 1, 2]
+    assert reader.lag() == 29.0, "the row of the first minute was due at 1001"
+    assert rows(reader.read()) == [1, 2]
     assert rows(reader.read()) == [3]
+    assert reader.lag() == 0.0
     assert reader.next_read() == 1060.0

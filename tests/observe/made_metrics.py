@@ -141,8 +141,11 @@ def _operators(
             "batches_in": does.get("batches", 0) * second,
             "lookup_wait_s": does.get("lookup_wait_s", 0.0) * second,
             "lag_s": None if "lag_s" not in does else does["lag_s"] * second,
-            "unread": does.get("unread"),
-            "watermark": does.get("watermark"),
+            "unread": None if "unread" not in does else {"topic[0]": does["unread"] * second},
+            "watermark": does.get("watermark", 0) + round(does["event_time"] * second * 1e6)
+            if "event_time" in does
+            else does.get("watermark"),
+            "latency_s": None if "latency_s" not in does else does["latency_s"] * second,
             "is_idle": does.get("is_idle", False),
             "split": does.get("split"),
             "split_has_rows": does.get("split_has_rows"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -272,6 +273,32 @@ def test_a_job_is_behind_while_the_lag_of_its_source_grows() -> None:
     assert finding.severity is Severity.BEHIND
     assert finding.remedy.gain == pytest.approx(2.0)
     assert finding.remedy.limit == "the sources keep their pace"
+
+
+@pytest.mark.parametrize(
+    ("reads", "is_behind"),
+    [
+        ({"unread": 60}, True),
+        ({"unread": 3}, False),
+        ({"latency_s": 0.5}, True),
+        ({"latency_s": 0.01}, False),
+        ({"watermark": 1_000_000_000, "event_time": 0.5}, True),
+        ({"watermark": 1_000_000_000, "event_time": 1.0}, False),
+        ({"watermark": 1_000_000_000, "event_time": 0.5, "is_idle": True}, False),
+        ({"watermark": 1_000_000_000, "event_time": 0.5, "rows": 0}, False),
+        ({"watermark": -100_000_000_000, "event_time": 0.5}, False),
+    ],
+    ids=[
+        "unread messages grow", "hardly any unread messages", "markers take longer and longer", "markers hardly wait",
+        "event time is slower than the clock", "event time goes by the clock", "the source is idle", "no row comes",
+        "the rows are of another day",
+    ],
+)  # fmt: skip
+def test_a_job_is_behind_while_any_lag_grows(reads: dict[str, Any], is_behind: bool) -> None:
+    topology = line("numbers", "sums", "out")
+    tasks = {**both(0, {**WAITS, **reads}), **both(1, SLEEPS), **both(2, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks, count=16))
+    assert finding.severity is (Severity.BEHIND if is_behind else Severity.LIMIT)
 
 
 def test_a_job_without_a_row_for_ten_seconds_is_stuck() -> None:

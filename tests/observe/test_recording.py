@@ -44,7 +44,10 @@ def test_a_recording_gives_the_same_diagnosis(tmp_path: Path) -> None:
 
 def test_only_its_owner_may_read_it_and_names_of_splits_are_left_out(tmp_path: Path) -> None:
     made = snapshots(TOPOLOGY, TASKS, count=1)
-    made[0].reports[0]["operators"][0] |= {"split": "/secret/file.csv", "unread": {"/secret/topic[0]": 3}}
+    made[0].reports[0]["operators"][0] |= {
+        "split": "/secret/file.csv",
+        "unread": {"/secret/topic[0]": 3, "/secret/topic[1]": 4},
+    }
     path = saved(tmp_path / "job.gz", made)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert b"secret" not in gzip.decompress(path.read_bytes())

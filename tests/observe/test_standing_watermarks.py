@@ -102,6 +102,17 @@ def test_each_watermark_that_stands_is_logged_once() -> None:
     assert second_line.endswith("trips[0] reads split 3 and is at 1970-01-01T00:00:05Z")
 
 
+def test_there_is_at_most_one_line_in_30_seconds() -> None:
+    (stands,) = found(job(), snapshots(job(), HELD, count=20))
+    behind = replace(stands, cause=replace(stands.cause, name="slow_function"))
+    told = ToldFindings("job")
+    lines = {now: told.lines([behind, stands], now) for now in (0.0, 1.0, 29.9, 30.0, 59.0, 60.0)}
+    assert [now for now, said in lines.items() if said] == [0.0, 30.0, 60.0]
+    assert lines[0.0][0].startswith("job 'job': ")
+    assert lines[30.0][0].startswith("job 'job' is behind: ")
+    assert lines[60.0] == lines[30.0]
+
+
 def test_in_a_job(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(standing_watermarks, "STANDS", 4.0)
     done = threading.Event()

@@ -52,6 +52,25 @@ def test_control_groups_of_version_1_count_nanoseconds(tmp_path: Path) -> None:
     assert machine.read()["throttled_s"] == 1.5
 
 
+def test_the_quotas_of_the_groups_of_the_process_count(tmp_path: Path) -> None:
+    """Another group's does not, and neither does one that is not there."""
+    files = {
+        "proc/self/cgroup": "0::/jobs/nightly/main\n",
+        "sys/fs/cgroup/jobs/nightly/cpu.stat": "throttled_usec 1500000\n",
+        "sys/fs/cgroup/jobs/cpu.stat": "throttled_usec 250000\n",
+        "sys/fs/cgroup/other/cpu.stat": "throttled_usec 9000000\n",
+    }
+    assert write(tmp_path, files).read()["throttled_s"] == 1.75
+
+
+def test_in_a_container_the_path_of_the_host_is_not_there(tmp_path: Path) -> None:
+    files = {
+        "proc/self/cgroup": "5:memory:/docker/1\n4:cpu,cpuacct:/docker/1\n0::/\n",
+        "sys/fs/cgroup/cpu/cpu.stat": "throttled_time 500000000\n",
+    }
+    assert write(tmp_path, files).read()["throttled_s"] == 0.5
+
+
 def test_what_is_missing_is_unknown(tmp_path: Path) -> None:
     assert set(Machine(tmp_path).read().values()) == {None}
 

@@ -33,6 +33,7 @@ def paced(**fields: Any) -> FakeJob:
     for snapshot in job.taken:
         (report,) = snapshot.reports
         report["operators"][0]["unread"] = {"orders[0]": 17}
+        report["operators"][1]["latency_s"] = 0.01
         report["operators"][0]["watermark"] = 1_700_000_000_000_000
         report["machine"]["memory_pressure_s"] = 0.0
     return job
@@ -71,6 +72,16 @@ def test_counters_of_another_attempt_have_another_label(serve: Serve) -> None:
     job.taken[:] = slow_job(attempt=1).taken[:1]
     samples = scraped(served)["headgate_operator_rows_in"]
     assert {(sample.labels["attempt"], sample.value) for sample in samples} == {("1", 0.0)}
+
+
+def test_rows_of_earlier_attempts_do_not_count(serve: Serve) -> None:
+    job = slow_job(attempt=1)
+    last = job.taken[-1].reports[0]["operators"]
+    counted = {row["rows_in"] for row in last}
+    for row in last:
+        row["restored"] = {"rows_in": 100, "rows_out": 0}
+    samples = scraped(serve(job))["headgate_operator_rows_in"]
+    assert {sample.value for sample in samples} == {count - 100 for count in counted}
 
 
 def test_two_jobs_of_one_name_are_told_apart(serve: Serve) -> None:

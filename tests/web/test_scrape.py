@@ -66,10 +66,14 @@ class Prometheus:
         self._process.wait(30)
 
 
-@pytest.fixture
-def prometheus(serve: Serve, tmp_path: Path) -> Iterator[Prometheus]:
+def has_prometheus() -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("there is no Prometheus here; Debian's package is `prometheus`")
+
+
+@pytest.fixture
+def prometheus(serve: Serve, tmp_path: Path) -> Iterator[Prometheus]:
+    has_prometheus()
     started = Prometheus(tmp_path, serve(paced(), token=TOKEN).server.port)
     yield started
     started.stop()

@@ -118,5 +118,10 @@ class _ReplayReader(SourceReader):
             return self._inner.next_read()
         return max(float(self._due[self._given]), self._context.clock() + _STEP)
 
+    def lag(self) -> float:
+        """Return by how much the next row is overdue."""
+        due, given = self._due, self._given
+        return max(0.0, self._context.clock() - float(due[given])) if given < len(due) else 0.0
+
     def close(self) -> None:
         self._inner.close()

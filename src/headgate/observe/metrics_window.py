@@ -11,6 +11,7 @@ from headgate.observe.channel_window import LinkWindow, ReportedChannels, link_w
 from headgate.observe.edge_window import EdgeWindow, edge_windows
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
 from headgate.observe.topology import Topology
+from headgate.records.elements import MAX_TIME, MIN_TIME
 
 #: The times of a task that add up to its age. At any time exactly one of them grows.
 _TIMES: Final = (
@@ -41,6 +42,11 @@ class OperatorWindow:
     unread: Mapping[str, int] | None = None
     unread_growth: Mapping[str, float] | None = None
     watermark: int | None = None
+    #: By how many seconds of event time the watermark grows per second. None without a watermark.
+    watermark_growth: float | None = None
+    #: The age of the last latency marker when it came, in seconds, and its growth per second. None without markers.
+    latency_s: float | None = None
+    latency_growth: float | None = None
     #: Whether a source is idle now. Consumers then ignore its watermark.
     is_idle: bool = False
     late_rows: int = 0
@@ -312,7 +318,6 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
     def count(name: str) -> int:
         return int(new.get(name, 0) - old.get(name, 0))
 
-    lag, lag_before = new.get("lag_s"), old.get("lag_s")
     unread, before = new.get("unread"), old.get("unread") or {}
     return OperatorWindow(
         id=new["node"],
@@ -321,17 +326,29 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
         rows_out=count("rows_out"),
         batches_in=count("batches_in"),
         seconds=seconds,
-        lag_s=lag,
-        lag_growth=None if lag is None or lag_before is None else (lag - lag_before) / seconds,
+        lag_s=new.get("lag_s"),
+        lag_growth=_growth(old.get("lag_s"), new.get("lag_s"), seconds),
         unread=unread,
         unread_growth={split: (count - before.get(split, count)) / seconds for split, count in (unread or {}).items()},
         watermark=new.get("watermark"),
+        watermark_growth=_growth(_seconds(old.get("watermark")), _seconds(new.get("watermark")), seconds),
+        latency_s=new.get("latency_s"),
+        latency_growth=_growth(old.get("latency_s"), new.get("latency_s"), seconds),
         is_idle=new.get("is_idle", False),
         late_rows=count("late_rows"),
         lookup_wait=max(0.0, new.get("lookup_wait_s", 0.0) - old.get("lookup_wait_s", 0.0)) / seconds,
         split=new.get("split"),
         split_has_rows=new.get("split_has_rows"),
     )
+
+
+def _growth(before: float | None, after: float | None, seconds: float) -> float | None:
+    return None if before is None or after is None else (after - before) / seconds
+
+
+def _seconds(watermark: int | None) -> float | None:
+    """Return the time of a watermark in seconds, or None before the first and after the last row."""
+    return watermark / 1e6 if watermark is not None and MIN_TIME < watermark < MAX_TIME else None
 
 
 def _changes(old: Counters, new: Counters, seconds: float) -> dict[str, Any]:

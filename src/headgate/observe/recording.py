@@ -35,8 +35,8 @@ _MAX_READ: Final = 1 << 30
 _OBJECTS: Final = 4
 #: The most recordings of failed jobs that are kept.
 _MOST_RECORDINGS: Final = 20
-#: Counters that contain names of data, such as files or topics. Recordings do not contain them.
-_PRIVATE: Final = ("split", "unread")
+#: A counter that contains names of data, such as files or topics. Recordings do not contain it.
+_PRIVATE: Final = ("split",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,12 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     return Recording(topology, facts.get("facts", {}), snapshots)
 
 
+def _without_splits(name: str, value: Any) -> Any:
+    """Return the number of unread messages of all splits together, since names of splits are names of topics."""
+    return {"all": sum(value.values())} if name == "unread" and value else value
+
+
 def _public(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _public(each) for name, each in value.items() if name not in _PRIVATE}
+        return {name: _public(_without_splits(name, each)) for name, each in value.items() if name not in _PRIVATE}
     return [_public(each) for each in value] if isinstance(value, list | tuple) else value

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from headgate.observe.finding import Severity
-from headgate.observe.metrics_window import Window
+from headgate.observe.metrics_window import OperatorWindow, Window
 from headgate.observe.roots import is_overrun
 
 #: Lag grows if it increases by more than this many seconds per second, in each of the last windows.
@@ -15,6 +15,8 @@ _GROWTH: Final = 0.05
 WINDOWS: Final = 3
 #: A smaller lag, in seconds, does not count. A batch or a garbage collection may cause it.
 _LEAST_LAG: Final = 1.0
+#: A watermark that is older than this many seconds does not go by the clock.
+_OF_TODAY: Final = 86_400.0
 #: A job that has work is stuck after this many seconds in which no row moved.
 STUCK: Final = 10.0
 
@@ -39,21 +41,62 @@ def is_stuck(windows: Sequence[Window]) -> bool:
 
 
 def is_behind(windows: Sequence[Window]) -> bool:
-    """Return whether the lag of a source, or the queue before a vertex, has grown in each of the last windows."""
+    """Return whether a lag, or the queue before a vertex, has grown in each of the last windows."""
     latest = windows[-WINDOWS:]
     if len(latest) < WINDOWS:
         return False
     if any(all(is_overrun(window, vertex.id) for window in latest) for vertex in latest[-1].topology.vertices):
         return True
-    growths = [_growths(window) for window in latest]
-    return any(all(growth.get(reader, 0.0) > _GROWTH for growth in growths) for reader in growths[-1])
+    growths = [dict(_growths(window)) for window in latest]
+    return any(all(growth.get(lag, 0.0) > _GROWTH for growth in growths) for lag in growths[-1])
 
 
-def _growths(window: Window) -> dict[tuple[int, int], float]:
-    """Return the growth of lag, in seconds per second, by operator and subtask. Small lags are left out."""
-    return {
-        (operator.id, task.subtask): operator.lag_growth
-        for task in window.tasks
-        for operator in task.operators.values()
-        if operator.lag_growth is not None and (operator.lag_s or 0.0) >= _LEAST_LAG
-    }
+def _growths(window: Window) -> Iterator[tuple[tuple[str, int, int], float]]:
+    """Yield the growth of each lag, in seconds per second, by its kind, its operator and its subtask.
+
+    Small lags are left out.
+    """
+    for task in window.tasks:
+        for operator in task.operators.values():
+            for kind, lag_of in _LAGS.items():
+                lag = lag_of(operator, window.end)
+                if lag is not None and lag[0] >= _LEAST_LAG:
+                    yield (kind, operator.id, task.subtask), lag[1]
+
+
+#: A lag in seconds, and its growth per second.
+_Lag = tuple[float, float]
+
+
+def _of_due_rows(operator: OperatorWindow, _now: float) -> _Lag | None:
+    """The lag of a source with a schedule."""
+    return None if operator.lag_growth is None else (operator.lag_s or 0.0, operator.lag_growth)
+
+
+def _of_unread_messages(operator: OperatorWindow, _now: float) -> _Lag | None:
+    """The time that a source needs for the messages that wait in its input, at the rate at which it reads."""
+    if not operator.unread or operator.unread_growth is None:
+        return None
+    rate = max(1.0, operator.rows_in / operator.seconds)
+    return sum(operator.unread.values()) / rate, sum(operator.unread_growth.values()) / rate
+
+
+def _of_watermark(operator: OperatorWindow, now: float) -> _Lag | None:
+    """The time by which event time is behind the clock. Old rows, which are read again, do not go by the clock."""
+    if operator.watermark is None or operator.watermark_growth is None or not operator.rows_in or operator.is_idle:
+        return None
+    lag = now - operator.watermark / 1e6
+    return None if lag > _OF_TODAY else (lag, 1.0 - operator.watermark_growth)
+
+
+def _of_markers(operator: OperatorWindow, _now: float) -> _Lag | None:
+    """The age of the latency markers that reached the operator."""
+    return None if operator.latency_growth is None else (operator.latency_s or 0.0, operator.latency_growth)
+
+
+_LAGS: Final[Mapping[str, Callable[[OperatorWindow, float], _Lag | None]]] = {
+    "due rows": _of_due_rows,
+    "unread messages": _of_unread_messages,
+    "watermark": _of_watermark,
+    "latency": _of_markers,
+}

@@ -105,7 +105,7 @@ class _JobMetrics:
         vertex_of = {each.id: vertex.id for vertex in self._job.topology.vertices for each in vertex.operators}
         for row in (row for report in self._reports for row in report["operators"]):
             if (vertex_of[row["node"]], row["subtask"]) in shown:
-                self._rows(OPERATOR, {"operator": row["name"], "subtask": str(row["subtask"])}, row)
+                self._rows(OPERATOR, {"operator": row["name"], "subtask": str(row["subtask"])}, _of_attempt(row))
                 for split, count in (row.get("unread") or {}).items():
                     self._other("split_unread_messages", count, row["name"], split)
                 watermark = row.get("watermark")
@@ -149,6 +149,11 @@ class _JobMetrics:
             own = 2 if name.startswith("job_") else 3  # metrics of all attempts have no label `attempt`
             names, given = (*JOB_LABELS[:own], *labels), (*self._values[:own], *map(_label, values))
             self._families.add(metric, names, given, value)
+
+
+def _of_attempt(row: Row) -> Row:
+    """Return an operator's counters without the rows of earlier attempts, which have samples of their own."""
+    return {**row, **{name: row[name] - before for name, before in row.get("restored", {}).items()}}
 
 
 def _label(value: str) -> str:

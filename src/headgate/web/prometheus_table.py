@@ -1,7 +1,7 @@
 """The metrics for Prometheus: their names, their meanings, and which counter of a report has their value.
 
-Names follow Prometheus: base units, `_total` for counters, shares between 0 and 1. No metric has a label for a channel,
-a key or a split. `docs/reference/metrics.md` has this table.
+Names follow Prometheus: base units, `_total` for counters, shares between 0 and 1. No metric has a label for a channel
+or a key, and only a Kafka source has one for a split. `docs/reference/metrics.md` has this table.
 """
 
 from __future__ import annotations
@@ -57,11 +57,16 @@ TASK: Final = (
 )
 OPERATOR: Final = (
     _total("operator_busy_seconds", "busy_s", "Time in which the operator itself worked, not its chain successors."),
-    _total("operator_rows_in", "rows_in", "Rows that the operator took; a restart sets this to 0."),
+    _total(
+        "operator_rows_in",
+        "rows_in",
+        "Rows that the operator took. Rows that it takes again after a restart count again.",
+    ),
     _total("operator_rows_out", "rows_out", "Rows that the operator emitted."),
     _total("operator_batches_in", "batches_in", "Batches that the operator took."),
     _total("operator_late_rows", "late_rows", "Late rows that the operator dropped."),
     Exported("operator_lag_seconds", "lag_s", "Time for which the next rows of a source have been due."),
+    Exported("operator_latency_seconds", "latency_s", "Age of the last latency marker when it reached the operator."),
     Exported("operator_state_bytes", "state_bytes", "Size of the operator's keyed state."),
     Exported("operator_state_keys", "state_keys", "Number of keys in the operator's state."),
 )

@@ -8,15 +8,15 @@ from typing import Final
 from headgate.observe.finding import Finding, Severity
 from headgate.observe.standing_watermarks import CAUSE
 
-#: The least time, in seconds, between two log lines about a job that is behind or stuck.
+#: The least time, in seconds, between two log lines about a job.
 QUIET: Final = 30.0
 
 
 class ToldFindings:
     """Chooses the findings of one job that the driver logs.
 
-    There is at most one line in 30 seconds about a job that is behind or stuck. There is one line for each watermark
-    that does not advance.
+    There is at most one line in 30 seconds. A watermark that does not advance is logged once, before what may be
+    logged again: that the job is behind or stuck.
     """
 
     def __init__(self, job: str) -> None:
@@ -27,23 +27,23 @@ class ToldFindings:
 
     def lines(self, findings: Sequence[Finding], now: float) -> list[str]:
         """Return the log lines for the current findings, which have the worst finding first. `now` is in seconds."""
-        return [*self._behind(findings, now), *self._stand(findings)]
-
-    def _behind(self, findings: Sequence[Finding], now: float) -> list[str]:
         if self._said_at is not None and now - self._said_at < QUIET:
             return []
-        bad = [each for each in findings if each.severity > Severity.LIMIT and each.cause.name != CAUSE]
-        if not bad:
+        line = self._standing_line(findings) or self._bad_line(findings)
+        if line is None:
             return []
         self._said_at = now
-        return [f"job {self._job!r} is {bad[0].severity.name.lower()}: {bad[0].sentence}"]
+        return [line]
 
-    def _stand(self, findings: Sequence[Finding]) -> list[str]:
-        lines: list[str] = []
+    def _standing_line(self, findings: Sequence[Finding]) -> str | None:
         for finding in findings:
             watermark = finding.cause.evidence.get("watermark")
             if finding.cause.name != CAUSE or watermark is None or self._standing.get(finding.waits) == watermark:
                 continue
             self._standing[finding.waits] = watermark
-            lines.append(f"job {self._job!r}: {finding.sentence}" + (f". {finding.note}" if finding.note else ""))
-        return lines
+            return f"job {self._job!r}: {finding.sentence}" + (f". {finding.note}" if finding.note else "")
+        return None
+
+    def _bad_line(self, findings: Sequence[Finding]) -> str | None:
+        bad = [each for each in findings if each.severity > Severity.LIMIT and each.cause.name != CAUSE]
+        return f"job {self._job!r} is {bad[0].severity.name.lower()}: {bad[0].sentence}" if bad else None

@@ -41,7 +41,18 @@ class ToOperator(Chained):
     gets the operator's name and subtask.
     """
 
-    __slots__ = ("_account", "_clocks", "_switch", "batches", "bucket", "context", "latency", "operator")
+    __slots__ = (
+        "_account",
+        "_clocks",
+        "_switch",
+        "batches",
+        "bucket",
+        "context",
+        "latency",
+        "latency_s",
+        "operator",
+        "restored",
+    )
 
     def __init__(
         self,
@@ -60,7 +71,11 @@ class ToOperator(Chained):
         self.bucket = times.add_bucket()
         self._switch = times.switch
         self.batches = 0
+        #: The rows that the operator had counted in earlier attempts, by counter: they are in its counters.
+        self.restored: dict[str, int] = {}
         self.latency: dict[int, LatencyHistogram] = {}  # by source
+        #: The age of the last marker, in seconds.
+        self.latency_s: float | None = None
 
     def open(self) -> None:
         try:
@@ -101,7 +116,9 @@ class ToOperator(Chained):
     def emit_marker(self, marker: LatencyMarker) -> None:
         if marker.source not in self.latency:
             self.latency = {**self.latency, marker.source: LatencyHistogram()}  # replaced: other threads read it
-        self.latency[marker.source].record(round(self._clocks.wall() * 1e6) - marker.time)
+        age = round(self._clocks.wall() * 1e6) - marker.time
+        self.latency[marker.source].record(age)
+        self.latency_s = max(0, age) / 1e6
         output = self.operator.output
         assert isinstance(output, Chained)
         output.emit_marker(marker)

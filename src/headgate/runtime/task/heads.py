@@ -98,6 +98,8 @@ class SourceHead:
         self._restored = False
         self._idle = False
         self.rows = 0
+        #: The rows of earlier attempts, which `rows` contains.
+        self.restored_rows = 0
         self.batches = 0
         self.is_held = False
         self.ends_now = False

@@ -211,3 +211,7 @@ class TaskState:
                 entry.operator.late_rows += late
             if self._head is not None:
                 self._head[1].rows += (*counters.get(self._head[0], ()), 0)[0]
+        for _, entry in self._entries:
+            entry.restored = {name: getattr(entry.operator, name) for name in ("rows_in", "rows_out", "late_rows")}
+        if self._head is not None:
+            self._head[1].restored_rows = self._head[1].rows

@@ -40,7 +40,9 @@ def snapshot(
     channels: Sequence[Counters],
     links: Sequence[Counters],
 ) -> Counters:
-    """Return one TaskManager's current counters. Bytes, seconds and rows count from the job's start.
+    """Return one TaskManager's current counters. Bytes and seconds count from the start of the attempt.
+
+    The rows of operators count from the job's start. `restored` has those of earlier attempts, by counter.
 
     `clock` is the current time of the tasks' monotonic clock, in seconds.
     """
@@ -110,6 +112,7 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
             "busy_s": seconds[instance.bucket] + seconds[Wait.READER],
             "rows_in": instance.rows,
             "rows_out": instance.rows,
+            "restored": dict.fromkeys(("rows_in", "rows_out"), instance.restored_rows),
             "batches_in": instance.batches,
             "lag_s": instance.lag,
             "unread": instance.unread,
@@ -127,10 +130,12 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
         "rows_out": instance.rows_out,
         "batches_in": entry.batches,
         "late_rows": instance.late_rows,
+        "restored": entry.restored,
         "lookup_wait_s": instance.lookup_wait_s,
         "state_bytes": instance.state_bytes(),
         "state_keys": instance.state_keys(),
         "watermark": _watermark(instance),
+        "latency_s": entry.latency_s,
         "latency": [[source, histogram.points()] for source, histogram in entry.latency.items()],
     }
     if instance.emissions is not None:

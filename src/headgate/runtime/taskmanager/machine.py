@@ -7,8 +7,8 @@ format.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from headgate.runtime.kernel_files import read_kernel_file
@@ -24,14 +24,15 @@ class Machine:
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._proc = root / "proc"
-        self._groups = root / "sys/fs/cgroup"
+        self._groups = [(path, name, second) for path, name, second in _groups(root) if name in self._pairs(path)]
 
     def read(self) -> dict[str, float | None]:
         """Return the current totals by name, in seconds or bytes.
 
         - `cpu_pressure_s`, `memory_pressure_s`, `io_pressure_s`: the seconds in which some task of the machine waited
           for a processor, for memory or for I/O ("some" in /proc/pressure).
-        - `throttled_s`: the seconds in which the control group had used up its processor quota.
+        - `throttled_s`: the seconds in which the process's control group, or one above it, had used up its processor
+          quota.
         - `steal_s`: the processor seconds that the hypervisor gave to other machines.
         - `block_delay_s`: the seconds in which the process waited for its disk reads.
         - `disk_read_bytes`, `disk_written_bytes`: the bytes that the process read from and wrote to disks. Bytes that
@@ -60,11 +61,9 @@ class Machine:
         return None
 
     def _throttled(self) -> float | None:
-        """Return the control group's throttled seconds. The file of cgroup v2 has microseconds, of v1 nanoseconds."""
-        second = self._pairs(self._groups / "cpu.stat").get("throttled_usec")
-        if second is not None:
-            return second / 1e6
-        return _scaled(self._pairs(self._groups / "cpu/cpu.stat").get("throttled_time"), 1e9)
+        """Return the throttled seconds of all the process's control groups: each has a quota of its own."""
+        totals = [(self._pairs(path).get(name), second) for path, name, second in self._groups]
+        return sum(total / second for total, second in totals if total is not None) if totals else None
 
     def _steal(self) -> float | None:
         fields = self._processors()
@@ -100,6 +99,23 @@ class Machine:
             if value is not None:
                 pairs[name] = value
         return pairs
+
+
+def _groups(root: Path) -> Iterator[tuple[Path, str, float]]:
+    """Yield the files with the throttled time of the process's control group and those above it, the value's name, and
+    its unit: version 2 of control groups counts microseconds, version 1 nanoseconds.
+
+    In a container, the paths in /proc/self/cgroup may be those of the host. Then only the topmost group is found.
+    """
+    folder = root / "sys/fs/cgroup"
+    for line in _lines(root / "proc/self/cgroup") or ["0::/", "1:cpu:/"]:
+        _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
+        for group in {PurePosixPath("/"), PurePosixPath(path), *PurePosixPath(path).parents}:
+            below = str(group).lstrip("/.")
+            if not controllers:
+                yield folder / below / "cpu.stat", "throttled_usec", 1e6
+            elif "cpu" in controllers.split(","):
+                yield folder / "cpu" / below / "cpu.stat", "throttled_time", 1e9
 
 
 def _lines(path: Path) -> list[str]:
