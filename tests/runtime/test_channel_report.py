@@ -73,6 +73,7 @@ def test_a_channel_within_a_taskmanager_shows_its_backlog_and_no_credit(tmp_path
         assert row["queued_buffers"] >= row["backlog"]
         assert row["queued_bytes"] > 0
         assert row["credit"] is row["credits_granted"] is row["credit_wait_s"] is row["queue"] is None
+        assert job.metrics()["tasks"]["slow -> null[1]"]["input_queue"] > 2, "what waits in the producer's output"
     finally:
         door.open()
     end(job)
