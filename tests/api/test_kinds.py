@@ -66,6 +66,64 @@ def test_no_key_of_a_sink_fits_sessions_that_grow(plans):
             grown.sink_to(hg.sinks.adbc("sqlite", "uri", "t", mode="upsert", key=key))
 
 
+def adbc(*key):
+    return hg.sinks.adbc("sqlite", "uri", "t", mode="upsert", key=key)
+
+
+def test_a_union_of_different_keys_is_refused(plans):
+    other = plans.stream().key_by("origin").aggregate(delay=hg.max("delay"))
+    other = other.name("by origin").select(carrier="origin", delay="delay")
+    with pytest.raises(
+        hg.PlanError, match=r"union: the rows of 'aggregate' .* by carrier, and those of 'by origin' by"
+    ):
+        greatest(plans).union(other)
+    assert upserts(plans, greatest(plans).changes().union(other.changes())) is None
+    assert upserts(plans, greatest(plans).union(greatest(plans))).key == ("carrier",)
+
+
+@pytest.mark.parametrize("place", ["rebalance", "another key", "more subtasks"])
+def test_a_sink_by_key_refuses_rows_that_may_overtake_one_another(plans, place):
+    stream = greatest(plans)
+    match place:
+        case "rebalance":
+            stream.rebalance().filter("carrier = 'AA'").sink_to(adbc("carrier"))
+        case "another key":
+            stream.key_by("delay").sink_to(adbc("carrier"))
+        case _:
+            stream.sink_to(adbc("carrier")).set_parallelism(3)
+    with pytest.raises(hg.PlanError, match=r"sink_to\(adbc\): it keeps the last row .* overtake one another"):
+        plans.env.explain()
+
+
+def test_a_sink_by_key_takes_rows_that_stay_in_order(plans):
+    stream = greatest(plans)
+    stream.sink_to(adbc("carrier"))
+    stream.key_by("carrier").sink_to(adbc("carrier")).set_parallelism(3)
+    stream.sink_to(adbc("carrier")).set_parallelism(1)
+    stream.filter("carrier <> 'AA'").with_columns(late="delay > 9").sink_to(adbc("carrier"))
+    stream.rebalance().filter("delay > 9").changes().sink_to(hg.sinks.adbc("sqlite", "uri", "t"))
+    plans.env.explain()
+
+
+@pytest.mark.parametrize("condition", ["delay < 5", "carrier = 'AA' or delay < 5", lambda row: True])
+def test_a_sink_by_key_refuses_a_filter_by_what_changes(plans, condition):
+    greatest(plans).filter(condition).map_batches(lambda batch: batch, schema=greatest(plans).schema).sink_to(
+        adbc("carrier")
+    )
+    with pytest.raises(hg.PlanError, match=r"a result of 'aggregate' changes so that 'filter' drops it"):
+        plans.env.explain()
+
+
+def test_kafka_keeps_the_last_row_of_a_key_or_refuses(plans):
+    kafka = hg.sinks.kafka
+    with pytest.raises(hg.PlanError, match=r"sink_to\(kafka\): the rows of 'aggregate' replace one another"):
+        greatest(plans).sink_to(kafka("localhost:1", "t"))
+    with pytest.raises(hg.PlanError, match=r"key= is delay, but .* give the sink key=\['carrier'\], or write .changes"):
+        greatest(plans).sink_to(kafka("localhost:1", "t", key="delay"))
+    greatest(plans).sink_to(kafka("localhost:1", "t", key="carrier"))
+    greatest(plans).changes().sink_to(kafka("localhost:1", "t"))
+
+
 def test_chosen_rows_replace_one_another_unless_they_are_final(plans):
     stream = plans.stream()
     keyed = stream.key_by("carrier")

@@ -99,6 +99,9 @@ class GraphBuilder:
     def graph(self, sinks: Iterable[int]) -> StreamGraph:
         """Return the part of the graph that `sinks` need. Raises PlanError if two of its nodes share a uid."""
         nodes = [self._finished(node_id) for node_id in self.with_all_above(sinks)]
+        for node in nodes:
+            if node.sink is not None and node.sink.upsert_key is not None:
+                self._check_last_rows(node)
         _check_uids(nodes)
         return StreamGraph(tuple(_with_unique_names(nodes)))
 
@@ -108,6 +111,26 @@ class GraphBuilder:
             Edge(part.source, self._partitioning(part, node), part.tag, part.port) for part in self._inputs[node_id]
         )
         return dataclasses.replace(node, inputs=edges)
+
+    def _check_last_rows(self, sink: Node) -> None:
+        """Raise PlanError if `sink`, which replaces rows by key, may not get the last row of a key as the last one."""
+        waiting = [sink.id]
+        while waiting:
+            node = self._nodes[waiting.pop()]
+            for part in self._inputs[node.id]:
+                source = self._nodes[part.source]
+                upserts = None if part.as_changes else source.upserts
+                if upserts is None:
+                    continue
+                from headgate.api import kinds  # only for upserts
+
+                partitioning = self._partitioning(part, node)
+                if node.parallelism > 1 and not _keeps_order(partitioning, upserts):
+                    raise kinds.overtaken(sink, upserts, source, node, partitioning)
+                if source.id != upserts.origin:
+                    if _drops_changes(source, upserts):
+                        raise kinds.dropped(sink, upserts, self._nodes[upserts.origin], source)
+                    waiting.append(source.id)
 
     def _partitioning(self, part: Upstream, node: Node) -> Partitioning:
         if part.partitioning is not None:
@@ -124,6 +147,20 @@ class GraphBuilder:
                     f"(parallelism {node.parallelism}): forward sends the rows of subtask i to subtask i, so "
                     "both need the same parallelism; use rebalance() instead"
                 )
+
+
+def _keeps_order(partitioning: Partitioning, upserts: Upserts) -> bool:
+    """Return whether the rows of one key of an upserting stream go to one subtask, if they come from one."""
+    if partitioning.kind == "key_group":
+        return set(partitioning.keys) <= set(upserts.key)
+    return partitioning.kind in ("forward", "to_one", "broadcast", "custom")
+
+
+def _drops_changes(node: Node, upserts: Upserts) -> bool:
+    """Return whether a filter may keep one row of a key, and drop the row that replaces it."""
+    if node.attributes.get("kind") != "filter":
+        return False
+    return node.uses is None or not node.uses.read <= set(upserts.key)
 
 
 def _with_unique_names(nodes: list[Node]) -> list[Node]:

@@ -8,7 +8,7 @@ been replaced. Filters, functions and lookups keep the kind of a stream.
 from __future__ import annotations
 
 from headgate.errors import PlanError
-from headgate.plan.graph import Node, Upserts
+from headgate.plan.graph import Node, Partitioning, Upserts
 
 
 def refused(call: str, upserts: Upserts, origin: Node) -> PlanError:
@@ -25,10 +25,11 @@ def refused(call: str, upserts: Upserts, origin: Node) -> PlanError:
 
 def wrong_key(call: str, key: tuple[str, ...], upserts: Upserts, origin: Node) -> PlanError:
     """Return the error of a sink that replaces rows by another key than the stream does."""
-    remedy = f"give key={list(upserts.key)!r}" if upserts.key else _remedy(origin)
+    remedy = f"give the sink key={list(upserts.key)!r}" if upserts.key else _remedy(origin)
     return PlanError(
         f"{call}: key= is {_key(key)}, but the rows of {origin.name!r} replace one another by {_key(upserts.key)}: the "
-        f"sink would keep rows that were replaced, or replace rows that were not; {remedy}"
+        f"sink would keep rows that were replaced, or replace rows that were not; {remedy}, or write .changes() "
+        "if each change is to count"
     )
 
 
@@ -37,6 +38,32 @@ def no_key(call: str, origin: Node) -> PlanError:
     return PlanError(
         f"{call}: a row of {origin.name!r} replaces sessions with other bounds when a session grows, and no column "
         f"says which; {_remedy(origin)}"
+    )
+
+
+def overtaken(sink: Node, upserts: Upserts, source: Node, target: Node, partitioning: Partitioning) -> PlanError:
+    """Return the error of a sink that replaces rows by key, behind an exchange that does not keep their order."""
+    return PlanError(
+        f"sink_to({sink.name}): it keeps the last row of each key ({_key(upserts.key)}), but the exchange "
+        f"({partitioning.kind}) from {source.name!r} to {target.name!r} lets the rows of one key overtake one another; "
+        f"give both the same parallelism, or write key_by() with these columns before {target.name!r}"
+    )
+
+
+def dropped(sink: Node, upserts: Upserts, origin: Node, condition: Node) -> PlanError:
+    """Return the error of a sink that replaces rows by key, behind a filter by values that change."""
+    return PlanError(
+        f"sink_to({sink.name}): when a result of {origin.name!r} changes so that {condition.name!r} drops it, the sink "
+        f"keeps the last one that passed; filter by columns of the key only ({_key(upserts.key)}), or where the sink's "
+        "rows are read"
+    )
+
+
+def mixed_keys(one: Upserts, origin: Node, other: Upserts, other_origin: Node) -> PlanError:
+    """Return the error of a union of streams whose rows replace one another by different columns."""
+    return PlanError(
+        f"union: the rows of {origin.name!r} replace one another by {_key(one.key)}, and those of "
+        f"{other_origin.name!r} by {_key(other.key)}; write .changes() after both if each change is to count"
     )
 
 

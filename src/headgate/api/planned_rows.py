@@ -130,6 +130,7 @@ class PlannedRows:
         for other in others:
             self._check_union(other)
         parts = (self, *others)
+        self._check_union_keys(parts)
         event_time = times.common([(part.event_time, part.schema) for part in parts])
         names = times.visible(self.schema).names
         if event_time is not None and event_time.column == HIDDEN_COLUMN:
@@ -221,6 +222,14 @@ class PlannedRows:
                     f"union: columns must be the same, in the same order: here {_column(mine)}, there {_column(its)}; "
                     "use select() to make them equal"
                 )
+
+    def _check_union_keys(self, parts: Sequence[PlannedRows]) -> None:
+        kinds = [kind for part in parts if (kind := self.graph.upserts(part.inputs)) is not None]
+        for kind in kinds:
+            if kind.key != kinds[0].key:
+                from headgate.api.kinds import mixed_keys  # only for an error
+
+                raise mixed_keys(kinds[0], self.graph[kinds[0].origin], kind, self.graph[kind.origin])
 
 
 def _column(field: pa.Field | None) -> str:

@@ -42,6 +42,8 @@ class KafkaSink(Sink):
         self.client = client
         self.topic = topic
         self.messages = messages
+        self.upsert_key = None if messages.key is None else (messages.key,)
+        self.takes_upserts = self.upsert_key is not None
         self._guarantee = guarantee
         self._set_guarantee(guarantee == "exactly-once")
         self._run: str | None = None

@@ -79,13 +79,13 @@ class Messages:
                 "kafka: a message of format='arrow' has many rows, so it has no key=, headers=, timestamp="
             )
         self._encoder = encoder
-        self._key, self._headers, self._timestamp = key, headers, timestamp
+        self.key, self._headers, self._timestamp = key, headers, timestamp
         self._left_out = {headers, timestamp} | ({key} if isinstance(encoder, RawEncoder) else set())
 
     def check(self, schema: pa.Schema) -> None:
         """Raise PlanError for rows that cannot become messages."""
         for name, argument, fits in (
-            (self._key, "key", _is_key),
+            (self.key, "key", _is_key),
             (self._headers, "headers", _is_headers),
             (self._timestamp, "timestamp", pa.types.is_timestamp),
         ):
@@ -102,7 +102,7 @@ class Messages:
     def schema(self) -> pa.Schema:
         """The columns of encoded messages. Their names are those of the arguments of `Producer.produce`."""
         columns = {"value": pa.binary()}
-        if self._key is not None:
+        if self.key is not None:
             columns["key"] = pa.binary()
         if self._timestamp is not None:
             columns["timestamp"] = pa.int64()
@@ -114,8 +114,8 @@ class Messages:
         """Return the messages of a batch of rows. A timestamp is in milliseconds; 0 is the time of producing."""
         kept = [name for name in batch.schema.names if name not in self._left_out]
         columns = [pc.cast(self._encoder.values(batch.select(kept)), pa.binary())]
-        if self._key is not None:
-            columns.append(_as_bytes(batch.column(self._key)))
+        if self.key is not None:
+            columns.append(_as_bytes(batch.column(self.key)))
         if self._timestamp is not None:
             times = batch.column(self._timestamp).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
             columns.append(times.fill_null(0))
