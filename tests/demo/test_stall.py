@@ -39,6 +39,17 @@ def test_a_stall_is_a_replay_that_has_room_for_it() -> None:
     assert Demo.of(_parser().parse_args([])) == Demo()
 
 
+def test_on_a_desktop_the_page_opens_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.setenv("DISPLAY", ":0")
+    assert Demo.of(_parser().parse_args([])).opens_page
+    assert not Demo.of(_parser().parse_args(["--no-open"])).opens_page
+    monkeypatch.delenv("DISPLAY")
+    assert not Demo.of(_parser().parse_args([])).opens_page
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_slow_subtask_is_named_and_the_other_half_keeps_its_pace(tmp_path: Path) -> None:

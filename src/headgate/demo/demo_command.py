@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import sys
 import tempfile
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -64,7 +66,7 @@ class Demo:
         elif speedup is None and options.stall is not None:
             speedup = speedup_of(options.stall)
         return Demo(user_copy=options.input, speedup=speedup, kill=options.kill, stall=options.stall,
-                    opens_page=options.open)  # fmt: skip
+                    opens_page=_is_on_desktop() if options.open is None else options.open)  # fmt: skip
 
 
 def run(demo: Demo, console: Console) -> dict[str, Any]:
@@ -177,11 +179,18 @@ def _parser() -> argparse.ArgumentParser:
     watched.add_argument("--kill", action="store_true", help=kill)
     stall = "slow one subtask down for SECONDS seconds; the job's page shows which tasks wait for it"
     watched.add_argument("--stall", type=_positive, metavar="SECONDS", help=stall)
-    parser.add_argument("--open", action="store_true", help="open the job's page in a browser")
+    shows = "open the job's page in a browser, or not; by default, if a terminal of a desktop runs the demo"
+    parser.add_argument("--open", action=argparse.BooleanOptionalAction, help=shows)
     parser.add_argument(
         "--speedup", type=_positive, metavar="N", help="replay the flights N times as fast as they flew"
     )
     return parser
+
+
+def _is_on_desktop() -> bool:
+    """Return whether a person with a browser probably watches. A browser without a desktop would use the terminal."""
+    has_windows = sys.platform in ("darwin", "win32") or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+    return has_windows and sys.stderr.isatty()
 
 
 def _positive(text: str) -> float:
