@@ -34,6 +34,7 @@ def profile(*stacks: Stack, samples: int = 100, left_out: int = 0) -> Profile:
     return Profile(
         operator="clean",
         subtask=1,
+        ended_at=1002.0,
         seconds=1.0,
         looks=100,
         samples=samples,
@@ -128,6 +129,17 @@ def test_each_node_of_the_flame_graph_has_the_samples_of_its_children(stacks: li
     assert checked(found.flame()) == total
     assert json.loads(json.dumps(found.as_json()))["flame"]["name"] == "clean[1]"
     assert sum(line.share for line in found.hottest) <= 1.0001
+
+
+@given(st.lists(stacks, max_size=12).map(merged), st.integers(1, 12))
+def test_a_bounded_flame_graph_has_the_nodes_with_most_samples(stacks: list[Stack], most: int) -> None:
+    def values(node: dict[str, Any]) -> list[int]:
+        return [node["value"], *(value for child in node["children"] for value in values(child))]
+
+    found = profile(*stacks, samples=sum(stack.samples for stack in stacks))
+    every, some = sorted(values(found.flame()), reverse=True), sorted(values(found.flame(most)), reverse=True)
+    assert some == every[:most]
+    assert found.as_json(most)["flame"] == found.flame(most)
 
 
 @given(st.lists(stacks, max_size=12).map(merged))

@@ -32,6 +32,7 @@ def profile(operator: str = "parse", subtask: int = 1) -> Profile:
     return Profile(
         operator=operator,
         subtask=subtask,
+        ended_at=1002.0,
         seconds=2.0,
         looks=100,
         samples=200,

@@ -8,12 +8,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headgate.errors import TraceError
+from headgate.errors import ProfileError, TraceError
 from headgate.observe.channel_trace import ChannelTrace, EndTrace, TraceEvent, joined
 from headgate.observe.diagnosis import diagnose
 from headgate.observe.finding import Finding
 from headgate.observe.history import History, Point
 from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.profile import HEADGATE, Frame, Profile, Stack
 from headgate.observe.recording import Recorder
 from headgate.observe.series import series_of
 from headgate.observe.topology import Topology
@@ -42,6 +43,9 @@ class FakeJob:
     #: How often data go forth and credit comes back in a trace.
     rounds: int = 3
     nbytes: int = 1000
+    last: Profile | None = None
+    #: The profiles that were asked for: operator, subtask and seconds.
+    profiled: list[tuple[str, int, float]] = field(default_factory=list)
     versions: Mapping[str, str] = field(default_factory=lambda: {"python": "3.11.7"})
 
     def facts(self) -> JobFacts:
@@ -78,6 +82,18 @@ class FakeJob:
         answer.set_result(joined(exchange, producer, consumer, seconds, traced_ends(self.rounds)))
         return answer
 
+    def profile(self, operator: str, subtask: int, seconds: float) -> Future[Profile]:
+        if self.state.ended_at is not None:
+            raise ProfileError("its job has ended")
+        self.profiled.append((operator, subtask, seconds))
+        self.last = profile_of(operator, subtask, ended_at=1010.0 + len(self.profiled))
+        answer: Future[Profile] = Future()
+        answer.set_result(self.last)
+        return answer
+
+    def last_profile(self) -> Profile | None:
+        return self.last
+
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         recorder = Recorder()
         for snapshot in self.taken:
@@ -105,6 +121,18 @@ def traced_ends(rounds: int) -> list[EndTrace]:
             TraceEvent("granted", at + 0.05, 1, number + 2, 0),
         ]
     return [EndTrace(1010.0, producer, False), EndTrace(1010.0, consumer, False)]
+
+
+def profile_of(operator: str, subtask: int, **fields: Any) -> Profile:
+    """Return a profile whose function waits in `ask` for most of its time, and else computes in six lines."""
+    main = Frame("/home/me/prices.py", 12, "price", "user")
+    asks = Frame("/home/me/<i>service.py", 40, "ask", "user")
+    waits = Frame("/usr/lib/python3/socket.py", 706, "SocketIO.readinto", "library")
+    lines = [Stack((HEADGATE, main, asks._replace(line=7 + each)), 6 - each, 6.0 - each) for each in range(6)]
+    stacks = (Stack((HEADGATE, main, asks, waits), 70, 1.4), *lines)
+    usual: dict[str, Any] = {"ended_at": 1009.0, "seconds": 2.0, "looks": 100, "samples": 100, "cpu_s": 0.5,
+                             "stacks": stacks}  # fmt: skip
+    return Profile(operator=operator, subtask=subtask, run_delay_s=None, **{**usual, **fields})
 
 
 def both(vertex: int, does: Mapping[str, Any]) -> Tasks:

@@ -11,10 +11,12 @@ import jsonschema
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
+from headgate.observe.profile import Frame, Stack
 from headgate.observe.recording import read_recording
+from headgate.web.flame_answer import MOST_NODES
 from headgate.web.rest import MOST_CHANNELS, MOST_POINTS, MOST_SUBTASKS
 from tests.web.conftest import Serve
-from tests.web.fake_job import FakeJob, both, checkpoint, job_with, job_with_channels, slow_job
+from tests.web.fake_job import FakeJob, both, checkpoint, job_with, job_with_channels, profile_of, slow_job
 
 JOB = "/jobs/1f-0a0b0c0d"
 
@@ -110,6 +112,58 @@ def test_what_cannot_be_traced_says_why(serve: Serve, job: FakeJob) -> None:
     assert (reply.status, reply.json["errors"]) == (409, ["its job has ended"])
 
 
+FLAME = f"{JOB}/vertices/1/flamegraph"
+
+
+def test_a_profile_has_its_hottest_lines_and_a_flame_graph(serve: Serve, job: FakeJob) -> None:
+    served = serve(job)
+    answer = served.get(f"{FLAME}?operator=warehouse&subtaskindex=1&seconds=3").json
+    assert job.profiled == [("warehouse", 1, 3.0)]
+    assert (answer["operator"], answer["subtask"], answer["end_timestamp"]) == ("warehouse", 1, 1011)
+    assert [line["line"] for line in answer["hottest"]] == [40, 7, 8, 9, 10]
+    root = answer["data"]
+    assert (root["name"], root["value"], root["on"]) == ("warehouse[1]", 91, 22.4)
+    assert root["children"][0]["children"][0]["children"][0]["name"] == "ask (<i>service.py:40)"
+
+
+def test_the_last_profile_of_a_vertex_is_answered_and_taken_only_if_there_is_none(serve: Serve, job: FakeJob) -> None:
+    served = serve(job)
+    first = served.get(FLAME).json
+    assert job.profiled == [("warehouse", 0, 2.0)]
+    assert served.get(FLAME).json == served.get(f"{FLAME}?operator=warehouse&subtaskindex=0").json == first
+    served.get(f"{FLAME}?subtaskindex=1")
+    served.get(f"{JOB}/vertices/0/flamegraph")
+    assert job.profiled[1:] == [("warehouse", 1, 2.0), ("numbers", 0, 2.0)]
+
+
+def test_an_ended_job_has_its_last_profile_and_no_other(serve: Serve, job: FakeJob) -> None:
+    job.last = profile_of("warehouse", 1)
+    job.end(2000.0)
+    served = serve(job)
+    assert served.get(FLAME).json["subtask"] == 1
+    reply = served.get(f"{JOB}/vertices/0/flamegraph")
+    assert (reply.status, reply.json["errors"]) == (409, ["its job has ended"])
+
+
+def test_the_page_of_another_site_starts_no_profile(serve: Serve, job: FakeJob) -> None:
+    assert serve(job).get(FLAME, sec_fetch_site="cross-site").status == 403
+    assert job.profiled == []
+
+
+def test_a_flame_graph_is_bounded(serve: Serve, job: FakeJob) -> None:
+    def nodes(node: dict[str, Any]) -> int:
+        return 1 + sum(map(nodes, node["children"]))
+
+    stacks = tuple(
+        Stack(tuple(Frame("/job/" + "x" * 200, depth, f"f{each}", "user") for depth in range(60)), 1, 0.0)
+        for each in range(500)
+    )
+    job.last = profile_of("warehouse", 0, samples=500, stacks=stacks)
+    reply = serve(job).get(FLAME)
+    assert nodes(reply.json["data"]) == MOST_NODES
+    assert len(reply.body) < 300_000
+
+
 def test_the_diagnosis_says_where_why_and_what_to_do(serve: Serve, job: FakeJob) -> None:
     answer = serve(job).get(f"{JOB}/diagnosis").json
     (finding,) = answer["findings"]
@@ -200,6 +254,9 @@ def test_a_recording_can_be_read(serve: Serve, job: FakeJob, tmp_path: Path) -> 
         (f"{JOB}/vertices/1/subtasks?limit=1.5", 400),
         (f"{JOB}/channels/trace", 400),
         (f"{TRACE}&seconds=11", 400),
+        (f"{FLAME}?operator=numbers", 400),
+        (f"{FLAME}?seconds=61", 400),
+        (f"{FLAME}?subtaskindex=x", 400),
         (f"{JOB}/channels?limit={MOST_CHANNELS + 1}", 400),
         (f"{JOB}/series?name=x&from=nan", 400),
         (f"{JOB}/series?name=x&points={MOST_POINTS + 1}", 400),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -84,12 +85,15 @@ class Profile:
     work, or waited. `left_out` is the number of the operator's samples without a stack, because there were too many
     stacks.
 
+    `ended_at` is the time of its end on the driver's clock, in seconds since the epoch.
+
     `cpu_s` is the time in which the task's thread used a processor. `run_delay_s` is the time in which it was ready to
     run but no processor was free, or None if the machine does not provide this value. Both are in seconds.
     """
 
     operator: str
     subtask: int
+    ended_at: float
     seconds: float
     looks: int
     samples: int
@@ -142,22 +146,25 @@ class Profile:
         lines = (f"{';'.join(_folded(frame) for frame in stack.frames)} {stack.samples}" for stack in self.stacks)
         return "".join(f"{line}\n" for line in lines)
 
-    def flame(self) -> dict[str, Any]:
+    def flame(self, most: int | None = None) -> dict[str, Any]:
         """Return the stacks as a tree of dicts.
 
         A node has `name`, `file`, `line`, `value` (its samples), `on` (its samples on a processor) and `children`, the
-        node with most samples first.
+        node with most samples first. With `most`, the tree has at most `most` nodes: those with most samples.
         """
         root = _Node(Frame("", 0, f"{self.operator}[{self.subtask}]", "headgate"))
         for stack in self.stacks:
             root.add(stack)
+        if most is not None:
+            root.keep(most)
         return root.as_json()
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the profile as JSON values."""
+    def as_json(self, most: int | None = None) -> dict[str, Any]:
+        """Return the profile as JSON values. With `most`, its flame graph has at most `most` nodes."""
         return {
             "operator": self.operator,
             "subtask": self.subtask,
+            "ended_at": round(self.ended_at, 3),
             "seconds": round(self.seconds, 3),
             "looks": self.looks,
             "samples": self.samples,
@@ -167,7 +174,7 @@ class Profile:
             "run_delay_s": None if self.run_delay_s is None else round(self.run_delay_s, 4),
             "left_out": self.left_out,
             "hottest": [line.as_json() for line in self.hottest],
-            "flame": self.flame(),
+            "flame": self.flame(most),
         }
 
     def __str__(self) -> str:
@@ -194,6 +201,24 @@ class _Node:
     def _count(self, stack: Stack) -> None:
         self._samples += stack.samples
         self._on += stack.on
+
+    def keep(self, most: int) -> None:
+        """Drop all nodes except this one and those with most samples, `most` together. A caller has at least as many
+        samples as each frame that it called, so it is dropped only after them."""
+        waiting = [(-node._samples, frame, self) for frame, node in self._called.items()]
+        heapq.heapify(waiting)
+        for _ in range(most - 1):
+            if not waiting:
+                return
+            _, frame, caller = heapq.heappop(waiting)
+            node = caller._called[frame]
+            for called, child in node._called.items():
+                heapq.heappush(waiting, (-child._samples, called, node))
+        for _, frame, caller in waiting:
+            del caller._called[frame]
+
+    def __lt__(self, other: _Node) -> bool:
+        return self._frame < other._frame
 
     def as_json(self) -> dict[str, Any]:
         called = sorted(self._called.values(), key=lambda node: (-node._samples, node._frame))

@@ -248,6 +248,52 @@ class HotLineAnswer(Struct, kw_only=True, frozen=True):
     on: float
 
 
+class FlameNode(Struct, kw_only=True, frozen=True):
+    """A frame of a flame graph, and the frames that it called, the one with most samples first.
+
+    `value` is the number of samples with this frame. `on` is the number of these in which the thread used a processor.
+    """
+
+    name: str
+    file: str
+    line: int
+    value: int
+    on: float
+    children: list[FlameNode]
+
+
+class FlameGraph(Struct, kw_only=True, frozen=True):
+    """A profile of one subtask of an operator. `data` is its flame graph, the 500 nodes with most samples.
+
+    `share` is the share of the `samples` in which the operator worked. `on` is the share of these in which its thread
+    used a processor. `hottest` are the five lines with most samples. `left_out` samples had too many different stacks.
+    """
+
+    vertex: int
+    operator: str
+    subtask: int
+    end_timestamp: float
+    seconds: float
+    looks: int
+    samples: int
+    share: float
+    on: float
+    cpu_s: float
+    run_delay_s: float | None
+    left_out: int
+    hottest: list[HotLineAnswer]
+    data: FlameNode
+
+
+class ProfileSummary(Struct, kw_only=True, frozen=True):
+    """The operator of the last profile, and the end of the profile. `flamegraph` of its vertex returns the profile."""
+
+    vertex: int
+    operator: str
+    subtask: int
+    end_timestamp: float
+
+
 class FindingAnswer(Struct, kw_only=True, frozen=True):
     """A place that limits the job's throughput, why, and what to do.
 
@@ -377,4 +423,5 @@ class Overview(Struct, kw_only=True, frozen=True):
     subtasks: list[SubtaskAnswer]
     lag: list[SourceLag]
     unread: list[SplitUnread]
+    profile: ProfileSummary | None
     checkpoints: list[CheckpointAnswer]

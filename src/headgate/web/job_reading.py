@@ -77,6 +77,17 @@ class JobReading:
         )
         return next(named, finding.vertex)
 
+    def busiest(self, vertex: int, operators: Sequence[str]) -> tuple[str, int]:
+        """Return (operator, subtask): of the named operators of a vertex, that which worked most in one subtask.
+
+        If this is not known, it is the first operator that is named, and subtask 0.
+        """
+        ids = {each.id: each.name for each in self.topology.vertices[vertex].operators if each.name in operators}
+        tasks = [] if self.window is None else self.window.of(vertex)
+        busy = [(task.operators[id_].busy, name, task.subtask) for task in tasks for id_, name in ids.items()]
+        _, operator, subtask = max(busy, default=(0.0, operators[0], 0), key=lambda each: each[0])
+        return operator, subtask
+
     def top(self, count: int) -> list[SubtaskAnswer]:
         """Return the `count` most important subtasks: causes first, then the busiest; ended subtasks come last."""
         return sorted(self.subtasks, key=_rank)[:count]

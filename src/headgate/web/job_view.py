@@ -12,6 +12,7 @@ from headgate.observe.channel_trace import ChannelTrace
 from headgate.observe.finding import Finding
 from headgate.observe.history import Point
 from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.profile import Profile
 from headgate.observe.topology import Topology
 
 
@@ -101,6 +102,16 @@ class JobView(Protocol):
 
         If the trace fails later, the future raises TraceError.
         """
+
+    def profile(self, operator: str, subtask: int, seconds: float) -> Future[Profile]:
+        """Profile a subtask of an operator for `seconds` seconds. Raises ProfileError if there is no such subtask, or
+        no running job.
+
+        If the profile fails later, the future raises ProfileError.
+        """
+
+    def last_profile(self) -> Profile | None:
+        """Return the last profile that was complete, whoever asked for it."""
 
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         """Write the last ten minutes to a file. Raises RecordingError."""

@@ -8,12 +8,13 @@ from concurrent.futures import Future
 from itertools import pairwise
 from typing import Any
 
-from headgate.errors import RecordingError, TraceError
+from headgate.errors import ProfileError, RecordingError, TraceError
 from headgate.observe.channel_trace import ChannelTrace
 from headgate.observe.diagnosis import LATEST, diagnose
 from headgate.observe.finding import Finding
 from headgate.observe.history import History, Point
 from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.profile import Profile
 from headgate.observe.recording import Recording
 from headgate.observe.series import series_of
 from headgate.observe.topology import Topology
@@ -85,6 +86,12 @@ class RecordedJob:
 
     def trace_channel(self, exchange: str, producer: int, consumer: int, seconds: float) -> Future[ChannelTrace]:
         raise TraceError(f"channel {exchange!r}, {producer} to {consumer} cannot be traced: its job was recorded")
+
+    def profile(self, operator: str, subtask: int, seconds: float) -> Future[Profile]:
+        raise ProfileError(f"{operator}[{subtask}] cannot be profiled: its job was recorded")
+
+    def last_profile(self) -> Profile | None:
+        return None
 
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         raise RecordingError(f"{os.fspath(path)} is not written: this is a recording already")

@@ -6,10 +6,11 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from headgate.errors import TraceError
+from headgate.errors import ProfileError, TraceError
 from headgate.observe.channel_trace import ChannelTrace
 from headgate.observe.history import Point
 from headgate.web.answers import (
@@ -18,6 +19,7 @@ from headgate.web.answers import (
     CheckpointAnswer,
     CheckpointsAnswer,
     Diagnosis,
+    FlameGraph,
     JobAnswer,
     Jobs,
     JobSummary,
@@ -32,6 +34,7 @@ from headgate.web.answers import (
     TraceEventAnswer,
     VertexAnswer,
 )
+from headgate.web.flame_answer import flame_graph, profile_summary
 from headgate.web.job_board import JobBoard
 from headgate.web.job_reading import JobReading
 from headgate.web.job_view import CheckpointView, JobFacts, JobView
@@ -45,11 +48,14 @@ MOST_POINTS: Final = 2000
 MOST_CHANNELS: Final = 50
 #: The subtasks of an overview.
 TOP: Final = 10
-#: Seconds after the end of a trace within which its TaskManagers must answer.
+#: Seconds of a profile, unless the request says how long.
+_PROFILE: Final = 2.0
+#: Seconds after the end of a trace or a profile within which its TaskManagers must answer.
 _LATE: Final = 10.0
 #: The most characters of an error, and the most TaskManagers, in an answer.
 _ERROR: Final = 4000
 _TASKMANAGERS: Final = 500
+_T = TypeVar("_T")
 _VERDICTS: Final = {"ok": "The job has no bottleneck.", "pending": "The first verdict comes after three seconds."}
 
 
@@ -172,6 +178,7 @@ class Rest:
             subtasks=reading.top(TOP),
             lag=reading.lag,
             unread=reading.unread,
+            profile=profile_summary(job.topology, job.last_profile()),
             checkpoints=_checkpoints(job.checkpoints()),
         )
 
@@ -228,11 +235,24 @@ class Rest:
         seconds = numbers("seconds")
         try:
             answer = asked.job.trace_channel(exchange, int(numbers("producer")), int(numbers("consumer")), seconds)
-            return _trace(asked.job, await asyncio.wait_for(asyncio.wrap_future(answer), seconds + _LATE))
+            return _trace(asked.job, await _answered(answer, seconds))
         except TraceError as error:
             raise Refusal(409, error.message) from None
-        except TimeoutError:
-            raise Refusal(504, f"the TaskManagers have not answered {_LATE:g} s after the trace") from None
+
+    async def flame_graph(self, asked: Asked) -> FlameGraph:
+        operators = _operators(asked)
+        subtask = int(asked.query.number("subtaskindex")) if asked.query.texts("subtaskindex") else None
+        seconds, job, last = asked.query.number("seconds"), asked.job, asked.job.last_profile()
+        is_known = last is not None and last.operator in operators and subtask in {None, last.subtask}
+        if last is not None and is_known and not seconds:
+            return flame_graph(job.topology, last)
+        operator, busiest = asked.reading.busiest(asked.vertex.id, operators)
+        seconds = seconds or _PROFILE
+        try:
+            answer = job.profile(operator, busiest if subtask is None else subtask, seconds)
+            return flame_graph(job.topology, await _answered(answer, seconds))
+        except ProfileError as error:
+            raise Refusal(409, error.message) from None
 
     def diagnosis(self, asked: Asked) -> Diagnosis:
         return verdict(asked.job.facts(), asked.reading)
@@ -295,6 +315,22 @@ def verdict(facts: JobFacts, reading: JobReading) -> Diagnosis:
     return Diagnosis(
         severity="pending" if reading.window is None else "ok", sentence=_VERDICTS[state], at=reading.at, findings=[]
     )
+
+
+def _operators(asked: Asked) -> list[str]:
+    """Return the operator that a request names, or all operators of the vertex. Raises Refusal."""
+    names, given = [each.name for each in asked.vertex.operators], asked.query.texts("operator")
+    if given and given[-1] not in names:
+        raise Refusal(400, f"vertex {asked.vertex.id} has no operator {given[-1][:100]!r}")
+    return given[-1:] or names
+
+
+async def _answered(answer: Future[_T], seconds: float) -> _T:
+    """Return what TaskManagers answer to a request that takes `seconds` seconds. Raises Refusal if they do not."""
+    try:
+        return await asyncio.wait_for(asyncio.wrap_future(answer), seconds + _LATE)
+    except TimeoutError:
+        raise Refusal(504, f"the TaskManagers have not answered after {seconds + _LATE:g} s") from None
 
 
 def _trace(job: JobView, trace: ChannelTrace) -> TraceAnswer:

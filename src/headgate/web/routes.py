@@ -11,6 +11,7 @@ from headgate.web.answers import (
     Channels,
     CheckpointsAnswer,
     Diagnosis,
+    FlameGraph,
     JobAnswer,
     Jobs,
     MetricsAnswer,
@@ -56,6 +57,13 @@ _TRACE: Final = (
     Parameter("consumer", int, "The subtask that receives.", 0, 1 << 20),
     Parameter("seconds", float, "How long.", 2, 10),
 )
+_FLAME: Final = (
+    Parameter("operator", str, "An operator of the vertex. Without it, the operator that works most."),
+    Parameter("subtaskindex", int, "A subtask. Without it, the subtask that works most.", most=1 << 20),
+    Parameter(
+        "seconds", float, "Take a new profile for so long. 0: the last profile; a new one only if there is none.", 0, 60
+    ),
+)
 _SERIES: Final = (
     Parameter("name", str, "The name of a series, up to 20 times. Without it, the answer lists the names of series."),
     Parameter("from", float, "The begin, in seconds since the epoch.", 0),
@@ -73,6 +81,10 @@ JSON_ROUTES: Final = (
         "/jobs/{job}/vertices/{vertex}/backpressure", Rest.backpressure, Backpressure,
         "How long the subtasks of a vertex wait for room in their outputs.", _PAGE,
     ),
+    JsonRoute(
+        "/jobs/{job}/vertices/{vertex}/flamegraph", Rest.flame_graph, FlameGraph,
+        "A profile of one subtask of an operator: its five hottest lines, and its flame graph.", _FLAME,
+    ),
     JsonRoute("/jobs/{job}/vertices/{vertex}/subtasks", Rest.subtasks, Subtasks, "The subtasks of a vertex.", _PAGE),
     JsonRoute("/jobs/{job}/channels", Rest.channels, Channels, "The channels that wait longest.", _CHANNELS),
     JsonRoute(
@@ -86,7 +98,7 @@ JSON_ROUTES: Final = (
 )  # fmt: skip
 
 #: The paths that let a job do something. Pages of other sites may not ask for them.
-WORK: Final = frozenset({"/jobs/{job}/channels/trace"})
+WORK: Final = frozenset({"/jobs/{job}/channels/trace", "/jobs/{job}/vertices/{vertex}/flamegraph"})
 RECORDING: Final = OtherRoute(
     "/jobs/{job}/recording", "application/gzip", "The last ten minutes as a file, for `headgate doctor`."
 )

@@ -18,6 +18,7 @@ import msgspec
 from headgate.errors import RecordingError
 from headgate.observe.history import Point
 from headgate.observe.topology import VertexShape
+from headgate.web.flame_answer import flame_graph
 from headgate.web.job_board import JobBoard
 from headgate.web.job_reading import JobReading
 from headgate.web.job_view import JobView
@@ -70,10 +71,11 @@ def saved_page(job: JobView) -> bytes:
     board = JobBoard()
     board.add(job)
     rest = Rest(board, time.time)
-    reading = rest.reading(job)
+    reading, profile = rest.reading(job), job.last_profile()
     saved: dict[str, Any] = {
         "overview": rest.overview(job),
         "channels": reading.channels.part(0, MOST_CHANNELS),
+        "profile": None if profile is None else flame_graph(job.topology, profile),
         "series": [],
     }
     size = len(_html(b"")) + len(_text(saved))

@@ -9,10 +9,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from headgate.errors import ProfileError
 from headgate.observe.profile import Frame, HotLine
 from tests.web.browser.conftest import Open
 from tests.web.conftest import Serve
-from tests.web.fake_job import IDLES, SLEEPS, WAITS, FakeJob, both, checkpoint, job_with, slow_job
+from tests.web.fake_job import IDLES, SLEEPS, WAITS, FakeJob, both, checkpoint, job_with, profile_of, slow_job
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -86,7 +87,78 @@ def test_the_hottest_lines_of_a_profiled_function_are_shown(serve: Serve, show: 
     findings = [replace(finding, hottest=hottest) for finding in job.diagnose()]
     job.diagnose = lambda: findings  # type: ignore[method-assign]
     page = show(serve(job), job)
-    expect(page.locator("#verdict dl")).to_contain_text("70 % price (prices.py:12)")
+    expect(page.locator("#verdict dl")).to_contain_text("70 % price (prices.py:12), 1 % on the processor")
+
+
+@pytest.mark.turns(2)
+@pytest.mark.parametrize(("width", "dark"), [(380, True), (1400, False)])
+def test_a_profile_is_drawn_as_a_flame_graph(serve: Serve, show: Open, width: int, dark: bool) -> None:
+    job = skewed()
+    job.last = profile_of("warehouse", 1, ended_at=time.time())
+    page = show(serve(job), job, width=width, dark=dark)
+    status, frames = page.locator("#profile-status"), page.locator("#profile .frame")
+    expect(status).to_contain_text("“warehouse[1]” worked in 91 % of 100 samples, 25 % of them on the processor")
+    expect(page.locator("#profile li").first).to_contain_text("77 % ask (<i>service.py:40), 2 % on the processor")
+    expect(page.locator("#profile .lines li")).to_have_count(5)
+    expect(frames.first).to_be_visible()
+    asks = page.get_by_role("treeitem", name="ask (<i>service.py:40): 77 % of the samples, 2 %")
+    plain, striped = asks.locator(".on"), asks.locator("rect[fill]")
+    assert striped.bounding_box()["width"] > 10 * plain.bounding_box()["width"]  # type: ignore[index]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_the_keyboard_moves_in_a_flame_graph(serve: Serve, show: Open) -> None:
+    job = skewed()
+    job.last = profile_of("warehouse", 1)
+    page = show(serve(job), job)
+    reached = "document.activeElement.dataset.key"
+    page.locator('#profile .frame[tabindex="0"]').focus()
+    for key, expected in (("Down", "/0"), ("Down", "/0/0"), ("Down", "/0/0/0"), ("Right", "/0/0/1")):
+        page.keyboard.press(f"Arrow{key}")
+        assert page.evaluate(reached) == expected
+    expect(page.locator("#flame-words")).to_contain_text("ask (<i>service.py:7): 7 % of the samples, 100 % of them")
+    assert page.locator('#profile .frame[tabindex="0"]').count() == 1
+    whole = page.locator('[data-key="/0/0/1"] .outline').bounding_box()
+    page.keyboard.press("Enter")
+    assert page.evaluate(reached) == "/0/0/1"
+    wide = page.locator('[data-key="/0/0/1"] .outline').bounding_box()
+    assert wide["width"] > 5 * whole["width"]  # type: ignore[index]
+    page.keyboard.press("Escape")
+    assert page.evaluate(reached) == ""
+    again = page.locator('[data-key="/0/0/1"] .outline').bounding_box()
+    assert again["width"] < 2 * whole["width"]  # type: ignore[index]
+
+
+def test_a_profile_is_taken_on_request(serve: Serve, show: Open) -> None:
+    job = skewed()
+    page = show(serve(job), job)
+    expect(page.locator("#profile-status")).to_contain_text("No function was profiled yet")
+    expect(page.locator("#profile-operator")).to_have_value("warehouse")
+    page.locator("#profile-operator").select_option("out")
+    page.get_by_role("button", name="Profile for 2 seconds").click()
+    expect(page.locator("#profile-status")).to_contain_text("“out[0]” worked in")
+    assert job.profiled == [("out", 0, 2.0)]
+    job.last = profile_of("warehouse", 1, ended_at=time.time())
+    job.go_on(slow_job())
+    expect(page.locator("tr.cause")).to_have_count(2)
+    expect(page.locator("#profile-status")).to_contain_text("“out[0]” worked in")
+
+
+def test_a_profile_that_cannot_be_taken_says_why(serve: Serve, show: Open) -> None:
+    job = skewed()
+    page = show(serve(job), job, refused=409)
+    button = page.get_by_role("button", name="Profile for 2 seconds")
+    expect(button).to_be_visible()
+    refusal = ProfileError("warehouse[1] could not be profiled: the task has ended")
+
+    def refused(*_: object) -> None:
+        raise refusal
+
+    job.profile = refused  # type: ignore[method-assign, assignment]
+    button.click()
+    expect(page.locator("#profile-status")).to_have_text(refusal.message)
 
 
 def test_the_page_works_with_the_keyboard_alone(serve: Serve, show: Open) -> None:

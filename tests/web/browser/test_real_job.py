@@ -43,12 +43,20 @@ def test_a_stall_turns_the_slow_operator_into_the_cause(browser: Browser) -> Non
     page = browser.new_page()
     try:
         page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
         page.goto(str(job.web_url))
         expect(page.locator(".headline")).to_contain_text("The job has no bottleneck", timeout=IN_TIME)
         assert page.locator(".vertex.cause").count() == 0
         _is_stalled.set()
         expect(page.locator(".vertex.cause .operator.cause")).to_contain_text("prices", timeout=IN_TIME)
         expect(page.locator("#verdict dl")).to_contain_text("its function takes", timeout=IN_TIME)
+        expect(page.locator("#profile-status")).to_contain_text("“prices[", timeout=IN_TIME)
+        expect(page.locator("#verdict .lines")).to_contain_text("priced (test_real_job.py:", timeout=IN_TIME)
+        expect(page.get_by_role("treeitem", name="priced (test_real_job.py:")).to_be_visible()
+        page.locator("#profile-operator").select_option(index=0)
+        source = page.locator("#profile-operator").input_value()
+        page.get_by_role("button", name="Profile for 2 seconds").click()
+        expect(page.locator("#profile-status")).to_contain_text(f"“{source}[", timeout=IN_TIME)
         job.cancel()
         expect(page.locator(".headline").first).to_contain_text("The job is CANCELLED", timeout=IN_TIME)
     finally:

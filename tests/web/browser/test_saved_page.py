@@ -15,7 +15,7 @@ from headgate.web.recorded_job import RecordedJob
 from headgate.web.saved_page import save_page
 from tests.web.browser.conftest import Open
 from tests.web.conftest import Serve
-from tests.web.fake_job import checkpoint, job_with_channels
+from tests.web.fake_job import checkpoint, job_with_channels, profile_of
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -50,6 +50,7 @@ def open_file(browser: Browser) -> Iterator[OpenFile]:
 @pytest.mark.parametrize(("width", "dark"), [(380, True), (1400, False)])
 def test_a_saved_page_shows_what_the_page_showed(open_file: OpenFile, tmp_path: Path, width: int, dark: bool) -> None:
     job = job_with_channels(80, begin=time.time() - 12, ended_checkpoints=[checkpoint(1, failure="the disk is full")])
+    job.last = profile_of("warehouse", 1)
     job.end(time.time(), "FAILED", "UserFunctionError: no price")
     save_page(job, tmp_path / "page.html")
     page = open_file(tmp_path / "page.html", width=width, dark=dark)
@@ -69,6 +70,9 @@ def test_a_saved_page_shows_what_the_page_showed(open_file: OpenFile, tmp_path: 
     page.get_by_role("button", name="Next 50").click()
     expect(page.locator("#channels tbody tr")).to_have_count(30)
     expect(page.locator("#checkpoints")).to_contain_text("failed: the disk is full")
+    expect(page.locator("#profile-status")).to_contain_text("“warehouse[1]” worked in 91 %")
+    expect(page.get_by_role("treeitem", name="SocketIO.readinto (socket.py:706)")).to_be_visible()
+    expect(page.locator("#profile-start")).to_be_hidden()
     expect(page.locator("#notice")).to_contain_text("This page was saved on 20")
     assert page.locator("a:visible, button:visible").filter(has_text="Save").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -239,9 +239,9 @@ class JobHandle(OtherNames):
         """Write the job's page to one HTML file, of at most 5 MB, that any browser shows without the job.
 
         The file works without a network, for example as an attachment of a ticket. It shows what the page shows now:
-        the verdict, the graph, time series of the 50 subtasks to look at first, channels and checkpoints. It has no
-        rows and no keys. If the job has failed, the file has the job's error. Raises RecordingError if the file cannot
-        be written.
+        the verdict, the graph, the last profile, time series of the 50 subtasks to look at first, channels and
+        checkpoints. It has no rows and no keys. If the job has failed, the file has the job's error. Raises
+        RecordingError if the file cannot be written.
         """
         from headgate.web.saved_page import save_page  # the page's types are loaded only when they are used
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -58,6 +59,8 @@ class Profiles:
         self._topology = topology
         self._place = place
         self._requests = requests
+        #: The last profile that was complete, whoever asked for it.
+        self.last: Profile | None = None
 
     def operator(self, name: str) -> tuple[VertexShape, OperatorShape]:
         """Return an operator and its vertex. If there is no such operator, raises ProfileError with similar names."""
@@ -82,6 +85,7 @@ class Profiles:
         if not isinstance(seconds, (int, float)) or not (math.isfinite(seconds) and 0 < seconds <= LONGEST):
             raise ProfileError(f"seconds={seconds!r}: a profile takes more than 0 and at most {LONGEST:g} seconds")
         answer: Future[Profile] = Future()
+        answer.add_done_callback(self._note)
 
         def request(number: int) -> _Request:
             order = TakeProfile(
@@ -91,6 +95,10 @@ class Profiles:
 
         self._requests.ask(request)
         return answer
+
+    def _note(self, answer: Future[Profile]) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self.last = answer.result()
 
 
 def _profile(request: _Request, report: ReportProfile) -> Profile:
@@ -106,6 +114,7 @@ def _profile(request: _Request, report: ReportProfile) -> Profile:
     return Profile(
         operator=request.operator,
         subtask=request.order.subtask,
+        ended_at=time.time(),
         seconds=report.seconds,
         looks=report.looks,
         samples=report.samples,

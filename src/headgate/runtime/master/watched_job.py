@@ -9,17 +9,19 @@ from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Protocol
 
-from headgate.errors import HeadgateError, TraceError
+from headgate.errors import HeadgateError, ProfileError, TraceError
 from headgate.observe.channel_trace import ChannelTrace
 from headgate.observe.finding import Finding
 from headgate.observe.history import Point
 from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.profile import Profile
 from headgate.observe.topology import Topology
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.runtime.master.channel_traces import ChannelTraces
 from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.job_monitor import JobMonitor
 from headgate.runtime.master.job_state import JobState
+from headgate.runtime.master.profiles import Profiles
 from headgate.web.job_view import JobFacts
 
 
@@ -31,6 +33,7 @@ class RunningJob(Protocol):
     restarts: int
     started_at: float | None
     traces: ChannelTraces
+    profiles: Profiles
 
     def metrics(self) -> Metrics: ...
     def checkpoints(self) -> list[CheckpointRecord]: ...
@@ -101,6 +104,12 @@ class WatchedJob:
     def trace_channel(self, exchange: str, producer: int, consumer: int, seconds: float) -> Future[ChannelTrace]:
         return self._job.trace_channel(exchange, producer, consumer, seconds)
 
+    def profile(self, operator: str, subtask: int, seconds: float) -> Future[Profile]:
+        return self._job.profile(operator, subtask, seconds)
+
+    def last_profile(self) -> Profile | None:
+        return self._job.last_profile()
+
     def save_recording(self, path: str | os.PathLike[str]) -> None:
         self._monitor.save_recording(path)
 
@@ -111,7 +120,10 @@ class _Running:
     def __init__(self, job: RunningJob) -> None:
         self._job = job
         self.metrics, self.checkpoints = job.metrics, job.checkpoints
-        self.trace_channel = job.traces.ask
+        self.trace_channel, self.profile = job.traces.ask, job.profiles.ask
+
+    def last_profile(self) -> Profile | None:
+        return self._job.profiles.last
 
     def facts(self) -> JobFacts:
         job = self._job
@@ -127,6 +139,7 @@ class _Ended:
     def __init__(self, job: _Running | _Ended) -> None:
         self._facts = replace(job.facts(), ended_at=time.time())
         self._metrics, self._checkpoints = job.metrics(), job.checkpoints()
+        self._profile = job.last_profile()
 
     def facts(self) -> JobFacts:
         return self._facts
@@ -139,3 +152,9 @@ class _Ended:
 
     def trace_channel(self, exchange: str, producer: int, consumer: int, seconds: float) -> Future[ChannelTrace]:
         raise TraceError(f"channel {exchange!r}, {producer} to {consumer} could not be traced: its job has ended")
+
+    def profile(self, operator: str, subtask: int, seconds: float) -> Future[Profile]:
+        raise ProfileError(f"{operator}[{subtask}] could not be profiled: its job has ended")
+
+    def last_profile(self) -> Profile | None:
+        return self._profile

@@ -1,4 +1,4 @@
-// The page of a job: it shows what the events say, and reads only time series and channels besides. "#ID" names the job.
+// The page of a job: it shows what the events say, and reads only time series, channels and profiles besides. "#ID" names the job.
 
 import { makeChannels } from "./channels.js";
 import { read, saved } from "./data.js";
@@ -7,6 +7,7 @@ import * as format from "./format.js";
 import { makeGraph } from "./graph.js";
 import { makeHistory } from "./history.js";
 import { makeCheckpoints, makeJobList, makeLag } from "./lists.js";
+import { makeProfile } from "./profile.js";
 import { makeSubtasks } from "./subtasks.js";
 import { makeVerdict } from "./verdict.js";
 
@@ -29,15 +30,15 @@ function header(title, state) {
 
 /** The parts of a job's page, in their order. A further part is one more line here. */
 function makePage(job) {
-  const [verdict, graph, tasks, channels, lag, checkpoints] = [["verdict", "Verdict"], ["graph", "Graph"], ["subtasks", "Subtasks"],
-    ["channels", "Channels"], ["lag", "Lag of sources"], ["checkpoints", "Checkpoints"]].map(([id, title]) => section(id, title));
+  const [verdict, graph, tasks, profile, channels, lag, checkpoints] = [["verdict", "Verdict"], ["graph", "Graph"], ["subtasks", "Subtasks"],
+    ["profile", "Profile of a function"], ["channels", "Channels"], ["lag", "Lag of sources"], ["checkpoints", "Checkpoints"]].map(([id, title]) => section(id, title));
   const history = makeHistory(job);
   let last = null;
   const select = (vertex, subtask) => { history.select(vertex, subtask); update(last); };
   const hottest = (vertex) => last.subtasks.find((task) => task.vertex === vertex)?.subtask ?? 0;
   const graphOf = makeGraph(graph.body, (vertex) => select(vertex, hottest(vertex)));
   const parts = [makeVerdict(verdict.body), history, makeLag(lag.body), makeCheckpoints(checkpoints.body),
-    makeChannels(channels.body, job)];
+    makeProfile(profile.body, job), makeChannels(channels.body, job)];
   const tasksOf = makeSubtasks(tasks.body, (task) => select(task.vertex, task.subtask));
   const save = el("p", { class: "controls", id: "save" }, el("a", { href: `/jobs/${job}/page`, download: "" }, "Save this page"),
     el("a", { href: `/jobs/${job}/recording`, download: "" }, "Save the last ten minutes for headgate doctor"));
@@ -51,7 +52,7 @@ function makePage(job) {
     const { name, state, duration_s: ran, restarts } = overview.job;
     header(name, [state, format.duration(Math.round(ran)), restarts ? `${restarts} ${restarts > 1 ? "restarts" : "restart"}` : ""].filter(Boolean).join(" · "));
   }
-  replace(main, verdict.node, graph.node, tasks.node, history.node, channels.node, lag.node, checkpoints.node, ...(saved === null ? [save] : []));
+  replace(main, verdict.node, graph.node, tasks.node, profile.node, history.node, channels.node, lag.node, checkpoints.node, ...(saved === null ? [save] : []));
   const onResize = () => { if (last) update(last); };
   addEventListener("resize", onResize);
   return { update, close: () => { removeEventListener("resize", onResize); parts.forEach((part) => part.close?.()); } };

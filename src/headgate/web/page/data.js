@@ -1,7 +1,7 @@
 // Where the page reads what the events do not say: from the driver, or from what was saved with the page.
 
 const text = document.getElementById("saved")?.textContent;
-/** What was saved with the page: { overview, channels, series }. Null for the page of a driver. */
+/** What was saved with the page: { overview, channels, profile, series }. Null for the page of a driver. */
 export const saved = text ? JSON.parse(text) : null;
 
 /** Of a saved page: the times and the values of each series, by its name. */
@@ -32,6 +32,7 @@ function readSaved({ pathname, searchParams: query }) {
     const offset = Number(query.get("offset"));
     return { total: saved.channels.length, offset, channels: saved.channels.slice(offset, offset + Number(query.get("limit"))) };
   }
+  if (pathname.endsWith("/flamegraph")) return saved.profile;
   const [from, to] = [Number(query.get("from")), Number(query.get("to"))];
   return { series: query.getAll("name").map((name) => ({ name, points: points(name, from, to) })) };
 }

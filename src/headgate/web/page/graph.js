@@ -2,10 +2,10 @@
 
 import { el, replace, svg } from "./dom.js";
 import * as format from "./format.js";
+import { cut, measured } from "./text.js";
 
 const LINE = 20;
 const PAD = 10;
-const ruler = document.createElement("canvas").getContext("2d");
 const SHARES = [["busy", "busy_ratio"], ["back-pressured", "backpressured_ratio"], ["idle", "idle_ratio"]];
 const THROTTLED = ["throttled", "throttled_ratio"];
 
@@ -46,19 +46,6 @@ function layout(overview, width, rankdir) {
   overview.edges.forEach((edge, index) => graph.setEdge(String(edge.source), String(edge.target), {}, String(index)));
   dagre.layout(graph);
   return graph;
-}
-
-/** The width of a name in bold. */
-function measured(text) {
-  ruler.font = "700 13px system-ui, sans-serif";
-  return ruler.measureText(text).width;
-}
-
-function cut(text, room) {
-  if (measured(text) <= room) return text;
-  let end = text.length;
-  while (end > 1 && measured(`${text.slice(0, end)}…`) > room) end -= 1;
-  return `${text.slice(0, end)}…`;
 }
 
 function draw(overview, places, selected, onSelect) {

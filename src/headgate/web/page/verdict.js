@@ -2,6 +2,7 @@
 
 import { el, replace } from "./dom.js";
 import * as format from "./format.js";
+import { hotLines } from "./profile.js";
 
 const WORDS = {
   pending: ["Measuring", "calm"], ok: ["OK", "calm"], limit: ["At its limit", "limit"],
@@ -52,13 +53,10 @@ function details(finding, overview) {
     ["Cause", finding.why],
     ["Remedy", finding.remedy],
     ["Gain", gain(finding)],
-    ...(finding.hottest.length > 0 ? [["Lines", finding.hottest.slice(0, 3).map(line).join("\n")]] : []),
+    ...(finding.hottest.length > 0 ? [["Lines", hotLines(finding.hottest)]] : []),
   ];
   return el("dl", { class: "facts" }, facts.map(([name, text]) => [el("dt", {}, name), el("dd", {}, text)]).flat());
 }
-
-/** A line of a profiled function: "70 % price (prices.py:12)". */
-const line = (hot) => `${format.percent(hot.share)} ${hot.function}${hot.file ? ` (${hot.file.split("/").pop()}:${hot.line})` : ""}`;
 
 function gain(finding) {
   const then = finding.limit ? `; then ${finding.limit}` : "";
