@@ -7,27 +7,21 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
-_GROUPS = Path("/sys/fs/cgroup/blkio")
-#: The prefix of the group's name. Behind it is the number of the process that has made the group.
-_NAME = "headgate-slow-disk-"
+from tests.control_groups import control_group
+
 _LIMIT = "blkio.throttle.write_iops_device"
 
 
 @contextmanager
 def slow_disk(folder: Path, writes_per_second: int) -> Iterator[Path]:
     """Make the group of a slow disk, and return its folder. Raises OSError if the system does not allow it."""
-    group = _GROUPS / f"{_NAME}{os.getpid()}"
-    group.mkdir()
-    try:
+    with control_group("blkio") as group:
         (group / _LIMIT).write_text(f"{_disk_of(folder)} {writes_per_second}")
         yield group
-    finally:
-        _remove(group)
 
 
 def join(group: Path) -> None:
@@ -43,18 +37,3 @@ def _disk_of(folder: Path) -> str:
     if (described / "partition").exists():
         described = described.parent
     return (described / "dev").read_text().strip()
-
-
-def _remove(group: Path) -> None:
-    """Move the threads that are left in the group out of it, and remove it."""
-    deadline = time.monotonic() + 10
-    while True:
-        for thread in (group / "tasks").read_text().split():
-            with suppress(OSError):  # it has ended
-                (_GROUPS / "tasks").write_text(thread)
-        try:
-            return group.rmdir()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)

@@ -55,7 +55,7 @@ class Case:
     causes: tuple[str, ...]
     start: Callable[[float], hg.JobHandle]
     counted: str
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    around: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import headgate as hg
+from tests.observe.cause_topologies import (
+    committed,
+    large,
+    loaded,
+    loaded_chain,
+    one_split,
+    scattered,
+    seldom,
+    throttled,
+    to_driver,
+    two_in_time,
+    two_rooms,
+    wide,
+)
 from tests.observe.faults import (
     Fault,
     OneSubtask,
@@ -17,9 +32,13 @@ from tests.observe.faults import (
     collects,
     computes,
     fails,
+    falls_silent,
+    lingers,
     litters,
     pauses,
+    pours,
     stands,
+    swells,
     waits,
     writes,
 )
@@ -36,6 +55,15 @@ from tests.observe.other_topologies import (
     to_one,
     two_windows,
 )
+from tests.observe.surroundings import (
+    Surroundings,
+    far_processes,
+    narrow_network,
+    one_far_link,
+    other_programs,
+    quiet,
+    small_quota,
+)
 from tests.observe.topologies import RATE, Place, chain, diamond, fork, line, narrow, skewed, union, windows
 from tests.spark_session import SharedSpark
 
@@ -47,11 +75,29 @@ DEPLOYMENTS = ("processes", "threads", "spark")
 
 @dataclass(frozen=True)
 class Trouble:
-    """A fault at a place, and the causes that a diagnosis may give it."""
+    """A fault at a place, and the causes that a diagnosis may give it. Without fault, what surrounds the job makes the
+    place slow. A diagnosis may also name the exchange, if there is one."""
 
     place: str
-    fault: Fault
+    fault: Fault | None
     causes: tuple[str, ...]
+    exchange: str = ""
+
+    @property
+    def is_in_one_subtask(self) -> bool:
+        return isinstance(self.fault, OneSubtask) or "data_skew" in self.causes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """How a situation runs if it is not as the others: what happens around the job, the only deployment in which that
+    can happen, options, the seconds before the onset, and the seconds that a diagnosis has."""
+
+    around: Callable[[], AbstractContextManager[Surroundings]] = quiet
+    deployment: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    settle: float = 5.0
+    allowed: float = 5.0
 
 
 @dataclass(frozen=True)
@@ -60,12 +106,15 @@ class Situation:
 
     topology: Topology
     troubles: tuple[Trouble, ...]
+    setting: Setting = Setting()
 
     @property
     def name(self) -> str:
         """For tables."""
-        troubles = ", ".join(f"{each.place} {each.fault.__name__}" for each in self.troubles)
-        return f"{self.topology.__name__}: {troubles or 'nothing'}"
+        around = self.setting.around.__name__
+        troubles = [f"{each.place} {each.fault.__name__}" for each in self.troubles if each.fault is not None]
+        happens = ", ".join([*troubles, *([] if around == "quiet" else [around.replace("_", " ")])])
+        return f"{self.topology.__name__}: {happens or 'nothing'}"
 
     @property
     def file(self) -> str:
@@ -77,8 +126,10 @@ class Situation:
         return not any(trouble.causes for trouble in self.troubles)
 
 
-def _one(topology: Topology, place: str, fault: Fault, *causes: str) -> Situation:
-    return Situation(topology, (Trouble(place, fault, causes),))
+def _one(
+    topology: Topology, place: str, fault: Fault | None, *causes: str, exchange: str = "", **setting: Any
+) -> Situation:
+    return Situation(topology, (Trouble(place, fault, causes, exchange),), Setting(**setting))
 
 
 #: A function that computes may use up both processors or the interpreter lock, so those causes are right, too.
@@ -165,6 +216,39 @@ OTHERS = (
         for topology in (joined, sessions, looked_up, keyed, by_row, to_all, three_sources, to_one, two_windows)
     ),
 )
+#: TaskManagers that are threads, with a network between them.
+_NETWORK: dict[str, Any] = {"deployment": "linked threads"}
+#: The fault begins with the job, so that it is no burst.
+_AT_ONCE: dict[str, Any] = {"settle": 0.0, "allowed": 10.0}
+#: Causes that no slow function makes, and that the other sets do not have. No rule was changed for them.
+CAUSES = (
+    _one(loaded, "first", None, "machine_taken", around=other_programs),
+    _one(loaded_chain, "first", None, "machine_taken", around=other_programs),
+    _one(loaded, "first", None, "processor_quota", around=small_quota),
+    _one(loaded_chain, "first", None, "processor_quota", around=small_quota),
+    _one(
+        two_rooms, "", None, "credit_round_trip", exchange="numbers -> first", around=far_processes, **_NETWORK,
+        options={"segment_size": 4096, "message_size": 4096, "floating_buffers_per_gate": 1},
+    ),
+    _one(wide, "", None, "network", exchange="filled -> first", around=narrow_network, **_NETWORK),
+    _one(throttled, "numbers", pours, "throttle"),
+    _one(one_split, "numbers", waits, "few_splits"),
+    _one(to_driver, "out", waits, "slow_driver"),
+    _one(committed, "out", lingers, "checkpoint"),
+    _one(scattered, "numbers", pours, "nearly_empty_buffers", **_AT_ONCE, options={"buffer_timeout": 0}),
+    _one(large, "opened", pours, "large_rows", exchange="opened -> first", **_AT_ONCE),
+    _one(seldom, "first", swells, "burst", settle=14.0),
+    _one(two_in_time, "others", falls_silent, "standing_watermark", allowed=14.0),
+)  # fmt: skip
+#: Causes that no situation has, and why.
+WITHOUT = {
+    "stolen_processor": "only the host of a virtual machine can take its processors",
+    "serialisation": "which part of an exchange is slowest depends on the machine",
+    "deserialisation": "as above",
+    "no_buffers": "other channels of an idle consumer would have to keep all its buffers",
+    "receiver_window": "a process would have to read slowly while its tasks are idle",
+    "exchange": "it is what is left without evidence for another cause",
+}
 HEALTHY = (
     *(Situation(topology, ()) for topology in (line, chain, fork, union, windows, diamond)),
     _one(line, "numbers", bursts),
@@ -173,25 +257,47 @@ HEALTHY = (
     _one(fork, "other", pauses),
     _one(union, "first", collects),
     _one(line, "second", fails),
+    Situation(two_rooms, (), Setting(around=one_far_link, **_NETWORK)),
 )
 
 
-def start(situation: Situation, seed: int, folder: Path, deployment: str = "processes") -> hg.JobHandle:
-    """Start the job of a situation. `mark_onset` then lets its faults begin.
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """What a seed draws: how many times too slow a fault is, the network memory, the parallelism, whether there are
+    checkpoints, and which subtask is slow or gets most rows, if it is only one."""
 
-    The seed draws how many times too slow a fault is, the network memory, and, for all but the first seed, the
-    parallelism and whether there are checkpoints.
-    """
+    overload: float
+    network_memory: str
+    parallelism: int
+    has_checkpoints: bool
+    subtask: int
+
+
+def drawn(situation: Situation, seed: int) -> Drawn:
+    """Draw the sizes of a situation. The first seed has two subtasks and no checkpoints."""
     draw = random.Random(f"{situation.name} {seed}")
     overload, memory = draw.uniform(2, 5), f"{draw.choice([8, 16, 32])} MiB"
     parallelism = draw.choice([2, 2, 3, 4]) if seed else 2
-    has_checkpoints = (seed and draw.random() < 0.3) or any(each.fault is fails for each in situation.troubles)
-    config = hg.Config(network_memory=memory, **(_checkpoints(folder) if has_checkpoints else {}))
-    env = _environment(deployment, parallelism=parallelism, config=config)
+    return Drawn(
+        overload=overload,
+        network_memory=memory,
+        parallelism=parallelism,
+        has_checkpoints=bool(seed) and draw.random() < 0.3,
+        subtask=draw.randrange(parallelism),
+    )
+
+
+def start(situation: Situation, seed: int, folder: Path, deployment: str = "processes") -> hg.JobHandle:
+    """Start the job of a situation. `mark_onset` then lets its faults begin."""
+    sizes = drawn(situation, seed)
     faults = {trouble.place: trouble.fault for trouble in situation.troubles}
+    options = {"network_memory": sizes.network_memory, **situation.setting.options}
+    if sizes.has_checkpoints or not {fails, lingers}.isdisjoint(faults.values()):
+        options |= _checkpoints(folder)
+    env = _environment(deployment, parallelism=sizes.parallelism, config=hg.Config(**options))
     # A subtask gets RATE / parallelism rows a second (the hot one nine tenths of RATE): so many times too many.
-    seconds = overload * parallelism / RATE
-    situation.topology(env, lambda name: Slow(folder, seconds, faults.get(name)))
+    seconds = sizes.overload * sizes.parallelism / RATE
+    situation.topology(env, lambda name: Slow(folder, seconds, faults.get(name), sizes.subtask))
     return env.execute_async("matrix")
 
 
@@ -206,4 +312,6 @@ def _environment(deployment: str, **options: Any) -> hg.StreamEnvironment:
         return hg.StreamEnvironment(SPARK.on("local[8]"), **options)
     if deployment == "threads":
         return hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False), **options)
+    if deployment == "linked threads":
+        return hg.StreamEnvironment(deployment=hg.LocalDeployment(2, processes=False), **options)
     return hg.StreamEnvironment(**options)

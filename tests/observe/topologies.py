@@ -65,10 +65,10 @@ def union(env: hg.StreamEnvironment, place: Place) -> None:
 
 def skewed(env: hg.StreamEnvironment, place: Place) -> None:
     """A function behind an exchange that sends nine rows of ten to one subtask."""
-    hot = env.parallelism - 1
+    hot = place("first").subtask
 
     def to_one(batch: pa.RecordBatch, subtasks: int) -> pa.Array:
-        return pa.array(np.where(batch["n"].to_numpy() % 10 == 0, 0, hot % subtasks))
+        return pa.array(np.where(batch["n"].to_numpy() % 10 == 0, (hot + 1) % subtasks, hot))
 
     rows = source(env, "numbers", place("numbers")).partition_by(to_one)
     rows.map_batches(place("first"), schema=SCHEMA).name("first").sink_to(hg.sinks.null()).name("out")

@@ -17,14 +17,14 @@ _CHUNK = 8 << 10
 class DelayLine:
     """A line from a client at `port` to a server at `target`, for one connection. Use it as a context manager.
 
-    Bytes from `target` pass at `rate` bytes/s. Each direction takes half of `round_trip` seconds. The line itself does
-    not bound the bytes in flight; the credit of the ends does.
+    Bytes from `target` pass at `rate` bytes/s. Each direction takes half of `round_trip` seconds, which may change. The
+    line itself does not bound the bytes in flight; the credit of the ends does.
     """
 
     def __init__(self, target: int, rate: float, round_trip: float) -> None:
         self._target = target
         self._rate = rate
-        self._delay = round_trip / 2
+        self.round_trip = round_trip
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(_TIMEOUT)
         self.port: int = self._listener.getsockname()[1]
@@ -77,7 +77,7 @@ class DelayLine:
             except OSError:
                 chunk = b""
             free_at = max(free_at, time.monotonic()) + len(chunk) / rate
-            line.put((free_at + self._delay, chunk))
+            line.put((free_at + self.round_trip / 2, chunk))
 
 
 def _send_delayed(line: queue.SimpleQueue[tuple[float, bytes]], target: socket.socket) -> None:
