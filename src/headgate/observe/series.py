@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
+from headgate.records.elements import MAX_TIME, MIN_TIME
 
 #: The totals of a task. The history keeps their growth per second.
 _TASK_TOTALS: Final = (
@@ -22,19 +23,27 @@ _TASK_VALUES: Final = (
 )
 _OPERATOR_TOTALS: Final = ("rows_in", "rows_out", "late_rows", "busy_s")
 _OPERATOR_VALUES: Final = ("lag_s", "state_bytes", "state_keys")
+#: The totals of an exchange, of all its producers together.
+_EDGE_TOTALS: Final = ("rows_out", "bytes_out")
 _MACHINE_TOTALS: Final = ("cpu_s", "machine_cpu_s", "steal_s", "throttled_s", "collection_s", "io_pressure_s")
 
 
 def series_of(before: MetricsSnapshot | None, after: MetricsSnapshot) -> dict[str, float | None]:
-    """Return the values of all series, by name: "task/name[subtask]/counter", "operator/...", "machine/number/...".
+    """Return the values of all series, by name: "task/name[subtask]/counter", "operator/...", "edge/name/counter",
+    "machine/number/...".
 
     A total becomes its growth per second, so the first snapshot of an attempt has no values for totals.
+    "operator/name[subtask]/watermark_lag_s" is how many seconds the operator's event time is behind the clock. It has
+    no value before the first row, while the source is idle, and after the end of the input.
     """
     reports = before.reports if before is not None and before.attempt == after.attempt else ()
     values: dict[str, float | None] = {}
     for number, new in enumerate(after.reports):
         old: Counters = reports[number] if number < len(reports) else {}
         values.update(_series(old, new, number))
+        values.update((f"operator/{name}/watermark_lag_s", lag) for name, lag in _watermark_lags(new, after.at))
+        for name, growth in _edge_growths(old, new):
+            values[name] = (values.get(name) or 0.0) + growth
     return values
 
 
@@ -54,6 +63,24 @@ def _series(old: Counters, new: Counters, number: int) -> Iterator[tuple[str, fl
             yield f"{name}/{total}", _growth(before.get(total), row.get(total), seconds)
         for value in values:
             yield f"{name}/{value}", row.get(value)
+
+
+def _watermark_lags(report: Counters, at: float) -> Iterator[tuple[str, float]]:
+    for row in report["operators"]:
+        watermark = row.get("watermark")
+        if watermark is not None and MIN_TIME < watermark < MAX_TIME and not row.get("is_idle"):
+            yield f"{row['name']}[{row['subtask']}]", at - watermark / 1e6
+
+
+def _edge_growths(old: Counters, new: Counters) -> Iterator[tuple[str, float]]:
+    """Yield the growth per second of the totals of each producer of an exchange in one TaskManager."""
+    before = {(row["name"], row["producer"]): row for row in old.get("edges", ())}
+    for row in new.get("edges", ()):
+        earlier = before.get((row["name"], row["producer"]), {})
+        for total in _EDGE_TOTALS:
+            growth = _growth(earlier.get(total), row.get(total), new["clock_s"] - old["clock_s"] if old else 0.0)
+            if growth is not None:
+                yield f"edge/{row['name']}/{total}", growth
 
 
 def _by_name(report: Counters) -> dict[str, Counters]:

@@ -27,20 +27,23 @@ from headgate.web.rest import Rest
 
 #: The most bytes of the file. The series of subtasks take the bytes that the rest leaves.
 MOST_BYTES: Final = 5_000_000
-#: The most subtasks whose series are in the file, and the most channels.
+#: The most subtasks and exchanges whose series are in the file, and the most channels.
 MOST_SUBTASKS: Final = 50
+MOST_EDGES: Final = 50
 MOST_CHANNELS: Final = 1000
 #: The most points of a series: half of them for its last 15 minutes, half for all the time before.
 _POINTS: Final = 300
 _LATEST: Final = 900.0
 #: Digits of a value.
 _DIGITS: Final = 4
-#: The counters that the page draws, of a subtask and of the first operator of its chain.
+#: The counters that the page draws of a subtask and of the first operator of its chain.
 OF_TASK: Final = (
     "busy_s", "soft_backpressured_s", "hard_backpressured_s", "idle_s", "cpu_s", "in_pool_usage",
     "input_floating_usage", "input_exclusive_usage", "out_pool_usage", "input_queue",
 )  # fmt: skip
 OF_OPERATOR: Final = ("rows_in", "rows_out", "late_rows", "lag_s")
+#: The counters that the page draws of an exchange.
+OF_EDGE: Final = ("rows_out", "bytes_out")
 
 _PAGE: Final = """<!doctype html>
 <html lang="en">
@@ -103,7 +106,9 @@ def _text(value: object) -> bytes:
 
 
 def _groups(job: JobView, reading: JobReading) -> Iterator[dict[str, Any]]:
-    """Yield the series of each subtask, in the order of `JobReading.top`."""
+    """Yield the series of the exchanges, then those of each subtask, in the order of `JobReading.top`."""
+    edges = [f"edge/{edge.name}/{counter}" for edge in job.topology.edges[:MOST_EDGES] for counter in OF_EDGE]
+    yield _columns({name: job.series(name, -math.inf, math.inf) for name in edges})
     for task in reading.top(MOST_SUBTASKS):
         vertex = job.topology.vertices[task.vertex]
         yield _columns({name: job.series(name, -math.inf, math.inf) for name in _names(vertex, task.subtask)})
@@ -111,6 +116,8 @@ def _groups(job: JobView, reading: JobReading) -> Iterator[dict[str, Any]]:
 
 def _names(vertex: VertexShape, subtask: int) -> list[str]:
     of_task = [f"task/{vertex.name}[{subtask}]/{counter}" for counter in OF_TASK]
+    emitting = [each.name for each in vertex.operators if each.kind != "sink"][-1:]
+    of_task += [f"operator/{name}[{subtask}]/watermark_lag_s" for name in emitting]
     return of_task + [f"operator/{vertex.operators[0].name}[{subtask}]/{counter}" for counter in OF_OPERATOR]
 
 

@@ -74,7 +74,7 @@ def test_the_first_screen_of_a_phone_has_the_whole_verdict(serve: Serve, show: O
 def test_the_page_fits_and_can_be_read_by_all(serve: Serve, show: Open, width: int, height: int, dark: bool) -> None:
     job = skewed()
     page = show(serve(job), job, width=width, height=height, dark=dark)
-    expect(page.locator("figure canvas")).to_have_count(4)
+    expect(page.locator("figure canvas")).to_have_count(6)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     expect(page.locator("figure .spoken").first).to_contain_text("busy 100 %")
     found = Axe().run(page)
@@ -197,6 +197,25 @@ def test_names_are_text(serve: Serve, show: Open) -> None:
     expect(page.locator(".headline")).to_contain_text(f"“{name}” waits")
     assert page.locator("img").count() == 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 1400
+
+
+def test_the_exchanges_and_the_event_time_of_a_vertex_are_drawn(serve: Serve, show: Open) -> None:
+    now = time.time()
+    waits = {**WAITS, "watermark": round((now - 42) * 1e6), "event_time": 1.0}
+    job = job_with({**both(0, waits), **both(1, SLEEPS), **both(2, IDLES)}, begin=now)
+    page = show(serve(job), job)
+    page.locator("#history-task").select_option("0/0")
+    drawn = page.locator("figure")
+    expect(drawn.filter(has_text="Exchanges, rows per second").locator(".spoken")).to_have_text(
+        "Now: numbers -> warehouse 100"
+    )
+    expect(drawn.filter(has_text="Exchanges, bytes per second").locator(".spoken")).to_have_text(
+        "Now: numbers -> warehouse 1.6 kB/s"
+    )
+    expect(drawn.filter(has_text="Event time behind the clock").locator(".spoken")).to_have_text("Now: watermark 42 s")
+    page.locator("#history-task").select_option("2/0")
+    expect(drawn.filter(has_text="Event time")).to_have_count(0)
+    expect(drawn.filter(has_text="bytes per second").locator(".spoken")).to_contain_text("warehouse -> out")
 
 
 def test_counts_begin_where_the_reader_says(serve: Serve, show: Open) -> None:

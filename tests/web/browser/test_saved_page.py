@@ -58,7 +58,7 @@ def test_a_saved_page_shows_what_the_page_showed(open_file: OpenFile, tmp_path: 
     expect(page.locator(".headline").first).to_contain_text("The job is FAILED: UserFunctionError: no price")
     expect(page.locator("#verdict dl")).to_contain_text("its function takes")
     expect(page.locator(".vertex.cause")).to_have_count(1)
-    expect(page.locator("figure canvas")).to_have_count(4)
+    expect(page.locator("figure canvas")).to_have_count(6)
     expect(page.locator("figure .spoken").first).to_contain_text(
         "Now: busy 100 %, back-pressured 0 %, within a batch 0 %, idle 0 %, CPU 1 %"
     )
@@ -66,6 +66,7 @@ def test_a_saved_page_shows_what_the_page_showed(open_file: OpenFile, tmp_path: 
     expect(page.locator("figure .spoken").first).to_contain_text("back-pressured 90 %")
     expect(page.locator("figure .spoken").nth(1)).to_contain_text("in 100, out 100, late 0")
     expect(page.locator("figure .spoken").nth(2)).to_contain_text("floating 40 %, exclusive 10 %")
+    expect(page.locator("figure .spoken").last).to_contain_text("numbers -> warehouse 1.6 kB/s")
     expect(page.locator("#channels tbody tr")).to_have_count(50)
     page.get_by_role("button", name="Next 50").click()
     expect(page.locator("#channels tbody tr")).to_have_count(30)

@@ -4,7 +4,7 @@ import { read as readAnswer } from "./data.js";
 import { el, replace } from "./dom.js";
 import * as format from "./format.js";
 
-/** What is drawn: the title, how values are written, and its series by label and counter. */
+/** What is drawn of each subtask: the title, how values are written, and its series by label, counter and colour. */
 const CHARTS = [
   { title: "Time", write: format.percent, top: 1, of: "task",
     series: [["busy", "busy_s", "busy"], ["back-pressured", "soft_backpressured_s", "wait"],
@@ -16,6 +16,17 @@ const CHARTS = [
   { title: "Input queue, buffers", write: format.short, top: 4, of: "task", series: [["queue", "input_queue", "busy"]] },
 ];
 const LAG = { title: "Lag of the source, seconds", write: format.short, of: "operator", series: [["lag", "lag_s", "hard"]] };
+const EVENT_TIME = { title: "Event time behind the clock", write: format.duration, of: "emitting", series: [["watermark", "watermark_lag_s", "hard"]] };
+const COLOURS = ["busy", "idle", "cpu", "hard", "wait", "throttle"];
+const bytes = (value) => `${format.bytes(value)}/s`;
+
+/** The charts of a place: of its subtask, and of the exchanges of its vertex. */
+function chartsOf({ isSource, emitting, edges }) {
+  const exchange = (title, write, total) => ({ title, write, of: null,
+    series: edges.slice(0, COLOURS.length).map((edge, index) => [edge, `edge/${edge}/${total}`, COLOURS[index]]) });
+  return [...CHARTS, ...(isSource ? [LAG] : []), ...(emitting ? [EVENT_TIME] : []),
+    ...(edges.length ? [exchange("Exchanges, rows per second", format.short, "rows_out"), exchange("Exchanges, bytes per second", bytes, "bytes_out")] : [])];
+}
 const HEIGHT = 190;
 
 export function makeCharts(node) {
@@ -24,9 +35,9 @@ export function makeCharts(node) {
   const observer = new ResizeObserver(() => drawn.forEach(({ plot, box }) => plot.setSize({ width: box.clientWidth, height: HEIGHT })));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown = ""; });
   return {
-    /** Read and draw the series of a subtask; `place` is { task, operator, isSource }. */
+    /** Read and draw the series of a subtask; `place` is { task, operator, isSource, emitting, edges }. */
     async update(job, place, from, to) {
-      const charts = place.isSource ? [...CHARTS, LAG] : CHARTS;
+      const charts = chartsOf(place);
       const all = await Promise.all(charts.map((chart) => read(job, chart, place, from, to)));
       const key = JSON.stringify([job, place]);
       if (key !== shown) {
@@ -43,7 +54,7 @@ export function makeCharts(node) {
 
 /** Return columns for uPlot: the times, then the values of each series, null where there is none. */
 async function read(job, chart, place, from, to) {
-  const names = chart.series.map(([, counter]) => `${chart.of}/${place[chart.of]}/${counter}`);
+  const names = chart.series.map(([, counter]) => (chart.of ? `${chart.of === "task" ? "task" : "operator"}/${place[chart.of]}/${counter}` : counter));
   const query = new URLSearchParams([...names.map((name) => ["name", name]), ["from", Math.floor(from)], ["to", Math.ceil(to)], ["points", 300]]);
   const found = (await readAnswer(`/jobs/${job}/series?${query}`)).series;
   const times = [...new Set(found.flatMap((series) => series.points.map((point) => point[0])))].sort((one, other) => one - other);
@@ -60,7 +71,7 @@ function makeChart(chart) {
   const axis = { stroke: colour("text"), grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line") } };
   const options = {
     width: 400, height: HEIGHT, cursor: { drag: { setScale: false } }, legend: { live: true },
-    scales: { x: { time: true }, y: { range: (_, __, most) => [0, Math.max(chart.top ?? 0, most || 1) * 1.02] } },
+    scales: { x: { time: true }, y: { range: (_, least, most) => [Math.min(0, least || 0), Math.max(chart.top ?? 0, most || 1) * 1.02] } },
     tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
     axes: [{ ...axis, space: 70, values: (_, ticks, __, ___, step) => ticks.map((at) => clock(at, step)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map(chart.write) }],
     series: [{ value: (_, at) => (at === null ? "" : format.time(at, Date.now() / 1000)) }, ...chart.series.map(([label, , name], index) => ({

@@ -17,6 +17,7 @@ export const bytes = (value) => `${short(value)}B`.replace(/(\d)B$/, "$1 B");
 
 /** 0.004 is "4 ms", 75 is "1 min 15 s". */
 export function duration(seconds) {
+  if (seconds < 0) return `-${duration(-seconds)}`;
   if (seconds < 1) return seconds === 0 ? "0 s" : `${Number((seconds * 1000).toPrecision(2))} ms`;
   if (seconds < 60) return `${Number(seconds.toPrecision(3))} s`;
   const whole = Math.round(seconds);

@@ -1,4 +1,4 @@
-// The part of the page with time series: which subtask, which range, and from when it counts.
+// The part of the page with time series: which subtask and the exchanges of its vertex, which range, and from when it counts.
 
 import { makeCharts } from "./charts.js";
 import { hasSeries, saved } from "./data.js";
@@ -47,7 +47,12 @@ export function makeHistory(job) {
     const to = overview.job.ended_at ?? overview.now;
     const from = counts.from ?? to - Number(range.value);
     const operator = vertex.operators[0];
-    const names = { task: `${vertex.name}[${now.subtask}]`, operator: `${operator.name}[${now.subtask}]`, isSource: operator.kind === "source" };
+    const emitting = vertex.operators.findLast((each) => each.kind !== "sink");
+    const names = {
+      task: `${vertex.name}[${now.subtask}]`, operator: `${operator.name}[${now.subtask}]`, isSource: operator.kind === "source",
+      emitting: emitting && vertex.watermark_state !== "none" ? `${emitting.name}[${now.subtask}]` : null,
+      edges: overview.edges.filter((edge) => edge.source === vertex.id || edge.target === vertex.id).map((edge) => edge.name),
+    };
     try {
       await charts.update(job, names, Math.min(from, to - 10), to);
     } catch { /* the next read may succeed; the notice above says if the connection is lost */ }
