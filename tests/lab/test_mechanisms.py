@@ -11,7 +11,7 @@ import headgate as hg
 from headgate.bench.case_options import Options
 from headgate.lab.lab_command import main
 from headgate.lab.mechanisms import burst, observed, sibling, slowed_sink, tuning
-from headgate.lab.mechanisms.contestants import CONTESTANTS, WITHOUT_SERVER
+from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED
 from headgate.lab.mechanisms.observed import Look, MechanismRun
 from headgate.lab.mechanisms.sibling import StallTimes
 from headgate.lab.mechanisms.verdicts import Observation, misses
@@ -26,7 +26,7 @@ def quiet(*mechanisms: str) -> Options:
 
 
 @pytest.mark.turns(3)
-@pytest.mark.parametrize("name", WITHOUT_SERVER)
+@pytest.mark.parametrize("name", SIMULATED)
 def test_in_virtual_time_each_mechanism_does_what_was_expected(name: str) -> None:
     runs = {name: [sibling.one_round(simulation(0), CONTESTANTS[name], SHORT)]}
     result = sibling.report(runs, SHORT)
@@ -83,7 +83,7 @@ def test_the_command_compares_the_named_mechanisms(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         (["sibling", "--mechanisms", "magic"], "unknown 'magic'; mechanisms: credit, tcp"),
-        (["sibling", "--simulate", "--mechanisms", "storm-zk"], "storm-zk needs a server and cannot be simulated"),
+        (["sibling", "--simulate", "--mechanisms", "storm-zk"], "storm-zk cannot be simulated, only credit, tcp"),
         (["reach", "--mechanisms", "credit"], "has no effect on reach; name sibling or burst"),
     ],
 )

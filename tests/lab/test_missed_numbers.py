@@ -26,11 +26,12 @@ from headgate.lab import checkpoint_delay as checkpoint
 from headgate.lab.experiment import Experiment
 from headgate.lab.faults import lost_signals
 from headgate.lab.lab_command import ABOUT, EXPERIMENTS, main
-from headgate.lab.mechanisms import burst, sibling, slowed_sink, tuning
+from headgate.lab.mechanisms import burst, sibling, skew, slowed_sink, tuning
 from headgate.lab.mechanisms.observed import Look, MechanismRun
 from headgate.lab.originals.controlled_load import ControlledBatch
 from headgate.lab.originals.stop_and_go import Trace
 from headgate.lab.probe import Seen
+from headgate.lab.simulated import scale
 from tests.lab.test_buffer_timeout import outcomes
 from tests.lab.test_isolation import rounds_of_b3
 
@@ -62,6 +63,14 @@ def _sibling(met: bool) -> Experiment:
 
 def _slow_sink(met: bool) -> Experiment:
     return slowed_sink.report({"credit": [_run(met)]}, sibling.QUICK)
+
+
+def _skew(met: bool) -> Experiment:
+    return skew.report({"credit": [_run(met)]}, skew.QUICK)
+
+
+def _scale(met: bool) -> Experiment:
+    return scale.report({"credit": {2: scale.Scaled(starving=0 if met else 1)}})
 
 
 def _tuning(met: bool) -> Experiment:
@@ -146,6 +155,8 @@ REPORTS: dict[str, Callable[[bool], Experiment]] = {
     "sibling": _sibling,
     "burst": _burst,
     "slow-sink": _slow_sink,
+    "skew": _skew,
+    "scale": _scale,
     "faults": _faults,
     "tuning": _tuning,
     "spark-streaming": _spark_streaming,

@@ -50,6 +50,6 @@ def test_only_some_experiments_can_be_simulated(tmp_path: Path, capsys: pytest.C
     with pytest.raises(SystemExit):
         lab_command.main(["cost", "--simulate", "--out", str(tmp_path)])
     assert (
-        "unknown experiment 'cost'; experiments: isolation, sibling, burst, slow-sink, tuning, reach"
+        "unknown experiment 'cost'; experiments: isolation, sibling, burst, slow-sink, skew, scale, tuning, reach"
         in capsys.readouterr().err
     )

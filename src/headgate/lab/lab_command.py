@@ -16,7 +16,8 @@ from headgate.bench.command import chosen, options, outcome, parser, table
 from headgate.bench.report import run_description
 from headgate.json_option import write_json
 from headgate.lab.experiment import Experiment
-from headgate.lab.mechanisms.contestants import CONTESTANTS, WITHOUT_SERVER
+from headgate.lab.mechanisms import contestants
+from headgate.lab.mechanisms.contestants import CONTESTANTS
 from headgate.lab.page import page
 from headgate.lab.plots import draw
 from headgate.terminal import PlainConsole
@@ -28,6 +29,8 @@ EXPERIMENTS = {
     "sibling": "headgate.lab.mechanisms.sibling",
     "burst": "headgate.lab.mechanisms.burst",
     "slow-sink": "headgate.lab.mechanisms.slowed_sink",
+    "skew": "headgate.lab.mechanisms.skew",
+    "scale": "headgate.lab.simulated.scale",
     "faults": "headgate.lab.faults.lost_signals",
     "tuning": "headgate.lab.mechanisms.tuning",
     "spark-streaming": "headgate.lab.spark_controller",
@@ -44,17 +47,21 @@ SIMULATED = {
     "sibling": "headgate.lab.simulated.simulated_sibling",
     "burst": "headgate.lab.simulated.simulated_burst",
     "slow-sink": "headgate.lab.simulated.simulated_slowed_sink",
+    "skew": "headgate.lab.simulated.simulated_skew",
+    "scale": "headgate.lab.simulated.scale",
     "tuning": "headgate.lab.simulated.simulated_tuning",
     "reach": "headgate.lab.simulated.simulated_reach",
 }
 #: Experiments that compare mechanisms.
-COMPARED = ("sibling", "burst", "slow-sink")
+COMPARED = ("sibling", "burst", "slow-sink", "skew", "scale")
 ABOUT = {
     "cost": "what credit costs compared with plain TCP, on one channel",
     "isolation": "whether a stalled consumer holds back others of its connection; on Spark too",
     "sibling": "the same for all mechanisms: whether an independent stream keeps its rate while another one stalls",
     "burst": "what mechanisms do when the load is above what the sink takes for a time",
     "slow-sink": "what mechanisms lose and double while a sink is slow",
+    "skew": "what mechanisms do to the rows of all other keys when one key is hot",
+    "scale": "how far one stalled subtask reaches among up to 10,000; always in virtual time",
     "faults": "what mechanisms do when one of their signals, ZooKeeper or the coordinator is lost",
     "tuning": "what limits that are too small or too large cost, with mechanisms that have a limit",
     "spark-streaming": "whether SparkPid settles where Spark Streaming's own controller does",
@@ -86,8 +93,10 @@ def main(argv: Sequence[str]) -> int:
     experiments = SIMULATED if arguments.simulate else EXPERIMENTS
     names = chosen(argument_parser, "experiment", arguments.names, experiments)
     mechanisms = _mechanisms(argument_parser, arguments.mechanisms, names)
-    if arguments.simulate and (real := [name for name in mechanisms if name not in WITHOUT_SERVER]):
-        argument_parser.error(f"argument --mechanisms: {real[0]} needs a server and cannot be simulated")
+    if arguments.simulate and (real := [name for name in mechanisms if name not in contestants.SIMULATED]):
+        argument_parser.error(
+            f"argument --mechanisms: {real[0]} cannot be simulated, only {', '.join(contestants.SIMULATED)}"
+        )
     console = PlainConsole(stderr=arguments.json == "-")
     case_options = replace(options(console, arguments.quick), mechanisms=mechanisms)
     run = run_description(shlex.join(["headgate", "lab", *argv]))

@@ -57,6 +57,20 @@ QUESTIONS: Final[dict[str, Question]] = {
         f"{_MECHANISMS} The sink takes a tenth of the load for a time.",
         _SCALED,
     ),
+    "skew": Question(
+        "One key has most of the rows, and its sink cannot take them. What do the other keys get?",
+        "One source sends the rows of a hot key to one sink, and those of all other keys to another. Together they "
+        "take the whole load, but the hot key alone is 150 % of what its sink takes. Each mechanism has its "
+        "documented defaults, divided by one factor.",
+        "Both keys come from one source. A mechanism that stops it for the hot key stops the other keys too, and one "
+        "that does not loses rows, or needs more memory with time.",
+    ),
+    "scale": Question(
+        "One subtask of many stalls. How far does it reach, and how many signals does that take?",
+        "Each source sends to ten sinks of its own, over ten TaskManagers. One sink stalls. Its source is fast, so the "
+        "queue of the sink fills. Everything runs in virtual time, with up to 10,010 subtasks.",
+        "A simulation has no limit of processors. Sources are independent but for the connections of TaskManagers.",
+    ),
     "faults": Question(
         "A signal of a mechanism is lost, or the one who carries it is away. Who stays stuck, and who recovers?",
         "A sink stalls for a time. The first signal that stops its source is lost, or the first that lets the source "

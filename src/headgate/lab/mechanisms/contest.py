@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from headgate.bench.case_options import Options
-from headgate.lab.mechanisms.contestants import CONTESTANTS, WITHOUT_SERVER, Contestant
+from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED, Contestant
 from headgate.lab.mechanisms.observed import MechanismRun
 from headgate.lab.places import Place
 
@@ -25,9 +25,9 @@ class RoundTimes(Protocol):
 _T = TypeVar("_T", bound=RoundTimes)
 
 
-def without_server(options: Options) -> Options:
+def simulated_ones(options: Options) -> Options:
     """Return the options with all mechanisms that can be simulated, unless some were chosen."""
-    return replace(options, mechanisms=options.mechanisms or WITHOUT_SERVER)
+    return replace(options, mechanisms=options.mechanisms or SIMULATED)
 
 
 def contest(

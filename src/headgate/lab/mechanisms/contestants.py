@@ -20,8 +20,9 @@ from headgate.lab.zookeeper_server import ZooKeeperServer, zookeeper_server
 #: The rows of a batch. A batch is one message: a tuple of Storm and JStorm in these runs.
 BATCH: Final = 100
 #: Bytes of network memory, and so the most bytes in one input queue, before the division by a factor: 4 times what
-#: Storm's queue of 32,768 messages holds.
+#: Storm's queue of 32,768 messages holds. Without a throttle, each message that waits is in a buffer of its own.
 GUARD: Final = 2 << 30
+SEGMENT: Final = 16 << 10
 #: The least bytes of network memory with which a job of the lab can run.
 _LEAST_GUARD: Final = 16 << 20
 
@@ -75,6 +76,7 @@ def counting(throttle: Any, factor: float) -> Mapping[str, Any]:
     return {
         "flow_control": "unbounded",
         "buffer_timeout": 0,
+        "segment_size": SEGMENT,
         "network_memory": max(_LEAST_GUARD, round(GUARD / factor)),
         "throttle": throttle,
     }
@@ -83,6 +85,11 @@ def counting(throttle: Any, factor: float) -> Mapping[str, Any]:
 def _counts(throttle: Callable[[float], Any]) -> Callable[[float], Mapping[str, Any]]:
     """Return `Contestant.options` of a mechanism that counts messages. `throttle` makes its throttle from a factor."""
     return lambda factor: counting(throttle(factor), factor)
+
+
+def _batch(_factor: float) -> Mapping[str, Any]:
+    """Return the options of a job in which a sink begins when its source has ended. Nothing of it is divided."""
+    return {"execution_mode": "batch"}
 
 
 def divided(number: int, factor: float) -> int:
@@ -130,20 +137,36 @@ _SOCKETS: Final = 10e6 / (BATCH * ROW_BYTES)
 _HERON: Final = (100 << 20) / (BATCH * ROW_BYTES)
 CONTESTANTS: Final[dict[str, Contestant]] = {
     "credit": Contestant(
-        lambda factor: {}, Expected(keeps_sibling=True, reaction=Reaction(fills=(0, _BUFFERS), is_divided=False))
+        lambda factor: {"buffer_timeout": 0},
+        Expected(keeps_sibling=True, reaction=Reaction(fills=(0, _BUFFERS), is_divided=False)),
     ),
     "tcp": Contestant(
-        lambda factor: {"flow_control": "tcp"},
+        lambda factor: {"flow_control": "tcp", "buffer_timeout": 0},
         Expected(keeps_sibling=False, reaction=Reaction(fills=(0, _BUFFERS + _SOCKETS), is_divided=False)),
     ),
+    "unbounded": Contestant(_counts(lambda factor: None), Expected(keeps_sibling=True, stops=False)),
+    "batch": Contestant(_batch, Expected(keeps_sibling=False, stops=False)),
+    #: A rate has no default. This one is above what a sink of the lab takes, so it cannot protect that sink.
+    "fixed-rate": Contestant(_counts(lambda factor: T.FixedRate(25_000)), Expected(keeps_sibling=True, stops=False)),
     "max-pending": Contestant(
         _counts(lambda factor: T.MaxPending(divided(1000, factor), timeout=30 / factor)),
         Expected(keeps_sibling=True, doubles=True, reaction=Reaction(fills=(1000, 1000), resumes_after=30)),
+    ),
+    "max-pending-no-acks": Contestant(
+        _counts(lambda factor: T.MaxPending(divided(1000, factor), acking=False)),
+        Expected(keeps_sibling=True, stops=False),
     ),
     "storm-zk": Contestant(
         _counts(lambda factor: T.StormZooKeeper(**storm_zookeeper(zookeeper().address, factor))),
         Expected(
             keeps_sibling=False, reaction=Reaction(fills=(0.9 * 1024, 0.9 * 1024), stops_after=0.1, resumes_after=0.1)
+        ),
+    ),
+    #: Sources see a new time in a node at a poll only. It counts for the timeout; the next poll sees that it is old.
+    "storm-zk-1.2": Contestant(
+        _counts(lambda factor: T.StormZooKeeper(**storm_zookeeper(zookeeper().address, factor), version="1.2")),
+        Expected(
+            keeps_sibling=False, reaction=Reaction(fills=(0.9 * 1024, 0.9 * 1024), stops_after=0.1, resumes_after=60)
         ),
     ),
     "storm-status": Contestant(
@@ -172,6 +195,18 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
         _counts(lambda factor: T.Shed(divided(1000, factor))),
         Expected(keeps_sibling=True, loses=True, stops=False, reaction=Reaction(fills=(1000, 1000))),
     ),
+    "shed-oldest": Contestant(
+        _counts(lambda factor: T.Shed(divided(1000, factor), drop="oldest")),
+        Expected(keeps_sibling=True, loses=True, stops=False, reaction=Reaction(fills=(1000, 1000))),
+    ),
+    #: Both limits hold, and credit's buffers are full first, or at the same time.
+    "max-pending-over-credit": Contestant(
+        lambda factor: {
+            "buffer_timeout": 0,
+            "throttle": T.MaxPending(divided(1000, factor), timeout=30 / factor, over_credit=True),
+        },
+        Expected(keeps_sibling=True, doubles=True, reaction=Reaction(fills=(0, 1000), resumes_after=30)),
+    ),
 }
-#: The mechanisms that can be simulated: the others need a server.
-WITHOUT_SERVER: Final = tuple(name for name in CONTESTANTS if name != "storm-zk")
+#: The mechanisms that can be simulated: the others need a server, or stages that run one after the other.
+SIMULATED: Final = tuple(name for name in CONTESTANTS if name not in {"storm-zk", "storm-zk-1.2", "batch"})

@@ -1,0 +1,92 @@
+"""`skew` and `scale`: small runs in virtual time, and the verdicts."""
+
+from __future__ import annotations
+
+import pytest
+
+from headgate.bench.case_options import Options
+from headgate.lab.mechanisms import skew
+from headgate.lab.mechanisms.contestants import CONTESTANTS, GUARD, SEGMENT
+from headgate.lab.mechanisms.observed import MechanismRun
+from headgate.lab.mechanisms.skew import SkewTimes
+from headgate.lab.places import B3, B4, processes
+from headgate.lab.simulated import scale, simulated_skew
+from headgate.lab.simulated.simulated_place import simulation
+
+SHORT = SkewTimes(factor=400, seconds=2.0, rounds=1)
+
+
+@pytest.mark.parametrize("name", ["credit", "jstorm-stages", "shed", "unbounded", "fixed-rate"])
+def test_only_what_stops_no_source_spares_the_other_keys(name: str) -> None:
+    result = skew.report({name: [skew.one_round(simulation(0), CONTESTANTS[name], SHORT)]}, SHORT)
+    assert result.met, result.target
+    assert f"{name}: the other keys keep their rate" in {
+        figure.name for figure in result.figures if figure.unit.startswith("expected")
+    }
+
+
+def test_a_source_that_waits_for_the_hot_key_sends_two_thirds_of_the_others() -> None:
+    times = SkewTimes(factor=400, seconds=6.0, rounds=1)
+    run = skew.one_round(simulation(0), CONTESTANTS["credit"], times)
+    assert skew.share(run, B4, skew.CAPACITY, times) == pytest.approx(1.0, abs=0.05)
+    assert skew.share(run, B3, skew.CAPACITY / 2, times) == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_nothing_is_expected_of_a_queue_that_is_not_full_in_time() -> None:
+    expected = CONTESTANTS["storm-status"].expected
+    assert skew.FULL.spares(expected) is skew.QUICK.spares(expected) is False
+    assert SkewTimes(factor=8, seconds=4.0, rounds=1).spares(expected) is None
+    assert skew.FULL.spares(CONTESTANTS["spark-pid"].expected) is None
+
+
+def test_a_key_that_was_not_spared_is_a_miss() -> None:
+    result = skew.report({"shed": [MechanismRun(rows_in=10, rows_out=5)]}, SHORT)
+    assert result.target.endswith("missed: shed: the other keys keep their rate: no, against the expectation")
+
+
+def test_on_the_real_runtime_a_hot_key_holds_back_the_others() -> None:
+    run = skew.one_round(processes, CONTESTANTS["jstorm-stages"], SHORT)
+    assert run.rows_in == run.rows_out == skew.OFFERED * SHORT.seconds
+    assert run.stopped_at(0.0) is not None
+
+
+def test_the_skew_of_the_command_is_that_of_the_simulation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(skew, "QUICK", SHORT)
+    said = list[str]()
+    result = simulated_skew.run(Options(True, said.append, ("shed-oldest",)))
+    assert result.met, result.target
+    assert said == ["skew: round 1, shed-oldest, all sizes and times divided by 400"]
+
+
+@pytest.mark.turns(3)
+@pytest.mark.parametrize(
+    ("name", "starving", "stopped"),
+    [("jstorm-stages", 0, 1), ("tcp", 10, 2), ("heron", 190, 20), ("jstorm-master", 0, 0), ("shed", 0, 0)],
+)
+def test_a_stalled_subtask_reaches_as_far_as_its_mechanism(name: str, starving: int, stopped: int) -> None:
+    """`tcp` starves the sinks behind the same connection: those of every tenth source. `heron` starves all."""
+    found = scale.one_run(CONTESTANTS[name], 20)
+    assert (found.starving, found.stopped) == (starving, stopped)
+    result = scale.report({name: {20: found}})
+    assert result.met, result.target
+
+
+def test_a_stall_that_reaches_others_against_the_expectation_is_a_miss() -> None:
+    result = scale.report({"credit": {2: scale.Scaled(), 20: scale.Scaled(starving=1)}})
+    assert result.target.endswith(
+        "missed: credit: sinks of other sources get all their rows: no, against the expectation"
+    )
+
+
+def test_the_guard_holds_four_times_the_longest_queue() -> None:
+    """Without a throttle a message needs a whole buffer. With one, it needs its bytes."""
+    fills = {
+        name: each.expected.reaction.fills[1]
+        for name, each in CONTESTANTS.items()
+        if each.expected.reaction is not None and each.expected.reaction.is_divided
+    }
+    assert max(fills, key=lambda name: fills[name]) == "storm-status"
+    options = CONTESTANTS["storm-status"].options(1)
+    queue = options["throttle"].receive_buffer
+    assert 4 * queue * SEGMENT <= GUARD == options["network_memory"]
+    assert GUARD >= 4 * CONTESTANTS["heron"].options(1)["throttle"].high
