@@ -334,6 +334,20 @@ def test_finished_files_that_were_moved_are_named_and_the_others_shown(tmp_path:
         assert (rows(tmp_path), hidden(tmp_path)) == ([2], [])
 
 
+def test_files_of_older_checkpoints_may_be_joined_elsewhere(tmp_path: Path) -> None:
+    sink = prepared(hg.sinks.parquet(tmp_path, partition_by="k"))
+    writer = sink.writer(writer_context(SCHEMA))
+    for number, value in enumerate((0, 1), 1):
+        writer.write(batch(value))
+        pending = [writer.flush(number)]
+        sink.commit(pending, number)
+    shutil.rmtree(tmp_path / "k=k0")
+    other = in_another_program(sink, tmp_path, partition_by="k")
+    other.rollback(pending, 2)
+    other.finish()
+    assert rows(tmp_path) == [1]
+
+
 def test_files_that_the_sink_did_not_write_are_not_touched(tmp_path: Path) -> None:
     sink = prepared(hg.sinks.parquet(tmp_path / "out"))
     writer = sink.writer(writer_context(SCHEMA))
