@@ -86,6 +86,13 @@ def test_a_delayed_reader_lags_and_catches_up() -> None:
     clock.now = 1030.0
     assert reader.lag() == 29.0, "the row of the first minute was due at 1001"
     assert rows(reader.read()) == [1, 2]
+    assert reader.lag() == 28.0, "as far as the reader knows: it has not read the second batch"
     assert rows(reader.read()) == [3]
     assert reader.lag() == 0.0
     assert reader.next_read() == 1060.0
+    clock.now = 1070.0
+    assert rows(reader.read()) == [60]
+    assert reader.lag() == 10.0
+    assert reader.read() is None
+    assert reader.finished
+    assert reader.lag() == 0.0

@@ -119,9 +119,11 @@ class _ReplayReader(SourceReader):
         return max(float(self._due[self._given]), self._context.clock() + _STEP)
 
     def lag(self) -> float:
-        """Return by how much the next row is overdue."""
-        due, given = self._due, self._given
-        return max(0.0, self._context.clock() - float(due[given])) if given < len(due) else 0.0
+        """Return by how much the next row is overdue. A reader that is held back does not know the next row: the last
+        row that it gave then counts."""
+        if self.finished or not len(self._due):
+            return 0.0
+        return max(0.0, self._context.clock() - float(self._due[min(self._given, len(self._due) - 1)]))
 
     def close(self) -> None:
         self._inner.close()
