@@ -18,10 +18,15 @@ pytestmark = pytest.mark.timeout(400)
 SOURCES = Path(__file__).parents[2] / "src"
 
 
-def run_demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def command(*arguments: str, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the command of a demo, and its environment."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "TMPDIR": str(folder)}
-    command = [sys.executable, "-m", "headgate.cli", "demo", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=380, check=False)
+    return [sys.executable, "-m", "headgate.cli", "demo", *arguments], environment
+
+
+def run_demo(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    line, environment = command(*arguments, folder=folder)
+    return subprocess.run(line, env=environment, capture_output=True, text=True, timeout=380, check=False)
 
 
 def test_the_answer_for_a_year_of_flights_is_that_of_spark_sql(tmp_path: Path) -> None:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import statistics
+import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 import pytest
@@ -12,7 +19,8 @@ import headgate as hg
 from headgate.demo import stall
 from headgate.demo.demo_command import Demo, _parser
 from headgate.demo.stall import NAME, SlowSubtask, speedup_of
-from tests.demo.test_demo import run_demo
+from headgate.web.job_pages import SWITCH
+from tests.demo.test_demo import command
 
 
 def test_only_one_subtask_waits_and_only_for_the_given_time() -> None:
@@ -50,11 +58,68 @@ def test_on_a_desktop_the_page_opens_by_itself(monkeypatch: pytest.MonkeyPatch) 
     assert not Demo.of(_parser().parse_args([])).opens_page
 
 
+Series = Mapping[str, Mapping[float, float]]
+_SLOW, _STALLED_HALF, _OTHER_HALF = (
+    f"operator/{NAME}[{stall.SUBTASK}]/busy_s",
+    "edge/with_seats -> carrier_hours/rows_out",
+    "edge/with_seats_too -> route_days/rows_out",
+)
+_OTHERS_WAIT = [f"task/flights_too -> departed_too -> with_seats_too[{each}]/soft_backpressured_s" for each in (0, 1)]
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_slow_subtask_is_named_and_the_other_half_keeps_its_pace(tmp_path: Path) -> None:
-    done = run_demo("--stall", "20", "--json", "-", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["matches"]
-    assert f"falls behind: 'with_seats' waits for '{NAME}[1]'" in done.stderr
-    assert "with_seats_too' waits" not in done.stderr
+    """While the source of one half stands still, the other half sends as many rows as before, over the same
+    connections."""
+    line, environment = command("--stall", "20", "--no-open", "--json", "-", folder=tmp_path)
+    del environment[SWITCH]
+    with Popen(line, env=environment, stdout=PIPE, stderr=PIPE, text=True) as demo:
+        assert demo.stderr is not None
+        address = next((found[1] for line in demo.stderr if (found := re.search(r"its page: (\S+)", line))), None)
+        assert address is not None, "the demo ended without a page"
+        job = JobPage(address)
+        findings = job.findings_while_behind()
+        series = job.series()
+        report, said = demo.communicate(timeout=200)
+    assert demo.returncode == 0, said
+    assert json.loads(report)["matches"]
+    assert {(each["operator"], *each["subtasks"]) for each in findings} == {(NAME, stall.SUBTASK)}
+    assert ["with_seats"] in [each["waits"] for each in findings]
+    assert re.search(rf"job 'demo' .*behind: .*'{NAME}\[1\]'", said), said
+    assert "with_seats_too' wait" not in said
+
+    slow = [at for at, busy in series[_SLOW].items() if busy > 0.95]
+    before = [at for at in series[_SLOW] if slow[0] - 10 <= at < slow[0] - 1]
+    usual, others = mean(series[_STALLED_HALF], before), mean(series[_OTHER_HALF], before)
+    stands = [at for at in slow if series[_STALLED_HALF].get(at, 0.0) < 0.05 * usual]
+    assert len(stands) >= 4, "the stall did not reach the source"
+    assert mean(series[_OTHER_HALF], stands) == pytest.approx(others, rel=0.2)
+    for name in _OTHERS_WAIT:
+        assert mean(series[name], stands) < 0.05
+
+
+class JobPage:
+    """The JSON answers of the page of a job."""
+
+    def __init__(self, address: str) -> None:
+        server, _, job = address.partition("/#")
+        self._job = f"{server}/jobs/{job}"
+
+    def findings_while_behind(self) -> list[dict[str, Any]]:
+        """Wait for the end of the job. Return what each event of the page found while the job was behind."""
+        with urllib.request.urlopen(f"{self._job}/events", timeout=60) as events:
+            overviews = [json.loads(line[6:]) for line in events if line.startswith(b"data: ")]
+        behind = [each["diagnosis"] for each in overviews if each and each["diagnosis"]["severity"] == "behind"]
+        return [finding for diagnosis in behind for finding in diagnosis["findings"]]
+
+    def series(self) -> Series:
+        """Return the mean values of the series by time."""
+        names = (_SLOW, _STALLED_HALF, _OTHER_HALF, *_OTHERS_WAIT)
+        with urllib.request.urlopen(f"{self._job}/series?{urlencode([('name', name) for name in names])}") as reply:
+            found = json.load(reply)["series"]
+        return {each["name"]: {at: value for at, _, value, _ in each["points"]} for each in found}
+
+
+def mean(points: Mapping[float, float], times: Sequence[float]) -> float:
+    return statistics.mean(points[at] for at in times if at in points)
