@@ -24,7 +24,7 @@ from headgate.runtime.master.member import Member
 from headgate.runtime.master.profiles import Profiles
 from headgate.runtime.master.task_requests import TaskRequests
 from headgate.runtime.taskmanager import profiler
-from headgate.runtime.taskmanager.sampler import PERIOD
+from headgate.runtime.taskmanager.sampler import PERIOD, Sampler
 from tests.observe.made_metrics import line
 from tests.runtime.jobs import NUMBERS, endless, environment, error_of, eventually, wait_until_running
 
@@ -279,14 +279,30 @@ def functions_on_cpu(profiles: list[Profile]) -> dict[str, float]:
         *(pytest.param(each, 500, 0.05, marks=pytest.mark.soak) for each in (False, True)),
     ],
 )
-def test_a_split_of_70_20_10_is_found(processes: bool, looks: int, within: float) -> None:
+def test_a_split_of_70_20_10_is_found(
+    processes: bool, looks: int, within: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the same runs, the threads that take the profiles use less than a hundredth of a processor."""
+    costs: list[float] = []
+    seconds: list[float] = []
     profiles: list[Profile] = []
+    run = profiler.Profiler._run
+
+    def measured(self: profiler.Profiler, order: TakeProfile, sampler: Sampler) -> None:
+        run(self, order, sampler)
+        costs.append(time.thread_time())  # of a thread that does nothing else
+        seconds.append(sampler.seconds)
+
+    monkeypatch.setattr(profiler.Profiler, "_run", measured)
     with running(processes, splits) as job:
         while sum(profile.looks for profile in profiles) < looks and len(profiles) < 50:
             profiles.append(job.profile("splits", seconds=1.0))
     found = functions_on_cpu(profiles)
     for name, share in (("seventy", 0.7), ("twenty", 0.2), ("ten", 0.1)):
         assert found[name] == pytest.approx(share, abs=within)
+    if not processes:  # the costs in other processes stay there
+        assert len(costs) >= len(profiles)  # the driver may have asked for one, too
+        assert sum(costs) < 0.01 * sum(seconds)
     hottest = profiles[0].hottest[0].frame
     assert (Path(hottest.file).name, hottest.function, hottest.kind) == ("test_profiles.py", "seventy", "user")
 
