@@ -20,6 +20,7 @@ from pyarrow import fs
 import headgate as hg
 from headgate.s3_uploads import abort_upload, begin_upload, complete_upload, open_uploads, upload_part
 from headgate.testing import check_sink
+from tests.page_blocks import read, run
 from tests.s3_service import S3Service
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -71,6 +72,11 @@ def write(sink: hg.Sink, rows: Any = ROWS, **options: Any) -> None:
 
 def in_order(rows: Iterable[Any]) -> list[Any]:
     return sorted(rows, key=lambda row: (row["city"], row["km"]))
+
+
+def test_the_code_of_the_page_runs(s3: S3Service, tmp_path: Path) -> None:
+    s3.client.create_bucket(Bucket="shop", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
+    run(read((ROOT / "docs" / "how-to" / "write-files-to-s3.md").read_text()), tmp_path)
 
 
 @pytest.mark.parametrize("partition_by", [[], "city"])

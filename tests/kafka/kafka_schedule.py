@@ -87,15 +87,16 @@ class Schedule:
             self._place.close()
 
     def kill_at_lines(self, where: str, count: int) -> int:
-        """Kill a process at so many lines of a call, spread evenly: the driver in "a commit", or a TaskManager in "a
+        """Kill a process at so many random lines all over a call: the driver in "a commit", or a TaskManager in "a
         flush". Returns how many lines the call has. Raises AssertionError if a row is wrong."""
         kill = {"a commit": self._kill_in_commit, "a flush": self._kill_in_flush}[where]
         try:
             self._start()
             lines = int(eventually(kill(None), PATIENCE))
             for number in range(count):
-                kill(number * (lines - 1) // (count - 1))
-                self.struck.append(f"killed in {where}")
+                line = int((number + self._chance.random()) * lines / count)
+                kill(line)
+                self.struck.append(f"killed in {where}, at line {line}")
             self._finish()
         finally:
             self._kill_driver()

@@ -1,6 +1,7 @@
 """Random faults between Kafka, keyed windows and each sink: the results have each window once, whatever dies.
 
-SEED=1234 in the environment lets the soak begin with that seed, and COUNT=3 run so many schedules.
+SEED=1234 in the environment lets the soak begin with that seed, and COUNT=3 run so many schedules. The seed also says
+at which lines a process is killed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from tests.kafka_broker import Broker
 
 #: The faults of a schedule, and how many schedules make at least fifty.
 FAULTS, COUNT = 5, 11
+SEED = int(os.environ.get("SEED", "100"))
 #: At how many lines of a call a process is killed.
 LINES = 12
 
@@ -38,10 +40,10 @@ def test_some_faults(kafka: Broker, tmp_path: Path, faults: list[tuple[str, bool
 @pytest.mark.timeout(2 * 3600)
 @pytest.mark.parametrize("into", PLACES)
 def test_fifty_faults(tmp_path: Path, into: str, capsys: pytest.CaptureFixture[str]) -> None:
-    first, count = int(os.environ.get("SEED", "100")), int(os.environ.get("COUNT", COUNT))
+    count = int(os.environ.get("COUNT", COUNT))
     struck: Counter[str] = Counter()
     with relayed_broker() as (broker, relay):
-        for seed in range(first, first + count):
+        for seed in range(SEED, SEED + count):
             folder, began = tmp_path / str(seed), time.monotonic()
             folder.mkdir()
             schedule = Schedule(broker, folder, seed, into, relay)
@@ -68,8 +70,12 @@ def test_a_process_is_killed_at_lines_all_over_a_call(
     kafka: Broker, tmp_path: Path, into: str, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The driver in a commit, and a TaskManager in a flush. At the end readers see each window once."""
-    began, schedule = time.monotonic(), Schedule(kafka, tmp_path, 1, into)
-    lines = schedule.kill_at_lines(where, LINES)
+    began, schedule = time.monotonic(), Schedule(kafka, tmp_path, SEED, into)
+    try:
+        lines = schedule.kill_at_lines(where, LINES)
+    except BaseException as error:
+        error.add_note(f"into {into}, seed {SEED}: {schedule.struck}; log: {tmp_path / 'log'}")
+        raise
     assert len(schedule.struck) == LINES
     with capsys.disabled():
-        print(f"{into}: {LINES} of the {lines} lines of {where}: {time.monotonic() - began:.1f} s", flush=True)
+        print(f"{into}, seed {SEED}: {LINES} of {lines} lines of {where}: {time.monotonic() - began:.1f} s", flush=True)

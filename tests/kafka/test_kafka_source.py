@@ -280,6 +280,39 @@ def test_the_slowest_partition_holds_back_the_watermark(kafka: Broker) -> None:
     assert {row["rows"] for row in results.to_table().to_pylist()} == {1}
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_partition_that_is_found_later_holds_back_the_watermark(kafka: Broker, parallelism: int) -> None:
+    """Also if it is the first partition of its subtask, which held back nothing before."""
+    topic = kafka.topic(1)
+
+    def minutes(partition: int, *numbers: int) -> None:
+        rows = [{"n": n, "at": f"2024-01-01T{n // 60:02}:{n % 60:02}:00Z"} for n in numbers]
+        kafka.produce(topic, [json.dumps(row).encode() for row in rows], partition)
+
+    def rows_at_windows() -> int:
+        found = [name for name in job.metrics()["operators"] if "window" in name]
+        return sum(job.metrics()["operators"][name]["rows_in"] for name in found)
+
+    env = environment(parallelism=parallelism)
+    schema = pa.schema({"n": pa.int64(), "at": pa.timestamp("ms", "UTC")})
+    found = source(kafka, topic, schema=schema, stop=None, discovery_interval="50 ms")
+    counts = env.from_source(found, watermark=hg.Watermark("at")).key_by("n").window(hg.tumble("1 min"))
+    results = hg.sinks.collect()
+    counts.aggregate(rows=hg.count()).sink_to(results)
+    job = env.execute_async()
+    minutes(0, *range(10))
+    eventually(lambda: results.rows == 9)
+    kafka.add_partitions(topic, 2)
+    minutes(1, 9)
+    eventually(lambda: rows_at_windows() == 11)
+    minutes(0, 700)
+    eventually(lambda: rows_at_windows() == 12)
+    minutes(1, *range(10, 600), 700)
+    eventually(lambda: results.rows == 600)
+    assert job.metrics()["late_rows"] == 0
+    job.cancel()
+
+
 def test_fetching_stops_while_the_job_takes_nothing(kafka: Broker) -> None:
     """Of 60 MB, the reader takes what its queue and three batches hold."""
     from headgate.testing.source_run import SourceRun

@@ -11,8 +11,8 @@ from tests.page_blocks import Page, read, run
 ROOT = Path(__file__).parents[2]
 #: Signatures, not programs.
 GENERATED = {"docs/reference/api.md"}
-#: Their programs need a broker: tests/kafka/test_kafka_page.py runs them.
-WITH_BROKER = {"docs/how-to/kafka.md"}
+#: Their programs need a server: tests/kafka/test_kafka_page.py and tests/connectors/test_file_sinks_on_s3.py run them.
+WITH_SERVER = {"docs/how-to/kafka.md", "docs/how-to/write-files-to-s3.md"}
 PAGES = {
     str(path.relative_to(ROOT)): read(path.read_text()) for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 }
@@ -20,7 +20,7 @@ WITH_CODE = sorted(name for name, page in PAGES.items() if page.program or page.
 
 
 @pytest.mark.timeout(600)  # some start Spark
-@pytest.mark.parametrize("name", sorted({*WITH_CODE} - GENERATED - WITH_BROKER))
+@pytest.mark.parametrize("name", sorted({*WITH_CODE} - GENERATED - WITH_SERVER))
 def test_the_code_of_a_page_runs(name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run(PAGES[name], tmp_path, capfd)
 
