@@ -70,7 +70,7 @@ def test_a_full_queue_is_an_ephemeral_node_while_it_is_full_and_sources_stop(hos
     result = job.wait(60)
     assert result.rows_in == result.rows_out == ROWS
     assert result.metrics["throttle_signals"] >= 4  # the node is put and deleted, and nodes are listed after both
-    eventually(lambda: not nodes(client))
+    eventually(lambda: not client.get_children("/storm/backpressure"))  # the job's folder is gone, too
 
 
 def test_a_folder_that_is_gone_has_no_nodes(hosts: str, client: Any) -> None:

@@ -100,7 +100,8 @@ class StormZooKeeperWorker:
     """
 
     def __init__(self, mechanism: StormZooKeeper, path: str, tasks: Iterable[Task], now: float) -> None:
-        self._path = path
+        #: The node of this TaskManager.
+        self.path = path
         self._keeps_node = mechanism.version == "1.2"
         self._poll = duration("poll", mechanism.poll)
         self._update = duration("znode_update", mechanism.znode_update)
@@ -136,7 +137,7 @@ class StormZooKeeperWorker:
         if not is_congested:
             return self._relief()
         is_old = self._stamp is None or (self._keeps_node and now - self._stamp > self._update)
-        return [PutZnode(self._path, _encoded(now) if self._keeps_node else b"")] if is_old else []
+        return [PutZnode(self.path, _encoded(now) if self._keeps_node else b"")] if is_old else []
 
     def _relief(self) -> list[ZnodeChange]:
         if self._stamp is None:
@@ -144,7 +145,7 @@ class StormZooKeeperWorker:
         if self._keeps_node:
             self._stamp = None
             return []
-        return [DeleteZnode(self._path)]
+        return [DeleteZnode(self.path)]
 
     def written(self, now: float, change: ZnodeChange) -> None:
         """Note that ZooKeeper has made a change that `check` returned at `now`."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -140,15 +141,16 @@ class ZooKeeperThrottling(Throttling):
 
     def _list(self) -> None:
         """Read all nodes of the job, and watch their list for changes. If ZooKeeper does not answer, keep the last
-        known nodes. If the job's folder is gone, there are none."""
+        known nodes. If the job's folder is gone, make it again: only a folder that exists can be watched."""
         from kazoo.exceptions import NoNodeError
 
         self._count.note()
         try:
             try:
                 names = self._client.get_children(self._folder, watch=lambda _event: self._look_soon())
-            except NoNodeError:
-                names = []
+            except NoNodeError:  # another TaskManager has left, and found the folder empty
+                self._client.ensure_path(self._folder)
+                names = self._client.get_children(self._folder, watch=lambda _event: self._look_soon())
             nodes = {name: self._data(name) for name in names}
         except self._errors:
             with self._lock:
@@ -185,14 +187,27 @@ class ZooKeeperThrottling(Throttling):
         return KazooException, KazooTimeoutError
 
     def close(self) -> None:
-        """Close the session, which removes the ephemeral nodes."""
+        """Remove what this TaskManager has in ZooKeeper, and close the session. If ZooKeeper does not answer, it
+        removes the ephemeral node itself, and the job's folder stays."""
         self._is_over.set()
         self._due.set()
         if self._client is not None:
+            if self._client.connected:
+                self._join()
+                self._leave()
             self._client.stop()
             self._client.close()
+        self._join()
+
+    def _join(self) -> None:
         if self._thread.is_alive():
             self._thread.join(_ANSWER)
+
+    def _leave(self) -> None:
+        """Delete the node of this TaskManager, and the job's folder if it is empty then."""
+        for path in (self._worker.path, self._folder):
+            with contextlib.suppress(*self._errors):
+                self._client.delete(path)
 
 
 class _Queue:
