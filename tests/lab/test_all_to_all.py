@@ -15,8 +15,10 @@ from headgate.lab.probe import Gap, Seen
 
 CAME, LATE = np.zeros(30, dtype=np.int64), np.zeros((30, 864), dtype=np.int64)
 #: B.4 began 0.5 s after B.3, and stalls from 2.0 to 4.0 on B.3's clock.
-B3_SEEN = Seen(1000.0, CAME, LATE, None, {A1: Gap(2.1, 4.2, 0), A2: Gap(2.3, 4.1, 0)})
-B4_SEEN = Seen(1000.5, CAME, LATE, (1.5, 3.5), {A1: Gap(1.6, 3.7, 30), A2: Gap(1.8, 3.6, 12)})
+B3_SEEN = Seen(start=1000.0, arrived=CAME, late=LATE, stalled=None, gaps={A1: Gap(2.1, 4.2, 0), A2: Gap(2.3, 4.1, 0)})
+B4_SEEN = Seen(
+    start=1000.5, arrived=CAME, late=LATE, stalled=(1.5, 3.5), gaps={A1: Gap(1.6, 3.7, 30), A2: Gap(1.8, 3.6, 12)}
+)
 
 
 @pytest.mark.alone
@@ -57,5 +59,5 @@ def replace_gap(seen: Seen, writer: int, gap: Gap) -> Seen:
 
 def _no_rounds() -> Rounds:
     rounds = Rounds()
-    rounds.add("none", Seen(0.0, np.ones(200, dtype=np.int64), LATE, None, {}), QUICK)
+    rounds.add("none", Seen(start=0.0, arrived=np.ones(200, dtype=np.int64), late=LATE, stalled=None, gaps={}), QUICK)
     return rounds

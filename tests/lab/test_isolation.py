@@ -71,7 +71,7 @@ def rounds_of_b3(kept: float, grown: float) -> Rounds:
     arrived[:before], arrived[during:] = 1000, round(1000 * kept)
     late[:before, 320], late[during:, 320 + round(32 * np.log2(grown))] = 1, 1
     rounds = Rounds()
-    rounds.add("B.3", Seen(0.0, arrived, late, None, {}), QUICK)
+    rounds.add("B.3", Seen(start=0.0, arrived=arrived, late=late, stalled=None, gaps={}), QUICK)
     return rounds
 
 

@@ -79,7 +79,26 @@ def test_plots_are_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:
     picture = (tmp_path / "shown.svg").read_text()
     assert "<svg" in picture
     assert len(picture) > 1000
-    assert 'src="shown.svg"' in (tmp_path / "index.html").read_text()
+    assert picture[picture.index("<svg") :] in (tmp_path / "index.html").read_text()
+
+
+def test_the_seed_is_in_the_report_of_a_simulation_and_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seeds = list[int]()
+    shown = sys.modules["experiment_shown"].run
+    monkeypatch.setattr(
+        sys.modules["experiment_shown"], "run", lambda options: seeds.append(options.seed) or shown(options)
+    )
+    monkeypatch.setattr(main, "SIMULATED", main.EXPERIMENTS)
+    main.main(["shown", "--simulate", "--seed", "7", "--out", str(tmp_path)])
+    assert json.loads((tmp_path / "shown.json").read_text())["run"]["seed"] == 7
+    main.main(["shown", "--out", str(tmp_path)])
+    assert "seed" not in json.loads((tmp_path / "shown.json").read_text())["run"]
+    assert seeds == [7, 0]
+    with pytest.raises(SystemExit, match="2"):
+        main.main(["shown", "--seed", "7", "--out", str(tmp_path)])
+    assert "--seed needs --simulate" in capsys.readouterr().err
 
 
 def test_without_matplotlib_the_command_says_so_and_continues(
@@ -89,7 +108,7 @@ def test_without_matplotlib_the_command_says_so_and_continues(
     assert main.main(["shown", "--out", str(tmp_path)]) == 0
     message = "".join(capsys.readouterr().out.split())
     assert "matplotlibisnotinstalled;itcomeswithpipinstall'headgate[lab]'" in message
-    assert "<img" not in (tmp_path / "index.html").read_text()
+    assert "<svg" not in (tmp_path / "index.html").read_text()
 
 
 def test_json_on_standard_output_is_alone_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

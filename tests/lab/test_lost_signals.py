@@ -6,15 +6,15 @@ import pytest
 
 from headgate.errors import HeadgateError
 from headgate.lab.faults.lossy_mechanisms import (
-    ForgetfulJStormMaster,
     LossyHeronSpout,
     LossyJStormMaster,
     LossyJStormStages,
     LossyStormStatus,
     LossyStormZooKeeper,
     Lost,
+    ReplacedJStormMaster,
 )
-from headgate.lab.faults.lost_signals import CASES, QUICK, FaultCase, goes_on, one_run
+from headgate.lab.faults.lost_signals import CASES, QUICK, RATE, FaultCase, goes_on, one_run
 from headgate.throttle.heron_spout import StartBackPressure, StopBackPressure
 from headgate.throttle.jstorm_master import JStormMaster
 from headgate.throttle.storm_zookeeper import DeleteZnode, PutZnode, StormZooKeeper
@@ -81,20 +81,53 @@ def test_the_first_request_to_the_coordinator_is_lost_and_the_next_one_is_not(lo
     assert len(requests[0]) == len(requests[1]) - 1 > 0
 
 
-def test_a_coordinator_that_forgets_lets_no_source_go_on() -> None:
+def test_a_new_coordinator_lets_sources_go_on_if_it_knows_of_them() -> None:
     orders = []
-    for mechanism in (JStormMaster(), ForgetfulJStormMaster()):
+    replaced = (ReplacedJStormMaster(keeps_state=keeps) for keeps in (True, False))
+    for mechanism in (JStormMaster(), *replaced):
         coordinator = mechanism.coordinator({0: [], 1: [0]}, {0: 1, 1: 1})
         assert coordinator.on_signal(0.0, StartRequest(TASK, 5)) == [SleepLonger(((0, 0),), 5)]
         told = {task for order in coordinator.on_signal(9.0, StopRequest(TASK)) for task in order.tasks}
         orders.append((0, 0) in told)
-    assert orders == [True, False]
+    assert orders == [True, True, False]
 
 
 def test_a_lost_release_leaves_the_source_of_a_job_stuck() -> None:
     run = one_run(CASES["jstorm-stages, lost start"], QUICK)
     assert run.stopped_at(QUICK.before) is not None
     assert not goes_on(run, QUICK)
+
+
+@pytest.mark.turns(3)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "storm-zk 1.0, stale node",
+        "storm-zk 1.0, telemetry",
+        "jstorm-master, coordinator replaced",
+    ],
+)
+def test_a_fault_does_to_a_job_what_it_did_to_the_original(name: str) -> None:
+    case = CASES[name]
+    if case.needs_zookeeper:
+        pytest.importorskip("kazoo")
+    run = one_run(case, QUICK)
+    assert run.stopped_at(QUICK.before) is not None
+    assert goes_on(run, QUICK) is case.goes_on
+    assert run.signals > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+def test_when_zookeeper_is_back_the_source_reads_again(version: str) -> None:
+    """While it is away nobody hears that the queue is empty, so the source stands for longer than the stall."""
+    pytest.importorskip("kazoo")
+    run = one_run(CASES[f"storm-zk {version}, ZooKeeper away"], QUICK)
+    back = QUICK.over + QUICK.after / 2
+    (*_, before) = (look for look in run.looks if look.at < back)
+    assert run.stopped_at(QUICK.before) is not None
+    assert before.rows_in < RATE * QUICK.over, "it does not read what has come since the stall began"
+    assert run.looks[-1].rows_in > before.rows_in + RATE
 
 
 def test_a_job_that_fails_is_an_error_and_no_finding() -> None:

@@ -13,8 +13,9 @@ from headgate.lab.lab_command import main
 from headgate.lab.mechanisms import burst, observed, sibling, slowed_sink, tuning
 from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED
 from headgate.lab.mechanisms.observed import Look, MechanismRun
+from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.sibling import StallTimes
-from headgate.lab.mechanisms.verdicts import Observation, misses
+from headgate.lab.mechanisms.verdicts import Measured, Observation, OwnObservation, losses, misses, sentences
 from headgate.lab.places import processes
 from headgate.lab.simulated.simulated_place import simulation
 
@@ -62,7 +63,7 @@ def test_limits_that_are_too_small_starve_and_limits_that_are_too_large_flood(mo
     assert medians["fixed-rate, 0.25 of what the sink takes: carried"] == pytest.approx(0.25, abs=0.02)
     assert medians["max-pending, 1 messages: carried"] < 0.9
     assert medians["max-pending, 256 messages: in flight at most"] == pytest.approx(25_600, rel=0.1)
-    assert [len(series.x) for series in result.plots[0].series] == [2, 2, 2, 2]
+    assert [len(series.x) for series in result.plots[0].series] == [2] * 6
 
 
 def test_a_limit_that_should_starve_and_does_not_is_a_miss(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,6 +96,23 @@ def test_a_comparison_that_is_none_is_wrong_usage(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "times"),
+    [
+        ("jstorm-stages", StallTimes(factor=1, before=0.5, stall=4.0, rounds=1)),
+        pytest.param("max-pending", StallTimes(factor=1, before=0.5, stall=12.0, rounds=1), marks=pytest.mark.soak),
+    ],
+)
+def test_with_its_documented_sizes_a_mechanism_does_what_was_expected(name: str, times: StallTimes) -> None:
+    """Nothing is divided. In 12 s no message of MaxPending is older than its timeout, so none is doubled."""
+    run = sibling.one_round(simulation(0), CONTESTANTS[name], times)
+    did = {each.what: each.did for each in reactions(name, [run], times.overload())}
+    assert len(did) == 2
+    assert all(did.values()), did
+    assert sibling.kept(run, times) >= sibling.KEEPS
+    assert (run.lost, run.doubled) == (0, 0)
+
+
 # ---- verdicts
 
 
@@ -124,6 +142,38 @@ def test_a_miss_that_is_explained_is_shown_and_fails_nothing() -> None:
     assert misses([missed]) == []
     assert missed.figure.unit == "expected 1, but sockets hold more"
     assert Observation("tcp", "the source stops", True, True, "sockets hold more").figure.unit == "expected 1"
+
+
+def test_the_report_says_who_did_what_and_where_credit_loses() -> None:
+    findings = [
+        Observation("credit", "rows are lost", False, False),
+        Observation("shed", "rows are lost", True, True),
+        OwnObservation("shed", "at most 100 rows are in flight", True, True),
+        Observation("credit", "memory is full", False, False),
+    ]
+    measured: Measured = {
+        "credit": {"p99": ("ms", [100.0, 80.0, 90.0]), "rows lost": ("rows", [0.0])},
+        "tcp": {"p99": ("ms", [88.0]), "rows lost": ("rows", [0.0])},
+        "shed": {"p99": ("ms", [4.0, None, float("nan")]), "rows lost": ("rows", [50.0])},
+        "heron": {"p99": ("ms", [9.0]), "rows lost": ("rows", [0.0])},
+    }
+    assert sentences(findings, measured, {"p99": "less", "rows lost": "less"}) == (
+        "Rows are lost with shed; not with credit.",
+        "Memory is full with none.",
+        "1 of 1 expected reactions were seen.",
+        "Credit loses in 'p99': 90 ms; better: shed 4, heron 9.",
+    )
+    assert [*losses(measured, {"p99": "more"})] == ["Credit loses in none of these figures: p99."]
+    assert [*losses({"tcp": measured["tcp"]}, {"p99": "less"})] == []
+
+
+def test_a_source_that_stops_twice_oscillates() -> None:
+    waits = [0.0, 0.0, 0.05, 0.1, 0.1, 0.1, 0.15, 0.2, 0.2, 0.2]
+    looks = [Look(0.05 * number, 10 * number, 0, waited) for number, waited in enumerate(waits)]
+    run = MechanismRun(looks=looks)
+    assert run.stops(0.0, 1.0) == 2
+    assert run.stops(0.0, 0.2) == 1
+    assert run.stops(0.4, 1.0) == 0
 
 
 def test_a_wait_counts_for_the_time_since_the_last_report() -> None:

@@ -28,6 +28,7 @@ from headgate.lab.faults import lost_signals
 from headgate.lab.lab_command import ABOUT, EXPERIMENTS, main
 from headgate.lab.mechanisms import burst, sibling, skew, slowed_sink, tuning
 from headgate.lab.mechanisms.observed import Look, MechanismRun
+from headgate.lab.mechanisms.verdicts import CREDIT
 from headgate.lab.originals.controlled_load import ControlledBatch
 from headgate.lab.originals.stop_and_go import Trace
 from headgate.lab.probe import Seen
@@ -79,7 +80,7 @@ def _tuning(met: bool) -> Experiment:
         seen = Seen(start=0.0, arrived=arrived, late=arrived, stalled=None, gaps={})
         return [MechanismRun(looks=[Look(at=0.1, rows_in=in_flight, rows_out=0, waited=0.0)], seen={places.B4: seen})]
 
-    runs: tuning.Runs = {tuning.CREDIT: {0.0: run(1.0 if met else 0.9, 100)}, tuning.NOTHING: {0.0: run(1.0, 900)}}
+    runs: tuning.Runs = {CREDIT: {0.0: run(1.0 if met else 0.9, 100)}, tuning.NOTHING: {0.0: run(1.0, 900)}}
     for name, sweep in tuning.SWEEPS.items():
         runs[name] = {limit: run(0.5 if (name, limit) in tuning.STARVES else 1.0, 900) for limit in sweep.limits}
     return tuning.report(runs, tuning.QUICK)

@@ -111,6 +111,8 @@ def test_rows_are_counted_by_when_they_came_and_late_by_when_they_were_due(clock
     assert seen.latency(100, 0, 0.1) == pytest.approx(50, rel=0.03)
     assert seen.latency(1, 0.2, 0.3) == pytest.approx(10, rel=0.03)
     assert np.isnan(seen.latency(50, 5, 6))
+    assert seen.latency(100, 0, 0.3) == 100.0, "the longest is exact"
+    assert all(seen.latency(percent, 0, 0.3) >= exact for percent, exact in ((25, 1.0), (50, 10.0), (75, 50.0)))
 
 
 def test_the_sources_stop_shows_in_what_it_made(clock: Clock) -> None:

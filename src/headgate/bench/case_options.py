@@ -15,3 +15,5 @@ class Options:
     say: Callable[[str], None]
     #: The mechanisms that an experiment of the lab compares, by name. Without names it compares its own choice.
     mechanisms: tuple[str, ...] = ()
+    #: The seed of the first round of a simulated experiment. Each further round has the next one.
+    seed: int = 0

@@ -35,7 +35,10 @@ class Experiment(CaseResult):
     """The outcome of an experiment. `met` says whether the experiment reached its target."""
 
     plots: tuple[Plot, ...] = ()
+    #: What the figures show, as sentences.
+    findings: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         report = CaseResult.to_json(self)
-        return {"experiment": report.pop("case"), **report, "plots": [asdict(plot) for plot in self.plots]}
+        return {"experiment": report.pop("case"), **report, "findings": list(self.findings),
+                "plots": [asdict(plot) for plot in self.plots]}  # fmt: skip

@@ -89,7 +89,11 @@ def main(argv: Sequence[str]) -> int:
     argument_parser.add_argument("--simulate", action="store_true", help=simulate_help)
     mechanisms_help = f"mechanisms to compare in {', '.join(COMPARED)}, with commas: {','.join(CONTESTANTS)}"
     argument_parser.add_argument("--mechanisms", metavar="NAMES", default="", help=mechanisms_help)
+    seed_help = "seed of the first round, 0 by default; each further round has the next one; only with --simulate"
+    argument_parser.add_argument("--seed", metavar="NUMBER", type=int, help=seed_help)
     arguments = argument_parser.parse_args(argv)
+    if arguments.seed is not None and not arguments.simulate:
+        argument_parser.error("argument --seed needs --simulate: the load of real runs has no random numbers")
     experiments = SIMULATED if arguments.simulate else EXPERIMENTS
     names = chosen(argument_parser, "experiment", arguments.names, experiments)
     mechanisms = _mechanisms(argument_parser, arguments.mechanisms, names)
@@ -98,8 +102,10 @@ def main(argv: Sequence[str]) -> int:
             f"argument --mechanisms: {real[0]} cannot be simulated, only {', '.join(contestants.SIMULATED)}"
         )
     console = PlainConsole(stderr=arguments.json == "-")
-    case_options = replace(options(console, arguments.quick), mechanisms=mechanisms)
+    case_options = replace(options(console, arguments.quick), mechanisms=mechanisms, seed=arguments.seed or 0)
     run = run_description(shlex.join(["headgate", "lab", *argv]))
+    if arguments.simulate:
+        run["seed"] = case_options.seed
     folder: Path = arguments.out
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -114,9 +120,11 @@ def main(argv: Sequence[str]) -> int:
         result = outcome(name, experiments[name], Experiment, case_options)
         results.append(result)
         console.print(table(result))
+        for finding in result.findings:
+            console.print(finding, style="dim", markup=False)
         write_json(f"{folder}/{name}.json", {"run": run, **result.to_json()})
         if result.plots and draw(result.plots, folder / f"{name}.svg"):
-            plotted[name] = f"{name}.svg"
+            plotted[name] = (folder / f"{name}.svg").read_text()
         elif result.plots:
             case_options.say(f"{name}: no plot, matplotlib is not installed; it comes with pip install 'headgate[lab]'")
         (folder / "index.html").write_text(page(run, results, plotted))

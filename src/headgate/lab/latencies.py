@@ -21,9 +21,12 @@ def buckets(late_us: npt.NDArray[Any]) -> Counts:
 
 
 def percentile(counts: Counts, percent: float) -> float:
-    """Return the milliseconds within which `percent` % of the latencies stay; nan if there are no latencies."""
+    """Return the milliseconds within which `percent` % of the latencies stay; nan if there are no latencies.
+
+    This is the upper edge of a bucket, so it is at most 2.2 % too long, and never too short.
+    """
     total = int(counts.sum())
     if not total:
         return float("nan")
     bucket = int(np.searchsorted(counts.cumsum(), total * percent / 100))
-    return float(2 ** (bucket / STEPS) / 1000)
+    return float(2 ** ((bucket + 1) / STEPS) / 1000)

@@ -1,4 +1,4 @@
-"""The page of results: a static HTML file beside the plots. Each experiment is a section: question, set-up, finding,
+"""The page of results: one static HTML file. Each experiment is a section: question, set-up, finding,
 caveat."""
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ body { max-width: 56rem; margin: 0 auto; padding: 1rem }
 table { border-collapse: collapse; display: block; overflow-x: auto; font-variant-numeric: tabular-nums }
 th, td { padding: .2rem .7rem; border-bottom: 1px solid #8884; text-align: right }
 th:first-child, td:first-child, th:last-child, td:last-child { text-align: left }
-img { max-width: 100%; background: white; margin-top: 1rem }
+figure { margin: 1rem 0; background: white } svg { max-width: 100%; height: auto }
 .met { color: #1a7f37 } .missed { color: #d1242f } .small { opacity: .7; font-size: .9rem }
 """
 
 
 def page(run: Mapping[str, Any], experiments: Sequence[Experiment], plotted: Mapping[str, str]) -> str:
-    """Return the whole page. `plotted` maps the name of an experiment to the file with its plots, if there is one."""
+    """Return the whole page. `plotted` maps the name of an experiment to its plots as SVG, if there are any."""
     facts = ", ".join(f"{name} {value}" for name, value in run.items() if name != "command")
     sections = "\n".join(_section(result, plotted.get(result.case)) for result in experiments)
     return f"""<!doctype html>
@@ -46,13 +46,15 @@ def _section(result: Experiment, plot: str | None) -> str:
         for figure in result.figures
     )
     skipped = "\n".join(f'<p class="missed">{escape(each.what)}: {escape(each.reason)}</p>' for each in result.skipped)
-    picture = "" if plot is None else f'<img src="{escape(plot)}" alt="plots of {escape(result.case)}">'
+    picture = "" if plot is None else f"<figure>{plot[plot.index('<svg') :]}</figure>"
     settings = escape(", ".join(f"{name} {value}" for name, value in result.settings.items()))
+    findings = "".join(f"<li>{escape(each)}" for each in result.findings)
     question = QUESTIONS[result.case]
     return f"""<h2 id="{escape(result.case)}">{escape(question.asks)}</h2>
 <p><b>Set-up</b> (<code>{escape(result.case)}</code>). {escape(question.set_up)}</p>
 <p class="small">{settings}</p>
 <p><b>Finding.</b> Target: {escape(result.target)}: <strong class="{verdict}">{verdict}</strong></p>
+<ul>{findings}</ul>
 {picture}
 <table><tr><th>figure<th>median<th>low<th>high<th>unit
 {rows}

@@ -67,7 +67,7 @@ class Gap:
         return self.end - self.begin
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Seen:
     """The record of one subtask of the sink. Times are seconds since `start`. Windows are 0.1 s long."""
 
@@ -82,14 +82,21 @@ class Seen:
     stalled: tuple[float, float] | None
     #: The longest gap of each source, by its subtask.
     gaps: Mapping[int, Gap]
+    #: The longest latency in microseconds, by the window in which rows were due.
+    longest: Counts = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def rate(self, begin: float, end: float) -> float:
         """Return the rows/s that arrived between two times."""
         return float(self.arrived[round(begin / WINDOW) : round(end / WINDOW)].sum() / (end - begin))
 
     def latency(self, percent: float, begin: float, end: float) -> float:
-        """Return a percentile of the latency, in milliseconds, of the rows due between two times; nan without rows."""
-        return percentile(self.late[round(begin / WINDOW) : round(end / WINDOW)].sum(axis=0), percent)
+        """Return a percentile of the latency, in milliseconds, of the rows due between two times; nan without rows.
+
+        That of 100 % is exact.
+        """
+        due = slice(round(begin / WINDOW), round(end / WINDOW))
+        within = percentile(self.late[due].sum(axis=0), percent)
+        return within if percent < 100 or np.isnan(within) else float(self.longest[due].max() / 1000)
 
     def curve(self, name: str, end: float) -> Series:
         """Return the curve of rows/s over time until `end`."""
@@ -175,6 +182,7 @@ class _ProbeWriter(SinkWriter):
         self._start: int | None = None
         self._arrived = _CountTable(1)
         self._late = _CountTable(BUCKETS)
+        self._longest: dict[int, int] = {}
         self._stalled: tuple[float, float] | None = None
         self._gaps: dict[int, _SourceGap] = {}
 
@@ -204,9 +212,13 @@ class _ProbeWriter(SinkWriter):
 
     def _count_latencies(self, now: int, due: Counts) -> None:
         assert self._start is not None
-        bucket = buckets(now - self._start - due)
+        late = now - self._start - due
+        bucket = buckets(late)
         window = np.maximum(due, 0) // _WINDOW_US  # a row that was due before the first one may arrive after it
         first, last = int(window.min()), int(window.max())
+        for each in range(first, last + 1):
+            longest = int(late[window == each].max(initial=0))
+            self._longest[each] = max(longest, self._longest.get(each, 0))
         counts = np.bincount((window - first) * BUCKETS + bucket, minlength=(last - first + 1) * BUCKETS)
         self._late.add(first, counts.reshape(-1, BUCKETS))
 
@@ -227,6 +239,7 @@ class _ProbeWriter(SinkWriter):
             "came": self._arrived.counts[:, 0].tolist(),
             "cells": cells.tolist(),
             "late": late.ravel()[cells].tolist(),
+            "longest": [self._longest.get(window, 0) for window in range(max(self._longest) + 1)],
             "stalled": self._stalled,
             "gaps": {
                 source: [(moment - self._start) / _US for moment in search.gap] + [search.in_flight]
@@ -252,4 +265,12 @@ def _seen(wire: Mapping[str, Any]) -> Seen:
     stalled = None if wire["stalled"] is None else (wire["stalled"][0], wire["stalled"][1])
     arrived = np.array(wire["came"], dtype=np.int64)
     gaps = {int(source): Gap(begin, end, rows) for source, (begin, end, rows) in wire["gaps"].items()}
-    return Seen(wire["start"], arrived, late.reshape(-1, BUCKETS), stalled, gaps)
+    longest = np.array(wire["longest"], dtype=np.int64)
+    return Seen(
+        start=wire["start"],
+        arrived=arrived,
+        late=late.reshape(-1, BUCKETS),
+        stalled=stalled,
+        gaps=gaps,
+        longest=longest,
+    )

@@ -1,10 +1,11 @@
 """Mechanisms that lose signals: each TaskManager or subtask loses its first "stop" or its first "go on".
 
-`ForgetfulJStormMaster` loses no signal: its coordinator is replaced.
+`ReplacedJStormMaster` loses no signal: its coordinator is replaced.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -154,19 +155,28 @@ class _LossySampler(LoadSampler):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ForgetfulJStormMaster(JStormMaster):
-    """When the first relieved subtask asks to stop the throttling, a new coordinator knows of no sleeping source."""
+class ReplacedJStormMaster(JStormMaster):
+    """When the first relieved subtask asks to stop the throttling, a new coordinator takes over.
+
+    With `keeps_state` the new one reads what the old one stored, as JStorm's does. Otherwise it knows of no sleeping
+    source.
+    """
+
+    keeps_state: bool
 
     def coordinator(self, inputs: Mapping[int, Sequence[int]], parallelism: Mapping[int, int]) -> ThrottleCoordinator:
         period = duration("check_interval", self.check_interval) * self.samples
-        return _ForgetfulCoordinator(inputs, parallelism, period, self.trigger_ratio)
+        replaced = _ReplacedCoordinator(inputs, parallelism, period, self.trigger_ratio)
+        replaced.keeps_state = self.keeps_state
+        return replaced
 
 
-class _ForgetfulCoordinator(ThrottleCoordinator):
-    _has_forgotten = False
+class _ReplacedCoordinator(ThrottleCoordinator):
+    keeps_state = False
+    _is_new = False
 
     def on_signal(self, now: float, request: StartRequest | StopRequest) -> list[Order]:
-        if isinstance(request, StopRequest) and not self._has_forgotten:
-            self._has_forgotten = True
-            self._sources.clear()
+        if isinstance(request, StopRequest) and not self._is_new:
+            self._is_new = True
+            self._sources = pickle.loads(pickle.dumps(self._sources)) if self.keeps_state else {}
         return super().on_signal(now, request)

@@ -3,12 +3,14 @@
 One source sends to one sink over one connection, in batches of 100 rows. The sink stalls for a time, and then takes
 twice the load. In one case, the first signal that stops the source is lost; in another, the first that lets it go on.
 In further cases, ZooKeeper is away from the middle of the stall until some time after it, or the coordinator forgets
-everything. Sizes and times of a mechanism are its documented defaults, divided by one factor.
+everything, or has what its predecessor stored. A node can be stale, and a stream that no throttle holds back can fill
+its own queue. Sizes and times of a mechanism are its documented defaults, divided by one factor.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -18,14 +20,14 @@ import headgate as hg
 from headgate.bench.case_options import Options
 from headgate.lab.experiment import Experiment
 from headgate.lab.faults.lossy_mechanisms import (
-    ForgetfulJStormMaster,
     LossyHeronSpout,
     LossyJStormMaster,
     LossyJStormStages,
     LossyStormStatus,
     LossyStormZooKeeper,
+    ReplacedJStormMaster,
 )
-from headgate.lab.flows import Flow, Flows
+from headgate.lab.flows import Flow, Flows, by_target
 from headgate.lab.mechanisms.contestants import (
     BATCH,
     counting,
@@ -35,12 +37,12 @@ from headgate.lab.mechanisms.contestants import (
     storm_status,
     storm_zookeeper,
 )
-from headgate.lab.mechanisms.observed import MechanismRun, observe_part
+from headgate.lab.mechanisms.observed import MechanismRun, observe_part, overhead
 from headgate.lab.mechanisms.slowed_sink import in_flight
-from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
-from headgate.lab.places import A2, B4, processes
+from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses, sentences
+from headgate.lab.places import A1, A2, B3, B4, processes
 from headgate.lab.probe import Probe, Slow, Stall
-from headgate.lab.zookeeper_server import free_port, zookeeper_server
+from headgate.lab.zookeeper_server import ZooKeeperServer, free_port, zookeeper_server
 
 #: Rows per second of the source.
 RATE: Final = 20_000.0
@@ -48,6 +50,8 @@ RATE: Final = 20_000.0
 _RECONNECTS: Final = 20.0
 #: The share of its rate at which a source counts as going on.
 _GOES_ON: Final = 0.5
+#: Messages of one row per second of the stream that no throttle holds back. Its sink takes half of them.
+TELEMETRY: Final = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +83,38 @@ class MortalZooKeeper:
         self._folder = folder
         self._port = free_port()
         self._running = ExitStack()
+        self._server: ZooKeeperServer | None = None
+        self._used_s = 0.0
 
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        self._running.enter_context(zookeeper_server(self._port, self._folder))
+        self._server = self._running.enter_context(zookeeper_server(self._port, self._folder))
 
     def stop(self) -> None:
+        self._used_s = self.processor_seconds()
+        self._server = None
         self._running.close()
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that all of its servers have used."""
+        return self._used_s + (self._server.processor_seconds() if self._server is not None else 0.0)
+
+    def add_stale_node(self) -> None:
+        """Add a node of a TaskManager that does not exist to the folder of the job that runs, with the time of now."""
+        from kazoo.client import KazooClient
+
+        client = KazooClient(self.address)
+        client.start()
+        try:
+            root = "/storm/backpressure"
+            for job in client.get_children(root):
+                client.create(f"{root}/{job}/stale", round(time.time() * 1000).to_bytes(8, "big"))
+        finally:
+            client.stop()
+            client.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +133,10 @@ class FaultCase:
     needs_zookeeper: bool = False
     #: Whether ZooKeeper is away from the middle of the stall to the middle of the part after the stall.
     loses_zookeeper: bool = False
+    #: Whether a node of a TaskManager that does not exist appears before the stall, and nobody removes it.
+    has_stale_node: bool = False
+    #: Whether a stream that no throttle holds back sends more than its own sink takes, as metrics did in Storm 1.
+    has_telemetry: bool = False
 
 
 T = hg.throttle
@@ -136,6 +166,35 @@ CASES: Final[dict[str, FaultCase]] = {
         needs_zookeeper=True,
         loses_zookeeper=True,
     ),
+    "storm-zk 1.0, stale node": FaultCase(
+        throttle=lambda hosts, factor: T.StormZooKeeper(**storm_zookeeper(hosts, factor)),
+        stops=True,
+        goes_on=False,
+        needs_zookeeper=True,
+        has_stale_node=True,
+    ),
+    "storm-zk 1.0, telemetry": FaultCase(
+        throttle=lambda hosts, factor: T.StormZooKeeper(**storm_zookeeper(hosts, factor)),
+        stops=True,
+        goes_on=False,
+        needs_zookeeper=True,
+        has_telemetry=True,
+    ),
+    "storm-zk 1.2, stale node": FaultCase(
+        throttle=lambda hosts, factor: T.StormZooKeeper(**storm_zookeeper(hosts, factor), version="1.2"),
+        stops=True,
+        goes_on=True,
+        needs_zookeeper=True,
+        has_stale_node=True,
+    ),
+    #: The source is far behind, and learns at a poll only that the queue is full: it goes on, or memory is full.
+    "storm-zk 1.2, ZooKeeper away": FaultCase(
+        throttle=lambda hosts, factor: T.StormZooKeeper(**storm_zookeeper(hosts, factor), version="1.2"),
+        stops=True,
+        goes_on=None,
+        needs_zookeeper=True,
+        loses_zookeeper=True,
+    ),
     "storm-zk 1.2, lost stop": FaultCase(
         throttle=lambda hosts, factor: LossyStormZooKeeper(
             **storm_zookeeper(hosts, factor), version="1.2", lost="stop"
@@ -143,6 +202,12 @@ CASES: Final[dict[str, FaultCase]] = {
         stops=True,
         goes_on=True,
         needs_zookeeper=True,
+    ),
+    "storm-status, telemetry": FaultCase(
+        throttle=lambda _hosts, factor: T.StormStatus(**storm_status(factor)),
+        stops=True,
+        goes_on=True,
+        has_telemetry=True,
     ),
     "storm-status, lost stop": FaultCase(
         throttle=lambda _hosts, factor: LossyStormStatus(**storm_status(factor), lost="stop"), stops=False, goes_on=True
@@ -173,7 +238,14 @@ CASES: Final[dict[str, FaultCase]] = {
         goes_on=True,
     ),
     "jstorm-master, coordinator forgets": FaultCase(
-        throttle=lambda _hosts, factor: ForgetfulJStormMaster(**jstorm_master(factor)), stops=True, goes_on=False
+        throttle=lambda _hosts, factor: ReplacedJStormMaster(**jstorm_master(factor), keeps_state=False),
+        stops=True,
+        goes_on=False,
+    ),
+    "jstorm-master, coordinator replaced": FaultCase(
+        throttle=lambda _hosts, factor: ReplacedJStormMaster(**jstorm_master(factor), keeps_state=True),
+        stops=True,
+        goes_on=True,
     ),
     "heron, lost stop": FaultCase(
         throttle=lambda _hosts, factor: LossyHeronSpout(**heron_spout(factor), lost="stop"), stops=False, goes_on=True
@@ -206,22 +278,43 @@ def one_run(case: FaultCase, times: FaultTimes) -> MechanismRun:
 
 
 def _observed(case: FaultCase, server: MortalZooKeeper, times: FaultTimes) -> MechanismRun:
-    away = {times.before + times.stall / 2: server.stop, times.over + times.after / 2: server.start}
+    events: dict[float, Callable[[], None]] = {}
+    if case.loses_zookeeper:
+        events = {times.before + times.stall / 2: server.stop, times.over + times.after / 2: server.start}
+    if case.has_stale_node:
+        events = {times.before / 2: server.add_stale_node}
     return observe_part(
         processes,
         counting(case.throttle(server.address, times.factor), times.factor),
         Flows({A2: Flow((B4,), RATE, batch_rows=BATCH)}, 10 * times.end_of(case)),
         Probe({B4: Stall(times.before, times.stall)}, slows={B4: Slow(2 * RATE)}),
         seconds=times.end_of(case),
-        events=away if case.loses_zookeeper else {},
+        events=events,
+        extend=_telemetry if case.has_telemetry else None,
+        zookeeper_s=server.processor_seconds if case.needs_zookeeper else None,
     )
+
+
+def _telemetry(environment: hg.StreamEnvironment) -> None:
+    """Add a stream whose source has a throttle of its own, so that the mechanism does not hold it back."""
+    source = Flows({A1: Flow((B3,), TELEMETRY, batch_rows=1)}, 3600.0)
+    stream = environment.from_source(source, throttle=T.FixedRate(10 * TELEMETRY)).name("telemetry")
+    stream.partition_by(by_target).sink_to(Probe(slows={B3: Slow(TELEMETRY / 2)}))
 
 
 def goes_on(run: MechanismRun, times: FaultTimes) -> bool:
     """Return whether the source reads at half of its rate or more at the end of a run."""
-    late = [look for look in run.looks if look.at >= run.looks[-1].at - times.after / 4]
+    return not run.out_of_memory and rate_at_end(run, times) >= _GOES_ON * RATE
+
+
+def rate_at_end(run: MechanismRun, times: FaultTimes) -> float:
+    """Return the rows/s that the source reads at the end of a run, in three quarters of the time after the stall.
+
+    With Storm 1.2 a source that has to catch up reads for a moment, and then stands for the timeout and a poll.
+    """
+    late = [look for look in run.looks if look.at >= run.looks[-1].at - 0.75 * times.after]
     seconds = late[-1].at - late[0].at if late else 0.0
-    return seconds > 0 and (late[-1].rows_in - late[0].rows_in) / seconds >= _GOES_ON * RATE
+    return (late[-1].rows_in - late[0].rows_in) / seconds if seconds else 0.0
 
 
 def report(runs: Mapping[str, MechanismRun], times: FaultTimes) -> Experiment:
@@ -238,6 +331,9 @@ def report(runs: Mapping[str, MechanismRun], times: FaultTimes) -> Experiment:
         measured[name] = {
             "until the source stops": ("s", [stopped - times.before if stops and stopped is not None else None]),
             "rows in flight at most": ("rows", [float(run.most_in_flight(0, run.looks[-1].at))]),
+            "until memory is full": ("s", [run.full_at]),
+            "rows/s that the source reads at the end": ("rows/s", [rate_at_end(run, times)]),
+            **overhead([run]),
         }
     missed = misses(findings)
     return Experiment(
@@ -246,6 +342,7 @@ def report(runs: Mapping[str, MechanismRun], times: FaultTimes) -> Experiment:
         + "".join(f"; missed: {miss}" for miss in missed),
         met=not missed,
         figures=tuple(figures(measured, findings)),
+        findings=sentences(findings, measured, {}),
         settings={
             "rows/s": RATE,
             "rows of a batch": BATCH,

@@ -13,13 +13,13 @@ from typing import Final
 
 from headgate.bench.case_options import Options
 from headgate.lab.experiment import Experiment
-from headgate.lab.flows import Flow, Flows, LoadPhase
+from headgate.lab.flows import ROW_BYTES, Flow, Flows, LoadPhase
 from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.reactions import Overload, reactions
 from headgate.lab.mechanisms.slowed_sink import in_flight
-from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
+from headgate.lab.mechanisms.verdicts import Better, Measured, Observation, figures, misses, sentences
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 
@@ -27,6 +27,16 @@ from headgate.lab.probe import Probe, Slow
 CAPACITY: Final = 20_000.0
 CALM: Final = 0.5
 BURST: Final = 1.5
+BETTER: Final[Better] = {
+    "rows/s that the sink gets in the burst": "more",
+    "p50 of the rows due in the burst": "less",
+    "p99 of the rows due in the burst": "less",
+    "p100 of the rows due in the burst": "less",
+    "rows in flight at most": "less",
+    "stops of the source": "less",
+    "from the burst's end until it waits no more": "less",
+    "rows lost": "less",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +66,7 @@ class BurstTimes:
         )  # fmt: skip
 
 
-FULL: Final = BurstTimes(factor=8, before=4.0, burst=12.0, after=16.0, rounds=3)
+FULL: Final = BurstTimes(factor=16, before=2.0, burst=6.0, after=8.0, rounds=3)
 QUICK: Final = BurstTimes(factor=80, before=1.0, burst=1.5, after=2.0, rounds=1)
 
 
@@ -93,7 +103,13 @@ def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment
                 )
                 for percent in (50, 99, 100)
             },
+            "rows/s that the sink gets in the burst": ("rows/s", [_carried(each, times) for each in rounds]),
             "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.end)) for each in rounds]),
+            "bytes in flight at most": (
+                "B",
+                [float(ROW_BYTES * each.most_in_flight(0, times.end)) for each in rounds],
+            ),
+            "stops of the source": ("", [float(each.stops(0.0, times.end)) for each in rounds]),
             "until the source waits": ("s", [None if at is None else at - times.before for at in stopped]),
             "from the burst's end until it waits no more": ("s", [_released(each, times) for each in rounds]),
             "rows lost": ("rows", [float(each.lost) for each in rounds]),
@@ -107,6 +123,7 @@ def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment
         + "".join(f"; missed: {miss}" for miss in missed),
         met=not missed,
         figures=tuple(figures(measured, findings)),
+        findings=sentences(findings, measured, BETTER),
         settings={
             "rows/s that the sink takes": CAPACITY,
             "rows of a batch": BATCH,
@@ -123,6 +140,10 @@ def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment
 
 def _latency(run: MechanismRun, percent: float, times: BurstTimes) -> float | None:
     return run.seen[B4].latency(percent, times.before, times.over) if B4 in run.seen else None
+
+
+def _carried(run: MechanismRun, times: BurstTimes) -> float | None:
+    return run.seen[B4].rate(times.before, times.over) if B4 in run.seen else None
 
 
 def _released(run: MechanismRun, times: BurstTimes) -> float | None:

@@ -72,6 +72,11 @@ class MechanismRun:
         last = max((end for _, end in self._waits(begin)), default=begin)
         return None if self.looks and last >= self._reports()[-1].at else last
 
+    def stops(self, begin: float, end: float) -> int:
+        """Return how often the source began to wait more than half of the time, between two times."""
+        waits = [wait for wait in self._waits(begin) if wait[0] < end]
+        return len(waits) - sum(wait[0] == before[1] for before, wait in pairwise(waits))
+
     def _waits(self, begin: float) -> Iterator[tuple[float, float]]:
         """Yield the times between two reports that end after `begin`, and in which the source waited more than half of
         the time."""
@@ -131,7 +136,7 @@ def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe
     run = MechanismRun()
     server = zookeeper() if isinstance(options.get("throttle"), hg.throttle.StormZooKeeper) else None
     server_began = server.processor_seconds() if server else 0.0
-    driver_began = time.process_time() - time.thread_time()
+    driver_began = _driver_seconds()
     try:
         result = _execute(environment, _Looker(run, source).look)
     except NetworkMemoryFull as error:
@@ -141,7 +146,7 @@ def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe
         return run
     check_readers(options, result)
     if not isinstance(environment, SimulatedEnvironment):
-        run.driver_s = time.process_time() - time.thread_time() - driver_began
+        run.driver_s = _driver_seconds() - driver_began
     if server is not None:
         run.zookeeper_s = server.processor_seconds() - server_began
     run.seconds, run.signals = run.looks[-1].at, result.metrics["throttle_signals"]
@@ -167,15 +172,21 @@ def observe_part(
     *,
     seconds: float,
     events: Mapping[float, Callable[[], None]] = MappingProxyType({}),
+    extend: Callable[[hg.StreamEnvironment], None] | None = None,
+    zookeeper_s: Callable[[], float] | None = None,
 ) -> MechanismRun:
     """Run flows like `observe`, but cancel the job `seconds` after its first row, because the job may wait for ever.
 
-    `events` are functions to call, by the seconds after the first row. The result has only `looks`. Raises the error of
-    a job that fails.
+    `events` are functions to call, by the seconds after the first row. `extend` adds streams to the job. `zookeeper_s`
+    returns the processor time that ZooKeeper has used. The result has no `seen`. Raises the error of a job that fails.
     """
     run, due = MechanismRun(), dict(events)
     looker = _Looker(run, A2)
-    job = _pipeline(place, options, flows, probe).execute_async("mechanism")
+    driver_began = _driver_seconds()
+    environment = _pipeline(place, options, flows, probe)
+    if extend is not None:
+        extend(environment)
+    job = environment.execute_async("mechanism")
     try:
         while job.status() in ("CREATED", "RUNNING") and not (run.looks and run.looks[-1].at >= seconds):
             looker.look(time.monotonic(), job.metrics())
@@ -183,10 +194,26 @@ def observe_part(
                 due.pop(at)()
             time.sleep(_LOOK)
         if job.status() == "FAILED":
-            job.wait()
+            _fail(job, run)
+        run.driver_s = _driver_seconds() - driver_began
+        run.zookeeper_s = None if zookeeper_s is None else zookeeper_s()
     finally:
         job.cancel()
+    run.seconds, run.rows_in, run.rows_out = run.looks[-1].at, run.looks[-1].rows_in, run.looks[-1].rows_out
     return run
+
+
+def _fail(job: hg.JobHandle, run: MechanismRun) -> None:
+    """Raise the error of a job. If memory was full, note that."""
+    try:
+        job.wait()
+    except NetworkMemoryFull as error:
+        run.out_of_memory = error.message
+
+
+def _driver_seconds() -> float:
+    """Return the processor time of this process without that of this thread, which looks at jobs."""
+    return time.process_time() - time.thread_time()
 
 
 def _pipeline(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe) -> hg.StreamEnvironment:
@@ -210,6 +237,8 @@ class _Looker:
         task = metrics["tasks"].get(self._task, {})
         waited = task.get("throttle_wait_s", 0.0) + task.get("soft_backpressured_s", 0.0)
         dropped = sum(each.get("rows_dropped", 0) for each in metrics["tasks"].values())
+        self._run.signals = metrics["throttle_signals"]
+        self._run.rows_sent = sum(each["rows_out"] for each in metrics["edges"].values())
         self._run.looks.append(Look(now - self._began, metrics["rows_in"], metrics["rows_out"] + dropped, waited))
 
 

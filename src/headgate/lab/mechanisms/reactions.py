@@ -12,7 +12,7 @@ from typing import Final
 
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Aspect, Reaction
 from headgate.lab.mechanisms.observed import MechanismRun
-from headgate.lab.mechanisms.verdicts import Observation
+from headgate.lab.mechanisms.verdicts import Observation, OwnObservation
 
 #: Seconds by which a measured time may differ from an expected one, on any machine: processes report every 0.25 s.
 SLACK: Final = 0.5
@@ -51,7 +51,7 @@ def reactions(name: str, rounds: Sequence[MechanismRun], overload: Overload) -> 
     if expected.reaction is None:
         return []
     found = _expectations(expected.reaction, overload, rounds, stops=expected.stops is True)
-    return [Observation(name, what, did, True, expected.explained.get(aspect, "")) for aspect, what, did in found]
+    return [OwnObservation(name, what, did, True, expected.explained.get(aspect, "")) for aspect, what, did in found]
 
 
 def _expectations(

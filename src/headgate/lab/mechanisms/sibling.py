@@ -19,7 +19,7 @@ from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.reactions import Overload, reactions
-from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
+from headgate.lab.mechanisms.verdicts import Better, Measured, Observation, figures, misses, sentences
 from headgate.lab.places import A1, A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Stall
 
@@ -27,6 +27,13 @@ from headgate.lab.probe import Probe, Stall
 KEEPS: Final = 0.95
 #: Rows per second of each stream.
 RATE: Final = 20_000.0
+BETTER: Final[Better] = {
+    "share of its rate that the sibling keeps": "more",
+    "until the source stops": "less",
+    "rows in flight at most": "less",
+    "rows lost": "less",
+    "rows doubled": "less",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +65,7 @@ class StallTimes:
 
 
 #: The longest queue, of Storm 2, has 32,768 messages: 164 s at this rate.
-FULL: Final = StallTimes(factor=8, before=4.0, stall=36.0, rounds=3)
+FULL: Final = StallTimes(factor=16, before=2.0, stall=18.0, rounds=3)
 QUICK: Final = StallTimes(factor=80, before=1.0, stall=3.6, rounds=1)
 
 
@@ -122,6 +129,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
         + ("".join(f"; missed: {miss}" for miss in missed)),
         met=not missed,
         figures=tuple(figures(measured, findings)),
+        findings=sentences(findings, measured, BETTER),
         settings={
             "rows/s of each stream": RATE,
             "rows of a batch": BATCH,

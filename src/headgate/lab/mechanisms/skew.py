@@ -19,7 +19,7 @@ from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant, Expected
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.sibling import KEEPS
-from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
+from headgate.lab.mechanisms.verdicts import Better, Measured, Observation, figures, misses, sentences
 from headgate.lab.places import A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 
@@ -30,6 +30,13 @@ TO: Final = (B4, B4, B4, B3)
 _HOT: Final = TO.count(B4) / len(TO)
 #: The messages per second by which the queue of the hot key grows. A message has its rows of one batch.
 _EXCESS: Final = (_HOT * OFFERED - CAPACITY) / (_HOT * BATCH)
+BETTER: Final[Better] = {
+    "share of their rate that the other keys get": "more",
+    "share of what its sink takes that the hot key gets": "more",
+    "p99 of the other keys": "less",
+    "rows in flight at most": "less",
+    "rows lost": "less",
+}
 #: What differs here from an independent stream. The rate is below the one that the source offers for both keys.
 SPARES: Final[Mapping[str, bool]] = {"fixed-rate": False}
 
@@ -121,6 +128,7 @@ def report(runs: Mapping[str, list[MechanismRun]], times: SkewTimes) -> Experime
         + "".join(f"; missed: {miss}" for miss in missed),
         met=not missed,
         figures=tuple(figures(measured, findings)),
+        findings=sentences(findings, measured, BETTER),
         settings={
             "rows/s offered": OFFERED,
             "share of the hot key": _HOT,

@@ -17,13 +17,20 @@ from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.sibling import FULL, QUICK, RATE, StallTimes
-from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
+from headgate.lab.mechanisms.verdicts import Better, Measured, Observation, figures, misses, sentences
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 
 #: What the sink takes, as shares of the load: before and after, and while it is slow.
 CAPACITY: Final = 2.0
 SLOW: Final = 0.1
+BETTER: Final[Better] = {
+    "until the source knows": "less",
+    "rows in flight at most": "less",
+    "rows lost": "less",
+    "rows doubled": "less",
+    "until the source reads freely again": "less",
+}
 
 
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
@@ -68,6 +75,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
         + "".join(f"; missed: {miss}" for miss in missed),
         met=not missed,
         figures=tuple(figures(measured, findings)),
+        findings=sentences(findings, measured, BETTER),
         settings={
             "rows/s": RATE,
             "rows of a batch": BATCH,

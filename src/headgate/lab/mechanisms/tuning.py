@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import headgate as hg
 from headgate.bench.case_options import Options
-from headgate.bench.report import Figure, ratios
+from headgate.bench.report import ratios
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contestants import BATCH, counting
-from headgate.lab.mechanisms.observed import MechanismRun, observe
+from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.verdicts import CREDIT, Better, Measured, figures, losses
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 
@@ -30,6 +31,7 @@ _FACTOR: Final = 8.0
 FULL_LOAD: Final = 0.95
 #: A mechanism floods if it has this many times as many rows in flight as credit.
 FLOODS: Final = 2.0
+BETTER: Final[Better] = {"carried": "more", "in flight at most": "less"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +63,22 @@ T = hg.throttle
 SWEEPS: Final[dict[str, Sweep]] = {
     "fixed-rate": Sweep("of what the sink takes", (0.25, 0.5, 0.75, 1.5), lambda share: T.FixedRate(share * CAPACITY)),
     "max-pending": Sweep("messages", (1, 2, 4, 16, 64, 256), T.MaxPending),
+    "max-pending-no-acks": Sweep("messages", (1, 16, 256), lambda limit: T.MaxPending(limit, acking=False)),
+    "storm-status": Sweep("messages", (4, 16, 64, 256), lambda queue: T.StormStatus(receive_buffer=queue)),
     "jstorm-stages": Sweep("messages", (4, 16, 64, 256), lambda queue: T.JStormStages(receive_buffer=queue)),
 }
 #: The limits that must starve the sink, and those that must flood it. Chosen in virtual time, before the first run on
 #: processes.
 STARVES: Final = {("fixed-rate", 0.25), ("fixed-rate", 0.5), ("fixed-rate", 0.75), ("max-pending", 1)}
-FLOODED: Final = {("fixed-rate", 1.5), ("max-pending", 256), ("jstorm-stages", 256)}
-CREDIT: Final = "credit"
+#: Without acknowledgements no limit holds, also the smallest.
+FLOODED: Final = {
+    ("fixed-rate", 1.5),
+    ("max-pending", 256),
+    ("max-pending-no-acks", 1),
+    ("max-pending-no-acks", 256),
+    ("storm-status", 256),
+    ("jstorm-stages", 256),
+}
 NOTHING: Final = "no throttle"
 
 #: The runs of each mechanism, by its limit. Mechanisms without a limit have the limit 0.
@@ -89,7 +100,7 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
 
 
 def _contestants() -> Iterator[tuple[str, float, Mapping[str, Any]]]:
-    yield CREDIT, 0.0, {}
+    yield CREDIT, 0.0, {"buffer_timeout": 0}
     yield NOTHING, 0.0, counting(None, _FACTOR)
     for name, sweep in SWEEPS.items():
         for limit in sweep.limits:
@@ -114,7 +125,7 @@ def in_flight(run: MechanismRun, times: TuningTimes) -> float:
 
 def report(runs: Runs, times: TuningTimes) -> Experiment:
     """Return what each limit carries and holds, and whether limits starve and flood as expected."""
-    figures: list[Figure] = []
+    measured: Measured = {}
     shares: dict[tuple[str, float], float] = {}
     held: dict[tuple[str, float], float] = {}
     full = [carried(each, times) for each in runs[NOTHING][0.0]]
@@ -123,8 +134,11 @@ def report(runs: Runs, times: TuningTimes) -> Experiment:
             label = f"{name}, {limit:g} {SWEEPS[name].unit}" if limit else name
             rates = ratios([carried(each, times) for each in rounds], full)
             flights = tuple(in_flight(each, times) for each in rounds)
-            figures.append(Figure(f"{label}: carried", "of the rate without a throttle", rates))
-            figures.append(Figure(f"{label}: in flight at most", "rows", flights))
+            measured[label] = {
+                "carried": ("of the rate without a throttle", rates),
+                "in flight at most": ("rows", flights),
+                **overhead(rounds),
+            }
             shares[name, limit], held[name, limit] = median(rates), median(flights)
     missed = list(_misses(shares, held))
     return Experiment(
@@ -132,8 +146,14 @@ def report(runs: Runs, times: TuningTimes) -> Experiment:
         target=f"credit carries {FULL_LOAD:.0%} of what the sink takes; too small limits carry less, and too large "
         f"limits have {FLOODS:g} times as many rows in flight" + "".join(f"; missed: {miss}" for miss in missed),
         met=not missed,
-        figures=tuple(figures),
-        settings={"rows/s that the sink takes": CAPACITY, "offered": OFFERED, "rows of a batch": BATCH},
+        figures=tuple(figures(measured, ())),
+        findings=tuple(losses(measured, BETTER)),
+        settings={
+            "rows/s that the sink takes": CAPACITY,
+            "offered": OFFERED,
+            "rows of a batch": BATCH,
+            "network memory divided by": _FACTOR,
+        },
         plots=(
             _plot("carried, of the rate without a throttle", shares),
             _plot("rows in flight at most", held, log_y=True),

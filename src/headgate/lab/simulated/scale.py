@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contest import simulated_ones
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
-from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses
+from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses, sentences
 from headgate.lab.simulated.simulated_place import COSTS
 from headgate.simulation.costs import Line
 from headgate.simulation.simulated_environment import SimulatedEnvironment
@@ -72,7 +72,7 @@ def run(options: Options) -> Experiment:
     for sources in numbers:
         for name in simulated_ones(options).mechanisms:
             options.say(f"scale: {subtasks(sources):,} subtasks, {name}, all sizes and times divided by {FACTOR:g}")
-            runs.setdefault(name, {})[sources] = one_run(CONTESTANTS[name], sources)
+            runs.setdefault(name, {})[sources] = one_run(CONTESTANTS[name], sources, options.seed)
     return report(runs)
 
 
@@ -80,12 +80,13 @@ def subtasks(sources: int) -> int:
     return sources * (1 + FAN_OUT)
 
 
-def one_run(contestant: Contestant, sources: int) -> Scaled:
-    """Run a job with so many sources."""
+def one_run(contestant: Contestant, sources: int, seed: int = 0) -> Scaled:
+    """Run a job with so many sources in virtual time."""
     waits: list[dict[str, float]] = []
     environment = SimulatedEnvironment(
         parallelism=sources,
         taskmanagers=TASKMANAGERS,
+        seed=seed,
         config=hg.Config(**{**contestant.options(FACTOR), **_OPTIONS}),
         costs=COSTS,
         line=_LINE,
@@ -160,6 +161,7 @@ def report(runs: Mapping[str, Mapping[int, Scaled]]) -> Experiment:
     """Return how far the stall reached with each mechanism, and whether that was expected."""
     findings: list[Observation] = []
     measured: Measured = {}
+    better: dict[str, Literal["less", "more"]] = {}
     for name, by_sources in runs.items():
         expected = CONTESTANTS[name].expected
         findings += [
@@ -179,6 +181,7 @@ def report(runs: Mapping[str, Mapping[int, Scaled]]) -> Experiment:
                 f"sources that stop, {size}": ("", [float(each.stopped)]),
                 f"signals, {size}": ("per second", [each.signals]),
             }
+            better |= {figure: "less" for figure in measured[name] if figure.endswith(size)}
     missed = misses(findings)
     return Experiment(
         case="scale",
@@ -186,6 +189,7 @@ def report(runs: Mapping[str, Mapping[int, Scaled]]) -> Experiment:
         + "".join(f"; missed: {miss}" for miss in missed),
         met=not missed,
         figures=tuple(figures(measured, findings)),
+        findings=sentences(findings, measured, better),
         settings={
             "TaskManagers": TASKMANAGERS,
             "sinks of a source": FAN_OUT,

@@ -18,7 +18,7 @@ def run(options: Options) -> Experiment:
     outcomes: dict[tuple[str, str], isolation.Rounds] = {}
     shared: dict[str, list[all_to_all.Standstill]] = {mode: [] for mode in MODES}
     for seed in range(rounds):
-        place = simulation(seed)
+        place = simulation(options.seed + seed)
         for mode in MODES:
             options.say(f"isolation: seed {seed}, {mode}")
             outcome = outcomes.setdefault(("simulation", mode), isolation.Rounds())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from headgate.bench.case_options import Options
 from headgate.lab import reach
 from headgate.lab.experiment import Experiment
-from headgate.lab.simulated.simulated_place import simulation
+from headgate.lab.simulated.simulated_place import simulations
 
 
 def run(options: Options) -> Experiment:
     """Simulate every mode on both paths in turn, round by round."""
-    return reach.report(reach.measure(options, simulation))
+    return reach.report(reach.measure(options, simulations(options)))

@@ -6,9 +6,9 @@ from headgate.bench.case_options import Options
 from headgate.lab.experiment import Experiment
 from headgate.lab.mechanisms import sibling
 from headgate.lab.mechanisms.contest import simulated_ones
-from headgate.lab.simulated.simulated_place import simulation
+from headgate.lab.simulated.simulated_place import simulations
 
 
 def run(options: Options) -> Experiment:
     """Simulate every mechanism in turn, round by round."""
-    return sibling.run(simulated_ones(options), simulation)
+    return sibling.run(simulated_ones(options), simulations(options))
