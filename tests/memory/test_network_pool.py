@@ -211,3 +211,21 @@ def test_threads_that_request_and_recycle_lose_no_segment_and_never_hang() -> No
         assert pool.available
         pool.destroy()
     network.close()
+
+
+def test_while_each_pool_may_have_its_maximum_a_new_one_costs_the_others_nothing(
+    locks: CheckedLocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the time to build a job would grow with the square of its tasks."""
+    network = NetworkBufferPool(100, 512, locks)
+    pools = [network.create_local_pool(f"pool {number}", required=1, maximum=10) for number in range(5)]
+    assert [pool.size for pool in pools] == [10] * 5
+    resized = list[str]()
+    resize = LocalBufferPool.resize
+    monkeypatch.setattr(LocalBufferPool, "resize", lambda pool, size: resized.append(pool.owner) or resize(pool, size))
+    assert network.create_local_pool("plenty", required=1, maximum=50).size == 50
+    network.request_exclusive(0, "input")
+    assert resized == ["plenty"]
+    assert network.create_local_pool("scarce", required=1, maximum=2).size == 2
+    assert resized[1:] == [*(pool.owner for pool in pools), "plenty", "scarce"]
+    network.validate()

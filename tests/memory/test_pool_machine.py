@@ -65,7 +65,8 @@ BUGS = [
     PlantedBug("a destroyed pool does not call its listeners", Local.destroy, dropped(call("listener"))),
     PlantedBug("a returned segment is offered to no waiting pool", Network.give_back, dropped(call("_serve_waiters"))),
     PlantedBug("a segment that a pool declines is lost", Network._serve_waiters, dropped(call("appendleft"))),
-    PlantedBug("the segments promised to a destroyed pool stay promised", Network.dismiss, dropped(increment())),
+    PlantedBug("the segments promised to a destroyed pool stay promised", Network.dismiss,
+               dropped(increment(1, of=2))),
     PlantedBug("the share of a destroyed pool is not redistributed", Network.dismiss, dropped(call("_redistribute"))),
     PlantedBug("a pool whose share has grown fetches no segment", Network._settle, dropped(call("refill"))),
     PlantedBug("the segments of a destroyed pool are offered to no waiting pool", Network.dismiss,
@@ -78,6 +79,10 @@ BUGS = [
                dropped(call("_redistribute"))),
     PlantedBug("the shares of the pools together are one segment too large", Network._redistribute,
                plus(operation(), 1)),
+    PlantedBug("shares stay although the pools now want more segments than there are", Network._redistribute,
+               replaced(condition(), "had_plenty")),
+    PlantedBug("shares stay although each pool may have its maximum again", Network._redistribute,
+               replaced(condition(), "self._has_plenty")),
     PlantedBug("the segments that a shrinking pool returns are lost", Network._redistribute, dropped(call("extend"))),
 ]  # fmt: skip
 

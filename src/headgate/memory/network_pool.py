@@ -43,6 +43,10 @@ class NetworkBufferPool:
         self._leaving: list[LocalBufferPool] = []  # destroyed, with segments still in use
         self._exclusive: Counter[str] = Counter()
         self._required = 0
+        self._elastic = 0  # what all pools together may have beyond their required segments
+        self._has_plenty = True  # whether each pool may have its maximum, by the last redistribution
+        self._unshared: list[LocalBufferPool] = []  # pools without a share
+        self._grown: list[LocalBufferPool] = []  # pools to refill
         self._closed = False
 
     @property
@@ -100,6 +104,8 @@ class NetworkBufferPool:
                     max_overdraft=max_overdraft,
                 )
             self._pools.append(pool)
+            self._unshared.append(pool)
+            self._elastic += maximum - required
             self._redistribute()
         self._settle()
         return pool
@@ -191,6 +197,7 @@ class NetworkBufferPool:
             self._pools.remove(pool)
             self._leaving.append(pool)
             self._required -= pool.claim.required
+            self._elastic -= pool.claim.maximum - pool.claim.required
             with self._lock:
                 self._free.extend(segments)
             self._redistribute()
@@ -215,10 +222,20 @@ class NetworkBufferPool:
             del self._exclusive[owner]
 
     def _redistribute(self) -> None:
-        """Share out the unpromised segments. It makes no callback: call `_settle` after releasing the lock."""
+        """Share out the unpromised segments. It makes no callback: call `_settle` after releasing the lock.
+
+        While each pool may have its maximum, no share changes, so only new pools get one.
+        """
         self._leaving = [pool for pool in self._leaving if pool.requested]
-        sizes = shares(self.total_segments - self._required, [pool.claim for pool in self._pools])
-        surplus = [segment for pool, size in zip(self._pools, sizes, strict=True) for segment in pool.resize(size)]
+        spare = self.total_segments - self._required
+        pools, had_plenty = self._pools, self._has_plenty
+        self._has_plenty = self._elastic <= spare
+        if had_plenty and self._has_plenty:
+            pools = self._unshared
+        sizes = shares(spare, [pool.claim for pool in pools])
+        surplus = [segment for pool, size in zip(pools, sizes, strict=True) for segment in pool.resize(size)]
+        self._grown += pools
+        self._unshared = []
         with self._lock:
             self._free.extend(surplus)
 
@@ -226,7 +243,7 @@ class NetworkBufferPool:
         """Give the segments that a redistribution has freed to pools that wait, or whose share has grown."""
         self._serve_waiters()
         with self._factory_lock:
-            pools = list(self._pools)
+            pools, self._grown = self._grown, []
         for pool in pools:
             pool.refill()
 
