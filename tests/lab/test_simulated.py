@@ -9,6 +9,9 @@ import pytest
 from headgate.bench.case_options import Options
 from headgate.lab import isolation, lab_command, reach
 from headgate.lab.isolation import Times
+from headgate.lab.mechanisms import burst, sibling, slowed_sink
+from headgate.lab.mechanisms.contestants import CONTESTANTS
+from headgate.lab.places import B4, processes
 from headgate.lab.simulated import simulated_isolation, simulated_reach
 from headgate.lab.simulated.simulated_place import simulation
 
@@ -44,6 +47,29 @@ def test_a_stalled_stream_leaves_its_sibling_what_the_real_runtime_leaves(
     assert figures["tcp, simulation: share of its rate kept"] == pytest.approx(0.0, abs=0.05)
     monkeypatch.setattr(reach, "measure", lambda options, place_of: {})
     assert simulated_reach.run(Options(True, said.append)).case == "reach"
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", ["credit", "unbounded"])
+def test_a_simulated_burst_has_the_latency_of_a_real_one(name: str) -> None:
+    """The load is 150 % for 3 s, so the last of these rows has to wait for a second and a half."""
+    times = burst.BurstTimes(factor=80, before=0.5, burst=3.0, after=4.0, rounds=1)
+    real, simulated = (burst.one_round(place, CONTESTANTS[name], times) for place in (processes, simulation(0)))
+    for percent in (50, 100):
+        late = [run.seen[B4].latency(percent, times.before, times.over) for run in (real, simulated)]
+        assert late[1] == pytest.approx(late[0], rel=0.2), percent
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("name", ["storm-status", "unbounded"])
+def test_a_simulated_slow_sink_lets_as_many_rows_wait_as_a_real_one(name: str) -> None:
+    """The queue of StormStatus has 410 messages here: it is full after 2.3 s."""
+    runs = [slowed_sink.one_round(place, CONTESTANTS[name], sibling.QUICK) for place in (processes, simulation(0))]
+    real, simulated = (run.most_in_flight(0, sibling.QUICK.end) for run in runs)
+    assert simulated == pytest.approx(real, rel=0.2)
+    if name == "storm-status":
+        stopped = [run.stopped_at(sibling.QUICK.before) or 0.0 for run in runs]
+        assert stopped[1] == pytest.approx(stopped[0], abs=0.25 + 0.2 * stopped[0]), "a process reports each 0.25 s"
 
 
 def test_only_some_experiments_can_be_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

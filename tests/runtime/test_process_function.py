@@ -20,6 +20,7 @@ from headgate.runtime.task.time_account import Wait
 from tests.exactly_once import LARGE, SMALL, _rows, attempts, committed, environment, expected
 from tests.runtime.faults import gated, kill, open_gate
 from tests.runtime.jobs import eventually, pid_of
+from tests.runtime.test_throttled_head import Rig
 
 
 def windows_by_hand(small: int) -> hg.KeyedProcessFunction:
@@ -213,3 +214,22 @@ def test_timers_wait_while_the_task_is_back_pressured() -> None:
     writer.is_available = False
     assert task.turn(5.0) == WAIT
     assert (operator.called, task.waits_for) == (1, Wait.OUTPUT_SOFT)
+
+
+def test_timers_go_on_while_the_throttle_holds_the_source_back() -> None:
+    rig = Rig()
+    rig.give(5)
+    rig.gate.opens_at = 1000.0
+    operator, clocks = Due(), Clocks(lambda: rig.now, lambda: 1000.0)
+    entry = ToOperator(operator, OperatorContext("job", "due", 0, 1))
+    parts: dict[str, Any] = {"operators": [entry], "writers": [], "mailbox": Box()}
+    task = Task("due", rig.head, opened=lambda: None, clocks=clocks, **parts)
+    task.add_timers(operator_timers([entry], clocks))
+    task._begin()
+    for _ in ("it opens", "it begins"):
+        assert task.turn(rig.now) == MORE
+    for calls in (1, 2, 3):
+        until = task.turn(rig.now)
+        assert (operator.called, rig.output.rows, task.waits_for) == (calls, 0, Wait.THROTTLED)
+        assert until < 1000.0, "its next call is due sooner than the throttle permits the next read"
+        rig.now += 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from headgate.simulation.costs import Costs
 from headgate.simulation.simulated_environment import SimulatedEnvironment
 from headgate.simulation.simulated_job import Watch
 from headgate.throttle.mechanism import Mechanism
+from headgate.throttle.pid_rate_estimator import PidRateEstimator
 
 # One process of tests runs all of them: several look at the same run.
 pytestmark = pytest.mark.xdist_group("simulated throttles")
@@ -167,6 +169,17 @@ def test_a_largest_rate_is_kept() -> None:
     read, rows_in, rows_out = with_slow_sink(T.SparkPid(batch_interval=INTERVAL, max_rate=CAPACITY / 4))
     assert rows_in == rows_out
     assert (read[1.9] - read[0.9]) / 1.0 == pytest.approx(CAPACITY / 4, rel=0.05)
+
+
+def test_each_new_rate_reaches_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's RateControllerSuite: an estimator with the constant rates 100, 200 and 300, here 100 times as much."""
+    batches = itertools.count()
+    rates = [10_000.0] * 7 + [20_000.0] * 7 + [30_000.0] * 100
+    monkeypatch.setattr(PidRateEstimator, "compute", lambda *_: rates[next(batches)])
+    read, rows_in, rows_out = with_slow_sink(T.SparkPid(batch_interval=INTERVAL, initial_rate=10_000))
+    assert rows_in == rows_out
+    seen = [(read[end] - read[begin]) / 0.4 for begin, end in ((0.2, 0.6), (0.9, 1.3), (1.5, 1.9))]
+    assert seen == pytest.approx([10_000, 20_000, 30_000], rel=0.05)
 
 
 #: It prints what each of some throttles did until shortly after the stall began.
