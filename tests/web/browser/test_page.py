@@ -64,7 +64,13 @@ def test_the_first_screen_of_a_phone_has_the_whole_verdict(serve: Serve, show: O
     expect(page.locator("#verdict dl")).to_be_visible()
     seen = page.evaluate(FIRST_SCREEN)
     finding = serve(job).get(f"/jobs/{job.id}/diagnosis").json["findings"][0]
-    for text in (finding["operator"], "1 of 2", finding["why"], finding["remedy"], "times as many rows"):
+    for text in (
+        finding["operator"],
+        "[1]: 1 of its 2 subtasks",
+        finding["why"],
+        finding["remedy"],
+        "times as many rows",
+    ):
         assert text in seen
 
 

@@ -50,7 +50,7 @@ function makePage(job) {
     graphOf.update(overview, selected?.vertex);
     tasksOf.update(overview, selected);
     const { name, state, duration_s: ran, restarts } = overview.job;
-    header(name, [state, format.duration(Math.round(ran)), restarts ? `${restarts} ${restarts > 1 ? "restarts" : "restart"}` : ""].filter(Boolean).join(" · "));
+    header(name, [`${state} ${state === "RUNNING" ? "for" : "after"} ${format.duration(Math.round(ran))}`, restarts ? `${restarts} ${restarts > 1 ? "restarts" : "restart"}` : ""].filter(Boolean).join(" · "));
   }
   replace(main, verdict.node, graph.node, tasks.node, profile.node, history.node, channels.node, lag.node, checkpoints.node, ...(saved === null ? [save] : []));
   const onResize = () => { if (last) update(last); };

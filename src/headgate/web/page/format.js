@@ -45,8 +45,9 @@ export function watermark(vertex, now) {
 
 /** "all 4", "2 (1 of 4)", "0, 2 and 3 (3 of 4)". */
 export function subtasks(numbers, all) {
-  if (numbers.length === all) return all === 1 ? `${numbers[0]}, its only one` : `all ${all}`;
-  const shown = numbers.length > 8 ? [...numbers.slice(0, 7), `${numbers.length - 7} more`] : [...numbers];
+  if (numbers.length === all) return all === 1 ? `[${numbers[0]}], its only one` : `all ${all}`;
+  const names = numbers.map((number) => `[${number}]`);
+  const shown = names.length > 8 ? [...names.slice(0, 7), `${names.length - 7} more`] : names;
   const last = shown.pop() ?? "none";
-  return `${shown.length ? `${shown.join(", ")} and ${last}` : last}${all === null ? "" : ` (${numbers.length} of ${all})`}`;
+  return `${shown.length ? `${shown.join(", ")} and ${last}` : last}${all === null ? "" : `: ${numbers.length} of its ${all} subtasks`}`;
 }

@@ -113,7 +113,8 @@ function drawShares(vertex, width, top) {
 }
 
 function drawFoot(vertex, now, height) {
-  const running = vertex.running === vertex.parallelism ? `× ${vertex.parallelism}` : `× ${vertex.running} of ${vertex.parallelism}`;
+  const all = `${vertex.parallelism} ${vertex.parallelism > 1 ? "subtasks" : "subtask"}`;
+  const running = vertex.running === vertex.parallelism ? all : `${vertex.running} of ${all}`;
   return [
     svg("text", { x: PAD, y: height - PAD - LINE, class: "quiet" }, `${running}, ${format.rate(vertex.rows_in_per_s)}`),
     svg("text", { x: PAD, y: height - PAD - 2, class: "quiet" }, `watermark ${format.watermark(vertex, now)}`),
@@ -131,5 +132,5 @@ function legend() {
   const item = (kind, text) => el("li", { class: kind }, text);
   return el("ul", { class: "legend", "aria-label": "Colours" }, item("cause", "bottleneck"), item("busy", "busy"),
     item("back-pressured", "waits for room in its output (back-pressured)"), item("idle", "idle: waits for input"),
-    item("throttled", "throttled: waits for a throttle of its rate"));
+    item("throttled", "throttled: waits for a throttle of its rate"), item("", "each share is that of the subtask with the largest one"));
 }
