@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -253,6 +254,34 @@ def test_a_transaction_that_takes_too_long(kafka: Broker, tmp_path: Path, monkey
     running.commit()
     running.go_on()
     assert numbers(kafka, topic) == Counter(range(30))
+
+
+def test_subtasks_wait_while_the_driver_is_behind(
+    kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next checkpoint does not grow while the driver writes the one before it. Then the job goes on."""
+    topic, has_begun, may_end = kafka.topic(1), threading.Event(), threading.Event()
+    end = Transactions._end
+
+    def end_later(self: Transactions, delivery: Any) -> None:
+        if self._marker.newest is not None:  # not the claim
+            has_begun.set()
+            may_end.wait(60)
+        end(self, delivery)
+
+    monkeypatch.setattr(Transactions, "_end", end_later)
+    monkeypatch.setattr(staged_messages, "_MOST_STAGED", 1 << 16)
+    env = environment(checkpoint_dir=tmp_path, checkpoint_interval="50 ms")
+    rows = env.from_source(hg.sources.generate(jobs.numbers, rows=60_000, rate=20_000, batch_time="5 ms"))
+    rows.sink_to(hg.sinks.kafka(kafka.servers, topic))
+    job = env.execute_async()
+    try:
+        assert has_begun.wait(60)
+        eventually(lambda: sum(task["hard_backpressured_s"] for task in job.metrics()["tasks"].values()) > 0.5)
+    finally:
+        may_end.set()
+    assert job.wait(60).restarts == 0
+    assert numbers(kafka, topic) == Counter(range(60_000))
 
 
 def is_aborted(broker: Broker, topic: str) -> bool:

@@ -135,8 +135,9 @@ def sink(
     a failure the rows after the last checkpoint are written again.
 
     The producer is idempotent: a lost connection repeats no message. If the brokers are slower than the job, at most
-    32 MiB of a subtask wait, then the job waits. `options` are those of librdkafka, for example `{"compression.type":
-    "zstd"}`.
+    32 MiB of a subtask wait, then the job waits. With "exactly-once", each subtask stages at most 64 MiB while the
+    driver writes the rows before, then the job waits. `options` are those of librdkafka, for example
+    `{"compression.type": "zstd"}`.
 
     Raises ConfigError for impossible arguments, and without the package confluent-kafka. When the job starts, raises
     PlanError for columns that cannot be written, and SinkError if no broker answers or the topic does not exist. While

@@ -158,7 +158,9 @@ class KafkaSink(Sink):
         if not files:
             return
         if self._transactions is not None:
-            self._transactions.commit(files, checkpoint)
+            assert self._folder is not None  # `claim` comes first
+            with self._folder.committing():
+                self._transactions.commit(files, checkpoint)
         elif self.exactly_once:
             raise SinkError(f"topic {self.topic!r}: the results of run {run} were not claimed: call claim() first")
         else:

@@ -1,7 +1,10 @@
 """Staged messages: the encoded messages of a checkpoint, in files beside the job's checkpoints, until the commit.
 
 A subtask writes one file for each checkpoint: an Arrow IPC stream, compressed, with a checksum. The driver reads it
-back batch by batch, so no process holds a whole checkpoint in memory.
+back batch by batch, so no process holds a whole checkpoint in memory. While the driver writes a checkpoint to Kafka, a
+sign beside the files says so, and subtasks stage only a limited part of the next checkpoint. Without this limit, each
+checkpoint would be larger than the one before if the job is faster than the driver. A wait for the driver cannot hold
+back a checkpoint: none begins before the driver has committed the last one, and failed checkpoints have no sign.
 """
 
 from __future__ import annotations
@@ -30,6 +33,12 @@ from headgate.state.checkpoint_metadata import WrittenFile
 _FOLDER: Final = re.compile(r"kafka-([A-Za-z0-9-]+)")
 #: The names of the files: the epoch of the program that wrote the file, the attempt, the subtask and the checkpoint.
 _FILE: Final = re.compile(r"([0-9]+)-[0-9]+-[0-9]+-[0-9]+\.arrow")
+#: The names of the driver's signs, with the epoch of the program.
+_SIGN: Final = re.compile(r"([0-9]+)-committing")
+#: How many bytes of messages a subtask stages at most for the next checkpoint while the driver writes this one.
+_MOST_STAGED: Final = 64 << 20
+#: Seconds between two looks for the driver's sign, which is in an object store for some jobs.
+_LOOK_INTERVAL: Final = 0.1
 _COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 _STAGED: Final = shapes.fields({"path": shapes.text, "size": shapes.count, "checksum": shapes.text,
                                 "messages": shapes.count})  # fmt: skip
@@ -94,6 +103,34 @@ class StagingFolder:
         self.path = f"{home}/kafka-{run}"
         self.owner = owner
 
+    @property
+    def _sign(self) -> str:
+        """The path of the file that is there while the driver writes messages to Kafka."""
+        return f"{self.path}/{self.owner}-committing"
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """Show the subtasks, for a block, that the driver writes messages to Kafka.
+
+        Nobody looks if the folder is gone, because a newer program has taken over the job.
+        """
+        with _files(self._sign):
+            filesystem, inside = locate(self._sign)
+        with _files(self._sign), suppress(FileNotFoundError):
+            create_private(filesystem, inside)
+            filesystem.open_output_stream(inside, compression=None).close()
+        try:
+            yield
+        finally:
+            with _files(self._sign), suppress(FileNotFoundError):
+                filesystem.delete_file(inside)
+
+    def is_committing(self) -> bool:
+        """Return whether the driver writes messages to Kafka now."""
+        with _files(self._sign):
+            filesystem, inside = locate(self._sign)
+            return bool(filesystem.get_file_info(inside).type == fs.FileType.File)
+
     def clear(self) -> None:
         """Remove all files of this program and of older ones. If the folder had files and is then empty, remove it
         too."""
@@ -101,7 +138,8 @@ class StagingFolder:
             filesystem, inside = locate(self.path)
             entries = listing(filesystem, inside)
             for entry in entries:
-                if (name := _FILE.fullmatch(entry.base_name)) is not None and int(name[1]) <= self.owner:
+                name = _FILE.fullmatch(entry.base_name) or _SIGN.fullmatch(entry.base_name)
+                if name is not None and int(name[1]) <= self.owner:
                     with suppress(FileNotFoundError):
                         filesystem.delete_file(entry.path)
             if entries and not listing(filesystem, inside):
@@ -128,10 +166,18 @@ class StagedMessagesWriter(SinkWriter):
         self._context = context
         self._checkpoint = context.checkpoint
         self._file: _OpenFile | None = None
+        self._staged = 0
+        self._next_look = 0.0
+        self._is_behind = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Stage the messages of a batch. Raises SinkError for a message that the brokers would not take: once its
-        checkpoint is complete, it would be too late."""
+        """Stage the messages of a batch. Wait if many are staged, and the driver is behind.
+
+        Raises SinkError for a message that the brokers would not take: once its checkpoint is complete, it would be too
+        late.
+        """
+        if self._staged >= _MOST_STAGED:
+            self._context.wait_until(self._may_stage)
         encoded = self._messages.encoded(batch)
         check_sizes(encoded, self._largest)
         if self._file is None:
@@ -139,6 +185,15 @@ class StagedMessagesWriter(SinkWriter):
             name = f"{self._folder.owner}-{context.attempt}-{context.subtask}-{self._checkpoint}.arrow"
             self._file = _OpenFile(f"{self._folder.path}/{name}", encoded.schema)
         self._file.write(encoded)
+        self._staged += encoded.nbytes
+
+    def _may_stage(self) -> bool:
+        """Return whether the driver has committed the last checkpoint. Asks the filesystem from time to time."""
+        now = self._context.clock()
+        if now >= self._next_look:
+            self._next_look = now + _LOOK_INTERVAL
+            self._is_behind = self._folder.is_committing()
+        return not self._is_behind
 
     def flush(self, checkpoint: int) -> Mapping[str, Any] | None:
         """End the file, durably, and return the fields of its `StagedFile`. Return None if there is no file."""
@@ -147,7 +202,7 @@ class StagedMessagesWriter(SinkWriter):
 
     def finish(self) -> Mapping[str, Any] | None:
         """End the file, durably, and return the fields of its `StagedFile`. Return None if there is no file."""
-        file, self._file = self._file, None
+        file, self._file, self._staged = self._file, None, 0
         return None if file is None else asdict(file.end())
 
     def close(self) -> None:
