@@ -81,6 +81,13 @@ def test_a_job_without_checkpoints_appends_at_its_end(database: Path) -> None:
     assert rows(database, "select * from headgate_commits") == []
 
 
+def test_a_table_with_rows_is_refused_on_request(database: Path) -> None:
+    write(database, [{"n": 1, "s": "first"}], mode="error")
+    with pytest.raises(hg.SinkError, match='table results: the table has rows; choose another, .* or mode="append"'):
+        write(database, [{"n": 2, "s": "second"}], mode="error")
+    assert rows(database, "select * from results") == [{"n": 1, "s": "first"}]
+
+
 def test_the_last_row_of_a_key_replaces_the_others(database: Path) -> None:
     write(database, [{"n": n % 3, "s": str(n)} for n in range(10)], mode="upsert", key="n")
     write(database, [{"n": 2, "s": "new"}], mode="upsert", key=["n"])
@@ -140,7 +147,8 @@ def test_rows_that_break_a_constraint_leave_the_table_as_it_was(database: Path) 
         (("sqlite", "x", ""), "table='' must be a name"),
         (("sqlite", "x", "t", {"mode": "upsert"}), 'mode="upsert" needs a key'),
         (("sqlite", "x", "t", {"key": "n"}), 'mode="upsert" needs a key'),
-        (("sqlite", "x", "t", {"mode": "error"}), "mode='error' must be 'append' or 'upsert'"),
+        (("sqlite", "x", "t", {"mode": "overwrite"}), "mode='overwrite' must be one of 'append', 'error', 'upsert'"),
+        (("sqlite", "x", "t", {"mode": "error", "key": "n"}), 'mode="upsert" needs a key'),
         (("sqlite", "x", "t", {"timeout": "soon"}), "timeout"),
         (("sqlite", "x", "t", {"timeout": 0}), "timeout= must be above 0"),
     ],

@@ -102,6 +102,26 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path, given: Any, options: A
     assert deltalake.DeltaTable(str(tmp_path / "t")).version() == 1, "nothing has changed"
 
 
+def test_a_table_with_rows_is_refused_on_request(tmp_path: Path) -> None:
+    deltalake.DeltaTable.create(str(tmp_path / "t"), pa.schema({"n": pa.int64()}))
+    for path in ("t", "new"):
+        write(tmp_path / path, [{"n": 1}], mode="error")
+        with pytest.raises(hg.SinkError, match=f'/{path}: the table has rows; choose another, .* or mode="append"'):
+            write(tmp_path / path, [{"n": 2}], mode="error")
+        assert read(tmp_path / path) == [{"n": 1}]
+
+
+def test_a_resumed_job_may_add_to_its_own_rows(tmp_path: Path) -> None:
+    rows, stored = pa.table({"n": range(6)}), StoredJob()
+    for _ in range(2):
+        sink = hg.sinks.delta(tmp_path / "t", mode="error")
+        program = SinkProgram(sink, stored, rows, home=str(tmp_path), subtasks=1)
+        program.start()
+        for step in (program.write, program.flush, program.store, program.commit):
+            step()
+    assert sorted(row["n"] for row in read(tmp_path / "t")) == [0, 1, 3, 4]
+
+
 def test_a_number_that_is_too_wide_fails_the_job(tmp_path: Path) -> None:
     write(tmp_path / "t", [pa.record_batch({"n": pa.array([1], pa.int8())})])
     with pytest.raises(hg.SinkError, match="column 'n': Integer value 300 not in range"):
@@ -140,6 +160,8 @@ def test_a_type_that_delta_does_not_have_is_refused(tmp_path: Path) -> None:
 def test_impossible_arguments_are_refused() -> None:
     with pytest.raises(hg.ConfigError, match="new_columns='maybe' must be one of 'refuse', 'add'"):
         hg.sinks.delta("x", new_columns="maybe")  # type: ignore[arg-type]
+    with pytest.raises(hg.ConfigError, match="mode='overwrite' must be one of 'append', 'error'"):
+        hg.sinks.delta("x", mode="overwrite")  # type: ignore[arg-type]
     with pytest.raises(hg.ConfigError, match="storage_options= must be a dict of strings"):
         hg.sinks.delta("x", storage_options={"a": 1})  # type: ignore[dict-item]
     with pytest.raises(hg.ConfigError, match="credentials|password"):

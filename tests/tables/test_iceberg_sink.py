@@ -93,6 +93,15 @@ def test_rows_that_do_not_fit_are_refused(lake: Lake, given: Any, error: str) ->
     assert lake.read("t") == [{"n": 1, "s": "a"}]
 
 
+def test_a_table_with_rows_is_refused_on_request(lake: Lake) -> None:
+    lake.catalog.create_table("lake.t", pa.schema({"n": pa.int64()}))
+    for table in ("t", "new"):
+        lake.write(table, [{"n": 1}], mode="error")
+        with pytest.raises(hg.SinkError, match=f'{table}: the table has rows; choose another, .* or mode="append"'):
+            lake.write(table, [{"n": 2}], mode="error")
+        assert lake.read(table) == [{"n": 1}]
+
+
 def test_new_columns_are_added_on_request(lake: Lake) -> None:
     lake.write("t", [{"n": 1, "s": "a"}])
     lake.write("t", [{"x": 2.5, "n": 2}], new_columns="add")

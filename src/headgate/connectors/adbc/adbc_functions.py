@@ -84,9 +84,9 @@ def sink(
 
     `uri` is `postgresql://user:password@host:5432/database`, or the path of an SQLite file. `table` is a name, or in
     PostgreSQL `schema.table`; the table must exist. The columns of the rows go to the columns with the same names, and
-    are converted to their types. `mode="append"` adds rows. `mode="upsert"` replaces the row with the same values in
-    `key`, a column or a list of columns with a unique constraint. Rows of the same key must come in order: use
-    `key_by(key)` before.
+    are converted to their types. `mode="append"` adds rows. With `mode="error"`, a job also fails if the table has rows
+    when it starts without resume. `mode="upsert"` replaces the row with the same values in `key`, a column or a list of
+    columns with a unique constraint. Rows of the same key must come in order: use `key_by(key)` before.
 
     The subtasks copy rows into staging tables beside the table. When a checkpoint is complete, one transaction moves
     its rows into the table, and records the checkpoint in the table `headgate_commits`. Readers see rows then.
@@ -103,14 +103,14 @@ def sink(
     """
     check(TEXT, table=table)
     if mode not in get_args(Mode):
-        raise ConfigError(f"adbc: mode={mode!r} must be 'append' or 'upsert'")
+        raise ConfigError(f"adbc: mode={mode!r} must be one of {', '.join(map(repr, get_args(Mode)))}")
     names = [key] if isinstance(key, str) else key
     check_texts(key=names)
     if (mode == "upsert") != bool(names) or len(set(names)) < len(names):
         raise ConfigError(f'adbc: mode={mode!r} with key={key!r}: mode="upsert" needs a key=, and only that mode does')
     if not all(table.split(".")):
         raise ConfigError(f"adbc: table={table!r} must be a name, or schema.name")
-    return AdbcSink(Database.checked(driver, uri, _seconds("timeout", timeout)), table, tuple(names))
+    return AdbcSink(Database.checked(driver, uri, _seconds("timeout", timeout)), table, mode, tuple(names))
 
 
 def lookup(driver: Literal["postgresql", "sqlite"], uri: str, query: str) -> AskedTable:

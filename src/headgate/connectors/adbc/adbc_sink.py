@@ -17,7 +17,7 @@ from headgate.connectors.adbc.staging import ORDER, Staging, StagingWriter, with
 from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.errors import PlanError, ResultsGone, SinkError
 
-Mode = Literal["append", "upsert"]
+Mode = Literal["append", "error", "upsert"]
 _RUN: Final = re.compile("[0-9a-f]{12}")
 
 
@@ -27,8 +27,9 @@ class AdbcSink(Sink):
     exactly_once = True
     shows_at_commit = True
 
-    def __init__(self, database: Database, table: str, key: tuple[str, ...]) -> None:
+    def __init__(self, database: Database, table: str, mode: Mode, key: tuple[str, ...]) -> None:
         self._database = database
+        self._mode = mode
         self._table = table
         schema, _, name = table.rpartition(".") if database.is_postgresql else ("", "", table)
         self._schema = schema or None
@@ -51,6 +52,8 @@ class AdbcSink(Sink):
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Check the table, its columns, and the user's rights: run a commit of no rows, and roll it back."""
         self._prepare(schema, uuid.uuid4().hex[:12])
+        if self._mode == "error":
+            self._refuse_rows()
         self._resumes = False
 
     def prepared(self) -> Any:
@@ -87,6 +90,13 @@ class AdbcSink(Sink):
             connection.add(self._schema, trial, with_order(schema).empty_table(), create=True)
             connection.execute(self._move(staging.qualified(trial)))
         self._staging = staging
+
+    def _refuse_rows(self) -> None:
+        with self._connected() as connection:
+            if connection.execute(f"select 1 from {self._target} limit 1"):
+                raise SinkError(
+                    f'{self._what}: the table has rows; choose another, empty it, or mode="append" adds rows'
+                )
 
     def _types_of(self, connection: DatabaseConnection) -> dict[str, str]:
         """Return the types of the table's columns. Raises SinkError if there is no table."""

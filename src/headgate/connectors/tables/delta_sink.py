@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headgate.connectors.file_sinks.partition_by import NO_VALUE, check_partitioning
 from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
-from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
+from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableMode, TableSink
 from headgate.errors import ConfigError, PlanError, SinkError, Superseded
 from headgate.filesystems import absolute, locate
 
@@ -48,11 +48,11 @@ def delta_error(error: Exception) -> str:
 class DeltaSink(TableSink):
     """A sink into a Delta table; see `hg.sinks.delta`."""
 
-    def __init__(self, uri: str | os.PathLike[str], partition_by: Sequence[str], new_columns: NewColumns,
-                 storage_options: Mapping[str, str], file_bytes: int) -> None:  # fmt: skip
+    def __init__(self, uri: str | os.PathLike[str], partition_by: Sequence[str], *, mode: TableMode,
+                 new_columns: NewColumns, storage_options: Mapping[str, str], file_bytes: int) -> None:  # fmt: skip
         delta_library()
         self._uri = absolute(uri)
-        super().__init__(f"delta: {self._uri}", new_columns, file_bytes)
+        super().__init__(f"delta: {self._uri}", mode, new_columns, file_bytes)
         self._partition_by = tuple(partition_by)
         self._storage_options = dict(storage_options)
         #: The table in the last version that was read, and the stamp of this version's file in the log.
@@ -70,6 +70,11 @@ class DeltaSink(TableSink):
             else:
                 check_partitioning(schema, self._partition_by)
                 self._as_delta(table_columns(schema))
+
+    def has_files(self) -> bool:
+        """Return whether there is a table, and its newest version has files."""
+        with self._errors():
+            return self._exists() and bool(self._table().file_uris())
 
     def opened(self, schema: pa.Schema) -> tuple[str, pa.Schema, Sequence[str]]:
         """Create the table if it is not there. Add new columns if the user wants that."""

@@ -19,7 +19,7 @@ from headgate.connectors.tables.iceberg_catalog import IcebergCatalog, iceberg_l
 from headgate.connectors.tables.iceberg_files import data_file, numbered_columns
 from headgate.connectors.tables.iceberg_partitions import partition_names, partitions_of
 from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
-from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableSink
+from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableMode, TableSink
 from headgate.errors import SinkError, Superseded
 
 #: How often the library repeats a commit: never, because a repetition could add an epoch that is there already.
@@ -33,10 +33,10 @@ class IcebergSink(TableSink):
 
     widens = True
 
-    def __init__(self, table: str, catalog: str, new_columns: NewColumns, options: Mapping[str, str],
-                 file_bytes: int) -> None:  # fmt: skip
+    def __init__(self, table: str, catalog: str, *, mode: TableMode, new_columns: NewColumns,
+                 options: Mapping[str, str], file_bytes: int) -> None:  # fmt: skip
         iceberg_library("catalog")
-        super().__init__(f"iceberg: {catalog}.{table}", new_columns, file_bytes)
+        super().__init__(f"iceberg: {catalog}.{table}", mode, new_columns, file_bytes)
         self._name = table
         self._catalog = IcebergCatalog(catalog, options, self._what, SinkError)
 
@@ -48,6 +48,12 @@ class IcebergSink(TableSink):
                 self._check_table(catalog.load_table(self._name), schema)
             elif not catalog.namespace_exists(namespace := self._name.rpartition(".")[0]):
                 raise SinkError(f"{self._what}: there is no namespace {namespace!r} in the catalog; create it")
+
+    def has_files(self) -> bool:
+        """Return whether there is a table, and its newest snapshot has files."""
+        with self._catalog.errors():
+            catalog = self._catalog.connected()
+            return catalog.table_exists(self._name) and any(catalog.load_table(self._name).scan().plan_files())
 
     def opened(self, schema: pa.Schema) -> tuple[str, pa.Schema, Sequence[str]]:
         """Create the table if it is not there. Add new columns if the user wants that."""

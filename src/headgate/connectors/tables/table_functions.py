@@ -10,6 +10,7 @@ from headgate.connectors.arguments import FLAG, TEXT, WHOLE, check, check_texts
 from headgate.connectors.connector import Sink, Source
 from headgate.connectors.file_sinks.file_writer import file_bytes
 from headgate.connectors.tables.table_columns import NewColumns, ReadNewColumns
+from headgate.connectors.tables.table_sink import TableMode
 from headgate.errors import ConfigError
 from headgate.filesystems import absolute
 
@@ -17,6 +18,7 @@ from headgate.filesystems import absolute
 def delta(
     uri: str | os.PathLike[str],
     *,
+    mode: TableMode = "append",
     partition_by: str | Sequence[str] = (),
     new_columns: NewColumns = "refuse",
     storage_options: Mapping[str, str] | None = None,
@@ -25,7 +27,8 @@ def delta(
     """Append rows to a Delta table, each exactly once. See docs/how-to/tables.md.
 
     `uri` is the path or URI of the table's folder, which all machines of the job must share. If there is no table, the
-    sink creates it when the job starts, with `partition_by`. The subtasks write Parquet files. When a file has about
+    sink creates it when the job starts, with `partition_by`. With `mode="error"`, a job fails if the table has rows
+    when it starts without resume. The subtasks write Parquet files. When a file has about
     `target_file_size`, a subtask begins the next one; every checkpoint ends all files. When a checkpoint is complete,
     one commit of the table adds its files, and records the checkpoint's number. Readers see rows then. Without
     checkpoints, they see them at the end of the job.
@@ -45,15 +48,19 @@ def delta(
 
     names = [partition_by] if isinstance(partition_by, str) else partition_by
     check_texts(partition_by=names)
-    _check_new_columns(new_columns)
-    options = _options("storage_options", storage_options)
-    return DeltaSink(uri, names, new_columns, options, file_bytes(target_file_size))
+    _check_choice(TableMode, mode=mode)
+    _check_choice(NewColumns, new_columns=new_columns)
+    return DeltaSink(
+        uri, names, mode=mode, new_columns=new_columns, file_bytes=file_bytes(target_file_size),
+        storage_options=_options("storage_options", storage_options),
+    )  # fmt: skip
 
 
 def iceberg(
     table: str,
     catalog: str = "default",
     *,
+    mode: TableMode = "append",
     new_columns: NewColumns = "refuse",
     options: Mapping[str, str] | None = None,
     target_file_size: int | str = "128 mb",
@@ -63,7 +70,7 @@ def iceberg(
     `table` is `namespace.name`. `catalog` is the name of a catalog in pyiceberg's configuration, and `options` are
     further properties of the catalog, such as `{"type": "sql", "uri": ...}`. If there is no table, the sink creates it
     when the job starts, without partitions. An existing table may have partitions by identity, year, month, day or
-    hour. Files, commits, `new_columns` and `target_file_size` are as for `hg.sinks.delta`.
+    hour. Files, commits, `mode`, `new_columns` and `target_file_size` are as for `hg.sinks.delta`.
 
     Raises ConfigError for impossible arguments, and without the package pyiceberg. When the job starts, raises
     SinkError if the catalog does not answer or there is no namespace, and PlanError for columns that do not fit.
@@ -77,8 +84,12 @@ def iceberg(
     check(TEXT, table=table, catalog=catalog)
     if not all(table.split(".")) or "." not in table:
         raise ConfigError(f"iceberg: table={table!r} must be namespace.name")
-    _check_new_columns(new_columns)
-    return IcebergSink(table, catalog, new_columns, _options("options", options), file_bytes(target_file_size))
+    _check_choice(TableMode, mode=mode)
+    _check_choice(NewColumns, new_columns=new_columns)
+    return IcebergSink(
+        table, catalog, mode=mode, new_columns=new_columns, options=_options("options", options),
+        file_bytes=file_bytes(target_file_size),
+    )  # fmt: skip
 
 
 def delta_source(
@@ -120,7 +131,7 @@ def delta_source(
     from headgate.connectors.tables.delta_source import DeltaSource
 
     _check_reading("delta", start, bounded, batch_rows, columns)
-    _check_new_columns(new_columns, ReadNewColumns)
+    _check_choice(ReadNewColumns, new_columns=new_columns)
     return DeltaSource(
         absolute(uri), start=start, batch_rows=batch_rows, interval=interval, bounded=bounded,
         columns=columns, new_columns=new_columns, storage_options=_options("storage_options", storage_options),
@@ -174,7 +185,7 @@ def iceberg_source(
 
     check(TEXT, table=table, catalog=catalog)
     _check_reading("iceberg", start, bounded, batch_rows, columns)
-    _check_new_columns(new_columns, ReadNewColumns)
+    _check_choice(ReadNewColumns, new_columns=new_columns)
     return IcebergSource(
         table, catalog, start=start, batch_rows=batch_rows, interval=interval, bounded=bounded,
         columns=columns, new_columns=new_columns, options=_options("options", options),
@@ -194,9 +205,10 @@ def _check_reading(name: str, start: int | None, bounded: bool, batch_rows: int,
         raise ConfigError(f"{name}: start={start!r} must be a version of the table, a whole number from 0")
 
 
-def _check_new_columns(new_columns: str, choices: Any = NewColumns) -> None:
-    if new_columns not in get_args(choices):
-        raise ConfigError(f"new_columns={new_columns!r} must be one of {', '.join(map(repr, get_args(choices)))}")
+def _check_choice(choices: Any, **argument: str) -> None:
+    [(name, value)] = argument.items()
+    if value not in get_args(choices):
+        raise ConfigError(f"{name}={value!r} must be one of {', '.join(map(repr, get_args(choices)))}")
 
 
 def _options(name: str, given: Mapping[str, str] | None) -> Mapping[str, str]:

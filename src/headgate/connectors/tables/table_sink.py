@@ -12,7 +12,7 @@ import uuid
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -30,6 +30,7 @@ from headgate.ownership import Program
 
 #: How often a commit looks at the table again after another writer was faster.
 ATTEMPTS: Final = 20
+TableMode = Literal["append", "error"]
 _RUN: Final = re.compile("[0-9a-f]{12}")
 
 
@@ -52,8 +53,9 @@ class TableSink(Sink):
     #: Whether readers of a column that got a wider type find the values of older files.
     widens = False
 
-    def __init__(self, what: str, new_columns: NewColumns, file_bytes: int) -> None:
+    def __init__(self, what: str, mode: TableMode, new_columns: NewColumns, file_bytes: int) -> None:
         self._what = what
+        self._mode = mode
         self._file_bytes = file_bytes
         self._new_columns = new_columns
         self._schema: pa.Schema | None = None
@@ -75,6 +77,10 @@ class TableSink(Sink):
         PlanError for rows that do not fit."""
 
     @abstractmethod
+    def has_files(self) -> bool:
+        """Return whether there is a table, and it has files. Raises SinkError."""
+
+    @abstractmethod
     def opened(self, schema: pa.Schema) -> tuple[str, pa.Schema, Sequence[str]]:
         """Create the table if it is not there, and add new columns if the user wants that.
 
@@ -94,6 +100,11 @@ class TableSink(Sink):
 
     def prepare(self, job: str, schema: pa.Schema) -> None:
         """Check the table and the columns. The table is created, or changed, when the job starts."""
+        if self._mode == "error" and self.has_files():
+            raise SinkError(f'{self._what}: the table has rows; choose another, empty it, or mode="append" adds rows')
+        self._prepare(schema)
+
+    def _prepare(self, schema: pa.Schema) -> None:
         self.check(schema)
         self._schema, self._run, self._resumes = schema, uuid.uuid4().hex[:12], False
         self._target = self._ledger = None
@@ -106,7 +117,7 @@ class TableSink(Sink):
         """Continue a run of another program. Raises SinkError if that program wrote to another table."""
         match prepared:
             case {"table": self._what, "run": str(run)} if _RUN.fullmatch(run):
-                self.prepare(job, schema)
+                self._prepare(schema)
                 self._run, self._resumes = run, True
             case _:
                 table = prepared.get("table") if isinstance(prepared, dict) else None
