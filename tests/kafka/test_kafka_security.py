@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterator
@@ -18,13 +19,14 @@ from headgate.connectors.kafka.commits_topic import TOPIC as COMMITS
 from headgate.connectors.kafka.commits_topic import CommitsTopic
 from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, KafkaClient
 from headgate.runtime.master.certificates import issue
-from tests.kafka_broker import Broker, broker_or_skip
+from tests.kafka_broker import Broker, broker_or_skip, values
+from tests.runtime.faults import behind_gate, open_gate
 from tests.runtime.jobs import endless, environment, error_of, eventually, numbers
 
 SECRET = "hush-hush-4711"
 N = pa.schema({"n": pa.int64()})
 #: The first may do everything. The next ones have rights to topics, see `Secured.grant`.
-USERS = ("headgate", "nobody", "no_commits", "no_transactions")
+USERS = ("headgate", "nobody", "no_commits", "no_transactions", "guest", "exact")
 
 
 class Secured:
@@ -52,19 +54,38 @@ class Secured:
             },
         )
 
+    def grant_transactions(self, user: str) -> None:
+        """Let a user use the transactional ids of the sink."""
+        admin: Any = pytest.importorskip("confluent_kafka.admin")
+        right = admin.AclBinding(
+            admin.ResourceType.TRANSACTIONAL_ID, "headgate-", admin.ResourcePatternType.PREFIXED, f"User:{user}", "*",
+            admin.AclOperation.ALL, admin.AclPermissionType.ALLOW,
+        )  # fmt: skip
+        self._ask("create_acls", [right])
+
     def grant(self, user: str, topic: str) -> None:
         """Let a user read and write a topic."""
         admin: Any = pytest.importorskip("confluent_kafka.admin")
-        rights = [
-            admin.AclBinding(
-                admin.ResourceType.TOPIC, topic, admin.ResourcePatternType.LITERAL, f"User:{user}", "*", operation,
-                admin.AclPermissionType.ALLOW,
-            )
-            for operation in (admin.AclOperation.READ, admin.AclOperation.WRITE, admin.AclOperation.DESCRIBE)
-        ]  # fmt: skip
+        operations = (admin.AclOperation.READ, admin.AclOperation.WRITE, admin.AclOperation.DESCRIBE)
+        self._ask("create_acls", [self._right(admin.AclBinding, user, topic, each) for each in operations])
+
+    def revoke(self, user: str, topic: str) -> None:
+        """Take all rights to a topic from a user."""
+        admin: Any = pytest.importorskip("confluent_kafka.admin")
+        self._ask("delete_acls", [self._right(admin.AclBindingFilter, user, topic, admin.AclOperation.ANY)])
+
+    def _right(self, kind: Any, user: str, topic: str, operation: Any) -> Any:
+        admin: Any = pytest.importorskip("confluent_kafka.admin")
+        return kind(
+            admin.ResourceType.TOPIC, topic, admin.ResourcePatternType.LITERAL, f"User:{user}", "*", operation,
+            admin.AclPermissionType.ALLOW,
+        )  # fmt: skip
+
+    def _ask(self, call: str, rights: list[Any]) -> None:
+        admin: Any = pytest.importorskip("confluent_kafka.admin")
         client = admin.AdminClient({"bootstrap.servers": self.broker.servers})  # it ends with its last reference
-        for granted in client.create_acls(rights).values():
-            granted.result(30)
+        for done in getattr(client, call)(rights).values():
+            done.result(30)
 
     def options(self, user: str, password: str = SECRET) -> dict[str, Any]:
         return {
@@ -165,6 +186,21 @@ def test_a_user_who_may_write_but_not_exactly_once(secured: Secured, tmp_path: P
     assert len(secured.broker.messages(topic)) == 2
 
 
+def test_exactly_once_needs_no_rights_to_groups(secured: Secured, tmp_path: Path) -> None:
+    """Several jobs, since brokers refuse a group at any time while a consumer reads the topic of commits."""
+    topic = secured.broker.topic(1)
+    CommitsTopic(KafkaClient(secured.broker.servers, {})).partition_for("x")  # makes it
+    secured.grant("exact", topic)
+    secured.grant("exact", COMMITS)
+    secured.grant_transactions("exact")
+    for run in range(5):
+        env = environment(checkpoint_dir=tmp_path / str(run), restart=hg.restart.none())
+        sink = hg.sinks.kafka(secured.servers, topic, guarantee="exactly-once", options=secured.options("exact"))
+        env.from_source(hg.sources.iterable([{"n": run}])).sink_to(sink)
+        env.execute()
+    assert len(secured.broker.messages(topic)) == 5
+
+
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_no_broker(tmp_path: Path, guarantee: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job fails before it reads a row, and says what did not answer."""
@@ -198,6 +234,54 @@ def test_a_topic_that_is_deleted_while_it_is_written(secured: Secured, tmp_path:
     assert isinstance(error, hg.SinkError)
     assert topic in str(error)
     assert "create the topic" in str(error)
+
+
+@pytest.mark.parametrize("end", ["source", "sink"])
+def test_rights_that_are_revoked_while_a_job_runs(secured: Secured, tmp_path: Path, end: str) -> None:
+    """The job restarts as its strategy says, then fails with an error that says what to do."""
+    broker, topic = secured.broker, secured.broker.topic(1)
+    secured.grant("guest", topic)
+    options = {**secured.options("guest"), "topic.metadata.refresh.interval.ms": 100}
+    env = environment(checkpoint_dir=tmp_path, checkpoint_interval="20 ms", restart=hg.restart.fixed(2, delay=0))
+    if end == "source":
+        source = hg.sources.kafka(secured.servers, topic, schema=N, options=options, discovery_interval="100 ms")
+        env.from_source(source).sink_to(hg.sinks.null())
+        broker.produce(topic, [b'{"n": 1}'])
+    else:
+        sink = hg.sinks.kafka(secured.servers, topic, guarantee="at-least-once", options=options)
+        endless(env, rate=1000).sink_to(sink)
+    job = env.execute_async()
+    eventually(lambda: job.metrics()["rows_in"] > 0 and broker.messages(topic))
+    secured.revoke("guest", topic)
+    error = error_of(job)
+    assert isinstance(error, hg.SourceError if end == "source" else hg.SinkError)
+    assert topic in str(error)
+    assert "give the user the right to use this topic" in str(error)
+    assert job.restarts == 2
+
+
+def test_a_deleted_output_topic_loses_no_staged_row(secured: Secured, tmp_path: Path) -> None:
+    """The checkpoint is stored, and its commit fails. Once the topic is there again, a resumed job commits it."""
+    broker, topic, checkpoints = secured.broker, secured.broker.topic(1), tmp_path / "checkpoints"
+    options = {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000}
+
+    def start() -> hg.JobHandle:
+        env = environment(
+            parallelism=1, checkpoint_dir=checkpoints, checkpoint_interval="20 ms", restart=hg.restart.none()
+        )
+        source = behind_gate(hg.sources.generate(numbers, rows=4000, batch_rows=100), tmp_path, before=2000)
+        env.from_source(source).sink_to(hg.sinks.kafka(broker.servers, topic, options=options))
+        return env.execute_async("deleted", resume="latest-if-any")
+
+    job = start()
+    eventually(lambda: len(broker.messages(topic)) == 2000)
+    broker.delete_topic(topic)
+    open_gate(tmp_path)
+    assert "create the topic" in str(error_of(job))
+    assert list(checkpoints.rglob("*.arrow")), "rows are staged"
+    broker.make_topic(topic, 1)
+    assert start().wait(60).restarts == 0
+    assert sorted(json.loads(value)["n"] for value in values(broker.messages(topic))) == list(range(2000, 4000))
 
 
 @pytest.mark.parametrize("name", ["sasl.password", "sasl.oauthbearer.assertion.private.key.passphrase"])

@@ -13,7 +13,14 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Final
 
-from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, KafkaClient, failed, in_words, kafka_library
+from headgate.connectors.kafka.kafka_client import (
+    ANSWER_TIMEOUT,
+    KafkaClient,
+    failed,
+    in_words,
+    is_about_group,
+    kafka_library,
+)
 from headgate.connectors.kafka.kafka_offsets import Offsets, partitions_of
 from headgate.errors import SinkError, SourceError
 from headgate.state import shapes
@@ -193,10 +200,11 @@ class CommitsTopic:
                     error = message.error()
                     if error is None:
                         found = message.value() if message.key() == key else found
-                    elif error.code() != library.KafkaError._PARTITION_EOF:
+                    elif error.code() == library.KafkaError._PARTITION_EOF:
+                        if not wait or (message.offset() or 0) >= end:
+                            return found
+                    elif not is_about_group(error):
                         raise failed(SinkError, f"topic {TOPIC!r}[{partition}]", error)
-                    elif not wait or (message.offset() or 0) >= end:
-                        return found
         except library.KafkaException as error:
             raise failed(SinkError, f"topic {TOPIC!r}[{partition}]", error) from None
         finally:

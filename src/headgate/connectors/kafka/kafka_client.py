@@ -134,6 +134,14 @@ def passes(error: Any) -> bool:
     return hasattr(inner, "name") and inner.name() in _PASSING
 
 
+def is_about_group(error: Any) -> bool:
+    """Return whether a consumer's error only says that the user may not use the consumer's group.
+
+    librdkafka looks for the group's coordinator also if nobody uses the group, because no consumer is without one.
+    """
+    return bool(error.name() == "GROUP_AUTHORIZATION_FAILED")
+
+
 def in_words(error: Any) -> str:
     """Return librdkafka's error in words, and what to do about it."""
     inner = error.args[0] if isinstance(error, Exception) and error.args else error

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.fetcher import Fetcher
-from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, in_words, kafka_library
+from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, in_words, is_about_group, kafka_library
 from headgate.connectors.kafka.kafka_offsets import Partition, partitions_of
 from headgate.connectors.kafka.message_columns import BAD, MessageColumns, as_bad
 from headgate.connectors.kafka.message_decoders import MessageDecoder
@@ -285,6 +285,8 @@ class _Fetching:
     def _event(self, event: Any) -> dict[Partition, int]:
         """Return the position that an event tells. Raises SourceError for an event that is an error."""
         library, error = kafka_library(), event.error()
+        if is_about_group(error) and not self._reading.commits_offsets:
+            return {}
         partition = event.topic(), event.partition()
         if error.code() == library.KafkaError._PARTITION_EOF:
             return {partition: max(event.offset(), self._offsets.get(partition, 0))}
