@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -133,7 +134,10 @@ def test_records_of_registered_schemas(kafka: Broker, registry: Registry) -> Non
     assert found.num_rows == 11
 
 
-def test_a_registry_that_does_not_answer_is_named_without_its_secrets(kafka: Broker) -> None:
+def test_a_registry_that_does_not_answer_is_named_without_its_secrets(
+    kafka: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
     pytest.importorskip("confluent_kafka.schema_registry")
     topic = written(kafka, avro=AVRO)
     kafka.produce(topic, [b"\0\0\0\0\1"])
@@ -144,7 +148,16 @@ def test_a_registry_that_does_not_answer_is_named_without_its_secrets(kafka: Bro
     env.from_source(source).sink_to(hg.sinks.null())
     with pytest.raises(hg.SourceError, match="the schema registry does not answer about schema 1") as raised:
         env.execute()
-    assert "hush-hush" not in str(raised.value)
+    assert "hush-hush" not in str(raised.value) + caplog.text
+
+
+@pytest.mark.parametrize("url", ["http://me:hush-hush@127.0.0.1:1", "http://one:1,https://me:hush-hush@two:1"])
+def test_a_url_with_a_password_is_refused(url: str) -> None:
+    pytest.importorskip("confluent_kafka.schema_registry")
+    for registry in (url, {"url": url}):
+        with pytest.raises(hg.ConfigError, match=r"as 'basic\.auth\.user\.info' in the dict registry=") as refused:
+            hg.sources.kafka("127.0.0.1:1", "x", schema=SCHEMA, format="avro", registry=registry)
+        assert "hush-hush" not in str(refused.value)
 
 
 def test_a_schema_that_changed_under_the_rows_is_one_clear_error(kafka: Broker) -> None:

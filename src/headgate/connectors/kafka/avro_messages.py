@@ -38,6 +38,12 @@ class Registry:
         options = {"url": value} if isinstance(value, str) else value
         if not isinstance(options, Mapping) or not isinstance(options.get("url"), str):
             raise ConfigError("kafka: registry= must be a URL, or a dict of the client's options with 'url'")
+        hosts = [url.partition("://")[2].partition("/")[0] for url in options["url"].split(",")]
+        if any("@" in host for host in hosts):  # the client's errors have the URL
+            raise ConfigError(
+                "kafka: registry= has a user or a password in its URL; give them as 'basic.auth.user.info' in the dict "
+                "registry="
+            )
         registry = Registry(dict(options))
         registry.client()  # a wrong option is refused here
         return registry
