@@ -51,7 +51,8 @@ def _chosen(draw: random.Random, on: str, count: int) -> list[Situation]:
     """Draw situations. Those that have a deployment of their own, and the long ones, run with processes only."""
     kinds = ("faults", "others", "causes") if on == DEPLOYMENTS[0] else ("faults",)
     possible = [each for kind in kinds for each in SETS[kind] if not each.is_healthy]
-    return [*draw.sample(possible, min(count, len(possible))), *draw.sample(SETS["healthy"], max(1, count // 5))]
+    healthy = [each for each in SETS["healthy"] if on == DEPLOYMENTS[0] or not each.setting.deployment]
+    return [*draw.sample(possible, min(count, len(possible))), *draw.sample(healthy, max(1, count // 5))]
 
 
 def test_each_cause_has_a_situation() -> None:
