@@ -145,6 +145,14 @@ def test_producers_that_wait_for_idle_consumers_wait_for_the_exchange() -> None:
     assert finding.cause.name == "exchange"
 
 
+def test_the_sink_of_a_chain_is_the_one_that_waits_for_the_driver() -> None:
+    """It is not busy; once the function before it was named."""
+    topology = line("numbers", "filled -> out")
+    writes = {"hard_backpressured_s": 0.9, "busy_s": 0.1, "in": "filled", "rows": 100}
+    (finding,) = diagnose(topology, snapshots(topology, {**both(0, WAITS), **both(1, writes)}))
+    assert (finding.cause.name, finding.place, finding.operator) == ("slow_driver", "'out'", "out")
+
+
 def test_a_sink_that_waits_within_a_batch_waits_for_the_driver() -> None:
     topology = line("numbers", "out")
     waits = {"hard_backpressured_s": 0.95, "busy_s": 0.05, "rows": 10}

@@ -104,12 +104,13 @@ def _processor(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
     waits = sum(off) / len(off) - delay
     if delay < max(_BURDEN, waits) or _times_slower(windows, root) * (1 - delay) > _UNLIKE:
         return None
+    # The kernel adds up the throttled time of all processors.
     throttled, steal = _worst(window, root, "throttled_s") or 0.0, _worst(window, root, "steal_s") or 0.0
     evidence = {"run_delay": delay, "throttled": throttled, "steal": steal, "own_cpu": window.cpu or 0.0}
     if throttled >= _BURDEN:
         return Cause(
             name="processor_quota",
-            text=f"its control group has used up its processor quota for {throttled:.0%} of the time",
+            text=f"its control group has used up its processor quota for {min(1.0, throttled):.0%} of the time",
             evidence=evidence,
         )
     if steal >= _BURDEN:

@@ -103,7 +103,10 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
 
 def _of_tasks(window: Window, root: SlowTasks | SlowDriver, cause: Cause, remedy: Remedy) -> Finding:
     topology = window.topology
-    operator = topology.operator(busiest(root.tasks))
+    takes_for_driver = isinstance(root, SlowDriver)  # its sink waits, and is not busy
+    operator = (
+        topology.vertices[root.vertex].operators[-1] if takes_for_driver else topology.operator(busiest(root.tasks))
+    )
     subtasks = tuple(task.subtask for task in root.tasks)
     is_all = isinstance(root, SlowDriver) or root.all
     place = repr(operator.name) if is_all else repr(f"{operator.name}[{', '.join(map(str, subtasks))}]")
