@@ -48,7 +48,7 @@ def test_the_source_keeps_the_contract(kafka: Broker, monkeypatch: pytest.Monkey
     topic, empty = kafka.topic(3), kafka.topic(2)
     rows = fill(kafka, topic, 3, 30)
     check_source(
-        lambda: source(kafka, topic), rows,
+        lambda: source(kafka, topic, group=topic), rows,
         idle=lambda: source(kafka, empty, stop=None),
         broken=lambda: source(kafka, "no-such-topic"),
     )  # fmt: skip

@@ -57,12 +57,23 @@ def test_generate_keeps_the_contract() -> None:
     check_source(lambda: hg.sources.generate(generated, rows=ROWS, rate=1000.0), NUMBERS)
 
 
+#: Rows that the functions below have taken. They are pickled by name, so all copies of a source count here.
+TAKEN: list[int] = []
+
+
+def pairs(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
+    for start in range(2 * subtask, ROWS, 2 * subtasks):
+        TAKEN.extend((start, start + 1))
+        yield batch(start, start + 1)
+
+
 def test_iterable_keeps_the_contract() -> None:
-    def factory(subtask: int, subtasks: int) -> Iterator[pa.RecordBatch]:
-        return (batch(start, start + 1) for start in range(2 * subtask, ROWS, 2 * subtasks))
+    def make() -> hg.Source:
+        TAKEN.clear()
+        return hg.sources.iterable(pairs, SCHEMA)
 
     check_source(lambda: hg.sources.iterable([batch(n) for n in range(ROWS)]), NUMBERS)
-    check_source(lambda: hg.sources.iterable(factory, SCHEMA), NUMBERS)
+    check_source(make, NUMBERS, taken=lambda: len(TAKEN), most_ahead=8)
 
 
 def test_files_keep_the_contract(tmp_path: Path) -> None:
@@ -165,25 +176,22 @@ def fails(_split: str, _last: Any) -> Any:
     raise ConnectionError("nobody answers")
 
 
+def taken_newer(split: str, last: Any) -> Any:
+    answer = newer(split, last)
+    TAKEN.extend(row["n"] for row in (answer or ([],))[0])
+    return answer
+
+
 def test_poll_keeps_the_contract() -> None:
-    calls = []
-
-    def counted(split: str, last: Any) -> Any:
-        calls.append(split)
-        return newer(split, last)
-
-    def taken() -> int:
-        return 3 * len(calls)
-
     def make() -> hg.Source:
-        calls.clear()
-        return hg.sources.poll(counted, SCHEMA, ["a", "b", "c"], bounded=True)
+        TAKEN.clear()
+        return hg.sources.poll(taken_newer, SCHEMA, ["a", "b", "c"], bounded=True)
 
     check_source(
         make, NUMBERS,
         idle=lambda: hg.sources.poll(lambda split, last: ([], last), SCHEMA, ["a", "b"], interval="10 ms"),
         broken=lambda: hg.sources.poll(fails, SCHEMA),
-        taken=taken, most_ahead=4 * 3,
+        taken=lambda: len(TAKEN), most_ahead=4 * 3,
     )  # fmt: skip
 
 
@@ -298,14 +306,29 @@ class Broken(hg.Source):
 
     def __init__(self, how: str) -> None:
         self.how = how
+        self.rows = 0
+
+    def prepare(self) -> None:
+        self.rows = ROWS
+
+    def prepared(self) -> Any:
+        return range(ROWS) if self.how == "prepares a range" else {"rows": self.rows}
+
+    def restore(self, prepared: Any) -> None:
+        if self.how != "does not restore":
+            self.rows = prepared["rows"]
+
+    def commit(self, pending: Sequence[Any], checkpoint: int) -> None:
+        assert [type(values) for values in pending] == [list] * len(pending)
 
     def reader(self, context: hg.ReaderContext) -> hg.SourceReader:
-        return BrokenReader(self.how, context)
+        return BrokenReader(self.how, self.rows, context)
 
 
 class BrokenReader(hg.SourceReader):
-    def __init__(self, how: str, context: hg.ReaderContext) -> None:
+    def __init__(self, how: str, rows: int, context: hg.ReaderContext) -> None:
         self.how = how
+        self.subtask = context.subtask
         positions = [] if context.positions is None else context.positions
         rescales = len(positions) not in (0, context.parallelism)
         taken = {n for position in positions for n in position}
@@ -313,8 +336,9 @@ class BrokenReader(hg.SourceReader):
             taken = set()
         if how == "takes only its own position" and rescales:
             taken = set(positions[0])
-        every = range(ROWS) if how == "every reader reads all" else range(context.subtask, ROWS, context.parallelism)
+        every = range(rows) if how == "every reader reads all" else range(context.subtask, rows, context.parallelism)
         self.left = [n for n in every if n not in taken]
+        self.open_splits = self.left  # each row is a split
         self.taken = sorted(taken)
         self.thread: threading.Thread | None = None
         self.woken = threading.Event()
@@ -329,10 +353,21 @@ class BrokenReader(hg.SourceReader):
             return None
         number = self.left.pop(0)
         self.taken.append(number)
+        self.rows_by_split = [(number, 1)]
         return pa.record_batch({"m": [number]}) if self.how == "has other columns" else batch(number)
 
     def position(self) -> Any:
         return self.taken
+
+    def to_commit(self) -> Any:
+        return {*self.taken} if self.how == "commits a set" else self.taken
+
+    def split_key(self, split: int) -> str | None:
+        if self.how == "every reader reads all":
+            return None
+        if self.how == "two splits have one key":
+            return str(split // 4)
+        return f"{self.subtask}/{split}" if self.how == "keys depend on the reader" else str(split)
 
     def close(self) -> None:
         if self.how == "waits in close":
@@ -350,6 +385,11 @@ class BrokenReader(hg.SourceReader):
         ("has no end", "and set `finished` at its end"),
         ("has other columns", r"read\(\) returned \(m int64\)"),
         ("leaves a thread", "left threads behind"),
+        ("does not restore", "resumed with .* each time in another program: of 'rows', the rows differ"),
+        ("prepares a range", r"prepared\(\) returned range\(0, 30\), not JSON values"),
+        ("commits a set", r"to_commit\(\) returned .*, not JSON values"),
+        ("two splits have one key", r"split_key\(\) returned '0' for two splits"),
+        ("keys depend on the reader", r"with 2 readers, split_key\(\) returned other keys than with one, such as"),
     ],
 )
 def test_a_source_that_breaks_the_contract_is_found(how: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,6 +398,16 @@ def test_a_source_that_breaks_the_contract_is_found(how: str, message: str, monk
         monkeypatch.setattr(source_contract, "LONGEST_CALL", 0.3)
     with pytest.raises(AssertionError, match=message):
         check_source(lambda: Broken(how), NUMBERS, timeout=0.3)
+
+
+@pytest.mark.parametrize(
+    ("taken", "message"),
+    [(lambda: 0, r"taken\(\) returned 0 after the source had returned 1 rows\. Count at the input"),
+     (lambda: ROWS, "while nobody reads, the source has taken 30 rows; most_ahead is 5")],
+)  # fmt: skip
+def test_what_a_source_has_taken_is_checked(taken: Callable[[], int], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_source(lambda: Broken("not at all"), NUMBERS, taken=taken, most_ahead=5)
 
 
 def test_a_source_that_keeps_the_contract_is_not_refused() -> None:

@@ -50,7 +50,9 @@ def check_source(
 
     - every row comes once, with 1, 2 and 3 readers, and batches have the source's schema,
     - every row comes once if the readers stop after any batch, and the same or another number of readers resumes,
-    - positions survive as JSON, and `check_position` takes them,
+    - the same in another program, whose source gets what `prepared` returned by `restore`,
+    - positions survive as JSON, and `check_position` takes them; `commit` gets what `to_commit` returned,
+    - no two splits have the same `split_key`, and a split has the same one with every number of readers,
     - `read` and `close` return quickly, and leave no thread,
     - a job that fails and restarts from its checkpoints reads every row once, if the source is bounded.
 
@@ -59,7 +61,8 @@ def check_source(
     - `idle()` returns a source whose input has no rows yet. It waits, and a cancel ends the wait.
     - `broken()` returns a source whose input cannot be read. It raises SourceError within `timeout` seconds.
     - `taken()` returns how many rows the last source of `make` has taken from its input, whether or not they were read.
-      While nobody reads, this number stays at `most_ahead` or below: the source feels back-pressure.
+      While nobody reads, this number stays at `most_ahead` or below: the source feels back-pressure. Count at the
+      input: readers run on a pickled copy of the source, which has copies of the test's variables.
 
     >>> make = lambda: hg.sources.iterable([[{"n": number}] for number in range(20)])
     >>> hg.testing.check_source(make, rows=[{"n": number} for number in range(20)])
@@ -106,10 +109,17 @@ class _Check:
         run.source.release()
 
     def reads_every_row(self) -> None:
+        keys: set[str] = set()
         for parallelism in (1, 2, 3):
             run = self._new()
             run.finish(parallelism)
             self._compare(run, f"with {parallelism} readers")
+            keys = keys or run.split_keys
+            if differences := sorted(keys ^ run.split_keys):
+                raise AssertionError(
+                    f"with {parallelism} readers, split_key() returned other keys than with one, such as "
+                    f"{differences[0]!r}: the key of a split must be the same in every run"
+                )
 
     def resumes_after_any_batch(self) -> None:
         whole = self._new()
@@ -138,9 +148,11 @@ class _Check:
                     else:  # another reader may have all remaining rows
                         run.step(subtask)
                 run.stop()
+                if run.source.resumable:
+                    run.move_to(self._make())
             run.finish(2)
             numbers = ", ".join(str(parallelism) for parallelism, _ in schedule)
-            self._compare(run, f"stopped and resumed with {numbers} and 2 readers")
+            self._compare(run, f"stopped and resumed with {numbers} and 2 readers, each time in another program")
 
     def ends_in_the_middle(self) -> None:
         for reads in (0, 1):
@@ -167,14 +179,20 @@ class _Check:
     def holds_back(self, taken: Callable[[], int], most_ahead: int) -> None:
         run = self._new()
         run.start(1)
-        run.read(0)
-        before, until = -1, time.monotonic() + self._timeout
-        while (now := taken()) != before and time.monotonic() < until:
-            before = now
-            time.sleep(0.2)
+        try:
+            run.read(0)
+            before, until = -1, time.monotonic() + self._timeout
+            while (now := taken()) != before and time.monotonic() < until:
+                before = now
+                time.sleep(0.2)
+        finally:
+            run.close()
+            run.source.release()
+        assert now >= run.rows, (
+            f"taken() returned {now} after the source had returned {run.rows} rows. Count at the input, or in a "
+            "function of a module: readers run on a pickled copy of the source, which copies the test's variables"
+        )
         assert now <= most_ahead, f"while nobody reads, the source has taken {now} rows; most_ahead is {most_ahead}"
-        run.close()
-        run.source.release()
 
 
 def _raises(broken: Callable[[], Source], timeout: float) -> None:

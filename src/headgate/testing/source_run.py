@@ -34,6 +34,9 @@ class SourceRun:
         self.positions: list[Any] | None = None
         self.readers: list[SourceReader] = []
         self.reads = 0
+        #: The keys of the splits whose rows have come.
+        self.split_keys: set[str] = set()
+        self._commits = 0
         self._batches: list[pa.RecordBatch] = []
         self._sides: dict[str, list[pa.RecordBatch]] = {tag: [] for tag in sides}
         self._timeout = timeout
@@ -42,6 +45,7 @@ class SourceRun:
 
     def start(self, parallelism: int) -> None:
         """Open a reader for each subtask, each from a pickled copy of the source."""
+        self._split_of_key: dict[str, tuple[int, int]] = {}
         for position in self.positions or ():
             self.source.check_position(position)
         copies = [cloudpickle.loads(cloudpickle.dumps(self.source)) for _ in range(parallelism)]
@@ -76,9 +80,17 @@ class SourceRun:
         by_split = reader.rows_by_split
         if reader.open_splits is not None and sum(rows for _, rows in by_split) != batch.num_rows:
             raise AssertionError(f"read() returned {batch.num_rows} rows, and rows_by_split says {list(by_split)}")
+        for split in {split for split, rows in by_split if rows}:
+            self._add_key(reader.split_key(split), (subtask, split))
         self.reads += 1
         self._batches.append(batch)
         return True
+
+    def _add_key(self, key: str | None, split: tuple[int, int]) -> None:
+        if key is not None:
+            if self._split_of_key.setdefault(key, split) != split:
+                raise AssertionError(f"split_key() returned {key!r} for two splits; no other split may have it")
+            self.split_keys.add(key)
 
     def read(self, *subtasks: int) -> bool:
         """Read until one of these readers returns a batch. Return False at their end, and when all rows have come.
@@ -123,9 +135,20 @@ class SourceRun:
         return sum(batch.num_rows for batches in (self._batches, *self._sides.values()) for batch in batches)
 
     def stop(self) -> None:
-        """Take the positions, as a checkpoint does, and close the readers."""
-        self.positions = json.loads(json.dumps([reader.position() for reader in self.readers]))
+        """Take the positions, as a checkpoint does, let the source commit, and close the readers."""
+        self.positions = [_as_json("position()", reader.position()) for reader in self.readers]
+        to_commit = [_as_json("to_commit()", reader.to_commit()) for reader in self.readers]
+        if pending := [values for values in to_commit if values is not None]:
+            self._commits += 1
+            self.source.commit(pending, self._commits)
         self.close()
+
+    def move_to(self, source: Source) -> None:
+        """Let another program resume, with this source. It restores what the first program had prepared."""
+        prepared = _as_json("prepared()", self.source.prepared())
+        self.source.release()
+        self.source = source
+        source.prepare() if prepared is None else source.restore(prepared)
 
     def close(self) -> None:
         """Close the readers. Raises AssertionError if one takes longer than `LONGEST_CALL`, or is stuck."""
@@ -143,3 +166,11 @@ class SourceRun:
         """Return the rows that have come: those of the source as "rows", and those of side outputs by tag."""
         sides = {tag: pa.Table.from_batches(batches, self.source.sides[tag]) for tag, batches in self._sides.items()}
         return {"rows": pa.Table.from_batches(self._batches, self.source.schema), **sides}
+
+
+def _as_json(call: str, values: Any) -> Any:
+    """Return what a call returned as it is after a checkpoint has stored it."""
+    try:
+        return json.loads(json.dumps(values))
+    except (TypeError, ValueError) as error:
+        raise AssertionError(f"{call} returned {values!r}, not JSON values: {error}") from None
