@@ -84,6 +84,6 @@ def test_no_text_of_the_graph_covers_another(serve: Serve, show: Open, width: in
     tasks = {**both(0, busy), **both(1, busy), **both(2, busy)}
     job = job_with(tasks, "numbers", "w" * 60, "out", begin=time.time())
     page = show(serve(job), job, width=width)
-    expect(page.locator(".vertex").first).to_contain_text(" 2, 6.16 k rows/s")
+    expect(page.locator(".vertex").first).to_contain_text("2 subtasks, 6.16 k rows/s")
     expect(page.locator(".vertex").first).to_contain_text("watermark 20")
     assert page.evaluate(OVERLAPS) == []
