@@ -115,6 +115,7 @@ class GraphBuilder:
     def _check_last_rows(self, sink: Node) -> None:
         """Raise PlanError if `sink`, which replaces rows by key, may not get the last row of a key as the last one."""
         waiting = [sink.id]
+        seen: set[int] = set()
         while waiting:
             node = self._nodes[waiting.pop()]
             for part in self._inputs[node.id]:
@@ -127,7 +128,8 @@ class GraphBuilder:
                 partitioning = self._partitioning(part, node)
                 if node.parallelism > 1 and not _keeps_order(partitioning, upserts):
                     raise kinds.overtaken(sink, upserts, source, node, partitioning)
-                if source.id != upserts.origin:
+                if source.id != upserts.origin and source.id not in seen:
+                    seen.add(source.id)
                     if _drops_changes(source, upserts):
                         raise kinds.dropped(sink, upserts, self._nodes[upserts.origin], source)
                     waiting.append(source.id)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import pickle
+import copy
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -178,5 +178,5 @@ class _ReplacedCoordinator(ThrottleCoordinator):
     def on_signal(self, now: float, request: StartRequest | StopRequest) -> list[Order]:
         if isinstance(request, StopRequest) and not self._is_new:
             self._is_new = True
-            self._sources = pickle.loads(pickle.dumps(self._sources)) if self.keeps_state else {}
+            self._sources = copy.deepcopy(self._sources) if self.keeps_state else {}
         return super().on_signal(now, request)
