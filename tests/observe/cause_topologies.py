@@ -22,6 +22,8 @@ from tests.observe.topologies import RATE, SCHEMA, Place, source
 LOAD = 1.0
 #: Bytes of a row of `to_driver` and `wide`, and of `large`.
 WIDE, LARGE = 16_000, 1 << 20
+#: Bytes of a row of `two_rooms`: an output's buffers are full soon.
+SMALL = 200
 _CONTENT = pa.schema({"n": pa.int64(), "content": pa.binary()})
 
 
@@ -84,16 +86,18 @@ def one_split(env: hg.StreamEnvironment, place: Place) -> None:
 
 def two_rooms(env: hg.StreamEnvironment, place: Place) -> None:
     """A function with one exchange before it, whose rows go from one TaskManager to the other, or stay in it."""
-    rows = source(env, "numbers", place("numbers")).rebalance()
-    rows.map_batches(place("first"), schema=SCHEMA).name("first").sink_to(hg.sinks.null()).name("out")
+    _filled(env, place, SMALL)
 
 
 def wide(env: hg.StreamEnvironment, place: Place) -> None:
     """The same with rows of 16 kB."""
-    rows = (
-        source(env, "numbers", place("numbers")).map_batches(_Filled(WIDE), schema=_CONTENT).name("filled").rebalance()
-    )
-    rows.map_batches(place("first"), schema=_CONTENT).name("first").sink_to(hg.sinks.null()).name("out")
+    _filled(env, place, WIDE)
+
+
+def _filled(env: hg.StreamEnvironment, place: Place, nbytes: int) -> None:
+    rows = source(env, "numbers", place("numbers")).map_batches(_Filled(nbytes), schema=_CONTENT).name("filled")
+    first = rows.rebalance().map_batches(place("first"), schema=_CONTENT).name("first")
+    first.sink_to(hg.sinks.null()).name("out")
 
 
 class _DriverSink(CollectSink):

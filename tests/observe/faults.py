@@ -78,14 +78,14 @@ class Slow:
 def waits(folder: Path, seconds: float, rows: int) -> None:
     """Something outside answers slowly."""
     until = time.perf_counter() + seconds * rows
-    while (left := until - time.perf_counter()) > 0 and has_begun(folder):
+    while (left := until - time.perf_counter()) > 0 and not has_ended(folder):
         threading.Event().wait(min(left, _SLICE))
 
 
 def computes(folder: Path, seconds: float, rows: int) -> None:
     """The function needs a processor for long."""
     until = time.thread_time() + seconds * rows
-    while (now := time.thread_time()) < until and has_begun(folder):
+    while (now := time.thread_time()) < until and not has_ended(folder):
         while time.thread_time() < min(until, now + _SLICE):
             pass
 
@@ -93,7 +93,7 @@ def computes(folder: Path, seconds: float, rows: int) -> None:
 def litters(folder: Path, seconds: float, rows: int) -> None:
     """The function makes objects in circles, and the collector runs all the time."""
     until = time.perf_counter() + seconds * rows
-    while time.perf_counter() < until and has_begun(folder):
+    while time.perf_counter() < until and not has_ended(folder):
         gc.collect()
 
 
@@ -103,7 +103,7 @@ def writes(folder: Path, seconds: float, rows: int) -> None:
         slow_disk.join(Path((folder / "slow disk").read_text()))
     until = time.perf_counter() + seconds * rows
     with tempfile.TemporaryFile(dir=folder) as file:
-        while time.perf_counter() < until and has_begun(folder):
+        while time.perf_counter() < until and not has_ended(folder):
             file.write(bytes(1 << 16))
             os.fsync(file.fileno())
 

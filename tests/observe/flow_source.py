@@ -40,6 +40,7 @@ class _FlowReader(hg.SourceReader):
         self._given = int(context.positions[context.subtask]) if context.positions else 0
         self._change_rate(source.rate / source.splits)
         self.split = context.subtask
+        self._pours = False
         self.finished = context.subtask >= source.splits
 
     def read(self) -> pa.RecordBatch | None:
@@ -49,7 +50,8 @@ class _FlowReader(hg.SourceReader):
         self._given += len(numbers)
         times = (numbers * 1e6 * self._source.splits / self._source.rate).astype(np.int64)
         columns = [pa.array(numbers % 97), pa.array(numbers), pa.array(times, pa.timestamp("us"))]
-        return self._source.slow(pa.record_batch(columns, schema=SCHEMA))
+        batch = pa.record_batch(columns, schema=SCHEMA)
+        return batch if self._pours else self._source.slow(batch)
 
     def next_read(self) -> float:
         """Return when the rows are due, or soon: a fault may begin before, or keep them back."""
@@ -60,12 +62,15 @@ class _FlowReader(hg.SourceReader):
         return self._given
 
     def _has_rows(self) -> bool:
+        if self._pours:  # it costs no look at the folder for each batch
+            return True
         slow = self._source.slow
         has_fault = slow.fault in (swells, pours, falls_silent) and has_begun(slow.folder)
         if has_fault and slow.fault is swells and self._rate == self._source.rate / self._source.splits:
             self._change_rate(SWOLLEN * self._rate)
         if has_fault and slow.fault is not swells:
-            return slow.fault is pours
+            self._pours = slow.fault is pours
+            return self._pours
         return self._clock() >= self._due()
 
     def _change_rate(self, rate: float) -> None:

@@ -227,7 +227,7 @@ CAUSES = (
     _one(loaded, "first", None, "processor_quota", around=small_quota),
     _one(loaded_chain, "first", None, "processor_quota", around=small_quota),
     _one(
-        two_rooms, "", None, "credit_round_trip", exchange="numbers -> first", around=far_processes, **_NETWORK,
+        two_rooms, "", None, "credit_round_trip", exchange="filled -> first", around=far_processes, **_NETWORK,
         options={"segment_size": 4096, "message_size": 4096, "floating_buffers_per_gate": 1},
     ),
     _one(wide, "", None, "network", exchange="filled -> first", around=narrow_network, **_NETWORK),

@@ -12,7 +12,7 @@ from typing import Final
 from headgate.observe.finding import Cause
 from headgate.observe.interpreter_lock import LONG_WAIT
 from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean
-from headgate.observe.own_work import own_work
+from headgate.observe.own_work import empty_buffers, own_work
 from headgate.observe.peer_rows import peer_rows
 from headgate.observe.roots import SlowTasks, ThrottledSource
 
@@ -92,17 +92,10 @@ def _collector(window: Window, root: SlowTasks) -> Cause | None:
     )
 
 
-def _processor(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
-    """Find tasks that wait for a processor, unless they are so much slower than their peers that this wait explains
-    only a small part."""
-    window = windows[-1]
-    delays = [task.run_delay for task in root.tasks if task.run_delay is not None]
-    off = [task.busy - task.interpreter - task.cpu for task in root.tasks if task.cpu is not None]
-    if min(len(delays), len(off)) < len(root.tasks):
-        return None
-    delay = sum(delays) / len(delays)
-    waits = sum(off) / len(off) - delay
-    if delay < max(_BURDEN, waits) or _times_slower(windows, root) * (1 - delay) > _UNLIKE:
+def _machine(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
+    """Find tasks that wait for a processor that the job does not get."""
+    window, delay = windows[-1], _processor_wait(windows, root)
+    if delay is None:
         return None
     # The kernel adds up the throttled time of all processors.
     throttled, steal = _worst(window, root, "throttled_s") or 0.0, _worst(window, root, "steal_s") or 0.0
@@ -125,11 +118,35 @@ def _processor(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
             text=f"it waits for a processor {delay:.0%} of the time, and other programs use {others:.1f} processors",
             evidence={**evidence, "others_cpu": others},
         )
+    return None
+
+
+def _out_of_cpu(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
+    """Find tasks that wait for a processor that other tasks of the job use."""
+    delay = _processor_wait(windows, root)
+    if delay is None:
+        return None
     return Cause(
         name="out_of_cpu",
         text=f"it waits for a processor {delay:.0%} of the time: the job itself uses all of them",
-        evidence=evidence,
+        evidence={"run_delay": delay, "own_cpu": windows[-1].cpu or 0.0},
     )
+
+
+def _processor_wait(windows: Sequence[Window], root: SlowTasks) -> float | None:
+    """Return the share of the time in which tasks wait for a processor, if this makes them slow.
+
+    Returns None if they are so much slower than their peers that this wait explains only a small part.
+    """
+    delays = [task.run_delay for task in root.tasks if task.run_delay is not None]
+    off = [task.busy - task.interpreter - task.cpu for task in root.tasks if task.cpu is not None]
+    if min(len(delays), len(off)) < len(root.tasks):
+        return None
+    delay = sum(delays) / len(delays)
+    waits = sum(off) / len(off) - delay
+    if delay < max(_BURDEN, waits) or _times_slower(windows, root) * (1 - delay) > _UNLIKE:
+        return None
+    return delay
 
 
 def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
@@ -256,12 +273,15 @@ def _in_the_last(test: Callable[[Window, SlowTasks], Cause | None]) -> _Test:
 
 
 #: The tests in their order: causes outside of the job come before causes inside. Data skew comes before the processor,
-#: because no machine makes a subtask get more rows.
+#: because no machine makes a subtask get more rows. So do nearly empty buffers before a lack of processors: to send
+#: them is what the job uses its processors for.
 _TESTS: Final[tuple[_Test, ...]] = (
     _in_the_last(_collector),
     _in_the_last(_few_splits),
     _skew,
-    _processor,
+    _machine,
+    _in_the_last(empty_buffers),
+    _out_of_cpu,
     _in_the_last(_interpreter_lock),
     _in_the_last(_disk),
     _in_the_last(own_work),

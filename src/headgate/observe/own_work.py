@@ -44,6 +44,12 @@ def own_work(window: Window, root: SlowTasks) -> Cause | None:
     return Cause(name=name, text=f"{text} {share:.0%} of the time", evidence=evidence)
 
 
+def empty_buffers(window: Window, root: SlowTasks) -> Cause | None:
+    """Return the work on nearly empty buffers, if that is the work besides operators that takes most time."""
+    cause = own_work(window, root)
+    return cause if cause is not None and cause.name == "nearly_empty_buffers" else None
+
+
 def _edges(window: Window, vertex: int, *, incoming: bool) -> list[EdgeWindow]:
     """Return the exchanges that end, or begin, at a vertex."""
     names = [

@@ -25,6 +25,8 @@ _INFLOW: Final = 1.15
 #: The seconds of a long batch, and the batches per second of a task that surely keeps up.
 _LONG_BATCH: Final = 1.0
 _MANY_BATCHES: Final = 5.0
+#: A task that works for this share of the time for its snapshots does little else.
+_MOSTLY: Final = 0.50
 #: If more than this share of a vertex's tasks are hot, the whole vertex is slow, not only some of its subtasks.
 _MOST: Final = 0.70
 
@@ -129,7 +131,7 @@ def _is_awaited(window: Window, vertex: int) -> bool:
     """Return whether producers wait for the vertex, or soon will because they send rows faster than it takes them."""
     if any(window.blocked(producer) > BLOCKED for producer in window.topology.producers(vertex)):
         return True
-    return is_overrun(window, vertex) or _has_long_batches(window, vertex)
+    return is_overrun(window, vertex) or _has_long_batches(window, vertex) or _has_long_snapshots(window, vertex)
 
 
 def _has_long_batches(window: Window, vertex: int) -> bool:
@@ -139,6 +141,15 @@ def _has_long_batches(window: Window, vertex: int) -> bool:
     window it may take as many rows as come.
     """
     return window.inflow(vertex) > 0 and any(_needs_long(window, task) for task in window.of(vertex))
+
+
+def _has_long_snapshots(window: Window, vertex: int) -> bool:
+    """Return whether a task of a vertex works all the time, mostly to take its state, while more rows come.
+
+    Like a task with long batches, it takes all rows that wait between two snapshots.
+    """
+    takes = any(task.busy >= _ALWAYS and task.snapshot >= _MOSTLY for task in window.of(vertex))
+    return takes and window.inflow(vertex) > 0
 
 
 def _needs_long(window: Window, task: TaskWindow) -> bool:
@@ -191,9 +202,19 @@ def _slow_exchange(window: Window, edge: EdgeShape) -> SlowExchange | None:
         return None
     for consumer in window.topology.consumers(edge.source):
         for task in window.of(consumer):
-            if task.busy >= _EXPLAINS or task.blocked > BLOCKED or task.checkpoint > BLOCKED:
+            if task.busy >= _EXPLAINS or task.blocked > BLOCKED:
+                return None
+            if task.checkpoint > BLOCKED and _gets_late_barriers(window, consumer):
                 return None
     return SlowExchange(edge, waiting)
+
+
+def _gets_late_barriers(window: Window, consumer: int) -> bool:
+    """Return whether barriers may come late to a consumer because a busy task upstream has not yet sent them.
+
+    If no task upstream is busy, barriers come late because the exchange is slow.
+    """
+    return any(window.busy(vertex) >= _EXPLAINS for vertex in window.topology.upstream(consumer))
 
 
 def _held_up(window: Window, vertex: int) -> float:
