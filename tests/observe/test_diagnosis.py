@@ -112,6 +112,16 @@ def test_a_busy_subtask_that_takes_all_rows_in_short_batches_keeps_up(does: Does
     assert diagnose(topology, snapshots(topology, tasks)) == []
 
 
+@pytest.mark.parametrize(("snapshot", "causes"), [(0.9, ["checkpoint"]), (0.1, [])])
+def test_a_subtask_that_takes_its_state_all_the_time_is_slow_before_its_queue_is_full(
+    snapshot: float, causes: list[str]
+) -> None:
+    topology = line("numbers", "sums", "out")
+    tasks = {(vertex, i): {**IDLES, "rows": 500} for vertex in range(2) for i in range(2)}
+    tasks[1, 1] = {**WORKS, "rows": 500, "batches": 2, "snapshot_s": snapshot, "in_s": 1 - snapshot, "cpu_s": 0.1}
+    assert [each.cause.name for each in diagnose(topology, snapshots(topology, tasks))] == causes
+
+
 @pytest.mark.parametrize(("rows", "cause"), [(10, "slow_instance"), (600, "out_of_cpu")])
 def test_the_wait_for_a_processor_is_no_cause_if_it_explains_a_small_part(rows: int, cause: str) -> None:
     topology = line("numbers", "sums", "out", parallelism=4)

@@ -105,6 +105,15 @@ def test_receivers_without_buffers_need_the_option_that_is_short(usage: float, o
     assert remedy.gain == pytest.approx(4.0)
 
 
+@pytest.mark.parametrize(("busy", "is_slow"), [(0.25, True), (0.6, False)])
+def test_late_barriers_hide_a_slow_exchange_only_if_a_busy_task_holds_them_back(busy: float, is_slow: bool) -> None:
+    aligns = {**IDLES, "idle_s": 0.3, "checkpoint_wait_s": 0.6}
+    tasks = {**TASKS, (0, 1): {**WAITS, "soft_backpressured_s": 1 - busy, "busy_s": busy}, (1, 0): aligns}
+    channels = {(EDGE, producer, consumer): FAR for producer in (0, 1) for consumer in (0, 1)}
+    found = diagnose(TOPOLOGY, snapshots(TOPOLOGY, tasks, channels=channels))
+    assert [each.cause.name for each in found] == ["credit_round_trip"] * is_slow
+
+
 def test_more_buffers_do_not_help_a_full_line() -> None:
     finding = found(FAR, FULL)
     assert "4 MB/s from TaskManager 0 to TaskManager 0" in finding.cause.text

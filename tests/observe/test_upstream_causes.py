@@ -47,6 +47,16 @@ def test_what_the_exchange_carries_says_why_it_takes_long(exchange: dict[str, in
     assert finding.cause.name == cause
 
 
+@pytest.mark.parametrize(("nbytes", "cause"), [(500_000, "nearly_empty_buffers"), (30_000_000, "out_of_cpu")])
+def test_a_job_that_uses_all_processors_for_nearly_empty_buffers(nbytes: int, cause: str) -> None:
+    topology = line("numbers", "out")
+    exchange = {"rows_out": 1000, "bytes_out": nbytes, "buffers_out": 1000}
+    waits = {**SERIALISES, "cpu_s": 0.4, "run_delay_s": 0.6}
+    made = snapshots(topology, {**of(0, waits), **of(1, IDLES)}, edges={"numbers -> out": exchange})
+    (finding,) = diagnose(topology, made)
+    assert finding.cause.name == cause
+
+
 def test_the_gain_of_full_buffers_is_what_the_exchange_takes() -> None:
     topology = line("numbers", "out")
     exchange = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}
