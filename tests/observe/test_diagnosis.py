@@ -195,6 +195,7 @@ def test_a_source_that_waits_for_its_fixed_rate_is_the_limit() -> None:
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"steal_s": 0.5}, "stolen_processor"),
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 2.0}, "machine_taken"),
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 8.0}, "out_of_cpu"),
+        ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 6.0}, "out_of_cpu"),
         ({"cpu_s": 0.1}, {"io_pressure_s": 0.6, "disk_written_bytes": 1e8}, "disk"),
         ({"cpu_s": 0.1, "disk_wait_s": 0.6}, {"disk_written_bytes": 1e4}, "disk"),
         ({"cpu_s": 0.1, "disk_wait_s": 0.0}, {"io_pressure_s": 0.6, "disk_written_bytes": 1e8}, "waiting_function"),

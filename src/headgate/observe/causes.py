@@ -18,6 +18,8 @@ from headgate.observe.roots import SlowTasks, ThrottledSource
 
 #: The least share of a task's time that makes the machine (processors, disks) or the task's own work the cause.
 _BURDEN: Final = 0.25
+#: Other programs take the machine if they use at least so many times the processors that the job uses.
+_TAKES: Final = 0.5
 #: The least share of a process's time that makes the garbage collector the cause. It stops all tasks of the process.
 _COLLECTOR: Final = 0.20
 #: A task whose thread uses a processor for less than this share of its busy time waits for something outside.
@@ -110,9 +112,9 @@ def _machine(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
         return Cause(
             name="stolen_processor", text=f"the host gives {steal:.1f} of its processors to others", evidence=evidence
         )
-    busy = _worst(window, root, "machine_cpu_s")
-    others = None if busy is None else busy - _processes_cpu(window, root)
-    if others is not None and others >= _BURDEN:
+    busy, own = _worst(window, root, "machine_cpu_s"), _processes_cpu(window, root)
+    others = None if busy is None else busy - own
+    if others is not None and others >= max(_BURDEN, _TAKES * own):
         return Cause(
             name="machine_taken",
             text=f"it waits for a processor {delay:.0%} of the time, and other programs use {others:.1f} processors",
@@ -128,7 +130,7 @@ def _out_of_cpu(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
         return None
     return Cause(
         name="out_of_cpu",
-        text=f"it waits for a processor {delay:.0%} of the time: the job itself uses all of them",
+        text=f"it waits for a processor {delay:.0%} of the time: the job itself uses most of them",
         evidence={"run_delay": delay, "own_cpu": windows[-1].cpu or 0.0},
     )
 
