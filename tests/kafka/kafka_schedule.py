@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -87,9 +88,9 @@ class Schedule:
             self._place.close()
 
     def kill_at_lines(self, where: str, count: int) -> int:
-        """Kill a process at so many random lines all over a call: the driver in "a commit", or a TaskManager in "a
-        flush". Returns how many lines the call has. Raises AssertionError if a row is wrong."""
-        kill = {"a commit": self._kill_in_commit, "a flush": self._kill_in_flush}[where]
+        """Kill a process at so many random lines all over a call: the driver in "a commit", "a rollback" or "a claim",
+        or a TaskManager in "a flush". Returns how many lines the call has. Raises AssertionError if a row is wrong."""
+        kill = self._kill_in_flush if where == "a flush" else partial(self._kill_in_call, where.removeprefix("a "))
         try:
             self._start()
             lines = int(eventually(kill(None), PATIENCE))
@@ -103,15 +104,24 @@ class Schedule:
             self._place.close()
         return lines
 
-    def _kill_in_commit(self, line: int | None) -> Callable[[], str]:
-        """None: at its end, and in no other way. Returns a function that returns the number of lines then."""
-        self._wait_for_commit(10**6 if line is None else line)
+    def _kill_in_call(self, call: str, line: int | None) -> Callable[[], str]:
+        """Kill the driver. None: at the end of the call, and not the driver, which continues. Returns a function that
+        returns the number of lines then.
+
+        The driver calls `claim` and `rollback` after another one was killed at the first line of a commit.
+        """
+        if call != "commit":
+            self._wait_for_commit(0)
+            self._kill_driver()
+        self._lever(self._folder / f"stop-{call}", 10**6 if line is None else line)
+        self._produce() if call == "commit" else self._start()
+        self._wait_until_stopped()
         if line is None:
             self._continue()
         else:
             with self._driver_killed():
                 pass
-        return lambda: next(iter(re.findall("a commit of ([0-9]+) lines", self._log.read_text())), "")
+        return lambda: next(iter(re.findall(f"a {call} of ([0-9]+) lines", self._log.read_text())), "")
 
     def _kill_in_flush(self, line: int | None) -> Callable[[], str]:
         lever, before = self._folder / "die", self._taskmanagers()
@@ -147,9 +157,12 @@ class Schedule:
         return max((_time_of(path) for path in found), default=0.0)
 
     def _wait_for_commit(self, line: int | None = None) -> None:
-        """Wait until the driver has stopped itself in a commit of the next rows: at this line, or at any."""
-        self._lever(self._folder / "stop", self._chance.randrange(self._place.lines) if line is None else line)
+        """Wait until the driver has stopped itself in a commit of the next rows, at this line or at any."""
+        self._lever(self._folder / "stop-commit", self._chance.randrange(self._place.lines) if line is None else line)
         self._produce()
+        self._wait_until_stopped()
+
+    def _wait_until_stopped(self) -> None:
         eventually(lambda: self._runs() and psutil.Process(self._pid).status() == psutil.STATUS_STOPPED, PATIENCE)
 
     def _lever(self, lever: Path, line: int) -> None:

@@ -64,12 +64,12 @@ def test_fifty_faults(tmp_path: Path, into: str, capsys: pytest.CaptureFixture[s
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("where", ["a commit", "a flush"])
+@pytest.mark.parametrize("where", ["a commit", "a rollback", "a claim", "a flush"])
 @pytest.mark.parametrize("into", PLACES)
 def test_a_process_is_killed_at_lines_all_over_a_call(
     kafka: Broker, tmp_path: Path, into: str, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The driver in a commit, and a TaskManager in a flush. At the end readers see each window once."""
+    """The driver in its calls of the sink, and a TaskManager in a flush. At the end readers see each window once."""
     began, schedule = time.monotonic(), Schedule(kafka, tmp_path, SEED, into)
     try:
         lines = schedule.kill_at_lines(where, LINES)

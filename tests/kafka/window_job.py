@@ -1,11 +1,10 @@
-"""The job of the schedules: from Kafka through keyed windows into a sink, whose commits a test can stop at a line."""
+"""The job of the schedules: from Kafka through keyed windows into a sink, whose calls a test can stop at a line."""
 
 from __future__ import annotations
 
 import json
 import signal
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,7 +24,8 @@ PROGRAM = "import sys; from tests.kafka.window_job import main; main(*sys.argv[1
 def main(servers: str, topic: str, folder: str, parallelism: str, place: str) -> None:
     """Run the job. `place` has in JSON where the windows go."""
     sink = sink_of(json.loads(place))
-    stop_in_commits(type(sink), Path(folder, "stop"))
+    for call in ("commit", "rollback", "claim"):
+        stop_in(call, type(sink), Path(folder, f"stop-{call}"))
     die_in_flushes(sink, Path(folder, "die"))
     config = hg.Config(
         checkpoint_dir=f"{folder}/checkpoints", checkpoint_interval="50 ms", restart=hg.restart.fixed(1000, "0.1 s")
@@ -67,28 +67,30 @@ class SignalAtLine(LineCrash):
         return self._line
 
 
-def stop_in_commits(kind: type[hg.Sink], lever: Path) -> None:
-    """Let the process stop in its next commit of rows once the file `lever` is there, which has the number of a line.
+def stop_in(call: str, kind: type[hg.Sink], lever: Path) -> None:
+    """Let the process stop in the next call of this method once the file `lever` is there, which has the number of a
+    line. A commit without rows does not count.
 
-    A commit of fewer lines stops at its end.
+    A call of fewer lines stops at its end.
     """
-    commit = kind.commit
+    inner = getattr(kind, call)
 
-    def call(sink: hg.Sink, pending: Sequence[Any], checkpoint: int = 0) -> None:
-        if not any(pending) or not lever.exists():
-            return commit(sink, pending, checkpoint)
+    def stopping(sink: hg.Sink, *arguments: Any) -> Any:
+        if (call == "commit" and not any(arguments[0])) or not lever.exists():
+            return inner(sink, *arguments)
         number = int(lever.read_text())
         lever.unlink()
         stop = SignalAtLine(sink, number, signal.SIGSTOP)
         try:
             with stop.active():
-                commit(sink, pending, checkpoint)
+                returned = inner(sink, *arguments)
             if stop.lines <= number:
                 signal.raise_signal(signal.SIGSTOP)
         finally:
-            print(f"a commit of {stop.lines} lines was stopped at line {number}", file=sys.stderr)
+            print(f"a {call} of {stop.lines} lines was stopped at line {number}", file=sys.stderr)
+        return returned
 
-    kind.commit = call  # type: ignore[assignment, method-assign]
+    setattr(kind, call, stopping)
 
 
 def die_in_flushes(sink: hg.Sink, lever: Path) -> None:

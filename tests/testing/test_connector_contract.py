@@ -216,7 +216,7 @@ def test_file_sinks_keep_the_contract(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     check_sink(hg.sinks.parquet, read_parquet, broken=lambda: hg.sinks.parquet(tmp_path / "file"))
-    check_sink(lambda name: hg.sinks.csv("csv" + name), lambda name: read_csv("csv" + name))
+    check_sink(lambda name: hg.sinks.csv("csv" + name), lambda name: read_csv("csv" + name), lines=20)
 
 
 def test_json_sinks_keep_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -516,7 +516,7 @@ def test_the_places_of_crashes_are_chosen(tmp_path: Path, monkeypatch: pytest.Mo
 
     none = places(checkpoints=[], lines=0)
     assert places(checkpoints=[2], lines=0) == none + 5, "before each of four steps, and after the last"
-    assert places(checkpoints=[2, 3], lines=1) == none + 10 + 4, "a line of commit, one of rollback, and two counts"
+    assert places(checkpoints=[2, 3], lines=1) == none + 10 + 6, "a line of three calls, and three counts"
     assert places(checkpoints=(), lines=150) > none + 10
     for wrong in ({"checkpoints": [0]}, {"checkpoints": [4]}, {"lines": -1}):
         with pytest.raises(hg.ConfigError, match="check_sink: checkpoints="):

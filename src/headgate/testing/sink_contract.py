@@ -47,8 +47,9 @@ def check_sink(
     that differ. The default has the columns `n int64` and `s string`.
 
     The kit takes three checkpoints. It ends the program at every step: before and after each write, flush, checkpoint
-    and commit. It also ends the program before every line that the sink's own modules run in `commit` and `rollback`.
-    Then another program resumes, with another number of writers. The kit checks that
+    and commit. It also ends the program before every line that the sink's own modules run in `commit` and `rollback`,
+    and when a program resumes, up to `claim` and `begin`. Then another program resumes, with another number of writers.
+    The kit checks that
 
     - with `exactly_once`, readers see each row once; otherwise at least once,
     - with `shows_at_commit`, readers never see rows whose checkpoint is not complete,
@@ -59,8 +60,8 @@ def check_sink(
 
     A crash costs as much as a small job. For a slow target, crash at fewer places. `checkpoints` names the checkpoints,
     of 1, 2 and 3, at whose steps the program ends. `lines` is the most lines of `commit` before which it ends, and the
-    same for `rollback`; these lines are spread over the call. With `lines=0` the program never ends within a call. For
-    example, `checkpoints=[2], lines=1` is quick, and a longer test takes the defaults.
+    same for `rollback` and the claim; these lines are spread over the call. With `lines=0` the program never ends
+    within a call. For example, `checkpoints=[2], lines=1` is quick, and a longer test takes the defaults.
 
     The other arguments add checks:
 
@@ -85,8 +86,8 @@ def check_sink(
         check = _Check(make, read, table, home)
         check.crashes_between_steps(checkpoints)
         if lines:
-            check.crashes_within("commit", lines)
-            check.crashes_within("rollback", lines)
+            for call in ("commit", "rollback", "claim"):
+                check.crashes_within(call, lines)
         check.commits_again()
         check.restarts()
         check.aborts()
@@ -151,8 +152,8 @@ class _Check:
             self._expect(name, EPOCHS, f"{when}, and another one resumed")
 
     def crashes_within(self, call: str, most: int) -> None:
-        """End the program before at most `most` lines of a commit, or of the rollback after it; another program
-        resumes."""
+        """End the program before at most `most` lines of a commit, or of the claim or the rollback after it; another
+        program resumes."""
         lines = self._crash(call, None)
         distance = max(1, -(-lines // most))
         for number in range((distance - 1) // 2, lines, distance):
@@ -162,12 +163,16 @@ class _Check:
         name, stored = next(self._names), StoredJob()
         program = self._program(name, stored)
         _run(program, _STEPS[:3])
-        if call == "rollback":
+        if call != "commit":
             program = SinkProgram(self._make(name), stored, self._rows, home=self._home, subtasks=2)
+        if call == "rollback":
             program.claim()
         crash = LineCrash(program.sink, number)
         with suppress(SimulatedCrash), crash.active():
-            getattr(program.sink, call)(stored.pending, stored.checkpoint)
+            if call == "claim":
+                program.claim()
+            else:
+                getattr(program.sink, call)(stored.pending, stored.checkpoint)
         gc.collect(1)  # a program that has ended holds nothing, such as a connection that it did not close
         when = f"the program ended in {call}(), before its line {number}"
         self._expect_no_more(name, stored.checkpoint, when)
