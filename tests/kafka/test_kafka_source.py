@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import socket
+import struct
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -11,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -43,22 +47,53 @@ def read(kafka: Broker, topic: str | Sequence[str], parallelism: int = 2, **opti
     return rows
 
 
-def test_the_source_keeps_the_contract(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.connectors.kafka.kafka_reader._MOST_MESSAGES", 3)
+#: The bytes of each message for the kit, and options with which a few of them are a batch, and a few more wait.
+LARGE = 20_000
+FEW: dict[str, Any] = {"fetch_bytes": 3 * LARGE, "options": {"fetch.message.max.bytes": LARGE}}
+
+
+def fill_large(kafka: Broker, topic: str, partitions: int, numbers: range) -> list[dict[str, int]]:
+    """Put large messages with numbers into the partitions in turn, one by one, so that each is fetched by itself."""
+    for n in numbers:
+        kafka.produce(topic, [b'{"n": %d, "text": "%s"}' % (n, b"x" * LARGE)], n % partitions)
+    return [{"n": n} for n in numbers]
+
+
+def received(port: int) -> int:
+    """Return how many bytes the open connections of this process to a port of loopback have received."""
+    found = 0
+    for connection in psutil.Process().net_connections("tcp"):
+        if connection.raddr == ("127.0.0.1", port):
+            with socket.socket(fileno=os.dup(connection.fd)) as copy:
+                info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
+            found += struct.unpack_from("Q", info, 128)[0]  # tcpi_bytes_received
+    return found
+
+
+def test_the_source_keeps_the_contract(kafka: Broker) -> None:
     topic, empty = kafka.topic(3), kafka.topic(2)
-    rows = fill(kafka, topic, 3, 30)
+    rows = fill_large(kafka, topic, 3, range(30))
     check_source(
-        lambda: source(kafka, topic, group=topic), rows,
+        lambda: source(kafka, topic, group=topic, **FEW), rows,
         idle=lambda: source(kafka, empty, stop=None),
         broken=lambda: source(kafka, "no-such-topic"),
     )  # fmt: skip
 
 
-def test_an_endless_source_keeps_the_contract(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.connectors.kafka.kafka_reader._MOST_MESSAGES", 5)
+def test_what_nobody_reads_is_not_fetched(kafka: Broker) -> None:
+    """Batches have one message each, so that they are all of one size."""
+    topic = kafka.topic(1)
+    rows = fill_large(kafka, topic, 1, range(12))
+    check_source(
+        lambda: source(kafka, topic, **{**FEW, "fetch_bytes": LARGE}), rows,
+        taken=lambda: received(kafka.port) // LARGE, most_ahead=8,
+    )  # fmt: skip
+
+
+def test_an_endless_source_keeps_the_contract(kafka: Broker) -> None:
     topics = [kafka.topic(2), kafka.topic(1)]
-    rows = fill(kafka, topics[0], 2, 12) + fill(kafka, topics[1], 1, 8, first=12)
-    check_source(lambda: source(kafka, topics, stop=None), rows)
+    rows = fill_large(kafka, topics[0], 2, range(12)) + fill_large(kafka, topics[1], 1, range(12, 20))
+    check_source(lambda: source(kafka, topics, stop=None, **FEW), rows)
 
 
 def test_where_reading_starts_and_stops(kafka: Broker) -> None:
