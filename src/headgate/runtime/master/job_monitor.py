@@ -69,12 +69,14 @@ class JobMonitor:
         self._diagnosed: tuple[MetricsSnapshot, list[Finding]] | None = None
 
     def on_report(self, attempt: Attempt, metrics: Callable[[], Metrics]) -> None:
-        """Handle a TaskManager's report. `metrics` returns the job's counters."""
-        self._late_rows.update(metrics, ended=False)
-        if not attempt.has_reported:
-            return
+        """Handle a TaskManager's report. `metrics` returns the job's counters.
+
+        All TaskManagers report several times a second, so only one report in each period counts.
+        """
         now = self._clock()
-        if not self._snapshots or abs(now - self._snapshots[-1].at) >= PERIOD:
+        is_due = not self._snapshots or abs(now - self._snapshots[-1].at) >= PERIOD
+        if is_due and attempt.has_reported:
+            self._late_rows.update(metrics, ended=False)
             self._take(MetricsSnapshot(at=now, attempt=attempt.credentials.attempt, reports=attempt.reports()))
 
     def on_end(self, metrics: Callable[[], Metrics]) -> None:
