@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from headgate.observe.channel_columns import columns_of
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.topology import EdgeShape, OperatorShape, Topology, VertexShape
 
@@ -75,10 +76,12 @@ def snapshots(
     """
     made = [_report(topology, tasks, second, machine or {}) for second in range(count)]
     for second, report in enumerate(made):
-        report["channels"] = [
-            {"edge": edge, "producer": producer, "consumer": consumer, **_totals(does, second)}
-            for (edge, producer, consumer), does in (channels or {}).items()
-        ]
+        report["channels"] = columns_of(
+            [
+                {"edge": edge, "producer": producer, "consumer": consumer, **_totals(does, second)}
+                for (edge, producer, consumer), does in (channels or {}).items()
+            ]
+        )
         report["links"] = [] if link is None else [{"peer": 0, "number": 0, "bytes_sent": 0, **_totals(link, second)}]
         report["edges"] = [
             {"name": name, "producer": 0, **{counter: value * second for counter, value in does.items()}}

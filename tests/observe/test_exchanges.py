@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from headgate.observe.channel_window import ChannelWindow, ReportedChannels
+from headgate.observe.channel_columns import columns_of
+from headgate.observe.channel_window import ChannelWindow
 from headgate.observe.diagnosis import diagnose, windows_of
 from headgate.observe.finding import Finding
+from headgate.observe.reported_channels import ReportedChannels
 from tests.observe.made_metrics import line, snapshots
 
 TOPOLOGY = line("numbers", "out")
@@ -132,13 +134,19 @@ def test_one_channel_without_credit_stops_its_producer() -> None:
     assert finding.cause.evidence["credit_wait"] == pytest.approx(0.9)
 
 
+def report(clock: float, *channels: Mapping[str, Any]) -> dict[str, Any]:
+    return {"clock_s": clock, "channels": columns_of(channels)}
+
+
 def test_a_channel_is_put_together_from_the_rows_of_both_its_ends() -> None:
     """Each end is reported by its own TaskManager, with a clock of its own."""
     place = {"edge": EDGE, "producer": 1, "consumer": 0}
     sent = {**place, "credit": 0, "backlog": 9, "queue": None}
     received = {**place, "credit": None, "backlog": None, "queue": 2, "free_exclusive": 0, "free_floating": 1}
-    one = [{"clock_s": at, "channels": [{**sent, "credit_wait_s": 0.75 * at}]} for at in (0.0, 4.0)]
-    other = [{"clock_s": at, "channels": [{**received, "without_buffer_s": 0.25 * at}]} for at in (7.0, 9.0)]
+    one = [{"clock_s": at, "channels": columns_of([{**sent, "credit_wait_s": 0.75 * at}])} for at in (0.0, 4.0)]
+    other = [
+        {"clock_s": at, "channels": columns_of([{**received, "without_buffer_s": 0.25 * at}])} for at in (7.0, 9.0)
+    ]
     (channel,) = ReportedChannels([(one[0], one[1]), (other[0], other[1])]).of(EDGE)
     assert channel == ChannelWindow(
         edge=EDGE, producer=1, consumer=0, credit_wait=0.75, without_buffer=0.25, credit=0, backlog=9, queue=2,
@@ -149,7 +157,7 @@ def test_a_channel_is_put_together_from_the_rows_of_both_its_ends() -> None:
 
 def test_a_channel_that_was_not_reported_before_has_no_shares() -> None:
     row = {"edge": EDGE, "producer": 0, "consumer": 0, **FAR}
-    (channel,) = ReportedChannels([({"clock_s": 0.0, "channels": []}, {"clock_s": 3.0, "channels": [row]})]).of(EDGE)
+    (channel,) = ReportedChannels([(report(0.0), report(3.0, row))]).of(EDGE)
     assert (channel.credit_wait, channel.buffers_per_second, channel.credit) == (None, None, 0)
 
 

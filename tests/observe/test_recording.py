@@ -68,7 +68,7 @@ def test_the_oldest_snapshots_make_room(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [b"", b"no gzip", gzip.compress(b""), gzip.compress(b"{}"), gzip.compress(b"[" * 100_000),
-     gzip.compress(b'{"headgate_recording": 2}'), gzip.compress(b'{"headgate_recording": 1, "topology": 3}'),
+     gzip.compress(b'{"headgate_recording": 3}'), gzip.compress(b'{"headgate_recording": 1, "topology": 3}'),
      gzip.compress(json.dumps({"headgate_recording": 1, "topology": {"job": "a", "vertices": [], "edges": []}}).encode()
                    + b"\n{}")],
     ids=["empty", "text", "no lines", "no fields", "nested", "another format", "no topology", "no snapshot"],

@@ -138,10 +138,6 @@ def report(queues: Sequence[Queue]) -> ChannelReport:
     return made
 
 
-def consumers(rows: Sequence[dict[str, Any]]) -> list[int]:
-    return [row["consumer"] for row in rows]
-
-
 def test_the_channels_that_waited_longest_come_first_then_those_with_most_data() -> None:
     clock = [0.0]
     queues = [Queue(clock, backlog) for backlog in (1, 7, 2, 7, 3)]
@@ -150,9 +146,9 @@ def test_the_channels_that_waited_longest_come_first_then_those_with_most_data()
     clock[0] = 0.5
     queues[2].credit.note_backlog(queues[2])
     clock[0] = 1.0
-    assert consumers(channels.rows(1.0)) == [4, 2, 1, 3, 0], "equals keep their order"
-    assert channels.rows(1.0)[0]["producer"] == 3
-    assert channels.rows(1.0)[0]["credit_wait_s"] == 1.0
+    assert channels.columns(1.0)["consumer"] == [4, 2, 1, 3, 0], "equals keep their order"
+    assert channels.columns(1.0)["producer"] == [3] * 5
+    assert channels.columns(1.0)["credit_wait_s"][0] == 1.0
 
 
 def test_only_the_waits_since_the_last_choice_count() -> None:
@@ -161,18 +157,17 @@ def test_only_the_waits_since_the_last_choice_count() -> None:
     channels = report(queues)
     queues[2].credit.note_backlog(queues[2])
     clock[0] = 10.0
-    assert consumers(channels.rows(10.0))[0] == 2
+    assert channels.columns(10.0)["consumer"][0] == 2
     queues[2].credit.add(1)
     queues[2].credit.note_backlog(queues[2])
     queues[1].credit.note_backlog(queues[1])
     clock[0] = 10.5
-    assert consumers(channels.rows(10.5))[0] == 2, "the choice stands for a second"
+    assert channels.columns(10.5)["consumer"][0] == 2, "the choice stands for a second"
     clock[0] = 11.0
-    assert consumers(channels.rows(11.0))[0] == 1
+    assert channels.columns(11.0)["consumer"][0] == 1
 
 
 def test_a_report_is_bounded_however_many_channels_there_are() -> None:
     clock = [0.0]
     queues = [Queue(clock, number) for number in range(1000)]
-    rows = report(queues).rows(1.0)
-    assert consumers(rows) == list(range(999, 999 - WORST, -1))
+    assert report(queues).columns(1.0)["consumer"] == list(range(999, 999 - WORST, -1))

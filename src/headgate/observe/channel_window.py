@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from functools import cached_property
-from operator import itemgetter
 from typing import Any, Final
 
-from headgate.observe.channel_rows import Place
 from headgate.observe.metrics_snapshot import Counters
 
 
@@ -105,79 +102,6 @@ _VALUES: Final = {
 }
 
 
-#: The times in which an end of a channel waited, see `ChannelWindow.waited`.
-_WAITS: Final = "credit_wait_s", "without_buffer_s"
-_PLACE: Final = "edge", "producer", "consumer"
-_place: Final = itemgetter(*_PLACE)
-_NO_ROW: Final[Counters] = {}
-
-
-class ReportedChannels:
-    """The channels of one window. A job may report tens of thousands; only those that are asked for are computed.
-
-    `reports` has (earlier, later) of each TaskManager. A channel that is not in the earlier report has no shares and no
-    rates.
-    """
-
-    def __init__(self, reports: Sequence[tuple[Counters, Counters]]) -> None:
-        self._reports = reports
-
-    def __len__(self) -> int:
-        return len(self._waits)
-
-    def of(self, edge: str) -> list[ChannelWindow]:
-        """Return the channels of an exchange, sorted by producer and consumer."""
-        return self.at({place for place in self._waits if place[0] == edge})
-
-    def at(self, places: Set[Place]) -> list[ChannelWindow]:
-        """Return the channels at `places`, sorted by exchange, producer and consumer."""
-        channels: dict[Place, dict[str, Any]] = {}
-        for before, after, seconds in self._rows:
-            for place in places & after.keys():
-                values = channels.setdefault(place, dict(zip(_PLACE, place, strict=True)))
-                values.update(_known(ChannelWindow, before.get(place, _NO_ROW), after[place], seconds))
-        return [ChannelWindow(**channels[place]) for place in sorted(channels)]
-
-    def ranked(self, edges: Collection[str]) -> list[Place]:
-        """Return the channels of `edges`: longer waits come first, then channels in which more buffers wait."""
-        places = sorted(place for place in self._waits if place[0] in edges)
-        places.sort(key=self._waits.__getitem__, reverse=True)
-        return places
-
-    @cached_property
-    def _waits(self) -> dict[Place, tuple[float, int]]:
-        """For each channel: the share of the window in which it waited, and the number of buffers that wait.
-
-        A page of a large job asks for this each second, so the loop calls few functions.
-        """
-        waits: dict[Place, tuple[float, int]] = {}
-        for before, after, seconds in self._rows:
-            scale = 100 / seconds
-            for place, row in after.items():
-                get, old_get = row.get, before.get(place, _NO_ROW).get
-                waited = 0.0
-                for name in _WAITS:
-                    now, earlier = get(name), old_get(name)
-                    if now is not None and earlier is not None and now - earlier > waited:
-                        waited = now - earlier
-                share, buffers = round(waited * scale) / 100, (get("backlog") or 0) + (get("queue") or 0)
-                if (other := waits.get(place)) is not None:  # the other end has reported the channel too
-                    share, buffers = max(share, other[0]), buffers + other[1]
-                waits[place] = share, buffers
-        return waits
-
-    @cached_property
-    def _rows(self) -> list[tuple[dict[Place, Counters], dict[Place, Counters], float]]:
-        """For each TaskManager: the rows of its channels in both reports, and the seconds between these."""
-        return [(_by_place(old), _by_place(new), _seconds(old, new)) for old, new in self._reports]
-
-
-def _by_place(report: Counters) -> dict[Place, Counters]:
-    """Return the rows of a report's channels."""
-    rows = report.get("channels", ())
-    return dict(zip(map(_place, rows), rows, strict=True))
-
-
 def link_windows(taskmanager: int, old: Counters, new: Counters) -> Iterator[LinkWindow]:
     """Yield the links of a TaskManager between two of its reports. Links that are only in the later report are left
     out."""
@@ -185,15 +109,11 @@ def link_windows(taskmanager: int, old: Counters, new: Counters) -> Iterator[Lin
     for row in new.get("links", ()):
         earlier = before.get((row["peer"], row["number"]))
         if earlier is not None:
-            values = _known(LinkWindow, earlier, row, _seconds(old, new))
+            values = values_between(LinkWindow, earlier, row, new["clock_s"] - old["clock_s"])
             yield LinkWindow(**{**values, "taskmanager": taskmanager, "peer": row["peer"]})
 
 
-def _seconds(old: Counters, new: Counters) -> float:
-    return float(new["clock_s"] - old["clock_s"])
-
-
-def _known(
+def values_between(
     kind: type[ChannelWindow] | type[LinkWindow], old: Counters, new: Counters, seconds: float
 ) -> dict[str, Any]:
     """Return the values of a window that can be computed from two rows of counters, by name."""

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
-from headgate.observe.channel_window import LinkWindow, ReportedChannels, link_windows
+from headgate.observe.channel_window import LinkWindow, link_windows
 from headgate.observe.edge_window import EdgeWindow, edge_windows
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
+from headgate.observe.reported_channels import ReportedChannels
 from headgate.observe.topology import Topology
 from headgate.records.elements import MAX_TIME, MIN_TIME
 

@@ -14,17 +14,20 @@ import tempfile
 import zlib
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from headgate.errors import RecordingError
+from headgate.observe.channel_columns import columns_of
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.topology import Topology
 
-_FORMAT: Final = 1
+#: The format that is written. A report of format 1 has a dictionary for each channel.
+_FORMAT: Final = 2
+_READ: Final = (1, 2)
 #: How long a recorder keeps snapshots, in seconds.
 KEPT: Final = 600.0
 #: The most memory that a recorder uses, in bytes. A full recorder drops its oldest snapshots.
@@ -60,7 +63,8 @@ class Recorder:
 
     def add(self, snapshot: MetricsSnapshot) -> None:
         """Add a snapshot, and drop snapshots that are too old or exceed the memory."""
-        text = json.dumps(_public(asdict(snapshot))).encode()
+        public = replace(snapshot, reports=[_public(report) for report in snapshot.reports])
+        text = msgspec.json.encode(public, enc_hook=_plain)
         self.snapshot_nbytes = _OBJECTS * len(text)
         line = zlib.compress(text, 1)
         self._lines.append((snapshot.at, line))
@@ -110,13 +114,22 @@ def read_recording(path: str | os.PathLike[str]) -> Recording:
     try:
         head, *lines = content.splitlines()
         facts = msgspec.json.decode(head, type=dict[str, Any])
-        if facts["headgate_recording"] != _FORMAT:
-            raise ValueError(f"its format is {facts['headgate_recording']!r}, not {_FORMAT}")
+        if facts["headgate_recording"] not in _READ:
+            raise ValueError(f"its format is {facts['headgate_recording']!r}, not one of {_READ}")
         topology = msgspec.convert(facts["topology"], Topology)
-        snapshots = [msgspec.json.decode(line, type=MetricsSnapshot) for line in lines]
+        snapshots = [_in_columns(msgspec.json.decode(line, type=MetricsSnapshot)) for line in lines]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise RecordingError(f"{os.fspath(path)} is not a recording of Headgate: {error}") from None
     return Recording(topology, facts.get("facts", {}), snapshots)
+
+
+def _in_columns(snapshot: MetricsSnapshot) -> MetricsSnapshot:
+    """Return a snapshot whose reports have a list for each counter of their channels."""
+    reports = [
+        {**report, "channels": columns_of(report["channels"])} if isinstance(report.get("channels"), list) else report
+        for report in snapshot.reports
+    ]
+    return replace(snapshot, reports=reports)
 
 
 def _without_splits(name: str, value: Any) -> Any:
@@ -125,6 +138,16 @@ def _without_splits(name: str, value: Any) -> Any:
 
 
 def _public(value: Any) -> Any:
+    """Return counters without private names. Channels have none, and are too many to look at."""
     if isinstance(value, Mapping):
-        return {name: _public(_without_splits(name, each)) for name, each in value.items() if name not in _PRIVATE}
+        return {
+            name: each if name == "channels" else _public(_without_splits(name, each))
+            for name, each in value.items()
+            if name not in _PRIVATE
+        }
     return [_public(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy as a number of Python."""
+    return value.item()

@@ -180,7 +180,7 @@ class SimulatedTaskManager:
             host=f"simulated-{self._index}",
             clock=self._work.world.clock(),
             machine={},
-            channels=[],
+            channels={},
             links=[],
         )
 

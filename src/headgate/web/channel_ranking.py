@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from headgate.observe.channel_window import ChannelWindow, ReportedChannels
+from headgate.observe.channel_window import ChannelWindow
 from headgate.observe.metrics_window import Window
+from headgate.observe.reported_channels import ReportedChannels
 from headgate.observe.topology import Topology
 from headgate.web.answers import ChannelAnswer
 
@@ -24,7 +25,7 @@ class ChannelRanking:
 
     def part(self, offset: int, limit: int) -> list[ChannelAnswer]:
         """Return at most `limit` channels from rank `offset` on."""
-        part = self._ranked[offset : offset + limit]
+        part = self._channels.places(self._ranked[offset : offset + limit])
         found = {(each.edge, each.producer, each.consumer): each for each in self._channels.at(set(part))}
         return [self._answer(found[place]) for place in part]
 

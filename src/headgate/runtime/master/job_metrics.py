@@ -6,7 +6,7 @@ import bisect
 from collections.abc import Sequence
 from typing import Any, Final
 
-from headgate.observe.channel_rows import channels_of
+from headgate.observe.channel_columns import channels_of
 from headgate.operators.operator import MIN_TIME
 from headgate.runtime.latency_markers import summary
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from headgate.exchange.blocking import Subpartition
 from headgate.exchange.channels import InputChannel, LocalInputChannel
+from headgate.observe.channel_columns import columns_of
 from headgate.runtime.task.task_builder import BuiltTask
 
 Counters = dict[str, Any]
@@ -128,12 +129,13 @@ class ChannelReport:
                     if not isinstance(channel, LocalInputChannel):
                         self._receiving.append(_ReceivingEnd(each.name, producer, built.subtask, channel))
 
-    def rows(self, now: float) -> list[Counters]:
-        """Return the counters of the channels that waited longest in the last second, at each end at most `WORST`."""
+    def columns(self, now: float) -> Counters:
+        """Return the channels that waited longest in the last second, at each end at most `WORST`: a list for each
+        counter."""
         if now >= self._choose_at:
             self._choose_at = now + _PERIOD
             self._worst = [*_worst(self._sending), *_worst(self._receiving)]
-        return [end.row() for end in self._worst]
+        return columns_of([end.row() for end in self._worst])
 
 
 def _worst(ends: Sequence[_End]) -> list[_End]:

@@ -37,7 +37,7 @@ def snapshot(
     host: str,
     clock: float,
     machine: Counters,
-    channels: Sequence[Counters],
+    channels: Counters,
     links: Sequence[Counters],
 ) -> Counters:
     """Return one TaskManager's current counters. Bytes and seconds count from the start of the attempt.

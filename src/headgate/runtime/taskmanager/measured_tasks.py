@@ -59,6 +59,6 @@ class MeasuredTasks:
             host=self._host,
             clock=now,
             machine=self.evidence.read(),
-            channels=self._channels.rows(now),
+            channels=self._channels.columns(now),
             links=links.rows(),
         )
