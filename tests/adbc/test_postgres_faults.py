@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.connectors.adbc import staging
 from tests.postgres_server import Postgres, postgres_or_skip
 from tests.runtime.jobs import eventually
 
@@ -199,3 +200,29 @@ def test_a_cancel_ends_the_wait_for_a_server_that_does_not_answer(server: Postgr
                 process.resume()
     assert took < 45
     eventually(lambda: not any(thread.name.startswith("headgate-database") for thread in threading.enumerate()))
+
+
+@pytest.mark.timeout(240)
+def test_subtasks_wait_while_the_driver_is_behind(
+    server: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next checkpoint does not grow while the driver commits the one before it. Then the job goes on."""
+    monkeypatch.setattr(staging, "MOST_STAGED", 1 << 17)
+    monkeypatch.setattr(staging, "_BYTES_HELD", 1 << 14)
+    table = server.table("n int, s text")
+    config = hg.Config(checkpoint_dir=tmp_path, checkpoint_interval="50 ms")
+    env = hg.StreamEnvironment(parallelism=1, config=config, deployment=hg.LocalDeployment(processes=False))
+    rows = env.from_source(hg.sources.generate(numbers, rows=40_000, rate=20_000, batch_time="5 ms"))
+    rows.sink_to(hg.sinks.adbc("postgresql", server.uri, table))
+    job = env.execute_async()
+    eventually(lambda: count(server, table) > 0, timeout=60)
+    with held_commit(server, table):
+        eventually(lambda: server.rows("select 1 from pg_stat_activity where query like '%for share nowait'"))
+        eventually(lambda: sum(task["hard_backpressured_s"] for task in job.metrics()["tasks"].values()) > 0.5)
+        stages = server.rows("select tablename as name from pg_tables where tablename like 'headgate_stage%'")
+        newest = max((stage["name"] for stage in stages), key=lambda name: int(name.rpartition("_")[2]))
+        assert server.rows(f"select count(*) as n from {newest}")[0]["n"] < 15_000, "about 128 kB"
+    assert job.wait(60).restarts == 0
+    assert server.rows(f"select count(*) as rows, count(distinct n) as numbers from {table}") == [
+        {"rows": 40_000, "numbers": 40_000}
+    ]

@@ -270,7 +270,7 @@ def test_subtasks_wait_while_the_driver_is_behind(
         end(self, delivery)
 
     monkeypatch.setattr(Transactions, "_end", end_later)
-    monkeypatch.setattr(staged_messages, "_MOST_STAGED", 1 << 16)
+    monkeypatch.setattr(staged_messages, "MOST_STAGED", 1 << 16)
     env = environment(checkpoint_dir=tmp_path, checkpoint_interval="50 ms")
     rows = env.from_source(hg.sources.generate(jobs.numbers, rows=60_000, rate=20_000, batch_time="5 ms"))
     rows.sink_to(hg.sinks.kafka(kafka.servers, topic))

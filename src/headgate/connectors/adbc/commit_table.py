@@ -17,6 +17,8 @@ from headgate.connectors.connector import Claim
 from headgate.errors import SinkError, Superseded
 
 NAME: Final = "headgate_commits"
+#: The SQLSTATE of a statement that does not wait for a lock: lock_not_available.
+LOCKED: Final = "55P03"
 #: How often a program tries to create the table while others do the same.
 _ATTEMPTS: Final = 3
 
@@ -115,6 +117,16 @@ class CommitTable:
         if found is None:
             raise Superseded(f"{self.name}: another program has taken over the results of run {run}")
         return found
+
+    def is_locked(self, connection: DatabaseConnection, run: str) -> bool:
+        """Return whether a transaction of the driver has locked the row of a run. Only for PostgreSQL."""
+        try:
+            connection.execute(f"select 1 from {self.name} where run = $1 for share nowait", run)
+        except Exception as error:
+            if getattr(error, "sqlstate", None) != LOCKED:
+                raise
+            return True
+        return False
 
     def record(self, connection: DatabaseConnection, run: str, checkpoint: int, taken_by: str) -> None:
         """Record that the rows of a checkpoint are in the table."""

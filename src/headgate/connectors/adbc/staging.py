@@ -1,6 +1,8 @@
 """Staging tables: a subtask's rows of one checkpoint, in the user's database, where no reader looks for them.
 
-A commit moves the rows into the user's table, and drops the staging table, in one transaction.
+A commit moves the rows into the user's table, and drops the staging table, in one transaction. Meanwhile, SQLite lets
+no subtask write. PostgreSQL does. There, subtasks look whether the driver commits, and stage only a limited part of the
+next checkpoint.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from headgate.connectors.adbc.commit_table import LOCKED, CommitTable
 from headgate.connectors.adbc.database import Database, DatabaseConnection, database_errors, quoted
 from headgate.connectors.connector import SinkWriter, WriterContext
+from headgate.connectors.staging_limit import LOOK_INTERVAL, MOST_STAGED
 from headgate.errors import SinkError
 
 #: The column with the order in which the rows came.
@@ -81,7 +85,7 @@ class Staging:
                 connection.commit()
             except Exception as error:
                 connection.roll_back()
-                if getattr(error, "sqlstate", None) != "55P03":  # lock_not_available
+                if getattr(error, "sqlstate", None) != LOCKED:
                     raise
         return len(names)
 
@@ -101,17 +105,18 @@ class StagingWriter(SinkWriter):
                  context: WriterContext) -> None:  # fmt: skip
         self._database = database
         self._staging = staging
+        self._commits = CommitTable(staging.schema)
         self._what = what
         self._key = key
         self._context = context
         self._schema = context.schema
         self._held: list[pa.RecordBatch] = []
-        self._bytes = self._rows = self._tables = 0
+        self._bytes = self._staged = self._rows = self._tables = 0
         #: The staging table of this checkpoint, or None before its first rows.
         self._table: str | None = None
         self._connection: DatabaseConnection | None = None
         self._thread: threading.Thread | None = None
-        self._is_closed = False
+        self._closed = threading.Event()
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Hold a batch. Copy the held rows when they have about 16 MiB."""
@@ -127,6 +132,7 @@ class StagingWriter(SinkWriter):
         """Copy the held rows to the staging table. Return the table's name, or None if it has no rows."""
         self._copy()
         table, self._table = self._table, None
+        self._staged = 0
         return table
 
     def finish(self) -> Any:
@@ -134,7 +140,7 @@ class StagingWriter(SinkWriter):
 
     def close(self) -> None:
         """Close the connection. If a statement does not end, its thread closes the connection later."""
-        self._is_closed = True
+        self._closed.set()
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(_CLOSE_WAIT)
@@ -144,9 +150,12 @@ class StagingWriter(SinkWriter):
             self._connection.close()
 
     def _copy(self) -> None:
-        """Copy the rows that are held into the staging table."""
+        """Copy the rows that are held into the staging table. Wait if many are there, and the driver is behind."""
         if not self._held:
             return
+        if self._staged >= MOST_STAGED and self._database.is_postgresql:
+            self._run(self._wait_for_commit)
+        self._staged += self._bytes
         rows = pa.Table.from_batches(self._held, self._schema)
         self._held, self._bytes = [], 0
         order = pa.array(np.arange(self._rows, self._rows + rows.num_rows))
@@ -160,6 +169,11 @@ class StagingWriter(SinkWriter):
         table = self._table
         self._run(lambda connection: connection.add(self._staging.schema, table, rows, create=is_new))
 
+    def _wait_for_commit(self, connection: DatabaseConnection) -> None:
+        """Wait until the driver has committed the last checkpoint, or the writer is closed."""
+        while self._commits.is_locked(connection, self._staging.run) and not self._closed.wait(LOOK_INTERVAL):
+            pass
+
     def _run(self, statement: Callable[[DatabaseConnection], None]) -> None:
         """Run a statement on a thread, and wait for it. Raises SinkError."""
         errors: list[BaseException] = []
@@ -172,7 +186,7 @@ class StagingWriter(SinkWriter):
                     statement(self._connection)
             except BaseException as error:
                 errors.append(error)
-            if self._is_closed and self._connection is not None:
+            if self._closed.is_set() and self._connection is not None:
                 self._connection.close()
 
         name = f"headgate-database-{self._context.operator}[{self._context.subtask}]"

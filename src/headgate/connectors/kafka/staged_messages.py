@@ -2,9 +2,8 @@
 
 A subtask writes one file for each checkpoint: an Arrow IPC stream, compressed, with a checksum. The driver reads it
 back batch by batch, so no process holds a whole checkpoint in memory. While the driver writes a checkpoint to Kafka, a
-sign beside the files says so, and subtasks stage only a limited part of the next checkpoint. Without this limit, each
-checkpoint would be larger than the one before if the job is faster than the driver. A wait for the driver cannot hold
-back a checkpoint: none begins before the driver has committed the last one, and failed checkpoints have no sign.
+sign beside the files says so, and subtasks stage only a limited part of the next checkpoint. Failed checkpoints have no
+sign.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from pyarrow import fs
 from headgate.connectors.connector import SinkWriter, WriterContext
 from headgate.connectors.kafka.delivery import Delivery
 from headgate.connectors.kafka.message_encoders import Messages
+from headgate.connectors.staging_limit import LOOK_INTERVAL, MOST_STAGED
 from headgate.errors import ResultsGone, SinkError
 from headgate.filesystems import brief, create_private, listing, locate, make_for_files, opened, sync, sync_folder
 from headgate.state import shapes
@@ -35,10 +35,6 @@ _FOLDER: Final = re.compile(r"kafka-([A-Za-z0-9-]+)")
 _FILE: Final = re.compile(r"([0-9]+)-[0-9]+-[0-9]+-[0-9]+\.arrow")
 #: The names of the driver's signs, with the epoch of the program.
 _SIGN: Final = re.compile(r"([0-9]+)-committing")
-#: How many bytes of messages a subtask stages at most for the next checkpoint while the driver writes this one.
-_MOST_STAGED: Final = 64 << 20
-#: Seconds between two looks for the driver's sign, which is in an object store for some jobs.
-_LOOK_INTERVAL: Final = 0.1
 _COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 _STAGED: Final = shapes.fields({"path": shapes.text, "size": shapes.count, "checksum": shapes.text,
                                 "messages": shapes.count})  # fmt: skip
@@ -176,7 +172,7 @@ class StagedMessagesWriter(SinkWriter):
         Raises SinkError for a message that the brokers would not take: once its checkpoint is complete, it would be too
         late.
         """
-        if self._staged >= _MOST_STAGED:
+        if self._staged >= MOST_STAGED:
             self._context.wait_until(self._may_stage)
         encoded = self._messages.encoded(batch)
         check_sizes(encoded, self._largest)
@@ -191,7 +187,7 @@ class StagedMessagesWriter(SinkWriter):
         """Return whether the driver has committed the last checkpoint. Asks the filesystem from time to time."""
         now = self._context.clock()
         if now >= self._next_look:
-            self._next_look = now + _LOOK_INTERVAL
+            self._next_look = now + LOOK_INTERVAL
             self._is_behind = self._folder.is_committing()
         return not self._is_behind
 
