@@ -95,6 +95,18 @@ def test_a_hot_subtask_is_skew_although_its_peer_is_busy_too() -> None:
     assert finding.cause.name == "data_skew"
 
 
+def test_of_two_subtasks_with_more_rows_than_they_can_take_the_one_with_most_is_hot() -> None:
+    topology = line("numbers", "sums", "out", parallelism=3)
+    tasks = {(0, i): WAITS for i in range(3)} | {(1, 0): IDLES | {"rows": 0}}
+    tasks |= {(1, 1): {**WORKS, "rows": 900}, (1, 2): {**WORKS, "rows": 300}}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert (finding.place, finding.cause.name) == ("'sums[1]'", "data_skew")
+    assert finding.cause.evidence["share_of_rows"] == pytest.approx(0.75)
+    tasks[1, 2] = {**WORKS, "rows": 600}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert finding.place == "'sums[1, 2]'"
+
+
 def test_a_subtask_that_takes_all_rows_in_long_batches_is_slow() -> None:
     topology = line("numbers", "sums", "out")
     tasks = {(0, i): {**IDLES, "rows": 500} for i in range(2)}

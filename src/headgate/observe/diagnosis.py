@@ -12,6 +12,7 @@ from headgate.observe.exchanges import exchange_cause, exchange_remedy
 from headgate.observe.finding import Cause, Finding, Remedy
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.metrics_window import Window, window_of
+from headgate.observe.peer_rows import with_most_rows
 from headgate.observe.remedies import raise_rate, remedy_for
 from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, SlowTasks, ThrottledSource, roots
 from headgate.observe.standing_watermarks import standing_watermarks
@@ -85,8 +86,8 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
     window = windows[-1]
     match root:
         case SlowTasks():
-            cause = burst_cause(windows, root) or cause_of(windows, root)
-            return _of_tasks(window, root, cause, remedy_for(window, root, cause))
+            blamed, cause = _blamed(windows, root)
+            return _of_tasks(window, blamed, cause, remedy_for(window, blamed, cause))
         case SlowDriver():
             cause = Cause(
                 name="slow_driver",
@@ -99,6 +100,17 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
             return _of_exchange(window, root, cause, exchange_remedy(window, cause))
         case ThrottledSource():
             return _of_throttle(window, root, throttle_cause(window, root), raise_rate(window, root))
+
+
+def _blamed(windows: Sequence[Window], root: SlowTasks) -> tuple[SlowTasks, Cause]:
+    """Return the tasks to blame, and the cause. Of subtasks with too many rows, only those with most are to blame."""
+    cause = burst_cause(windows, root) or cause_of(windows, root)
+    if cause.name == "data_skew":
+        hottest = with_most_rows(windows, root)
+        its_cause = cause_of(windows, hottest)
+        if its_cause.name == cause.name:
+            return hottest, its_cause
+    return root, cause
 
 
 def _of_tasks(window: Window, root: SlowTasks | SlowDriver, cause: Cause, remedy: Remedy) -> Finding:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.observe.metrics_window import TaskWindow, Window, peers
@@ -44,6 +44,13 @@ def peer_rows(windows: Sequence[Window], root: SlowTasks) -> PeerRows:
         if all(batches[each] >= _BATCHES for each in hot):
             break
     return PeerRows(rows, seconds)
+
+
+def with_most_rows(windows: Sequence[Window], root: SlowTasks) -> SlowTasks:
+    """Return the root without the tasks that took less than half of the rows of the one that took most."""
+    rows = peer_rows(windows, root).rows
+    most = max(rows[task.subtask] for task in root.tasks)
+    return replace(root, tasks=tuple(task for task in root.tasks if 2 * rows[task.subtask] >= most))
 
 
 def _batches(task: TaskWindow) -> int:
