@@ -198,6 +198,16 @@ def test_a_source_without_the_right_to_read(postgres: Postgres, tmp_path: Path) 
         assert PASSWORD not in str(shown)
 
 
+@pytest.mark.parametrize(
+    "more", ["", "?", "?options=-c%20search_path%3Dapart", "?connect_timeout=3&application_name=a"]
+)
+def test_parameters_of_the_uri_reach_the_server(postgres: Postgres, more: str) -> None:
+    postgres.execute("create schema if not exists apart", "create table if not exists apart.seen (n bigint)")
+    table = "seen" if "apart" in more else postgres.table("n bigint")
+    write(postgres, table, [{"n": 1}], postgres.uri + more)
+    assert postgres.rows(f"select n from {'apart.seen' if 'apart' in more else table}") == [{"n": 1}]
+
+
 def test_a_statement_has_a_deadline(postgres: Postgres) -> None:
     """The source gives up a query that takes longer than timeout=."""
     query = "select n as id from (select 1 as n, pg_sleep(60)) as slow"

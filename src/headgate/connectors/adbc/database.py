@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 import pyarrow as pa
 
@@ -15,6 +16,10 @@ from headgate.errors import ConfigError, HeadgateError
 
 #: The packages of the drivers, by the names that users give.
 _PACKAGES: Final = {"postgresql": "adbc_driver_postgresql", "sqlite": "adbc_driver_sqlite"}
+#: A URI in which `@`, `/` and so on only separate its parts: user and password, hosts, database, and parameters.
+_URI: Final = re.compile(
+    r"(?!.*%(?![0-9A-Fa-f]{2}))postgres(ql)?://([^\s/?#@[\]]*@)?[^\s/?#@]*(/[^\s?#@]*)?(\?[^\s#@]*)?", re.DOTALL
+)
 #: Seconds in which a server must take a connection.
 _CONNECT_TIMEOUT: Final = 10
 #: What to do about an error, by the SQLSTATE that it begins with.
@@ -55,6 +60,11 @@ class Database:
             raise ConfigError("adbc: uri= must be a string, such as 'postgresql://user@host:5432/database'")
         if driver == "postgresql" and not uri.startswith(("postgresql://", "postgres://")):
             raise ConfigError("adbc: the uri= of PostgreSQL must begin with postgresql://")
+        if driver == "postgresql" and not _URI.fullmatch(uri):  # the server's library would show a part of the password
+            raise ConfigError(
+                "adbc: uri= has a character that must be percent-encoded, such as @, /, #, ?, % or a space in a "
+                "password: urllib.parse.quote(password, safe='') does it"
+            )
         if timeout <= 0:
             raise ConfigError("adbc: timeout= must be above 0")
         _dbapi(driver)
@@ -164,10 +174,11 @@ def quoted(*names: str) -> str:
 
 def _with_deadlines(uri: str, milliseconds: int) -> str:
     """Return the URI with libpq's deadlines, unless the user has set them."""
-    parts = urlsplit(uri)
-    given = dict(parse_qsl(parts.query, keep_blank_values=True))
+    _, mark, query = uri.partition("?")
     deadlines = {"connect_timeout": str(_CONNECT_TIMEOUT), "tcp_user_timeout": str(milliseconds)}
-    return urlunsplit(parts._replace(query=urlencode({**deadlines, **given})))
+    given = dict(parse_qsl(query, keep_blank_values=True))
+    missing = urlencode({name: value for name, value in deadlines.items() if name not in given})
+    return f"{uri}{'&' if query else '' if mark else '?'}{missing}" if missing else uri
 
 
 def _dbapi(driver: str) -> Any:
