@@ -18,6 +18,10 @@ from headgate.option_kinds import refuse_credentials
 OBJECT_STORES: Final = ("s3", "gcs", "abfs")
 #: Filesystems that rename a file in one step, and refuse to rename over a file that exists.
 _RENAMING: Final = ("hdfs", "viewfs")
+#: Names that only Hadoop and Spark have for a filesystem, and its name here.
+_HADOOPS: Final = {"s3a": "s3", "s3n": "s3"}
+#: Seconds in which Google Cloud Storage must answer. Arrow's default is 15 minutes.
+_GCS_PATIENCE: Final = 60
 #: How many times `listing` tries again while another program makes and removes the folder.
 _LOOKS: Final = 9
 
@@ -72,7 +76,10 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
     # Only the root goes through the URI parser, because the parser would read the `?` of a glob as the start of a
     # query.
     authority, _, inside = rest.partition("/")
-    filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/")
+    if scheme in _HADOOPS:
+        raise pa.ArrowInvalid(f"{scheme}:// is a name of Hadoop; write {_HADOOPS[scheme]}://")
+    limit = f"?retry_limit_seconds={_GCS_PATIENCE}" if scheme in ("gs", "gcs") else ""
+    filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/{limit}")
     return filesystem, f"{root.rstrip('/')}/{inside}"
 
 

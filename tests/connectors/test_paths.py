@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate import filesystems
 from headgate.connectors.file_sources.paths import absolute_all, expand
 from headgate.filesystems import absolute
 
@@ -98,3 +100,21 @@ def test_impossible_paths_are_refused() -> None:
         hg.sources.csv("")
     with pytest.raises(hg.SourceError, match="ftp://x/y: cannot be read: .*Unrecognized filesystem"):
         hg.sources.csv("ftp://x/y")
+
+
+def test_a_cloud_that_does_not_answer_fails_the_source_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow._gcsfs")
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        monkeypatch.setenv("CLOUD_STORAGE_EMULATOR_ENDPOINT", f"http://127.0.0.1:{unused.getsockname()[1]}")
+    monkeypatch.setattr(filesystems, "_GCS_PATIENCE", 1)
+    with pytest.raises(hg.SourceError, match="gs://anonymous@bucket/x: cannot be read: .*Retry policy exhausted"):
+        hg.sources.parquet("gs://anonymous@bucket/x")
+
+
+def test_hadoop_s_names_are_refused_with_the_right_one() -> None:
+    with pytest.raises(hg.SourceError, match="s3a://bucket/x: cannot be read: s3a:// is a name of Hadoop; write s3://"):
+        hg.sources.parquet("s3a://bucket/x")
+    env = hg.StreamEnvironment(config=hg.Config(checkpoint_dir="s3a://bucket/x"))
+    env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(hg.sinks.null())
+    with pytest.raises(hg.CheckpointError, match="s3a:// is a name of Hadoop; write s3://"):
+        env.execute()
