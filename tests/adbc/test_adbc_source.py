@@ -83,6 +83,10 @@ def test_rows_that_are_added_later_are_read(database: Path) -> None:
             "by='id' is double; it must be a whole number or text",
         ),
         (lambda path: source(path, "select 1 as id, s from rows", bounded=True), "has a value twice after None"),
+        (  # 0, 1, 1, 2, 2 and so on: the last row of a batch, and the first of the next one
+            lambda path: source(path, "select (id + 1) / 2 as id, s from rows", bounded=True, batch_rows=2),
+            "has a value twice after None",
+        ),
         (
             lambda path: source(path, bounded=True, schema=pa.schema({"id": pa.int64(), "s": pa.int64()})),
             "not of the schema",

@@ -198,6 +198,14 @@ def test_a_source_without_the_right_to_read(postgres: Postgres, tmp_path: Path) 
         assert PASSWORD not in str(shown)
 
 
+def test_a_column_that_has_no_type_on_the_other_side_is_named(postgres: Postgres) -> None:
+    with pytest.raises(hg.SinkError, match="no type for a column of the Arrow type struct; make it JSON text"):
+        write(postgres, postgres.table("s text"), [{"s": {"a": 1}}])
+    table = postgres.table("id int, u uuid")
+    with pytest.raises(hg.SourceError, match="column 'u' is arrow.uuid, .* such as: select cast.u as text. as u"):
+        hg.sources.adbc("postgresql", postgres.uri, table, by="id")
+
+
 @pytest.mark.parametrize(
     "more", ["", "?", "?options=-c%20search_path%3Dapart", "?connect_timeout=3&application_name=a"]
 )

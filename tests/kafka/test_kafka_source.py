@@ -441,3 +441,8 @@ def test_no_option_shows_in_errors_or_logs(kafka: Broker, caplog: pytest.LogCapt
     with pytest.raises(hg.ConfigError, match="Kafka refuses an option: .*no.such.option") as refused:
         source(kafka, "x", options={"no.such.option": secret})
     assert secret not in str(refused.value)
+
+
+def test_an_address_of_the_web_is_no_broker() -> None:
+    with pytest.raises(hg.ConfigError, match="servers='http://localhost:9092' must be hosts and ports, such as"):
+        hg.sources.kafka("http://localhost:9092", "orders", schema=N)

@@ -50,8 +50,9 @@ class AdbcQuery:
         """Raise SourceError for a column that Arrow has no type for."""
         for column in columns:
             if isinstance(column.type, pa.BaseExtensionType):
-                name = getattr(column.type, "type_name", column.type)
+                name = getattr(column.type, "type_name", column.type.extension_name)
+                cast = "double precision" if name == "numeric" else "text"
                 raise SourceError(
                     f"{self.what}: column {column.name!r} is {name}, which has no type in Arrow; cast it in a query, "
-                    f"such as: select cast({column.name} as double precision) as {column.name}"
+                    f"such as: select cast({column.name} as {cast}) as {column.name}"
                 )

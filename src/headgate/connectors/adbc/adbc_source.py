@@ -75,9 +75,11 @@ class _Poll:
                 f"{self.what}: the column {self.by!r} has a value twice after {last!r}. It must be unique, because the "
                 "source continues after the last value"
             )
-        return rows, values[-1].as_py()
+        rows = rows.slice(0, self._batch_rows)
+        return rows, rows.column(self.by)[-1].as_py()
 
     def _rows(self, last: int | str | None) -> pa.RecordBatch:
+        """Return the next rows, and one more, which may have the same value as the row before it."""
         assert self.schema is not None
         by = quoted(self.by)
         after, values = (f"{by} is not null", ()) if last is None else (f"{by} > $1", (last,))
@@ -87,7 +89,7 @@ class _Poll:
             with database_errors(SourceError, self.what):
                 if self._connection is None:
                     self._connection = DatabaseConnection(self._database, autocommit=True)
-                table = self._connection.query(query + str(self._batch_rows), *values)
+                table = self._connection.query(query + str(self._batch_rows + 1), *values)
         except SourceError:
             self.close()
             raise

@@ -160,6 +160,8 @@ def in_words(error: Any) -> str:
     text = details.get(b"PG_DIAG_MESSAGE_PRIMARY", b"").decode() or " ".join(str(error).split())
     if (more := details.get(b"PG_DIAG_MESSAGE_DETAIL", b"").decode()) and not code.startswith(("22", "23")):
         text += f" ({more})"  # not for wrong values: the detail would show the row
+    if found := re.search(r"Can't map Arrow type '(\w+)'", text):
+        return f"the database has no type for a column of the Arrow type {found[1]}; make it JSON text"
     is_unreachable = not code and "ailed to connect" in text
     advice = next((advice for start, advice in _ADVICE.items() if code.startswith(start)), None)
     if is_unreachable:

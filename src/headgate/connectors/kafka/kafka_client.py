@@ -74,7 +74,7 @@ class KafkaClient:
     @staticmethod
     def checked(what: str, servers: str, options: Mapping[str, Any] | None, reserved: Sequence[str]) -> KafkaClient:
         """Check the options without a connection. Raises ConfigError, which names an option, but not its value."""
-        if not isinstance(servers, str) or not servers.strip(", "):
+        if not isinstance(servers, str) or not servers.strip(", ") or "http://" in servers or "https://" in servers:
             raise ConfigError(f"{what}: servers={servers!r} must be hosts and ports, such as 'host1:9092,host2:9092'")
         options = {} if options is None else options
         if not isinstance(options, Mapping) or not all(isinstance(name, str) for name in options):
