@@ -152,7 +152,7 @@ def test_a_full_disk_is_named(tmp_path: Path) -> None:
 
 
 def test_a_type_that_delta_does_not_have_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(hg.PlanError, match="Delta has no such type"):
+    with pytest.raises(hg.PlanError, match=r"column 't' is time64\[us\], and Delta has no such type; convert"):
         write(tmp_path / "t", [pa.record_batch({"t": pa.array([1], pa.time64("us"))})])
     assert not (tmp_path / "t").exists()
 

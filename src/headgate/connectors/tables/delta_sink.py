@@ -140,10 +140,16 @@ class DeltaSink(TableSink):
         return added
 
     def _as_delta(self, schema: pa.Schema) -> Any:
-        try:
-            return delta_library().Schema.from_arrow(schema)
-        except Exception as error:
-            raise PlanError(f"{self._what}: Delta has no such type: {error}; convert it with select") from None
+        from_arrow = delta_library().Schema.from_arrow
+        for column in schema:
+            try:
+                from_arrow(pa.schema([column]))
+            except Exception:  # its text has the stack of the library
+                raise PlanError(
+                    f"{self._what}: column {column.name!r} is {column.type}, and Delta has no such type; convert it "
+                    "with select"
+                ) from None
+        return from_arrow(schema)
 
     def _exists(self) -> bool:
         return bool(delta_library().DeltaTable.is_deltatable(self._uri, storage_options=self._storage_options))
