@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
@@ -14,13 +14,15 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.api.rows_by_key import operator_of
+from headgate.operators.aggregates.top_rows import TopRows
 from headgate.operators.operator import MAX_TIME, OperatorContext
-from headgate.operators.windows.window_kinds import Sessions, Windows
+from headgate.operators.ranked_rows import ROWS, ranked_schema
+from headgate.operators.windows.window_kinds import Sessions, Windows, window_schema
 from headgate.records.hashing import key_group_range
 from headgate.state.snapshot import Snapshot, decode, encode
 from headgate.testing import AdvanceClock, OperatorHarness, Restart, at
 from tests.examples import examples
-from tests.operators.window_rig import Kept, attach
+from tests.operators.window_rig import GROUPS, Kept, Side, attach
 
 SCHEMA = pa.schema([("key", pa.string()), ("n", pa.int64())])
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -41,10 +43,30 @@ class Clock:
         return (self.now + 0.5) / 1e6
 
 
-def made(windows: Any, clock: Clock, subtask: int = 0, parallelism: int = 1) -> tuple[Any, Kept]:
-    operator = operator_of(windows, is_ranked=False)(
+def aggregation(windows: Any, clock: Clock) -> Any:
+    return operator_of(windows, is_ranked=False)(
         ("key",), windows=windows, aggregates=SPECS, input_schema=SCHEMA, time_column=None, time_offset=0, clock=clock
     )
+
+
+def greatest(windows: Any, clock: Clock) -> Any:
+    """Return the operator of the two rows of each window with the greatest numbers."""
+    top = TopRows("top", "n", most=2, columns=("n",))
+    specs = ((ROWS, top),)
+    return operator_of(windows, is_ranked=True)(
+        ("key",),
+        windows=windows,
+        aggregates=specs,
+        input_schema=SCHEMA,
+        output=ranked_schema(window_schema(("key",), None, windows, specs, SCHEMA), top),
+        time_column=None,
+        time_offset=0,
+        clock=clock,
+    )
+
+
+def made(windows: Any, clock: Clock, subtask: int = 0, parallelism: int = 1) -> tuple[Any, Kept]:
+    operator = aggregation(windows, clock)
     kept = attach(operator)
     operator.open(OperatorContext("job", "operator", subtask, parallelism, 8))
     return operator, kept
@@ -123,6 +145,31 @@ def test_windows_agree_with_a_model(windows: Any, steps: Any, restart: int, tick
     assert results(kept) == model(windows, rows)
     assert operator.next_time() is None
     assert operator.late_rows == 0
+
+
+@pytest.mark.parametrize("make", [aggregation, greatest])
+@settings(max_examples=examples(100))
+@given(st.sampled_from(WINDOWS), STEPS, st.integers(0, 12), st.tuples(st.integers(1, 3), st.integers(1, 4)))
+def test_a_restart_at_another_parallelism_changes_nothing(
+    make: Any, windows: Any, steps: Any, restart: int, parallelisms: tuple[int, int]
+) -> None:
+    clock = Clock()
+    whole, *sides = [Side(partial(make, windows, clock), number) for number in (GROUPS, *parallelisms)]
+    side, after = sides
+    for number, (step, keys) in enumerate(steps):
+        if number == restart:
+            after.restore(side.snapshots())
+            side = after
+        clock.now += step
+        for operator in (*whole.operators, *side.operators):
+            tick(operator, clock)
+        if keys:
+            rows = batch(*((key, 10 * number + at) for at, key in enumerate(keys)))
+            whole.process(rows, 1)
+            side.process(rows, 1)
+    for operator in (*whole.operators, *side.operators):
+        operator.end_input()
+    assert sum((side.rows for side in sides), Counter()) == whole.rows
 
 
 @pytest.mark.parametrize("windows", [Windows(10, 10, True), Sessions(10, True)])

@@ -21,8 +21,7 @@ from headgate.operators.keyed.state_base import Current
 from headgate.operators.operator import OperatorContext
 from headgate.state.snapshot import decode, encode
 from tests.operators.test_keyed_process import Clock
-from tests.operators.test_restore import Side
-from tests.operators.window_rig import attach
+from tests.operators.window_rig import Side, attach
 
 Row = dict[str, Any]
 NUMBERS = pa.schema([("k", pa.int64()), ("v", pa.float64())])

@@ -24,8 +24,7 @@ from headgate.operators.keyed.timers import TimerQueue
 from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.state.snapshot import Snapshot, decode, encode
 from tests.examples import examples
-from tests.operators.test_restore import GROUPS, Side
-from tests.operators.window_rig import Kept, attach
+from tests.operators.window_rig import GROUPS, Kept, Side, attach
 
 #: Time to live, microseconds.
 TTL = 50

@@ -274,5 +274,6 @@ def test_every_function_is_compared_with_spark() -> None:
     assert missing == AS_LITERALS
 
 
-def test_random_expressions_have_the_values_of_spark(spark: SparkSession, tmp_path: Path) -> None:
-    assert differences(spark, 1, tmp_path) == []
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))])
+def test_random_expressions_have_the_values_of_spark(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    assert differences(spark, seed, tmp_path) == []

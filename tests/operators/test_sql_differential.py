@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 import duckdb
@@ -51,7 +52,7 @@ def between(operand: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
 NULL = st.just(Pair("null", "null"))
 INT_LITERALS = st.integers(-9, 9).map(lambda n: Pair(str(n), f"({n})::bigint"))
 FLOAT_LITERALS = st.sampled_from([-1.5, -0.0, 0.0, 0.5, 2.0, 1e300]).map(lambda x: Pair(repr(x), f"({x!r})::double"))
-STRINGS = ["", "a", "ab", "b", "A", "é", "a%", "a_b", "a\\b", "%", "a\nb"]
+STRINGS = ["", "a", "ab", "b", "A", "é", "a%", "a_b", "a\\b", "%", "a\nb", " a b "]
 quoted = {text: text.replace("\\", "\\\\") for text in STRINGS}
 STRING_LITERALS = st.sampled_from([Pair(f"'{quoted[text]}'", f"'{text}'") for text in STRINGS])
 TIME_LITERALS = st.sampled_from(["1969-12-31 23:59:59.999999", "1970-01-01", "2024-02-29 12:00:00"]).map(
@@ -68,8 +69,33 @@ def called(operand: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
     return calls | st.builds(lambda f, a, b: join("case when", f, "then", a, "else", b, "end"), test, operand, operand)
 
 
+def forms(operands: st.SearchStrategy[Pair], *texts: str) -> st.SearchStrategy[Pair]:
+    """Return the texts with an operand at each `{}`. DuckDB has other names for some functions."""
+
+    def build(text: str, operand: Pair) -> Pair:
+        theirs = text.replace("startswith", "starts_with").replace("endswith", "ends_with")
+        return Pair(text.replace("{}", operand.ours), theirs.replace("{}", operand.theirs))
+
+    return st.builds(build, st.sampled_from(texts), operands)
+
+
+PARTS = ("year", "quarter", "month", "day", "dayofyear", "weekofyear", "hour", "minute")
+UNITS = ("second", "minute", "hour", "day", "week", "month", "quarter", "year")
+times = st.recursive(
+    columns("t", "v") | TIME_LITERALS,
+    lambda inner: (
+        forms(inner, *(f"date_trunc('{unit}', {{}})" for unit in UNITS))
+        | forms(inner, "({} + interval 90 minutes)", "({} - interval 3 days)", "({} + interval 1 month)")
+        | called(inner)
+    ),
+    max_leaves=2,
+)
+names: st.SearchStrategy[Pair] = st.deferred(lambda: strings)
 ints = st.recursive(
-    columns("i", "j", "k") | INT_LITERALS,
+    columns("i", "j", "k")
+    | INT_LITERALS
+    | forms(times, *(f"{part}({{}})" for part in PARTS))
+    | forms(names, "length({})", "instr({}, 'a')"),
     lambda inner: (
         binary(inner, "+", "-", "*", "%")
         | inner.map(lambda a: join("( -", a, ")"))
@@ -80,21 +106,27 @@ ints = st.recursive(
 )
 floats = st.recursive(
     columns("x", "y") | FLOAT_LITERALS,
-    lambda inner: binary(inner | ints, "+", "-", "*", "/", "%") | inner.map(lambda a: join("( -", a, ")")),
+    lambda inner: (
+        binary(inner | ints, "+", "-", "*", "/", "%")
+        | inner.map(lambda a: join("( -", a, ")"))
+        | forms(inner, "abs({})", "degrees({})")
+        | called(inner)
+    ),
     max_leaves=5,
 )
-strings = st.recursive(
+strings: st.SearchStrategy[Pair] = st.recursive(
     columns("s", "r") | STRING_LITERALS,
     lambda inner: (
         binary(inner, "||")
         | inner.map(lambda a: join("substring(", a, ", 2, 2)"))
         | inner.map(lambda a: join("replace(", a, ", 'a', 'bc')"))
-        | inner.map(lambda a: join("reverse(", a, ")"))
+        | forms(inner, "reverse({})", "upper({})", "lower({})", "trim({})", "ltrim({})", "rtrim({})", "repeat({}, 2)")
+        | forms(inner, "left({}, 2)", "right({}, 1)", "lpad({}, 3, 'xy')", "rpad({}, 3, 'z')", "substring({}, 2)")
+        | forms(inner, "split_part({}, 'a', 1)", "concat_ws('-', {}, 'c', {})")
         | called(inner)
     ),
     max_leaves=3,
 )
-times = columns("t", "v") | TIME_LITERALS
 numbers = ints | floats
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=", "!=", "==")
 conditions = st.recursive(
@@ -116,6 +148,7 @@ conditions = st.recursive(
         st.builds(
             lambda a, w: join("(", a, w, ")"), numbers | strings | times, st.sampled_from(["is null", "is not null"])
         ),
+        forms(strings, "contains({}, 'a')", "startswith({}, 'a')", "endswith({}, 'b')"),
     ),
     lambda inner: binary(inner, "and", "or", "=", "<") | inner.map(lambda a: join("( not", a, ")")),
     max_leaves=6,
@@ -159,6 +192,8 @@ def duck() -> Iterator[duckdb.DuckDBPyConnection]:
 def same(ours: object, theirs: object) -> bool:
     if isinstance(ours, float) and isinstance(theirs, float) and math.isnan(ours):
         return math.isnan(theirs)
+    if isinstance(ours, datetime) and ours.tzinfo is not None:  # DuckDB's times have no zone, and are in UTC
+        ours = ours.astimezone(UTC).replace(tzinfo=None)
     return ours == theirs
 
 
@@ -181,4 +216,10 @@ def test_conditions_as_duckdb(duck: duckdb.DuckDBPyConnection, pair: Pair, batch
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(numbers, batches)
 def test_arithmetic_as_duckdb(duck: duckdb.DuckDBPyConnection, pair: Pair, batch: pa.RecordBatch) -> None:
+    check(duck, pair, batch)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(strings | times, batches)
+def test_texts_and_times_as_duckdb(duck: duckdb.DuckDBPyConnection, pair: Pair, batch: pa.RecordBatch) -> None:
     check(duck, pair, batch)

@@ -16,7 +16,8 @@ from headgate.operators.windows.window import WindowAggregate
 from headgate.operators.windows.window_kinds import Windows
 from headgate.state.keys import check_key_groups
 from headgate.state.snapshot import KEY_GROUP, Snapshot
-from tests.operators.test_restore import COUNT, GROUPS, SMALL, of_running, of_sessions, of_window, opened
+from tests.operators.test_restore import COUNT, SMALL, of_running, of_sessions, of_window, opened
+from tests.operators.window_rig import GROUPS
 
 ROWS = pa.record_batch([pa.array(range(9)), pa.array([1] * 9, pa.timestamp("us")), [1] * 9], schema=SMALL)
 

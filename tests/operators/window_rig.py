@@ -1,14 +1,19 @@
-"""Drives an aggregation step by step: an output that stores what it receives, and rows as comparable tuples."""
+"""Drives an aggregation step by step: an output that stores what it receives, subtasks, rows as comparable tuples."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from headgate.operators.operator import Operator
+from headgate.operators.operator import Operator, OperatorContext
+from headgate.records.hashing import key_group_range, key_groups, key_hash, subtask_of_key_group
+from headgate.state.snapshot import Snapshot, decode, encode
+
+GROUPS = 8
 
 
 class Kept:
@@ -57,3 +62,45 @@ def canonical(value: Any) -> Any:
 
 def multiset(rows: Sequence[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(map(canonical, row)) for row in rows)
+
+
+class Side:
+    """The subtasks of an operator at one parallelism; each gets the rows of its key groups."""
+
+    def __init__(self, make: Callable[[], Operator], parallelism: int) -> None:
+        self.operators = [make() for _ in range(parallelism)]
+        self.kept: list[Kept] = []
+        for subtask, operator in enumerate(self.operators):
+            self.kept.append(attach(operator))
+            operator.open(OperatorContext("job", "operator", subtask, parallelism, GROUPS))
+
+    def process(self, batch: pa.RecordBatch, keys: int) -> None:
+        groups = np.broadcast_to(key_groups(key_hash(batch.columns[:keys]), GROUPS), batch.num_rows)
+        owners = subtask_of_key_group(groups, len(self.operators), GROUPS)
+        for subtask, operator in enumerate(self.operators):
+            mine = batch.filter(pa.array(owners == subtask))
+            if mine.num_rows:
+                operator.process(mine)
+
+    def watermarks(self, times: Sequence[int]) -> None:
+        for operator, time in zip(self.operators, times, strict=True):
+            operator.process_watermark(time)
+
+    def snapshots(self) -> list[Snapshot]:
+        """Return the snapshots as they are read from storage."""
+        found = [operator.snapshot() for operator in self.operators]
+        return [decode(encode({"node": snapshot}))["node"] for snapshot in found if snapshot is not None]
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        parallelism = len(self.operators)
+        for subtask, operator in enumerate(self.operators):
+            groups = key_group_range(subtask, parallelism, GROUPS)
+            operator.restore([snapshot.of_key_groups(groups) for snapshot in snapshots])
+
+    @property
+    def rows(self) -> Counter[tuple[Any, ...]]:
+        return sum((multiset(kept.rows) for kept in self.kept), Counter())
+
+    @property
+    def late(self) -> int:
+        return sum(operator.late_rows for operator in self.operators)
