@@ -187,3 +187,35 @@ def test_splits_that_are_read_at_once_keep_their_times_over_a_restart() -> None:
     assert after.leave_idle_splits(0.0) == 50
     assert after.observe_splits(batch(110), [(1, 1)], [0, 1]) == 100
     assert after.observe_splits(batch(120), [(0, 1)], [0, 1, 5]) == 100, "a new split holds it back"
+
+
+def test_splits_far_ahead_of_the_slowest_wait_for_it() -> None:
+    now = 0.0
+    generator = WatermarkGenerator("t", batch().schema, idle_timeout=5, max_drift=10, clock=lambda: now)
+    generator.observe_splits(batch(20, 30, 31), [(0, 1), (1, 1), (2, 1)], [0, 1, 2])
+    assert generator.splits_ahead(now) == {2}
+    generator.observe_splits(batch(21), [(0, 1)], [0, 1, 2])
+    assert generator.splits_ahead(now) == frozenset()
+    generator.observe_splits(batch(), [], [0, 1, 2, 3])  # no row of split 3 yet: nobody may be far ahead of it
+    assert generator.splits_ahead(now) == {0, 1, 2}
+    generator.observe_splits(batch(), [], [0, 2])
+    assert generator.splits_ahead(now) == frozenset()
+    alone = WatermarkGenerator("t", batch().schema)
+    alone.observe_splits(batch(20, 90), [(0, 1), (1, 1)], [0, 1])
+    assert alone.splits_ahead(now) == frozenset()
+
+
+def test_a_split_that_waits_does_not_become_idle_but_the_slowest_may() -> None:
+    now = 0.0
+    generator = WatermarkGenerator("t", batch().schema, idle_timeout=5, max_drift=10, clock=lambda: now)
+    generator.observe_splits(batch(20, 90), [(0, 1), (1, 1)], [0, 1])
+    assert generator.splits_ahead(now) == {1}
+    now = 4.0
+    assert generator.splits_ahead(now) == {1}
+    now = 5.0  # split 0 is idle, so split 1 is the slowest
+    assert generator.leave_idle_splits(now) == 90
+    assert generator.splits_ahead(now) == frozenset()
+    assert not generator.is_idle(now)  # split 1 could not read
+    now = 9.9
+    assert not generator.is_idle(8.9)
+    assert generator.is_idle(9.0)

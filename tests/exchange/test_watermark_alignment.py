@@ -11,15 +11,22 @@ from headgate.records.elements import MAX_TIME, MIN_TIME
 
 
 def test_the_bound_is_the_least_watermark_and_the_drift() -> None:
-    group = AlignmentGroup(3, 60)
-    assert [group.on_report(0, 100), group.on_report(1, 50)] == [None, None]
-    assert group.bound == MIN_TIME  # one subtask has not reported
-    assert group.on_report(2, MIN_TIME) == MIN_TIME + 60  # it has no rows yet: nobody may run ahead of it
-    assert group.on_report(2, None) == 110  # it is idle
-    assert group.on_report(2, 20) == 80  # it is active again, far behind
-    assert group.on_report(0, 200) is None
-    assert [group.on_report(2, None), group.on_report(1, None)] == [110, 260]
-    assert group.on_report(0, None) == MAX_TIME  # nobody counts
+    group = AlignmentGroup({7: 60}, 3)
+    assert [group.on_report(7, 0, 100), group.on_report(7, 1, 50)] == [{}, {}]  # one subtask has not reported
+    assert group.on_report(7, 2, MIN_TIME) == {7: MIN_TIME + 60}  # it has no rows yet: nobody may run ahead of it
+    assert group.on_report(7, 2, None) == {7: 110}  # it is idle
+    assert group.on_report(7, 2, 20) == {7: 80}  # it is active again, far behind
+    assert group.on_report(7, 0, 200) == {}
+    assert [group.on_report(7, 2, None), group.on_report(7, 1, None)] == [{7: 110}, {7: 260}]
+    assert group.on_report(7, 0, None) == {7: MAX_TIME}  # nobody counts
+
+
+def test_each_source_of_a_group_has_its_own_drift() -> None:
+    group = AlignmentGroup({1: 60, 2: 10}, 3)
+    assert [group.on_report(1, 0, 100), group.on_report(2, 0, 50)] == [{}, {}]
+    assert group.on_report(2, 1, 70) == {1: 110, 2: 60}
+    assert group.on_report(2, 0, 90) == {1: 130, 2: 80}
+    assert group.on_report(2, 1, None) == {1: 150, 2: 100}  # the same subtask number as that of another source
 
 
 def test_a_subtask_reports_what_its_driver_may_need() -> None:
@@ -46,7 +53,7 @@ def test_subtasks_of_any_speed_stay_together_and_all_end(seed: int) -> None:
     """Messages take random times, steps are of random sizes, and subtasks pause and end as they like."""
     chance = random.Random(seed)
     count, drift, now = chance.randint(2, 6), chance.randint(1, 1000), 0.0
-    group = AlignmentGroup(count, drift)
+    group = AlignmentGroup({0: drift}, count)
     to_driver: list[tuple[float, int, int | None]] = []
     to_tasks: list[tuple[float, int]] = []
     subtasks = [
@@ -63,9 +70,7 @@ def test_subtasks_of_any_speed_stay_together_and_all_end(seed: int) -> None:
         now += 0.001
         while to_driver and to_driver[0][0] + 0.002 <= now:
             _, number, watermark = to_driver.pop(0)
-            bound = group.on_report(number, watermark)
-            if bound is not None:
-                to_tasks.append((now, bound))
+            to_tasks += [(now, bound) for bound in group.on_report(0, number, watermark).values()]
         while to_tasks and to_tasks[0][0] + 0.002 <= now:
             _, bound = to_tasks.pop(0)
             for subtask in subtasks:

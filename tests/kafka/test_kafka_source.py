@@ -446,3 +446,39 @@ def test_no_option_shows_in_errors_or_logs(kafka: Broker, caplog: pytest.LogCapt
 def test_an_address_of_the_web_is_no_broker() -> None:
     with pytest.raises(hg.ConfigError, match="servers='http://localhost:9092' must be hosts and ports, such as"):
         hg.sources.kafka("http://localhost:9092", "orders", schema=N)
+
+
+def test_a_partition_far_ahead_of_another_waits_for_it(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from confluent_kafka import Producer
+
+    monkeypatch.setattr("headgate.connectors.kafka.kafka_reader._MOST_MESSAGES", 20)
+    topic, epoch = kafka.topic(2), datetime(1970, 1, 1, tzinfo=UTC)
+    producer = Producer({"bootstrap.servers": kafka.servers, "batch.num.messages": 20})
+    for number in range(3_000):
+        for part, step in enumerate((timedelta(minutes=1), timedelta(hours=1))):
+            row = {"at": (epoch + step * number).isoformat(), "part": part}
+            producer.produce(topic, json.dumps(row), partition=part)
+    producer.flush()
+    schema = pa.schema({"at": pa.timestamp("us", "UTC"), "part": pa.int64()})
+    few = {"max.partition.fetch.bytes": 2_000}  # so that the broker returns both partitions in turn
+
+    def longest_lead(drift: str | None) -> float:
+        """Return by how many hours the second partition was ahead of the first, at most."""
+        last, leads = [epoch, epoch], [0.0]
+
+        def seen(batch: pa.RecordBatch) -> pa.RecordBatch:
+            for row in batch.to_pylist():
+                last[row["part"]] = row["at"]
+            if last[0] < epoch + timedelta(hours=49):  # the first partition ends at hour 50
+                leads.append((last[1] - last[0]) / timedelta(hours=1))
+            return batch
+
+        stream = environment(parallelism=1).from_source(
+            source(kafka, topic, schema=schema, options=few), watermark=hg.Watermark("at", max_drift=drift)
+        )
+        assert stream.map_batches(seen, schema=schema).collect().num_rows == 6_000
+        return max(leads)
+
+    assert longest_lead(None) > 500
+    # The consumer may have returned two batches more, and holds a third.
+    assert longest_lead("10 h") <= 10 + 4 * 20

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
@@ -14,7 +14,7 @@ from headgate.plan.graph import WatermarkSpec
 from headgate.quantities import microseconds, seconds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
     """The rule for the watermarks of a source. A watermark is the largest time in a split so far, minus
     `out_of_orderness`.
@@ -30,8 +30,11 @@ class Watermark:
     `last`, raise DataError for it.
 
     With `max_drift`, a source subtask waits while its watermark is more than `max_drift` ahead of that of the slowest
-    subtask of this source. So few windows are open at once, even if subtasks read files of different ages. Idle
-    subtasks, and those that have ended, do not count. Batch mode ignores `max_drift`.
+    subtask of this source. A split that is read at the same time as others, such as a partition of Kafka, waits for the
+    slowest split of its subtask. So few windows are open at once, even if subtasks read files of different ages. Idle
+    subtasks and splits, and those that have ended, do not count. Batch mode ignores `max_drift`.
+
+    Sources with the same `group` wait for the slowest subtask of all of them. Each source has its own `max_drift`.
 
     Durations are seconds, strings such as "1 h" and "200 ms", or `timedelta`. Raises PlanError for impossible values.
 
@@ -41,11 +44,12 @@ class Watermark:
     >>> minutes = env.from_source(hg.sources.iterable([rows]), watermark=watermark).key_by().window(hg.tumble("1 min"))
     """
 
-    column: str
-    out_of_orderness: float | str | timedelta = "0 s"
+    column: str = field(kw_only=False)
+    out_of_orderness: float | str | timedelta = field(default="0 s", kw_only=False)
     idle_timeout: float | str | timedelta | None = None
     on_null_time: Literal["error", "late"] = "error"
     max_drift: float | str | timedelta | None = None
+    group: str | None = None
 
     def __post_init__(self) -> None:
         if _duration("out_of_orderness", self.out_of_orderness) < 0:
@@ -54,6 +58,10 @@ class Watermark:
             raise PlanError(f"Watermark: idle_timeout={self.idle_timeout!r} must be above 0, or None for no timeout")
         if self.max_drift is not None and _duration("max_drift", self.max_drift) < 1e-6:
             raise PlanError(f"Watermark: max_drift={self.max_drift!r} must be above 0, or None for no limit")
+        if self.group is not None and (not isinstance(self.group, str) or not self.group):
+            raise PlanError(f"Watermark: group={self.group!r} must be a name, such as 'trips'")
+        if self.group is not None and self.max_drift is None:
+            raise PlanError(f"Watermark: group={self.group!r} needs max_drift, by how much a source may be ahead")
         if self.on_null_time not in ("error", "late"):
             raise PlanError(f"Watermark: on_null_time={self.on_null_time!r} must be 'error' or 'late'")
 
@@ -72,6 +80,7 @@ class Watermark:
             idle_timeout=None if self.idle_timeout is None else seconds(self.idle_timeout),
             on_null_time=self.on_null_time,
             max_drift=None if self.max_drift is None else microseconds(self.max_drift),
+            group=self.group,
         )
 
 

@@ -207,6 +207,9 @@ class SourceReader(ABC):
         source is not replayable.
         """
 
+    def pause_splits(self, splits: Collection[int]) -> None:
+        """Read all `open_splits` but these, which are `max_drift` ahead. A reader without this method pauses none."""
+
     def to_commit(self) -> Any:
         """Return the JSON values that `Source.commit` needs for the rows before the position, or None for no values.
 

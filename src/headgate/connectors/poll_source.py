@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -83,6 +83,7 @@ class _PollReader(SourceReader):
         mine = range(context.subtask, len(source.splits), context.parallelism)
         self._places = {number: before.get(source.splits[number], ["open", None]) for number in mine}
         self._no_rows = pa.RecordBatch.from_pylist([], source.schema)
+        self._paused: Collection[int] = ()
         self._is_closing = threading.Event()
         self._update()
         name = f"headgate-fetcher-{context.operator}[{context.subtask}]"
@@ -102,6 +103,9 @@ class _PollReader(SourceReader):
     def _update(self) -> None:
         self.open_splits = [number for number, (state, _) in self._places.items() if state != _ENDED]
         self.has_split = bool(self.open_splits)
+
+    def pause_splits(self, splits: Collection[int]) -> None:
+        self._paused = splits  # the reader's thread looks before each call
 
     def position(self) -> Any:
         return {self._source.splits[number]: place for number, place in self._places.items()}
@@ -135,6 +139,8 @@ class _PollReader(SourceReader):
             for number in list(places):
                 if self._is_closing.is_set():
                     return
+                if number in self._paused:
+                    continue
                 polled = self._poll(number, places[number])
                 had_rows = had_rows or (polled.rows is not None and polled.rows.num_rows > 0)
                 places[number] = polled.position

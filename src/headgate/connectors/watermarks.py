@@ -27,12 +27,13 @@ class WatermarkGenerator:
     The watermark never goes back. If the reader reads one split after the other, only the current split counts. If it
     reads several splits at once, the watermark is the least of the open splits that are not idle. Times are
     microseconds since the epoch; a column without a zone is UTC. `idle_timeout` is in seconds of `clock`. It is None
-    for bounded sources, which are never idle. Raises PlanError if `column` is missing or not a timestamp.
+    for bounded sources, which are never idle. `max_drift` is in microseconds, or None for no limit. Raises PlanError if
+    `column` is missing or not a timestamp.
     """
 
     def __init__(self, column: str, schema: pa.Schema, *, out_of_orderness: int = 0,
                  on_null_time: Literal["error", "late"] = "error", idle_timeout: float | None = None,
-                 clock: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
+                 max_drift: int | None = None, clock: Callable[[], float] = time.monotonic) -> None:  # fmt: skip
         index = schema.get_field_index(column)
         if index < 0:
             raise PlanError(f"watermark: there is no column {column!r}; the source has: {shown(schema)}")
@@ -48,6 +49,7 @@ class WatermarkGenerator:
         self._split = 0
         self._largest = MIN_TIME
         self._idle = IdleTimer(idle_timeout, clock())
+        self._max_drift = max_drift
         self._splits = OpenSplits(idle_timeout)
         self._clock = clock
 
@@ -82,6 +84,16 @@ class WatermarkGenerator:
     def leave_idle_splits(self, now: float) -> int:
         """Return the watermark at `now`: splits that have become idle no longer hold it back."""
         return self._advance(self._splits.least(now))
+
+    def splits_ahead(self, now: float) -> frozenset[int]:
+        """Return the open splits that are more than `max_drift` ahead of the slowest one, so that they must wait.
+
+        While splits wait, neither they nor the reader become idle.
+        """
+        ahead = frozenset[int]() if self._max_drift is None else self._splits.hold_ahead(self._max_drift, now)
+        if ahead:
+            self._idle.restart(now)
+        return ahead
 
     def _advance(self, largest: int) -> int:
         if largest > MIN_TIME:
@@ -201,6 +213,15 @@ class OpenSplits:
         """
         times = [time for split, time in self._largest.items() if not self._timers[split].is_over(now)]
         return min(times or [time for time in self._largest.values() if time > MIN_TIME], default=MIN_TIME)
+
+    def hold_ahead(self, drift: int, now: float) -> frozenset[int]:
+        """Return the splits whose time is more than `drift` above `least`. Their idle clocks stop, those of the others
+        run."""
+        limit = self.least(now) + drift
+        ahead = frozenset(split for split, time in self._largest.items() if time > limit)
+        for split, timer in self._timers.items():
+            (timer.pause if split in ahead else timer.resume)(now)
+        return ahead
 
     def holding(self, now: float) -> dict[int, int]:
         """Return the splits that are not idle and have the least of the largest event times, with this time."""

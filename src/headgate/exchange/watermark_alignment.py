@@ -1,14 +1,14 @@
 """Watermark alignment: a subtask of a source waits while its watermark is too far ahead of the slowest subtask's.
 
 Without it, a source that reads several old files at once keeps all windows open between the slowest file's time and the
-fastest file's. The driver has an `AlignmentGroup` for each source. The group gets the watermarks of all subtasks, and
-answers with a bound: the lowest watermark plus the allowed drift (Flink: FLIP-182). Event times are microseconds since
-the epoch.
+fastest file's. The driver has an `AlignmentGroup` for each source, or for the sources with the same `group`. It gets
+the watermarks of all subtasks, and answers with a bound for each source: the lowest watermark plus the source's drift
+(Flink: FLIP-182). Event times are microseconds since the epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate.records.elements import MAX_TIME, MIN_TIME
@@ -20,31 +20,37 @@ _LATEST: Final = 0.1
 
 
 class AlignmentGroup:
-    """The watermarks of all subtasks of one source.
+    """The watermarks of all subtasks of the sources that wait for each other.
 
-    A subtask that is idle, has no split or has ended does not count. A subtask that has a split but no rows yet counts:
-    no other subtask may be far ahead of it. Until all subtasks have reported, the bound is MIN_TIME, so all wait.
+    `drifts` has the drift of each source, by its node. `subtasks` is the number of subtasks of all sources. A subtask
+    that is idle, has no split or has ended does not count. A subtask that has a split but no rows yet counts: no other
+    subtask may be far ahead of it. Until all subtasks have reported, the bounds are MIN_TIME, so all wait.
 
-    >>> group = AlignmentGroup(2, drift=60)
-    >>> group.on_report(0, 100), group.on_report(1, 30), group.on_report(1, 50), group.on_report(1, None)
-    (None, 90, 110, 160)
+    >>> group = AlignmentGroup({1: 60, 2: 10}, subtasks=2)
+    >>> group.on_report(1, 0, 100), group.on_report(2, 0, 30), group.on_report(2, 0, None)
+    ({}, {1: 90, 2: 40}, {1: 160, 2: 110})
     """
 
-    def __init__(self, subtasks: int, drift: int) -> None:
+    def __init__(self, drifts: Mapping[int, int], subtasks: int) -> None:
+        self._drifts = drifts
         self._missing = subtasks
-        self._drift = drift
-        self._watermarks: dict[int, int | None] = {}
-        self.bound = MIN_TIME
+        self._watermarks: dict[tuple[int, int], int | None] = {}
+        self._least = MIN_TIME - 1
 
-    def on_report(self, subtask: int, watermark: int | None) -> int | None:
-        """Record a subtask's watermark, or None if the subtask does not count. Returns the bound if it has changed."""
-        self._missing -= subtask not in self._watermarks
-        self._watermarks[subtask] = watermark
+    def on_report(self, node: int, subtask: int, watermark: int | None) -> dict[int, int]:
+        """Record a subtask's watermark, or None if the subtask does not count.
+
+        Returns the new bound of each source, by its node. Returns nothing if the bounds have not changed.
+        """
+        self._missing -= (node, subtask) not in self._watermarks
+        self._watermarks[node, subtask] = watermark
         if self._missing:
-            return None
+            return {}
         least = min((each for each in self._watermarks.values() if each is not None), default=MAX_TIME)
-        before, self.bound = self.bound, min(least + self._drift, MAX_TIME)
-        return None if self.bound == before else self.bound
+        if least == self._least:
+            return {}
+        self._least = least
+        return {source: min(least + drift, MAX_TIME) for source, drift in self._drifts.items()}
 
 
 class AlignedSubtask:

@@ -25,7 +25,7 @@ class EventTime:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WatermarkSpec:
     """The rule for a source's watermarks: the largest time in a split so far, minus `out_of_orderness`.
 
@@ -37,8 +37,10 @@ class WatermarkSpec:
     out_of_orderness: int = 0
     idle_timeout: float | None = None
     on_null_time: Literal["error", "late"] = "error"
-    #: How far a subtask's watermark may be ahead of the slowest subtask's watermark. None means no limit.
+    #: How far a subtask or a split may be ahead of the slowest one. None means no limit.
     max_drift: int | None = None
+    #: The sources whose subtasks wait for each other. None: this source alone.
+    group: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -122,6 +122,11 @@ class KafkaReader(SourceReader):
         self.open_splits = [self._numbers[each] for each in self._open]
         self.has_split = bool(self._open)
 
+    def pause_splits(self, splits: Collection[int]) -> None:
+        """Let the consumer pause these partitions. Batches that it has already returned are still read."""
+        partitions = list(self._numbers)
+        self._fetching.paused = frozenset(partitions[split] for split in splits)
+
     def split_key(self, split: int) -> str:
         """Return the topic and the number of a partition."""
         topic, number = list(self._numbers)[split]
@@ -169,6 +174,9 @@ class _Fetching:
     def __init__(self, reading: Reading, context: ReaderContext, offsets: dict[Partition, int],
                  known: dict[Partition, int]) -> None:  # fmt: skip
         self.is_closing = threading.Event()
+        #: The partitions that the consumer must not read now. The task's thread sets it.
+        self.paused: frozenset[Partition] = frozenset()
+        self._are_paused: frozenset[Partition] = frozenset()
         self._reading = reading
         self._context = context
         self._offsets = offsets
@@ -198,6 +206,7 @@ class _Fetching:
                 if time.monotonic() >= discover_at:
                     yield from self._discover(consumer)
                     discover_at = time.monotonic() + self._reading.discovery_interval
+                self._pause(consumer)
                 messages = self._consume(consumer)
                 if self._error is not None:
                     raise SourceError(in_words(self._error))
@@ -214,6 +223,16 @@ class _Fetching:
     def _assign(self, consumer: Any, offsets: dict[Partition, int]) -> None:
         library = kafka_library()
         consumer.assign([library.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()])
+
+    def _pause(self, consumer: Any) -> None:
+        """Let the consumer pause the partitions in `paused`, and read the others."""
+        before, self._are_paused = self._are_paused, self.paused & self._offsets.keys()
+        for change, partitions in (
+            (consumer.pause, self._are_paused - before),
+            (consumer.resume, (before - self._are_paused) & self._offsets.keys()),
+        ):
+            if partitions:
+                change([kafka_library().TopicPartition(*each) for each in partitions])
 
     def _consume(self, consumer: Any) -> list[Any]:
         """Wait for a message, and take it with those that have come, or come within the batch time."""

@@ -97,6 +97,7 @@ class SourceHead:
         self._watermark = MIN_TIME
         self._restored = False
         self._idle = False
+        self._splits_ahead: frozenset[int] = frozenset()
         self.rows = 0
         #: The rows of earlier attempts, which `rows` contains.
         self.restored_rows = 0
@@ -157,9 +158,17 @@ class SourceHead:
             return MIN_TIME
         if reader.open_splits is not None:
             self._watermarks.observe_splits(batch, reader.rows_by_split, reader.open_splits)
+            self._align_splits(self._watermarks, reader, self._clocks.monotonic())
         elif batch.num_rows:
             self._watermarks.observe(batch, reader.split)
         return self._watermarks.reach(reader.reached)
+
+    def _align_splits(self, watermarks: WatermarkGenerator, reader: SourceReader, now: float) -> None:
+        """Let the reader's splits wait that are too far ahead of its slowest split."""
+        ahead = watermarks.splits_ahead(now)
+        if ahead != self._splits_ahead:
+            self._splits_ahead = ahead
+            reader.pause_splits(ahead)
 
     def _emit_watermark(self, watermark: int) -> None:
         if watermark > self._watermark:
@@ -236,6 +245,7 @@ class SourceHead:
         if self._watermarks is None or self._idle or self._reader is None:
             return
         self._emit_watermark(self._watermarks.leave_idle_splits(now))
+        self._align_splits(self._watermarks, self._reader, now)
         if not self._reader.has_split or self._watermarks.is_idle(now):
             self._idle = True
             self.output.emit_status(False)

@@ -334,6 +334,7 @@ class _TaskAssembly:
                 out_of_orderness=UNBOUNDED if self._services.config.is_batch else spec.out_of_orderness,
                 on_null_time=spec.on_null_time,
                 idle_timeout=idle_timeout,
+                max_drift=None if self._services.config.is_batch else spec.max_drift,
                 clock=self._services.clocks.monotonic,
             )
         plain = None if node.schema.types == source.schema.types else node.schema
@@ -353,14 +354,16 @@ class _TaskAssembly:
 
     def _aligned(self, head: Head, source: SourceHead, node: Node) -> Head:
         """Return `head`, wrapped in an `AlignedSourceHead` if the source has watermark alignment."""
-        drift = None if node.watermark is None else node.watermark.max_drift
-        if drift is None or node.parallelism == 1 or self._services.config.is_batch:
+        spec = node.watermark
+        if spec is None or spec.max_drift is None or self._services.config.is_batch:
+            return head
+        if node.parallelism == 1 and spec.group is None:
             return head
         from headgate.exchange.watermark_alignment import AlignedSubtask
         from headgate.runtime.task.aligned_head import AlignedSourceHead  # few jobs align watermarks
 
         send = partial(self._services.report_watermark, node.id, self._subtask)
-        self._alignment = AlignedSubtask(drift, node.parallelism * _REPORTS_EVERY, send)
+        self._alignment = AlignedSubtask(spec.max_drift, node.parallelism * _REPORTS_EVERY, send)
         return AlignedSourceHead(head, source, self._alignment)
 
     def _gated(self, source: SourceHead, node: Node) -> Head:
