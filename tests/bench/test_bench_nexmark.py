@@ -97,3 +97,34 @@ def test_the_mean_and_the_least_ratio_decide(ratios: tuple[float, ...], met: boo
     assert found is met
     assert by_name["least ratio"] == min(ratios)
     assert by_name["geometric mean of the ratios"] == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
+
+
+def rates(ours: float, flinks: float) -> _Query:
+    return _Query(ours=[ours] * 3, flinks=[flinks] * 3, our_memory=[1.0], flinks_memory=[1.0])
+
+
+def test_the_smaller_of_the_ratio_and_of_the_ratio_without_reading_counts() -> None:
+    """q0 takes 1 and 4 us for a row. q5 takes 2 and 9 us: 1 and 5 us without q0. q7 takes 2 and 6 us: 1 and 2 us."""
+    million = 1e6
+    found, met = _figures({"q0": rates(million, million / 4), "q5": rates(million / 2, million / 9),
+                           "q7": rates(million / 2, million / 6), "q8": rates(million / 2, million / 6)})  # fmt: skip
+    by_name = {figure.name: figure.median for figure in found}
+    assert by_name["q5: ratio to Flink"] == pytest.approx(4.5)
+    assert by_name["q5: ratio to Flink, net of q0"] == pytest.approx(5)
+    assert by_name["q7: ratio to Flink, net of q0"] == pytest.approx(2)
+    assert not {"q0: ratio to Flink, net of q0", "q8: ratio to Flink, net of q0"} & by_name.keys(), "q8 reads others"
+    assert by_name["least ratio"] == pytest.approx(2)
+    assert by_name["geometric mean of the ratios"] == pytest.approx((4 * 4.5 * 2 * 3) ** 0.25)
+    assert not met
+
+
+@pytest.mark.parametrize("query", [rates(0.95, 0.1), rates(0.5, 0.24), rates(2.0, 2.0), _Query(ours=[1.0])])
+def test_a_query_that_takes_about_as_long_as_its_reading_has_no_net_ratio(query: _Query) -> None:
+    assert query.net_ratio(rates(1.0, 0.25)) is None
+
+
+def test_queries_with_a_net_ratio_read_only_bids() -> None:
+    kinds = _queries()[1]
+    assert set(nexmark._OF_BIDS) == {
+        name for name in (*nexmark.NAMES, *nexmark._MORE) if name != "q0" and kinds(name) == ["bids"]
+    }
