@@ -201,11 +201,14 @@ def _decimals(kind: pa.DataType) -> Take:
     """Take decimals. A stored decimal has as many digits after the point as the type."""
     step = Decimal((0, (1,), -kind.scale))
     context = Context(prec=kind.precision, traps=[InvalidOperation, Inexact])
+    end = Decimal((0, (1,), kind.precision - kind.scale))
 
     def take(value: Any) -> Any:
         # A zero may have a sign, which Arrow does not keep.
         if type(value) is not Decimal or not value or not value.is_finite():
             return _otherwise(take, value)
+        if value.same_quantum(step) and -end < value < end:
+            return value
         try:
             return value.quantize(step, context=context)
         except (InvalidOperation, Inexact):
