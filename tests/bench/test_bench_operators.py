@@ -7,12 +7,13 @@ import pytest
 
 from headgate.bench import stateful_operators as operators
 from headgate.bench.case_options import Options
-from headgate.bench.stateful_operators import GROUPS, JOBS, KEYS, StatefulJob, timed_rows
+from headgate.bench.stateful_operators import GROUPS, JOBS, KEYS, MANY_KEYS, StatefulJob, timed_rows
 from headgate.errors import HeadgateError
 
 
 def test_a_row_depends_on_its_number_alone_and_all_keys_occur() -> None:
-    whole = timed_rows(0, 1_000_000, salt=7)
+    whole, many = timed_rows(0, 1_000_000, salt=7), timed_rows(0, 1_000_000, salt=7, keys=MANY_KEYS)
+    assert len(many["key"].unique()) > MANY_KEYS * 0.6, "a share of 1 - 1/e"
     assert whole.slice(5_000, 300).equals(timed_rows(5_000, 300, salt=7))
     assert not whole.slice(0, 300).equals(timed_rows(0, 300, salt=8))
     for name, most in (("key", KEYS), ("group", GROUPS)):

@@ -20,6 +20,7 @@ from headgate.bench.peers.bytewax import Bytewax
 from headgate.bench.peers.spark_state import spark_rates
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 from headgate.bench.rows_job import BATCH, KEYS, TASKS, RowTask, keys_per_row
+from headgate.bench.state_writes import VALUES, write_cost
 
 #: The least rows/s of each operator alone, on one core; for `process`, the least keys/s.
 TARGETS: Final = {
@@ -27,6 +28,9 @@ TARGETS: Final = {
     "process_element": 400_000, "process": 100_000, "vectorised": 8_000_000,
     "vectorised, a million strings": 3_000_000,
 }  # fmt: skip
+#: The most microseconds of a write to keyed state.
+MOST_WRITE: Final = 1.5
+_WRITES: Final = 100_000
 ROUNDS: Final = 5
 #: The seconds that a measured part should take.
 _SECONDS: Final = 2.0
@@ -69,15 +73,25 @@ def run(options: Options) -> CaseResult:
     share = keys_per_row()
     keys = Figure("process: operator alone, keys", "keys/s", tuple(rate * share for rate in rates["process"].alone))
     figures.append(keys)
+    writes = _writes(options)
     medians = {name: median(each.alone) for name, each in rates.items()} | {"process": keys.median}
     met = all(medians[name] >= target for name, target in TARGETS.items()) and _keeps_up(rates["process_element"])
+    met = met and all(figure.median <= MOST_WRITE for figure in writes)
     target = ", ".join(f"{name} {target / 1e6:g} M" for name, target in TARGETS.items())
     return CaseResult(
-        case="rows", met=met, figures=tuple(figures),
-        target=f"each operator alone at least: {target} rows/s; process: keys/s; process_element: as fast as Bytewax",
+        case="rows", met=met, figures=(*figures, *writes),
+        target=f"each operator alone at least: {target} rows/s; process: keys/s; process_element: as fast as Bytewax; "
+               f"a write of each plain type at most {MOST_WRITE:g} us",
         settings={"keys": KEYS, "rows of a batch": BATCH, "rows of a batch of Bytewax": BYTEWAX_BATCH},
         skipped=tuple(skipped),
     )  # fmt: skip
+
+
+def _writes(options: Options) -> list[Figure]:
+    """Return the cost of a write to keyed state for each plain type."""
+    options.say("rows: writes to keyed state")
+    rounds, writes = (1, _WRITES // 10) if options.quick else (ROUNDS, _WRITES)
+    return [Figure(f"write of {kind}", "us", tuple(write_cost(kind, writes) for _ in range(rounds))) for kind in VALUES]
 
 
 def _keeps_up(rates: _Rates) -> bool:

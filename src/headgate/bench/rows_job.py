@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -21,11 +22,14 @@ KEYS: Final = 1000
 MANY_KEYS: Final = 1_000_000
 #: The rows of a batch for an operator alone: as many as a source of Headgate emits at once.
 BATCH: Final = 8192
+#: The pause after which a session ends. A key has a row about each second.
+_PAUSE: Final = timedelta(seconds=10)
 _MULTIPLIER: Final = 2654435761
 
 ROWS: Final = pa.schema([("key", pa.int64()), ("value", pa.float64()), ("name", pa.string())])
 TIMED_ROWS: Final = ROWS.append(pa.field("at", pa.timestamp("us", "UTC")))
 TOTALS: Final = pa.schema([("key", pa.int64()), ("total", pa.float64())])
+SESSIONS: Final = pa.schema([("key", pa.int64()), ("rows", pa.int64()), ("total", pa.float64())])
 STRING_TOTALS: Final = pa.schema([("key", pa.string()), ("total", pa.float64())])
 _NAMES: Final = pa.array([f"name {key}" for key in range(KEYS)])
 
@@ -74,6 +78,22 @@ class KeySum(hg.KeyedProcessFunction):
         total = self.total.value(0.0) + float(batch["value"].to_numpy().sum())
         self.total.update(total)
         return {"key": ctx.key[0], "total": total}
+
+
+class Session(hg.KeyedProcessFunction):
+    """Collect the values of a key, and emit their number and sum after a pause, or when the times start again."""
+
+    values = hg.ListState(pa.float64())
+    last = hg.ValueState(TIMED_ROWS.field("at").type)
+
+    def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> Any:
+        last, ended = self.last.value(), None
+        if last is not None and not timedelta() <= row["at"] - last < _PAUSE:
+            ended = {"key": row["key"], "rows": len(self.values), "total": sum(self.values)}
+            self.values.clear()
+        self.last.update(row["at"])
+        self.values.add(row["value"])
+        return ended
 
 
 class BatchSum(hg.KeyedBatchFunction):
@@ -175,6 +195,7 @@ TASKS: Final = (
          add=lambda rows: rows.flat_map(changed_in_list, schema=ROWS)),
     RowTask(name="process_element", peer="stateful_map", timed=True, rate=400_000, add=_with_state(RowSum())),
     RowTask(name="process", peer="stateful_map", timed=True, rate=150_000, add=_with_state(KeySum())),
+    RowTask(name="session by hand", peer="", timed=True, rate=200_000, add=_with_state(Session(), SESSIONS)),
     RowTask(name="vectorised", peer="stateful_map", timed=True, rate=6_000_000, add=_with_state(BatchSum())),
     RowTask(name="vectorised, a million strings", peer="", timed=False, rate=3_000_000,
          add=_with_state(BatchSum(), STRING_TOTALS), make=partial(string_keyed_rows, keys=MANY_KEYS), batches=512),

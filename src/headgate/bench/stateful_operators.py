@@ -23,6 +23,8 @@ from headgate.bench.report import CaseResult, Figure, Skipped
 from headgate.errors import HeadgateError
 
 KEYS: Final = 100_000
+#: The keys of the jobs with many keys.
+MANY_KEYS: Final = 1_000_000
 GROUPS: Final = 1000
 ROUNDS: Final = 3
 #: The least rows/s of a join, by processor time.
@@ -39,12 +41,12 @@ _LOW: Final = np.uint64((1 << 32) - 1)
 _ROWS: Final = pa.schema({"key": pa.int64(), "group": pa.int64(), "value": pa.int64(), "at": pa.timestamp("us", "UTC")})
 
 
-def timed_rows(start: int, n: int, *, salt: int) -> pa.RecordBatch:
+def timed_rows(start: int, n: int, *, salt: int, keys: int = KEYS) -> pa.RecordBatch:
     """Return rows with a key, a group, a value and a time. `salt` tells streams apart. Row i is always the same."""
     number = np.arange(start, start + n, dtype=np.uint64)
     mixed = (number + np.uint64(salt)) * _MULTIPLIER & _LOW
     mixed = (mixed ^ (mixed >> np.uint64(15))) * _MULTIPLIER & _LOW
-    key, group = (mixed * np.uint64(most) >> np.uint64(32) for most in (KEYS, GROUPS))
+    key, group = (mixed * np.uint64(most) >> np.uint64(32) for most in (keys, GROUPS))
     numbers = [key, group, mixed & np.uint64(8191)]
     times = pa.array(number.astype(np.int64) * _APART).cast(_ROWS.field("at").type)
     columns = [pa.array(each.view(np.int64)) for each in numbers]
@@ -63,6 +65,7 @@ class StatefulJob:
     rate: int
     add: Add
     is_join: bool = False
+    keys: int = KEYS
 
     def run(self, rows: int) -> tuple[float, float]:
         """Run the job on `rows` rows of all its streams. Returns its seconds, and its seconds of processor time.
@@ -71,7 +74,7 @@ class StatefulJob:
         """
         environment = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
         streams = 2 if self.is_join else 1
-        left, right = (_stream(environment, rows // streams, salt) for salt in (0, 1 << 24))
+        left, right = (self._stream(environment, rows // streams, salt) for salt in (0, 1 << 24))
         self.add(left, right).sink_to(hg.sinks.null())
         began, used = time.perf_counter(), time.process_time()
         result = environment.execute(self.name)
@@ -80,10 +83,9 @@ class StatefulJob:
             raise HeadgateError(f"{self.name} read {result.rows_in:,} rows of {rows:,}, and wrote {result.rows_out:,}")
         return elapsed, used
 
-
-def _stream(environment: hg.StreamEnvironment, rows: int, salt: int) -> hg.DataStream:
-    source = hg.sources.generate(partial(timed_rows, salt=salt), rows=rows)
-    return environment.from_source(source, watermark=hg.Watermark("at"))
+    def _stream(self, environment: hg.StreamEnvironment, rows: int, salt: int) -> hg.DataStream:
+        source = hg.sources.generate(partial(timed_rows, salt=salt, keys=self.keys), rows=rows)
+        return environment.from_source(source, watermark=hg.Watermark("at"))
 
 
 def _interval_join(left: hg.DataStream, right: hg.DataStream) -> hg.DataStream:
@@ -96,6 +98,10 @@ def _window_join(left: hg.DataStream, right: hg.DataStream) -> hg.DataStream:
 
 def _as_of_join(left: hg.DataStream, right: hg.DataStream) -> hg.DataStream:
     return left.join_as_of(right, on="key", suffix="_right")
+
+
+def _ttl_join(left: hg.DataStream, right: hg.DataStream) -> hg.DataStream:
+    return left.join(right, on="key", ttl="1 s", suffix="_right")
 
 
 def _in_windows(windows: Any, key: str, **aggregates: Any) -> Add:
@@ -114,6 +120,10 @@ JOBS: Final = (
     StatefulJob("interval join", 1_000_000, _interval_join, is_join=True),
     StatefulJob("window join", 1_000_000, _window_join, is_join=True),
     StatefulJob("as-of join", 1_000_000, _as_of_join, is_join=True),
+    StatefulJob("interval join, a million keys", 1_000_000, _interval_join, is_join=True, keys=MANY_KEYS),
+    StatefulJob("window join, a million keys", 1_000_000, _window_join, is_join=True, keys=MANY_KEYS),
+    StatefulJob("as-of join, a million keys", 1_000_000, _as_of_join, is_join=True, keys=MANY_KEYS),
+    StatefulJob("ttl join, a million keys", 500_000, _ttl_join, is_join=True, keys=MANY_KEYS),
 )
 
 
@@ -149,7 +159,7 @@ def run(options: Options) -> CaseResult:
         target=f"each join at least {TARGET:,} rows per second of processor time",
         met=all(used and median(used) <= 1e6 / TARGET for used in joins),
         figures=tuple(figures),
-        settings={"keys": KEYS, "groups": GROUPS, "parallelism": 1},
+        settings={"keys": KEYS, "many keys": MANY_KEYS, "groups": GROUPS, "parallelism": 1},
         skipped=tuple(Skipped(name, reason) for name, reason in failed.items()),
     )
 
