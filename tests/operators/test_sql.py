@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+import struct
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -334,3 +335,20 @@ def test_a_mark_is_under_its_place_also_in_a_long_line() -> None:
     _, line, mark = caught.value.message.split("\n")
     assert line[mark.index("^") :].startswith("unknown")
     assert len(line) < 250
+
+
+@pytest.mark.parametrize("hidden", [-(1 << 63), (1 << 63) - 1])
+@pytest.mark.parametrize("text", ["{} + interval 90 minutes", "{} - interval 3 days", "{} - interval -3 days"])
+def test_what_a_null_hides_does_not_overflow(text: str, hidden: int) -> None:
+    values = pa.py_buffer(struct.pack("qq", hidden, 0))
+    columns = {
+        name: pa.Array.from_buffers(kind, 2, [pa.py_buffer(b"\2"), values])
+        for name, kind in (("t", pa.timestamp("us")), ("d", pa.duration("us")))
+    }
+    batch = pa.record_batch(columns)
+    for name in columns:
+        result = compile_expression(text.format(name), batch.schema).evaluate(batch).to_pylist()
+        assert result[0] is None
+        assert result[1] is not None
+    nulls = pa.record_batch({"t": pa.nulls(1, pa.timestamp("us"))})
+    assert compile_expression("least(t, t) + interval 1 day", nulls.schema).evaluate(nulls).to_pylist() == [None]

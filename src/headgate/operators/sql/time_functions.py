@@ -94,7 +94,7 @@ def time_arithmetic(left: SqlNode, right: SqlNode, is_sum: bool) -> SqlNode | No
         left, right, kinds = right, left, (kinds[1], kinds[0])
     match kinds:
         case ("days", "days"):
-            return Call("add_checked" if is_sum else "subtract_checked", (left, right), pa.duration("us"))
+            return _sum(left, right, is_sum, pa.duration("us"))
         case ("date" | "timestamp", "days"):
             return _shifted(left, right, is_sum)
         case ("date" | "timestamp", "months") if isinstance(right, Literal):
@@ -129,14 +129,21 @@ def _kind(node: SqlNode) -> str:
 def _shifted(left: SqlNode, right: SqlNode, is_sum: bool) -> SqlNode:
     """Return a time moved by a length of time. A date moved by whole days stays a date."""
     length = as_type(right, pa.duration("us"))
-    kernel = "add_checked" if is_sum else "subtract_checked"
     moment = moment_of(left)
-    length = as_type(length, pa.duration(moment.type.unit))
-    moved = Call(kernel, (moment, length), moment.type)
+    moved = _sum(moment, as_type(length, pa.duration(moment.type.unit)), is_sum, moment.type)
     if pa.types.is_date(left.type):
         stays = isinstance(right, Interval) and not right.has_clock
         return as_type(moved, pa.date32()) if stays else as_type(moved, _UTC)
     return _in_zone(moved, left.type)
+
+
+def _sum(left: SqlNode, right: SqlNode, is_sum: bool, kind: pa.DataType) -> SqlNode:
+    """Return the sum or difference of a time or an interval and an interval.
+
+    Arrow calculates with times that are null, too, so their values must not overflow.
+    """
+    operands = tuple(Apply(kernels.zero_at_nulls, (node,), node.type) for node in (left, right))
+    return Call("add_checked" if is_sum else "subtract_checked", operands, kind)
 
 
 def moment_of(node: SqlNode) -> SqlNode:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.records.canonical import Bools, Int64s, as_arrow, null_mask, raw_values
+from headgate.records.canonical import Bools, Int64s, as_arrow, from_raw_values, null_mask, raw_values
 
 Times = npt.NDArray[np.datetime64]
 
@@ -51,6 +51,12 @@ def nulls_of(*columns: pa.Array) -> Bools | None:
 def numbers_of(column: pa.Array) -> Int64s:
     """Return an integer column, with 0 in place of null."""
     return raw_values(pc.fill_null(column, 0)).astype(np.int64)
+
+
+def zero_at_nulls(column: pa.Array) -> pa.Array:
+    """Return a column of times whose nulls have the value 0 in memory."""
+    nulls = null_mask(column)
+    return column if nulls is None else from_raw_values(np.where(nulls, 0, raw_values(column)), nulls, column.type)
 
 
 def add_months(column: pa.Array, months: pa.Array) -> pa.Array:
