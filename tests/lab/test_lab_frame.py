@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from headgate.bench.case_options import Options
 from headgate.bench.report import Figure, Skipped
 from headgate.errors import HeadgateError
 from headgate.lab import lab_command as main
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.questions import QUESTIONS, Question
+from headgate.web.job_pages import SWITCH, pages
 
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
 CURVES = Plot(
@@ -67,6 +71,28 @@ def test_every_experiment_leaves_json_plot_and_its_part_of_the_page(tmp_path: Pa
     assert "Spark: no Java" in page
     assert page.count('class="missed">missed') == 2
     assert page.count('class="met">met') == 1
+
+
+def test_while_the_lab_runs_the_pages_of_its_jobs_have_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = list[str]()
+
+    def look(_options: Options) -> Experiment:
+        address = re.sub(r"\s", "", capsys.readouterr().out).partition("reportisat")[2].partition("too")[0]
+        with urllib.request.urlopen(address, timeout=30) as reply:
+            seen.append(reply.read().decode())
+        return Experiment(case="alone", target="at least 1", met=True, figures=(RATE,))
+
+    monkeypatch.delenv(SWITCH)
+    monkeypatch.setattr(sys.modules["experiment_alone"], "run", look)
+    try:
+        assert main.main(["shown", "alone", "--out", str(tmp_path)]) == 0
+    finally:
+        pages.close()
+    assert "Is shown &lt;fast&gt;?" in seen[0]
+    assert "To come: alone" in seen[0]
+    assert "To come" not in (tmp_path / "index.html").read_text()
 
 
 def test_every_experiment_asks_a_question() -> None:

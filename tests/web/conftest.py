@@ -72,6 +72,7 @@ def serve(servers: Servers) -> Iterator[Serve]:
             served.server.start(delay=0.0)
             fresh_ones.append(served)
         served.board.clear()
+        served.board.report = None
         for job in jobs:
             served.board.add(job)
         return served

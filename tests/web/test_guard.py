@@ -50,6 +50,20 @@ def test_every_answer_protects_the_page_in_the_browser(serve: Serve) -> None:
     assert "content-security-policy" in served.get("/jobs").headers
 
 
+def test_the_report_has_a_policy_of_its_own_without_scripts(serve: Serve) -> None:
+    served = serve(slow_job(), token=TOKEN)
+    bearer = f"Bearer {TOKEN}"
+    assert served.get("/report", Authorization=bearer).status == 404
+    served.board.report = b"<style>p { color: red }</style><p>fast"
+    assert served.get("/report").status == 401
+    reply = served.get("/report", Authorization=bearer)
+    assert reply.body == served.board.report
+    (policy,) = reply.headers.get_all("content-security-policy") or []
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
+    assert "script-src" not in policy
+    assert reply.headers["cache-control"] == "no-store"
+
+
 def test_without_the_token_nothing_is_told(serve: Serve) -> None:
     served = serve(slow_job(), token=TOKEN)
     for path in ("/", "/jobs", "/metrics", "/openapi.json", "/jobs/1f-0a0b0c0d/events"):

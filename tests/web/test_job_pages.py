@@ -50,6 +50,20 @@ def test_all_jobs_of_a_program_share_a_server(some_pages: JobPages) -> None:
     assert len(read(f"{first.partition('#')[0]}jobs")["jobs"]) == 2
 
 
+def test_a_report_is_beside_the_jobs_and_a_later_one_replaces_it(
+    some_pages: JobPages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = some_pages.show_report("<p>first")
+    assert address is not None
+    assert (some_pages.add(slow_job(), Config()) or "").startswith(address.removesuffix("report"))
+    some_pages.serve(delay=0.0)
+    assert some_pages.show_report("<p>second") == address
+    with urllib.request.urlopen(address, timeout=30) as reply:
+        assert reply.read() == b"<p>second"
+    monkeypatch.setenv(SWITCH, "off")
+    assert some_pages.show_report("<p>third") is None
+
+
 def test_a_job_without_a_port_has_no_page(some_pages: JobPages, monkeypatch: pytest.MonkeyPatch) -> None:
     assert some_pages.add(slow_job(), Config(web_port=None)) is None
     monkeypatch.setenv(SWITCH, "off")

@@ -21,6 +21,7 @@ from headgate.lab.mechanisms.contestants import CONTESTANTS
 from headgate.lab.page import page
 from headgate.lab.plots import draw
 from headgate.terminal import PlainConsole
+from headgate.web.job_pages import pages
 
 #: Experiments by name, in the order in which they run. Each module has `run(options) -> Experiment`.
 EXPERIMENTS = {
@@ -115,6 +116,9 @@ def main(argv: Sequence[str]) -> int:
         argument_parser.error(f"argument --out: {str(folder)!r} cannot be written")
     results: list[Experiment] = []
     plotted: dict[str, str] = {}
+    if not arguments.simulate and (address := pages.show_report(page(run, [], {}, names))):
+        pages.serve(delay=0.0)
+        case_options.say(f"until the command ends, the report is at {address} too, beside the pages of the jobs")
     for name in names:
         case_options.say(f"{name} ...")
         result = outcome(name, experiments[name], Experiment, case_options)
@@ -127,7 +131,10 @@ def main(argv: Sequence[str]) -> int:
             plotted[name] = (folder / f"{name}.svg").read_text()
         elif result.plots:
             case_options.say(f"{name}: no plot, matplotlib is not installed; it comes with pip install 'headgate[lab]'")
-        (folder / "index.html").write_text(page(run, results, plotted))
+        report = page(run, results, plotted, names[len(results) :])
+        (folder / "index.html").write_text(report)
+        if not arguments.simulate:
+            pages.show_report(report)
     case_options.say(f"results: {folder / 'index.html'}")
     write_json(arguments.json, {"run": run, "experiments": [result.to_json() for result in results]})
     return 0 if all(result.passed for result in results) else 1

@@ -22,8 +22,17 @@ figure { margin: 1rem 0; background: white } svg { max-width: 100%; height: auto
 """
 
 
-def page(run: Mapping[str, Any], experiments: Sequence[Experiment], plotted: Mapping[str, str]) -> str:
-    """Return the whole page. `plotted` maps the name of an experiment to its plots as SVG, if there are any."""
+def page(
+    run: Mapping[str, Any],
+    experiments: Sequence[Experiment],
+    plotted: Mapping[str, str],
+    to_come: Sequence[str] = (),
+) -> str:
+    """Return the whole page. `plotted` maps the name of an experiment to its plots as SVG, if there are any.
+
+    `to_come` names the experiments that have not ended yet.
+    """
+    waits = f'<p class="small">To come: {escape(", ".join(to_come))}</p>' if to_come else ""
     facts = ", ".join(f"{name} {value}" for name, value in run.items() if name != "command")
     sections = "\n".join(_section(result, plotted.get(result.case)) for result in experiments)
     return f"""<!doctype html>
@@ -32,7 +41,7 @@ def page(run: Mapping[str, Any], experiments: Sequence[Experiment], plotted: Map
 <title>Headgate's lab</title><style>{_STYLE}</style>
 <h1>Headgate's lab</h1>
 <p><code>{escape(str(run["command"]))}</code></p>
-<p class="small">{escape(facts)}</p>
+<p class="small">{escape(facts)}</p>{waits}
 {sections}
 </html>
 """

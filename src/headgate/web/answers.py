@@ -425,3 +425,5 @@ class Overview(Struct, kw_only=True, frozen=True):
     unread: list[SplitUnread]
     profile: ProfileSummary | None
     checkpoints: list[CheckpointAnswer]
+    #: Whether `/report` has a report of the program.
+    has_report: bool

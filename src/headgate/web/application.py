@@ -28,9 +28,13 @@ from headgate.web.page_files import page_files
 from headgate.web.prometheus_export import exposition
 from headgate.web.refusal import Refusal
 from headgate.web.rest import Asked, Query, Rest
-from headgate.web.routes import EVENTS, JSON_ROUTES, METRICS, PAGE, RECORDING, WORK, JsonRoute, OtherRoute
+from headgate.web.routes import EVENTS, JSON_ROUTES, METRICS, PAGE, RECORDING, REPORT, WORK, JsonRoute, OtherRoute
 from headgate.web.saved_page import saved_page
 
+#: The report has its styles and pictures within itself. It needs no script.
+_REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -44,6 +48,7 @@ def application(board: JobBoard, host: str, port: int, token: str | None, *, per
     routes += [
         Route(RECORDING.path, _file(rest, RECORDING, _recording, "gz"), methods=["GET"]),
         Route(PAGE.path, _file(rest, PAGE, saved_page, "html"), methods=["GET"]),
+        Route(REPORT.path, _report(board), methods=["GET"]),
         Route(EVENTS.path, _events(rest, streams), methods=["GET"]),
         Route(METRICS.path, _metrics(board), methods=["GET"]),
         Route("/openapi.json", _fixed(document, "application/json"), methods=["GET"]),
@@ -112,6 +117,16 @@ def _metrics(board: JobBoard) -> Handler:
     async def answer(request: Request) -> Response:
         body, media_type = await run_in_threadpool(exposition, board, request.headers.get("accept", ""))
         return Response(body, headers={"content-type": media_type})
+
+    return answer
+
+
+def _report(board: JobBoard) -> Handler:
+    async def answer(_request: Request) -> Response:
+        if board.report is None:
+            raise Refusal(404, "this program has no report; headgate lab has one while it runs")
+        headers = {"content-security-policy": _REPORT_POLICY}
+        return Response(board.report, media_type=REPORT.media_type, headers=headers)
 
     return answer
 

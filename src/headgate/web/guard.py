@@ -27,7 +27,7 @@ _LONGEST: Final = 4096
 #: The most bytes of all headers together.
 _HEADERS_SIZE: Final = 16 << 10
 #: The headers of every answer: the page loads nothing from elsewhere, no other page may frame or read it, and no cache
-#: keeps it.
+#: keeps it. An answer may have a policy of its own.
 _HEADERS: Final = (
     (b"content-security-policy",
      b"default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; object-src 'none'"),
@@ -65,7 +65,9 @@ class Guard:
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                own = list(message.get("headers", ()))
+                names = {name for name, _ in own}
+                message["headers"] = [*own, *(each for each in _HEADERS if each[0] not in names)]
             await send(message)
 
         try:

@@ -19,6 +19,8 @@ class JobBoard:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[str, JobView] = {}
+        #: An HTML file about the jobs, which is complete in itself: the report of the program that runs them.
+        self.report: bytes | None = None
 
     def add(self, job: JobView) -> None:
         """Show a job from now on."""

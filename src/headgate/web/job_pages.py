@@ -34,11 +34,25 @@ class JobPages:
         if config.web_port is None or os.environ.get(SWITCH) == "off":
             return None
         with self._lock:
-            server = self._server_for(job, config)
+            server = self._server_for(f"job {job.name!r}", config)
         if server is None:
             return None
         self.board.add(job)
         return f"{server.address}/#{job.id}"
+
+    def show_report(self, report: str) -> str | None:
+        """Show an HTML file beside the jobs, instead of an earlier one. Returns its address.
+
+        Returns None if all pages are off. Like a job's page, it is served from `serve` on.
+        """
+        if os.environ.get(SWITCH) == "off":
+            return None
+        with self._lock:
+            server = self._server_for("the report", Config())
+        if server is None:
+            return None
+        self.board.report = report.encode()
+        return f"{server.address}/report"
 
     def remove(self, job: JobView) -> None:
         """Stop showing a job that could not start."""
@@ -48,32 +62,32 @@ class JobPages:
         """Forget the oldest ended jobs if there are too many, or if they take too much memory."""
         self.board.jobs()
 
-    def _server_for(self, job: JobView, config: Config) -> WebServer | None:
+    def _server_for(self, what: str, config: Config) -> WebServer | None:
         if self._process != os.getpid():  # a fork: the server is that of the parent
             self._server, self._process, self.board = None, os.getpid(), JobBoard()
         if self._server is None:
-            self._server = self._opened(job, config)
-        elif not self._suits(self._server, job, config):
+            self._server = self._opened(what, config)
+        elif not self._suits(self._server, what, config):
             return None
         return self._server
 
-    def _opened(self, job: JobView, config: Config) -> WebServer | None:
+    def _opened(self, what: str, config: Config) -> WebServer | None:
         try:
             return WebServer(self.board, config.web_host, config.web_port or 0, config.web_token)
         except OSError as error:
             log.warning(
-                "job %r has no page: the driver cannot listen on %s, port %s: %s; choose another web_port, or 0",
-                job.name, config.web_host, config.web_port, _reason(error),
+                "%s has no page: the driver cannot listen on %s, port %s: %s; choose another web_port, or 0",
+                what, config.web_host, config.web_port, _reason(error),
             )  # fmt: skip
             return None
 
-    def _suits(self, server: WebServer, job: JobView, config: Config) -> bool:
+    def _suits(self, server: WebServer, what: str, config: Config) -> bool:
         """Return whether a running server may show a job. A server without the job's token may not show the job."""
         if config.web_token not in {None, server.token}:
-            log.warning("job %r has no page: this program's page, %s, has another web_token", job.name, server.address)
+            log.warning("%s has no page: this program's page, %s, has another web_token", what, server.address)
             return False
         if config.web_port not in {0, server.port} or config.web_host not in {"127.0.0.1", server.host}:
-            log.warning("job %r is shown at %s, where this program's page is already", job.name, server.address)
+            log.warning("%s is shown at %s, where this program's page is already", what, server.address)
         return True
 
     def serve(self, delay: float = DELAY) -> None:

@@ -180,6 +180,7 @@ class Rest:
             unread=reading.unread,
             profile=profile_summary(job.topology, job.last_profile()),
             checkpoints=_checkpoints(job.checkpoints()),
+            has_report=self.board.report is not None,
         )
 
     # --- the answers

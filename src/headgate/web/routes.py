@@ -105,6 +105,9 @@ RECORDING: Final = OtherRoute(
 PAGE: Final = OtherRoute(
     "/jobs/{job}/page", "text/html", "The page as one HTML file of at most 5 MB, which fetches nothing."
 )
+REPORT: Final = OtherRoute(
+    "/report", "text/html", "The report of the program, such as that of `headgate lab`. Few programs have one."
+)
 EVENTS: Final = OtherRoute(
     "/jobs/{job}/events",
     "text/event-stream",
@@ -112,4 +115,4 @@ EVENTS: Final = OtherRoute(
     "event `end`.",
 )
 METRICS: Final = OtherRoute("/metrics", "text/plain", "The metrics of all jobs, for Prometheus.")
-OTHER_ROUTES: Final = (RECORDING, PAGE, EVENTS, METRICS)
+OTHER_ROUTES: Final = (RECORDING, PAGE, REPORT, EVENTS, METRICS)

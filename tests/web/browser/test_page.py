@@ -44,6 +44,22 @@ def colours(page: Page) -> list[str]:
     return found
 
 
+def test_the_report_of_the_program_is_a_link_away_and_has_its_styles(serve: Serve, show: Open) -> None:
+    job = healthy()
+    served = serve(job)
+    page = show(served, job)
+    expect(page.locator(".headline")).to_be_visible()
+    expect(page.locator("#report")).to_be_hidden()
+    served.board.report = (
+        b"<!doctype html><title>Lab</title><style>p { color: rgb(1, 2, 3) }</style>"
+        b"<p>fast<svg><style>*{stroke-width:3}</style><path style='fill: none'/></svg>"
+    )
+    page.reload()
+    page.locator("#report").click()
+    expect(page.locator("p")).to_have_css("color", "rgb(1, 2, 3)")
+    expect(page.locator("path")).to_have_css("fill", "none")
+
+
 def test_only_the_cause_has_a_colour_and_colours_follow_a_stall(serve: Serve, show: Open) -> None:
     job = healthy()
     page = show(serve(job), job)

@@ -40,11 +40,13 @@ function makePage(job) {
   const parts = [makeVerdict(verdict.body), history, makeLag(lag.body), makeCheckpoints(checkpoints.body),
     makeProfile(profile.body, job), makeChannels(channels.body, job)];
   const tasksOf = makeSubtasks(tasks.body, (task) => select(task.vertex, task.subtask));
+  const report = el("a", { id: "report", href: "/report", hidden: "" }, "Report of this program");
   const save = el("p", { class: "controls", id: "save" }, el("a", { href: `/jobs/${job}/page`, download: "" }, "Save this page"),
-    el("a", { href: `/jobs/${job}/recording`, download: "" }, "Save the last ten minutes for headgate doctor"));
+    el("a", { href: `/jobs/${job}/recording`, download: "" }, "Save the last ten minutes for headgate doctor"), report);
 
   function update(overview) {
     last = overview;
+    report.hidden = !overview.has_report;
     parts.forEach((part) => part.update(overview));
     const selected = history.selected;
     graphOf.update(overview, selected?.vertex);
