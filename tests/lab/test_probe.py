@@ -11,7 +11,7 @@ import pytest
 
 from headgate.connectors.connector import ReaderContext, WriterContext
 from headgate.lab.flows import BATCH_ROWS, PAYLOAD, SCHEMA, Flow, Flows, by_target
-from headgate.lab.probe import Gap, Probe, Stall
+from headgate.lab.probe import Gap, Probe, Slow, Stall
 
 
 class Clock:
@@ -140,3 +140,19 @@ def test_a_stall_that_burns_takes_as_long() -> None:
     writer = Probe({3: Stall(0.0, 2.0, burns=True)}).writer(_context(lambda: next(moments), print))
     writer.write(_rows([1_000_000_000], [0]))
     assert list(moments) == []
+
+
+@pytest.mark.parametrize(("idle", "late", "seconds"), [(0.0, 0.0, 0.99), (0.0, 0.05, 0.99), (0.2, 0.0, 1.18)])
+def test_a_slow_sink_makes_up_for_late_wake_ups_and_not_for_the_time_without_rows(
+    clock: Clock, idle: float, late: float, seconds: float
+) -> None:
+    """Each of 100 batches takes 10 ms, and 10 ms are saved at the start. The thread may wake late."""
+    wakes = iter([0.0] * 50 + [late] + [0.0] * 49)
+    writer = Probe(slows={3: Slow(1000.0)}).writer(
+        _context(clock, lambda seconds: setattr(clock, "now", clock.now + seconds + (next(wakes) if seconds else 0.0)))
+    )
+    began = clock.now
+    for number in range(100):
+        clock.now += idle if number == 30 else 0.0
+        writer.write(_rows([round(1e6 * clock.now)] * 10, [0] * 10))
+    assert clock.now - began == pytest.approx(seconds, abs=0.001)

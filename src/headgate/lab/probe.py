@@ -40,7 +40,8 @@ class Stall:
 class Slow:
     """A subtask that reads `rate` rows/s. From `after` seconds on it reads `slow_rate` rows/s, for `seconds`.
 
-    If it had no rows, or slept too long, it makes up for at most `saved` seconds.
+    If it had no rows for a time, it makes up for at most `saved` seconds of it. If it was woken too late, it makes up
+    for all of that, so that a busy machine does not make it slower.
     """
 
     rate: float
@@ -178,7 +179,7 @@ class _ProbeWriter(SinkWriter):
         self._stall = stall
         self._drain = drain
         self.slow: Slow | None = None
-        self._free_at = 0.0
+        self._free_at = self._worked_until = 0.0
         self._start: int | None = None
         self._arrived = _CountTable(1)
         self._late = _CountTable(BUCKETS)
@@ -204,11 +205,14 @@ class _ProbeWriter(SinkWriter):
             self._work(len(due), self.slow)
 
     def _work(self, rows: int, slow: Slow) -> None:
-        """Take as long as the rows need. If a sleep took too long, the next one is shorter."""
+        """Take as long as the rows need. If a sleep took too long, the next ones are shorter."""
         assert self._start is not None
         now = self._clock()
-        self._free_at = max(self._free_at, now - slow.saved) + rows / slow.rate_at(now - self._start / _US)
+        if now - self._worked_until > slow.saved:  # it had no rows
+            self._free_at = max(self._free_at, now - slow.saved)
+        self._free_at += rows / slow.rate_at(now - self._start / _US)
         self._context.sleep(max(0.0, self._free_at - now))
+        self._worked_until = self._clock()
 
     def _count_latencies(self, now: int, due: Counts) -> None:
         assert self._start is not None
