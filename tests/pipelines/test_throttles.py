@@ -122,7 +122,7 @@ def test_checkpoints_and_a_cancel_do_not_wait_for_a_throttle(tmp_path: Path) -> 
 
 
 def test_a_mechanism_over_credit_must_be_asked_for() -> None:
-    with pytest.raises(hg.ConfigError, match=r"credit bounds what may wait: use .* StormStatus\(..., over_credit=True"):
+    with pytest.raises(hg.ConfigError, match=r"two mechanisms at once: use .* StormStatus\(..., over_credit=True"):
         hg.Config(throttle=T.StormStatus())
     assert hg.Config(throttle=T.StormStatus(over_credit=True)).throttle is not None
     with pytest.raises(hg.ConfigError, match="over_credit=True, which needs flow_control='credit'"):

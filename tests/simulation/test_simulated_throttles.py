@@ -60,7 +60,7 @@ def of(name: str) -> Outcome:
     return stalled(MECHANISMS[name])
 
 
-def stalled(mechanism: Mechanism, end: float = END) -> Outcome:
+def stalled(mechanism: Mechanism, end: float = END, flow_control: str = "unbounded") -> Outcome:
     probe = Probe({3: Stall(after=AT, seconds=STALL)})
     waits, read = dict[float, float](), dict[float, int]()
 
@@ -71,7 +71,7 @@ def stalled(mechanism: Mechanism, end: float = END) -> Outcome:
     environment = SimulatedEnvironment(
         parallelism=4,
         taskmanagers=2,
-        config=hg.Config(flow_control="unbounded", buffer_timeout=0, throttle=mechanism),
+        config=hg.Config(flow_control=flow_control, buffer_timeout=0, throttle=mechanism),
         costs=Costs(rows={"flows": 1e-7, "probe": 1e-7}),
         watch=Watch(interval=0.05, look=look),
     )
@@ -111,6 +111,21 @@ def test_only_some_leave_the_sibling_its_rate(name: str) -> None:
 def test_what_waits_has_the_limit_of_the_queue_and_what_was_on_the_way(name: str) -> None:
     held = of(name).read[0.75] - RATE * (0.75 + AT)
     assert 30 * BATCH <= held <= 60 * BATCH
+
+
+@pytest.mark.parametrize(
+    ("name", "over_credit"),
+    [
+        ("StormStatus", T.StormStatus(receive_buffer=40, over_credit=True)),
+        ("HeronSpout", T.HeronSpout(high="512 kb", low="256 kb", over_credit=True)),
+    ],
+)
+def test_a_queue_gives_credit_back_at_once_so_over_credit_a_mechanism_does_the_same(
+    name: str, over_credit: Mechanism
+) -> None:
+    over = stalled(over_credit, flow_control="credit")
+    assert over.waits == pytest.approx(of(name).waits, abs=0.01)
+    assert over.read == pytest.approx(of(name).read, rel=0.02)
 
 
 def test_messages_that_wait_for_too_long_are_sent_again_and_rows_are_doubled() -> None:

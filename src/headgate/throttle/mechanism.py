@@ -165,8 +165,8 @@ class Mechanism:
 class ComparedMechanism(Mechanism):
     """A mechanism of another system, for comparison: its own limits decide what waits, and where.
 
-    Use it with `flow_control="unbounded"`. The flow control `credit` bounds what may wait, and so hides what
-    the mechanism does. With `over_credit=True` you ask for both together.
+    Use it with `flow_control="unbounded"`, so that nothing else holds messages back. With `over_credit=True` you ask
+    for the flow control `credit` as well.
     """
 
     over_credit: bool = field(default=False, repr=False)
@@ -174,7 +174,7 @@ class ComparedMechanism(Mechanism):
     def check(self, job: JobOptions) -> None:
         if job.has_credit and not self.over_credit:
             raise ConfigError(
-                f"throttle={self} with flow_control='credit' would show little, because credit bounds what may wait: "
+                f"throttle={self} with flow_control='credit' would be two mechanisms at once: "
                 f"use flow_control='unbounded', or ask for both: {type(self).__name__}(..., over_credit=True)"
             )
         if self.over_credit and not job.has_credit:
