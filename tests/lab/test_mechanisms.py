@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import headgate as hg
 from headgate.bench.case_options import Options
+from headgate.lab.faults import lost_signals
 from headgate.lab.lab_command import main
-from headgate.lab.mechanisms import burst, observed, sibling, slowed_sink, tuning
+from headgate.lab.mechanisms import burst, observed, sibling, skew, slowed_sink, tuning
 from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED
 from headgate.lab.mechanisms.observed import Look, MechanismRun
 from headgate.lab.mechanisms.reactions import reactions
@@ -54,8 +54,6 @@ def test_the_other_experiments_in_virtual_time(experiment: str) -> None:
 
 
 def test_limits_that_are_too_small_starve_and_limits_that_are_too_large_flood(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = {name: replace(sweep, limits=(sweep.limits[0], sweep.limits[-1])) for name, sweep in tuning.SWEEPS.items()}
-    monkeypatch.setattr(tuning, "SWEEPS", few)
     monkeypatch.setattr(tuning, "QUICK", tuning.TuningTimes(seconds=1.6, settling=0.4, rounds=1))
     result = tuning.run(quiet(), simulation)
     assert result.met, result.target
@@ -64,6 +62,26 @@ def test_limits_that_are_too_small_starve_and_limits_that_are_too_large_flood(mo
     assert medians["max-pending, 1 messages: carried"] < 0.9
     assert medians["max-pending, 256 messages: in flight at most"] == pytest.approx(25_600, rel=0.1)
     assert [len(series.x) for series in result.plots[0].series] == [2] * 6
+
+
+def test_the_comparisons_leave_ten_minutes_of_an_hour_to_the_simulations_of_scale() -> None:
+    """Besides its plan, a run needs time to start and to end, and its sink time for what still waits."""
+    job, mechanisms = 1.5, len(CONTESTANTS)
+    late = (1 - slowed_sink.SLOW) / slowed_sink.CAPACITY * sibling.FULL.stall
+    hot = (len(skew.TO) - 1) / len(skew.TO) * skew.OFFERED / skew.CAPACITY * skew.FULL.seconds
+    limits = len(list(tuning.contestants()))
+    planned = {
+        "sibling": sibling.FULL.rounds * mechanisms * (sibling.FULL.end + job),
+        "burst": burst.FULL.rounds * mechanisms * (burst.FULL.end + job),
+        "slow-sink": sibling.FULL.rounds * mechanisms * (sibling.FULL.end + late + job),
+        "skew": skew.FULL.rounds * mechanisms * (hot + job),
+        "tuning": tuning.FULL.rounds * limits * (tuning.OFFERED * tuning.FULL.seconds + job),
+        "faults": sum(
+            lost_signals.FULL.end_of(case) + (2 if case.needs_zookeeper else 1) * job
+            for case in lost_signals.CASES.values()
+        ),
+    }
+    assert sum(planned.values()) < 50 * 60, planned
 
 
 def test_a_limit_that_should_starve_and_does_not_is_a_miss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ ABOUT = {
 }
 _DESCRIPTION = (
     "Run experiments on the exchange: credit against plain TCP and other mechanisms, barriers, buffers. All "
-    "experiments take about an hour; docs/evidence/lab.md says more."
+    "experiments take about two hours; docs/evidence/lab.md says more."
 )
 
 _FOLDER = Path("headgate-lab")

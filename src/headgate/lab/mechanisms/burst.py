@@ -66,7 +66,7 @@ class BurstTimes:
         )  # fmt: skip
 
 
-FULL: Final = BurstTimes(factor=16, before=2.0, burst=6.0, after=8.0, rounds=3)
+FULL: Final = BurstTimes(factor=16, before=2.0, burst=6.0, after=8.0, rounds=1)
 QUICK: Final = BurstTimes(factor=80, before=1.0, burst=1.5, after=2.0, rounds=1)
 
 

@@ -68,7 +68,7 @@ class SkewTimes:
         return False if full * divided < self.counts_from else None
 
 
-FULL: Final = SkewTimes(factor=16, seconds=24.0, rounds=3)
+FULL: Final = SkewTimes(factor=16, seconds=24.0, rounds=1)
 QUICK: Final = SkewTimes(factor=80, seconds=6.0, rounds=1)
 
 

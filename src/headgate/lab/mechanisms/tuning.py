@@ -90,7 +90,7 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
     times = QUICK if options.quick else FULL
     runs: Runs = {}
     for number in range(times.rounds):
-        for name, limit, chosen in _contestants():
+        for name, limit, chosen in contestants(only_ends=options.quick):
             options.say(
                 f"tuning: round {number + 1}, {name} {limit:g}" if limit else f"tuning: round {number + 1}, {name}"
             )
@@ -99,11 +99,12 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
     return report(runs, times)
 
 
-def _contestants() -> Iterator[tuple[str, float, Mapping[str, Any]]]:
+def contestants(*, only_ends: bool = False) -> Iterator[tuple[str, float, Mapping[str, Any]]]:
+    """Yield each mechanism with each of its limits, or only with the smallest and the largest, and its options."""
     yield CREDIT, 0.0, {"buffer_timeout": 0}
     yield NOTHING, 0.0, counting(None, _FACTOR)
     for name, sweep in SWEEPS.items():
-        for limit in sweep.limits:
+        for limit in (sweep.limits[0], sweep.limits[-1]) if only_ends else sweep.limits:
             yield name, limit, counting(sweep.throttle(limit), _FACTOR)
 
 
@@ -175,7 +176,7 @@ def _plot(label: str, values: Mapping[tuple[str, float], float], log_y: bool = F
     """Return a plot over the limit. Limits are shown as a share of the largest one of their mechanism."""
     series = []
     for name, sweep in SWEEPS.items():
-        points = [(limit, values[name, limit]) for limit in sweep.limits]
+        points = [(limit, values[name, limit]) for limit in sweep.limits if (name, limit) in values]
         series.append(
             Series(
                 f"{name} (1: {sweep.limits[-1]:g} {sweep.unit})",
