@@ -37,9 +37,10 @@ from headgate.lab.mechanisms.contestants import (
     storm_status,
     storm_zookeeper,
 )
+from headgate.lab.mechanisms.mechanism_report import mechanism_report
 from headgate.lab.mechanisms.observed import MechanismRun, observe_part, overhead
 from headgate.lab.mechanisms.slowed_sink import in_flight
-from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses, sentences
+from headgate.lab.mechanisms.verdicts import Measured, Observation
 from headgate.lab.places import A1, A2, B3, B4, processes
 from headgate.lab.probe import Probe, Slow, Stall
 from headgate.lab.zookeeper_server import ZooKeeperServer, free_port, zookeeper_server
@@ -335,14 +336,12 @@ def report(runs: Mapping[str, MechanismRun], times: FaultTimes) -> Experiment:
             "rows/s that the source reads at the end": ("rows/s", [rate_at_end(run, times)]),
             **overhead([run]),
         }
-    missed = misses(findings)
-    return Experiment(
-        case="faults",
-        target="each mechanism does what was expected when its signals are lost"
-        + "".join(f"; missed: {miss}" for miss in missed),
-        met=not missed,
-        figures=tuple(figures(measured, findings)),
-        findings=sentences(findings, measured, {}),
+    return mechanism_report(
+        "faults",
+        "each mechanism does what was expected when its signals are lost",
+        findings=findings,
+        measured=measured,
+        better={},
         settings={
             "rows/s": RATE,
             "rows of a batch": BATCH,

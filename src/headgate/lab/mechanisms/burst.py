@@ -15,11 +15,12 @@ from headgate.bench.case_options import Options
 from headgate.lab.experiment import Experiment
 from headgate.lab.flows import ROW_BYTES, Flow, Flows, LoadPhase
 from headgate.lab.mechanisms.contest import contest
-from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
+from headgate.lab.mechanisms.contestants import BATCH, Contestant
+from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.reactions import Overload, reactions
 from headgate.lab.mechanisms.slowed_sink import in_flight
-from headgate.lab.mechanisms.verdicts import Better, Measured, Observation, figures, misses, sentences
+from headgate.lab.mechanisms.verdicts import Better, Measured, Observation
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 
@@ -89,9 +90,7 @@ def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment
     measured: Measured = {}
     for name, rounds in runs.items():
         findings += [
-            Observation(name, "rows are lost", any(each.lost for each in rounds), CONTESTANTS[name].expected.loses),
-            Observation(name, "rows are doubled", any(each.doubled for each in rounds), False),
-            Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            *whole(name, rounds, doubles=False),
             *reactions(name, rounds, times.overload),
         ]
         stopped = [each.stopped_at(times.before) for each in rounds]
@@ -116,14 +115,12 @@ def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment
             "until memory is full": ("s", [each.full_at for each in rounds]),
             **overhead(rounds),
         }
-    missed = misses(findings)
-    return Experiment(
-        case="burst",
-        target=f"each mechanism loses and doubles what was expected when the load is {BURST:.0%} of what the sink takes"
-        + "".join(f"; missed: {miss}" for miss in missed),
-        met=not missed,
-        figures=tuple(figures(measured, findings)),
-        findings=sentences(findings, measured, BETTER),
+    return mechanism_report(
+        "burst",
+        f"each mechanism loses and doubles what was expected when the load is {BURST:.0%} of what the sink takes",
+        findings=findings,
+        measured=measured,
+        better=BETTER,
         settings={
             "rows/s that the sink takes": CAPACITY,
             "rows of a batch": BATCH,

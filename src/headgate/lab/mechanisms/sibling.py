@@ -17,9 +17,10 @@ from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
+from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.reactions import Overload, reactions
-from headgate.lab.mechanisms.verdicts import Better, Measured, Observation, figures, misses, sentences
+from headgate.lab.mechanisms.verdicts import Better, Measured, Observation
 from headgate.lab.places import A1, A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Stall
 
@@ -107,9 +108,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
             Observation(
                 name, "the source of the stalled stream stops", all(at is not None for at in stopped), expected.stops
             ),
-            Observation(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
-            Observation(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
-            Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            *whole(name, rounds, doubles=expected.doubles),
             *reactions(name, rounds, times.overload()),
         ]
         measured[name] = {
@@ -123,14 +122,12 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
         }
         if B3 in rounds[-1].seen:
             curves.append(rounds[-1].seen[B3].curve(name, times.end))
-    missed = misses(findings)
-    return Experiment(
-        case="sibling",
-        target="each mechanism does what was expected of it while an independent stream of the same connection stalls"
-        + ("".join(f"; missed: {miss}" for miss in missed)),
-        met=not missed,
-        figures=tuple(figures(measured, findings)),
-        findings=sentences(findings, measured, BETTER),
+    return mechanism_report(
+        "sibling",
+        "each mechanism does what was expected of it while an independent stream of the same connection stalls",
+        findings=findings,
+        measured=measured,
+        better=BETTER,
         settings={
             "rows/s of each stream": RATE,
             "rows of a batch": BATCH,

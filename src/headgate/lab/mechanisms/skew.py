@@ -17,9 +17,10 @@ from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant, Expected
+from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.sibling import KEEPS
-from headgate.lab.mechanisms.verdicts import Better, Measured, Observation, figures, misses, sentences
+from headgate.lab.mechanisms.verdicts import Better, Measured, Observation
 from headgate.lab.places import A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 
@@ -99,9 +100,7 @@ def report(runs: Mapping[str, list[MechanismRun]], times: SkewTimes) -> Experime
         others = [share(each, B3, (1 - _HOT) * OFFERED, times) for each in rounds]
         findings += [
             Observation(name, "the other keys keep their rate", median(others) >= KEEPS, spares),
-            Observation(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
-            Observation(name, "rows are doubled", any(each.doubled for each in rounds), False),
-            Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            *whole(name, rounds, doubles=False),
         ]
         measured[name] = {
             "share of their rate that the other keys get": ("", others),
@@ -121,14 +120,12 @@ def report(runs: Mapping[str, list[MechanismRun]], times: SkewTimes) -> Experime
             "until memory is full": ("s", [each.full_at for each in rounds]),
             **overhead(rounds),
         }
-    missed = misses(findings)
-    return Experiment(
-        case="skew",
-        target="each mechanism does to the other keys what was expected while one key is hot"
-        + "".join(f"; missed: {miss}" for miss in missed),
-        met=not missed,
-        figures=tuple(figures(measured, findings)),
-        findings=sentences(findings, measured, BETTER),
+    return mechanism_report(
+        "skew",
+        "each mechanism does to the other keys what was expected while one key is hot",
+        findings=findings,
+        measured=measured,
+        better=BETTER,
         settings={
             "rows/s offered": OFFERED,
             "share of the hot key": _HOT,

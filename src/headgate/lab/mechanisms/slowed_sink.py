@@ -14,10 +14,11 @@ from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
+from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.sibling import FULL, QUICK, RATE, StallTimes
-from headgate.lab.mechanisms.verdicts import Better, Measured, Observation, figures, misses, sentences
+from headgate.lab.mechanisms.verdicts import Better, Measured, Observation
 from headgate.lab.places import A2, B4, Place, processes
 from headgate.lab.probe import Probe, Slow
 
@@ -54,9 +55,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
         stopped = [each.stopped_at(times.before) for each in rounds]
         findings += [
             Observation(name, "the source stops", all(at is not None for at in stopped), expected.stops),
-            Observation(name, "rows are lost", any(each.lost for each in rounds), expected.loses),
-            Observation(name, "rows are doubled", any(each.doubled for each in rounds), expected.doubles),
-            Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False),
+            *whole(name, rounds, doubles=expected.doubles),
             *reactions(name, rounds, times.overload(SLOW, streams=1)),
         ]
         measured[name] = {
@@ -68,14 +67,12 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
             "until memory is full": ("s", [each.full_at for each in rounds]),
             **overhead(rounds),
         }
-    missed = misses(findings)
-    return Experiment(
-        case="slow-sink",
-        target=f"each mechanism does what was expected of it while a sink takes {SLOW:.0%} of its load"
-        + "".join(f"; missed: {miss}" for miss in missed),
-        met=not missed,
-        figures=tuple(figures(measured, findings)),
-        findings=sentences(findings, measured, BETTER),
+    return mechanism_report(
+        "slow-sink",
+        f"each mechanism does what was expected of it while a sink takes {SLOW:.0%} of its load",
+        findings=findings,
+        measured=measured,
+        better=BETTER,
         settings={
             "rows/s": RATE,
             "rows of a batch": BATCH,

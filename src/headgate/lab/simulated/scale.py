@@ -21,7 +21,8 @@ from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contest import simulated_ones
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
-from headgate.lab.mechanisms.verdicts import Measured, Observation, figures, misses, sentences
+from headgate.lab.mechanisms.mechanism_report import mechanism_report
+from headgate.lab.mechanisms.verdicts import Measured, Observation
 from headgate.lab.simulated.simulated_place import COSTS
 from headgate.simulation.costs import Line
 from headgate.simulation.simulated_environment import SimulatedEnvironment
@@ -185,14 +186,12 @@ def report(runs: Mapping[str, Mapping[int, Scaled]]) -> Experiment:
                 f"signals, {size}": ("per second", [each.signals]),
             }
             better |= {figure: "less" for figure in measured[name] if figure.endswith(size)}
-    missed = misses(findings)
-    return Experiment(
-        case="scale",
-        target="one stalled subtask of many reaches as far as was expected of each mechanism"
-        + "".join(f"; missed: {miss}" for miss in missed),
-        met=not missed,
-        figures=tuple(figures(measured, findings)),
-        findings=sentences(findings, measured, better),
+    return mechanism_report(
+        "scale",
+        "one stalled subtask of many reaches as far as was expected of each mechanism",
+        findings=findings,
+        measured=measured,
+        better=better,
         settings={
             "TaskManagers": TASKMANAGERS,
             "sinks of a source": FAN_OUT,
