@@ -123,6 +123,10 @@ def test_more_buffers_do_not_help_a_full_line() -> None:
     assert "more buffers gain nothing" in finding.remedy.text
 
 
+def test_a_long_round_trip_is_told_in_seconds() -> None:
+    assert "which takes 2.6 s to come back" in found({**FAR, "buffers_sent": 10 / 2.6}, ROOM).cause.text
+
+
 def test_one_channel_without_credit_stops_its_producer() -> None:
     """The other channels of both producers have credit."""
     channels = {

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from headgate.observe.durations import duration
 from headgate.observe.finding import Cause
 from headgate.observe.interpreter_lock import LONG_WAIT
 from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean
@@ -307,7 +308,7 @@ def _function(window: Window, root: SlowTasks) -> Cause:
     waits = cpu is not None and cpu < _WORKS
     name, subject = _KINDS.get(operator.kind, ("waiting_function" if waits else "slow_function", "its function"))
     batch = _seconds_per_batch([task.operators[operator.id] for task in root.tasks])
-    takes = "has not returned from a batch" if batch is None else f"takes {_duration(batch)} a batch"
+    takes = "has not returned from a batch" if batch is None else f"takes {duration(batch)} a batch"
     off = f", and its thread is off the processor for {1 - (cpu or 0.0):.0%} of it" if waits else ""
     asking = mean(root.tasks, lambda task: task.operators[operator.id].lookup_wait)
     if asking:
@@ -334,10 +335,6 @@ def _seconds_per_batch(operators: Sequence[OperatorWindow]) -> float | None:
     times = [each.seconds_per_batch for each in operators]
     known = [time for time in times if time is not None]
     return sum(known) / len(known) if known else None
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.2g} s" if seconds >= 0.1 else f"{seconds * 1000:.2g} ms"
 
 
 def _worst(window: Window, root: SlowTasks, name: str) -> float | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.observe.channel_window import ChannelWindow, LinkWindow
+from headgate.observe.durations import duration
 from headgate.observe.finding import Cause, Remedy
 from headgate.observe.gains import Gain, next_limit
 from headgate.observe.metrics_window import Window
@@ -207,7 +208,7 @@ def _credit_round_trip(evidence: _Evidence) -> Cause | None:
     if wait is None or wait < _MOST_OF_THE_TIME:
         return None
     round_trip = evidence.worst(lambda channel: channel.round_trip_s)
-    how_long = "" if round_trip is None else f", which takes {round_trip * 1000:.2g} ms to come back"
+    how_long = "" if round_trip is None else f", which takes {duration(round_trip)} to come back"
     return _cause(
         evidence,
         "credit_round_trip",

@@ -240,6 +240,36 @@ def test_the_exchanges_and_the_event_time_of_a_vertex_are_drawn(serve: Serve, sh
     expect(drawn.filter(has_text="bytes per second").locator(".spoken")).to_contain_text("warehouse -> out")
 
 
+#: Runs in the page: from then on, `cut` has the texts of charts that begin left of their canvas.
+WATCH_TEXTS = """() => {
+    window.cut = [];
+    window.texts = 0;
+    const draw = CanvasRenderingContext2D.prototype.fillText;
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        const part = { right: 1, end: 1, center: 0.5 }[this.textAlign] ?? 0;
+        const left = this.getTransform().transformPoint({ x: x - part * this.measureText(text).width, y }).x;
+        texts += 1;
+        if (left < 0) cut.push(text);
+        return draw.call(this, text, x, y);
+    };
+}"""
+
+
+@pytest.mark.parametrize("width", [380, 1400])
+def test_no_text_of_a_chart_and_no_name_is_cut(serve: Serve, show: Open, width: int) -> None:
+    job = skewed()
+    page = show(serve(job), job, width=width)
+    drawn = page.locator("figure").filter(has_text="bytes per second").locator(".spoken")
+    expect(drawn).to_contain_text("kB/s")
+    page.evaluate(WATCH_TEXTS)
+    page.locator("#history-task").select_option("0/0")
+    expect(drawn).to_have_text("Now: numbers -> warehouse 1.6 kB/s")
+    page.wait_for_function("texts > 10")
+    assert page.evaluate("cut") == []
+    name = page.locator('[data-key="warehouse[1]"]')
+    assert name.evaluate("(node) => node.getClientRects()[0].height") < 40, "the name is on one line"
+
+
 def test_counts_begin_where_the_reader_says(serve: Serve, show: Open) -> None:
     job = skewed()
     page = show(serve(job), job)

@@ -73,7 +73,7 @@ function makeChart(chart) {
     width: 400, height: HEIGHT, cursor: { drag: { setScale: false } }, legend: { live: true },
     scales: { x: { time: true }, y: { range: (_, least, most) => [Math.min(0, least || 0), Math.max(chart.top ?? 0, most || 1) * 1.02] } },
     tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
-    axes: [{ ...axis, space: 70, values: (_, ticks, __, ___, step) => ticks.map((at) => clock(at, step)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map(chart.write) }],
+    axes: [{ ...axis, space: 70, values: (_, ticks, __, ___, step) => ticks.map((at) => clock(at, step)) }, { ...axis, size: room, values: (_, ticks) => ticks.map(chart.write) }],
     series: [{ value: (_, at) => (at === null ? "" : format.time(at, Date.now() / 1000)) }, ...chart.series.map(([label, , name], index) => ({
       label, stroke: colour(name), width: 1.5, dash: index % 2 ? [6, 3] : [], points: { show: false }, value: (_, value) => (value === null ? "" : chart.write(value)),
     }))],
@@ -83,6 +83,9 @@ function makeChart(chart) {
   const figure = el("figure", {}, el("figcaption", {}, chart.title), box, words);
   return { plot: new uPlot(options, [[], ...chart.series.map(() => [])]), box, figure };
 }
+
+/** The width of the axis of values: room for its longest tick. */
+const room = (_, ticks) => 24 + 7 * Math.max(4, ...(ticks ?? []).map((tick) => tick.length));
 
 /** A tick of the time axis: "17:05", with seconds or with the date where these tell ticks apart. */
 function clock(at, step) {
