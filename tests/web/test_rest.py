@@ -252,6 +252,7 @@ def test_a_recording_can_be_read(serve: Serve, job: FakeJob, tmp_path: Path) -> 
         (f"{JOB}/vertices/1/subtasks?limit={MOST_SUBTASKS + 1}", 400),
         (f"{JOB}/vertices/1/subtasks?limit=-1", 400),
         (f"{JOB}/vertices/1/subtasks?limit=1.5", 400),
+        (f"{JOB}/vertices/1/subtasks?limit={'9' * 400}", 400),
         (f"{JOB}/channels/trace", 400),
         (f"{TRACE}&seconds=11", 400),
         (f"{FLAME}?operator=numbers", 400),

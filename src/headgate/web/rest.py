@@ -106,7 +106,7 @@ class Query:
             return known.default or 0.0
         try:
             value = float(known.kind(texts[-1]))
-        except ValueError:
+        except (ValueError, OverflowError):
             value = math.nan
         if not 0 <= value <= (math.inf if known.most is None else known.most):
             bound = "" if known.most is None else f" of at most {known.most:g}"

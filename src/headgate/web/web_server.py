@@ -82,11 +82,12 @@ class WebServer:
         import uvicorn
 
         from headgate.web.application import application
+        from headgate.web.http_connection import HttpConnection
 
         config = uvicorn.Config(
             application(self._board, self.host, self.port, self.token),
             loop="asyncio",
-            http="h11",
+            http=HttpConnection,
             ws="none",
             lifespan="off",
             log_config=None,
