@@ -99,7 +99,9 @@ def test_the_doctor_says_what_held_the_job_up(tmp_path: Path, capsys: pytest.Cap
 def test_the_doctor_saves_the_page_of_a_recording(tmp_path: Path) -> None:
     path = saved(tmp_path / "job.gz", snapshots(TOPOLOGY, TASKS))
     assert main(["doctor", str(path), "--html", str(tmp_path / "job.html")]) == 0
-    assert b"RECORDED" in (tmp_path / "job.html").read_bytes()
+    page = (tmp_path / "job.html").read_bytes()
+    assert b"This is a recording. It does not say how the job ended." in page
+    assert b"The job is RECORDED" not in page
     assert main(["doctor", str(path), "--html", str(tmp_path / "no/job.html")]) == 1
 
 

@@ -219,5 +219,6 @@ def test_a_job_that_fails_names_its_recording(tmp_path: Path, monkeypatch: pytes
     begins.touch()
     with pytest.raises(hg.HeadgateError, match="no more") as raised:
         job.wait(60)
+    assert "\nValueError: no more\n(its last minutes" in raised.value.message
     [path] = re.findall(r"\(its last minutes are in (\S+), which", raised.value.message)
     assert len(read_recording(path).snapshots) >= 10

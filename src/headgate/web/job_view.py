@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from headgate.observe.channel_trace import ChannelTrace
 from headgate.observe.finding import Finding
@@ -14,6 +14,9 @@ from headgate.observe.history import Point
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.profile import Profile
 from headgate.observe.topology import Topology
+
+#: The state of a job that is known from a recording.
+RECORDED: Final = "RECORDED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from headgate.observe.profile import Profile
 from headgate.observe.recording import Recording
 from headgate.observe.series import series_of
 from headgate.observe.topology import Topology
-from headgate.web.job_view import CheckpointView, JobFacts
+from headgate.web.job_view import RECORDED, CheckpointView, JobFacts
 
 
 class RecordedJob:
@@ -59,7 +59,7 @@ class RecordedJob:
     def facts(self) -> JobFacts:
         times = [each.at for each in self._snapshots]
         return JobFacts(
-            state="RECORDED",
+            state=RECORDED,
             started_at=times[0] if times else None,
             ended_at=times[-1] if times else 0.0,
             restarts=0,

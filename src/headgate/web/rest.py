@@ -37,7 +37,7 @@ from headgate.web.answers import (
 from headgate.web.flame_answer import flame_graph, profile_summary
 from headgate.web.job_board import JobBoard
 from headgate.web.job_reading import JobReading
-from headgate.web.job_view import CheckpointView, JobFacts, JobView
+from headgate.web.job_view import RECORDED, CheckpointView, JobFacts, JobView
 from headgate.web.refusal import Refusal
 
 #: The most subtasks, names, series, points and channels of one answer.
@@ -304,10 +304,7 @@ def verdict(facts: JobFacts, reading: JobReading) -> Diagnosis:
     """Return the job's diagnosis. Its sentence is the first one on the page."""
     findings = reading.finding_answers()
     if facts.ended_at is not None:
-        error = "" if facts.error is None else f": {facts.error[:_ERROR]}"
-        return Diagnosis(
-            severity="ended", sentence=f"The job is {facts.state}{error}", at=reading.at, findings=findings
-        )
+        return Diagnosis(severity="ended", sentence=_end(facts), at=reading.at, findings=findings)
     if findings:
         return Diagnosis(severity=findings[0].severity, sentence=findings[0].sentence, at=reading.at, findings=findings)
     if facts.state == "RESTARTING":
@@ -316,6 +313,12 @@ def verdict(facts: JobFacts, reading: JobReading) -> Diagnosis:
     return Diagnosis(
         severity="pending" if reading.window is None else "ok", sentence=_VERDICTS[state], at=reading.at, findings=[]
     )
+
+
+def _end(facts: JobFacts) -> str:
+    if facts.state == RECORDED:
+        return "This is a recording. It does not say how the job ended."
+    return f"The job is {facts.state}" + ("" if facts.error is None else f": {facts.error[:_ERROR]}")
 
 
 def _operators(asked: Asked) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -268,6 +269,15 @@ def test_no_text_of_a_chart_and_no_name_is_cut(serve: Serve, show: Open, width: 
     assert page.evaluate("cut") == []
     name = page.locator('[data-key="warehouse[1]"]')
     assert name.evaluate("(node) => node.getClientRects()[0].height") < 40, "the name is on one line"
+
+
+def test_a_chart_begins_no_earlier_than_its_job(serve: Serve, show: Open) -> None:
+    job = skewed()
+    job.state = replace(job.state, started_at=time.time() - 12)
+    page = show(serve(job), job)
+    with page.expect_request(lambda request: "/series?" in request.url) as asked:
+        page.locator("#history-task").select_option("0/0")
+    assert int(parse_qs(urlsplit(asked.value.url).query)["from"][0]) == int(job.state.started_at or 0)
 
 
 def test_counts_begin_where_the_reader_says(serve: Serve, show: Open) -> None:

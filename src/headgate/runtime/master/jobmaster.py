@@ -477,7 +477,8 @@ class JobMaster:
         error = end.successor or error
         if error is not None:
             problems += self.monitor.save_failure(error, self._run_id)
-            error.message += "".join(f" ({problem})" for problem in problems)
+            between = "\n" if "\n" in error.message else " "  # a traceback ends with the text of the user's error
+            error.message += "".join(f"{between}({problem})" for problem in problems)
         else:
             for problem in problems:
                 log.warning("job %r: %s", self._name, problem)

@@ -45,7 +45,7 @@ export function makeHistory(job) {
     readAt = Date.now();
     const vertex = overview.vertices[now.vertex];
     const to = overview.job.ended_at ?? overview.now;
-    const from = counts.from ?? to - Number(range.value);
+    const from = counts.from ?? Math.max(overview.job.started_at ?? 0, to - Number(range.value));
     const operator = vertex.operators[0];
     const emitting = vertex.operators.findLast((each) => each.kind !== "sink");
     const names = {
