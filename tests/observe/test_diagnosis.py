@@ -107,6 +107,20 @@ def test_of_two_subtasks_with_more_rows_than_they_can_take_the_one_with_most_is_
     assert finding.place == "'sums[1, 2]'"
 
 
+@pytest.mark.parametrize(("queued", "place"), [(9000, "'sums[1]'"), (1000, "'sums'"), (None, "'sums'")])
+def test_if_all_subtasks_are_busy_the_bytes_that_come_show_the_hot_one(queued: int | None, place: str) -> None:
+    """Early in a stall, both take what they can. One of them soon has no more rows."""
+    topology = line("numbers", "sums", "out")
+    tasks = {**both(0, {**IDLES, "rows": 500}), **both(1, {**WORKS, "rows": 100})}
+    places = [("numbers -> sums", producer, consumer) for producer in range(2) for consumer in range(2)]
+    made = snapshots(topology, tasks, channels={each: {"bytes_sent": 1000} for each in places})
+    for second, snapshot in enumerate(made):
+        growths = [queued if consumer else 1000 for _, _, consumer in places]
+        snapshot.reports[0]["channels"]["queued_bytes"] = [each and each * second for each in growths]
+    (finding,) = diagnose(topology, made)
+    assert (finding.place, finding.cause.name == "data_skew") == (place, place == "'sums[1]'")
+
+
 def test_a_subtask_that_takes_all_rows_in_long_batches_is_slow() -> None:
     topology = line("numbers", "sums", "out")
     tasks = {(0, i): {**IDLES, "rows": 500} for i in range(2)}

@@ -12,9 +12,9 @@ from typing import Final
 from headgate.observe.durations import duration
 from headgate.observe.finding import Cause
 from headgate.observe.interpreter_lock import LONG_WAIT
-from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean
+from headgate.observe.metrics_window import OperatorWindow, TaskWindow, Window, mean, peers
 from headgate.observe.own_work import empty_buffers, own_work
-from headgate.observe.peer_rows import peer_rows
+from headgate.observe.peer_rows import amounts_of_rows, peer_rows, with_most_rows
 from headgate.observe.roots import SlowTasks, ThrottledSource
 
 #: The least share of a task's time that makes the machine (processors, disks) or the task's own work the cause.
@@ -186,16 +186,17 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
 
 def _skew(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
     """Find hot subtasks that get more rows than their peers."""
-    if root.all and len(root.tasks) > 1:
+    hottest = with_most_rows(windows, root)
+    if hottest.all and len(hottest.tasks) > 1:
         return None
-    hot, others = _hot_and_others(windows[-1], root)
+    hot, others = _hot_and_others(windows[-1], hottest)
     if not others:
         return None
-    taken = peer_rows(windows, root)
-    rows, usual = sum(taken.rows[each] for each in hot) / len(hot), max(1.0, taken.usual_rows(others))
-    if rows < _UNLIKE * usual or _times_slower(windows, root) > _UNLIKE:
+    amounts = amounts_of_rows(windows, root)
+    rows, usual = sum(amounts[each] for each in hot) / len(hot), max(1.0, peers([amounts[each] for each in others]))
+    if rows < _UNLIKE * usual or _times_slower(windows, hottest) > _UNLIKE:
         return None
-    share = sum(taken.rows[each] for each in hot) / sum(taken.rows.values())
+    share = sum(amounts[each] for each in hot) / sum(amounts.values())
     return Cause(
         name="data_skew",
         text=f"it gets {share:.0%} of the rows, {factor_text(rows / usual)} times as many as its peers",

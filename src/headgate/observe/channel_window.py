@@ -26,6 +26,8 @@ class ChannelWindow:
     buffers_per_second: float | None = None
     bytes_per_second: float | None = None
     credits_per_second: float | None = None
+    #: The growth of the bytes that wait at the producer, per second; 0 if they get fewer.
+    queued_growth: float | None = None
     # Totals from the start of the attempt to the window's end.
     credits_granted: int | None = None
     credit_wait_s: float | None = None
@@ -88,6 +90,7 @@ _GROWTHS: Final = {
     "buffers_per_second": "buffers_sent",
     "bytes_per_second": "bytes_sent",
     "credits_per_second": "credits_granted",
+    "queued_growth": "queued_bytes",
     "busy": "busy_s",
     "rwnd_limited": "rwnd_limited_s",
     "sndbuf_limited": "sndbuf_limited_s",

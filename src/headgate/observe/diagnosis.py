@@ -105,12 +105,7 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
 def _blamed(windows: Sequence[Window], root: SlowTasks) -> tuple[SlowTasks, Cause]:
     """Return the tasks to blame, and the cause. Of subtasks with too many rows, only those with most are to blame."""
     cause = burst_cause(windows, root) or cause_of(windows, root)
-    if cause.name == "data_skew":
-        hottest = with_most_rows(windows, root)
-        its_cause = cause_of(windows, hottest)
-        if its_cause.name == cause.name:
-            return hottest, its_cause
-    return root, cause
+    return (with_most_rows(windows, root) if cause.name == "data_skew" else root), cause
 
 
 def _of_tasks(window: Window, root: SlowTasks | SlowDriver, cause: Cause, remedy: Remedy) -> Finding:

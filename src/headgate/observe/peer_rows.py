@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -47,10 +47,37 @@ def peer_rows(windows: Sequence[Window], root: SlowTasks) -> PeerRows:
 
 
 def with_most_rows(windows: Sequence[Window], root: SlowTasks) -> SlowTasks:
-    """Return the root without the tasks that took less than half of the rows of the one that took most."""
-    rows = peer_rows(windows, root).rows
-    most = max(rows[task.subtask] for task in root.tasks)
-    return replace(root, tasks=tuple(task for task in root.tasks if 2 * rows[task.subtask] >= most))
+    """Return the root without the tasks that get less than half of what the one with most rows gets."""
+    amounts = amounts_of_rows(windows, root)
+    most = max((amounts[task.subtask] for task in root.tasks), default=0.0) if amounts else 0.0
+    tasks = tuple(task for task in root.tasks if not amounts or 2 * amounts[task.subtask] >= most)
+    return replace(root, tasks=tasks, all=root.all and len(tasks) == len(root.tasks))
+
+
+def amounts_of_rows(windows: Sequence[Window], root: SlowTasks) -> Mapping[int, float]:
+    """Return how much comes for each subtask of the root's vertex. Only ratios of these amounts count.
+
+    If some subtasks are slow, these are the rows that each took. If all are slow, each takes what it can, so these are
+    the bytes that come for each; they are empty if a TaskManager has too many channels to report all.
+    """
+    return _coming_bytes(windows[-1], root.vertex) if root.all else peer_rows(windows, root).rows
+
+
+def _coming_bytes(window: Window, vertex: int) -> dict[int, float]:
+    """Return the bytes that came for each subtask in the window: those that were sent, and those that wait."""
+    topology = window.topology
+    coming = dict.fromkeys(range(topology.vertices[vertex].parallelism), 0.0)
+    for edge in topology.edges:
+        if edge.target != vertex:
+            continue
+        channels = window.channels.of(edge.name)
+        if len(channels) != topology.vertices[edge.source].parallelism * len(coming):
+            return {}
+        for channel in channels:
+            if channel.bytes_per_second is None or channel.queued_growth is None or channel.consumer not in coming:
+                return {}
+            coming[channel.consumer] += (channel.bytes_per_second + channel.queued_growth) * window.seconds
+    return coming
 
 
 def _batches(task: TaskWindow) -> int:
