@@ -9,7 +9,7 @@ import pytest
 from headgate.bench.case_options import Options
 from headgate.bench.kafka_messages import kafka_case as case
 from headgate.bench.kafka_messages import kafka_jobs
-from headgate.bench.kafka_messages.kafka_jobs import read_seconds, write_paced, write_seconds
+from headgate.bench.kafka_messages.kafka_jobs import copy_paced, read_seconds, write_paced, write_seconds
 from headgate.bench.kafka_messages.kafka_loops import BareLoops, texts
 from headgate.bench.peers.kafka_broker import NoBroker
 from tests.kafka_broker import Broker, values
@@ -36,6 +36,18 @@ def test_the_latency_counts_each_message_once(kafka: Broker, monkeypatch: pytest
     found = write_paced(kafka.servers, kafka.topic(), 10_000.0, 0.3, "at-least-once")
     assert found.get_total_count() == 3_000
     assert 0 < found.get_max_value() < 60_000_000
+
+
+def test_the_latency_of_a_copy_counts_each_message_once(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_jobs, "WARM_UP", 0.0)
+    topics = kafka.topic(), kafka.topic()
+    with BareLoops(kafka.servers) as bare:
+        found = copy_paced(bare, topics, 10_000.0, 0.3, "exactly-once")
+    assert found.get_total_count() == 3_000
+    assert 0 < found.get_max_value() < 60_000_000
+    given, copied = ([json.loads(value) for value in values(kafka.messages(topic))] for topic in topics)
+    assert given == copied
+    assert round(given[-1]["due"] - given[0]["due"], -3) == 300_000, "microseconds"
 
 
 def test_without_a_broker_the_case_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:

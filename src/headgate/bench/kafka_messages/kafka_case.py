@@ -1,8 +1,8 @@
-"""`kafka`: messages/s from and to a broker of its own, beside a bare loop and Spark; and the latency of the sink.
+"""`kafka`: messages/s from and to a broker of its own, beside a bare loop and Spark; and latencies.
 
 Each rate comes from a small and a large run, so the start-up of a job does not count. Headgate and the bare loop run in
 turn. One partition and one subtask: the rates are those of one core. Latency is from the time when a message is due
-until a reader with read_committed sees it.
+until a reader with read_committed sees it: messages that a job makes (sink), or that it reads from Kafka (copy).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from headgate.bench.conversation import ChildFailed
 from headgate.bench.idle_timer import lateness_beside
 from headgate.bench.kafka_messages.kafka_jobs import (
     CHECKPOINT_INTERVAL,
+    copy_paced,
     read_seconds,
     seen_after,
     write_paced,
@@ -67,8 +68,8 @@ def run(options: Options) -> CaseResult:
                 for number in range(1 if options.quick else ROUNDS):
                     options.say(f"kafka: round {number + 1}")
                     _round(measured, topics, bare, given[sizes[1]], sizes)
-            _latencies(measured, broker.servers, topics, options)
-            _spark(measured, broker.servers, topics, options, given)
+                _latencies(measured, topics, bare, options)
+                _spark(measured, topics, bare, options, given)
     except NoBroker as error:
         return CaseResult(case="kafka", target=TARGET, met=False, figures=(), skipped=(Skipped("kafka", str(error)),))
     found = [measured.ratio("source", "bare source")]
@@ -121,32 +122,46 @@ def _round(measured: _Measured, topics: _Topics, bare: BareLoops, given: str, si
                       lambda size, guarantee=guarantee: write_seconds(servers, topics.new(), size, guarantee))  # type: ignore[misc]  # fmt: skip
 
 
-def _latencies(measured: _Measured, servers: str, topics: _Topics, options: Options) -> None:
+def _latencies(measured: _Measured, topics: _Topics, bare: BareLoops, options: Options) -> None:
+    servers, seconds = topics.servers, _paced_seconds(options)
     for guarantee in GUARANTEES:
         options.say(f"kafka: latency, {guarantee}")
-        seconds = QUICK_PACED_SECONDS if options.quick else PACED_SECONDS
         with lateness_beside() as noise:
-            found = write_paced(servers, topics.new(), PACED_RATE, seconds, guarantee)
-        measured.figures += _percentiles(f"sink, {guarantee}", found)
+            written = write_paced(servers, topics.new(), PACED_RATE, seconds, guarantee)
+            copied = copy_paced(bare, (topics.new(), topics.new()), PACED_RATE, seconds, guarantee)
+        measured.figures += _percentiles(f"sink, {guarantee}", written) + _percentiles(f"copy, {guarantee}", copied)
         measured.figures.append(_percentile(f"timer p99 beside {guarantee}", noise, 99.0))
 
 
-def _spark(measured: _Measured, servers: str, topics: _Topics, options: Options, given: dict[int, str]) -> None:
+def _paced_seconds(options: Options) -> float:
+    return QUICK_PACED_SECONDS if options.quick else PACED_SECONDS
+
+
+def _spark(measured: _Measured, topics: _Topics, bare: BareLoops, options: Options, given: dict[int, str]) -> None:
     options.say("kafka: Spark Structured Streaming")
-    small, large = given
+    servers, seconds = topics.servers, _paced_seconds(options)
     try:
         with SparkKafka(servers) as spark:
-            for _ in range(1 if options.quick else SPARK_ROUNDS):
-                seconds = {size: spark.read_seconds(topic) for size, topic in given.items()}
-                rate = (large - small) / (seconds[large] - seconds[small])
-                measured.rates.setdefault("Spark source", []).append(rate)
-            measured.rates["Spark sink"] = spark.write_rates(topics.new(), small, 1 if options.quick else ROUNDS)
-            topic, length = topics.new(), QUICK_PACED_SECONDS if options.quick else PACED_SECONDS
-            with seen_after(servers, topic, 1 << 60, patience=0.0) as found:
-                spark.write_paced(topic, PACED_RATE, length)
-            measured.figures += _percentiles("Spark sink", found)
+            _spark_rates(measured, topics, spark, options, given)
+            topic = topics.new()
+            with seen_after(servers, topic, 1 << 60, patience=0.0) as written:
+                spark.write_paced(topic, PACED_RATE, seconds)
+            source, topic = topics.new(), topics.new()
+            with seen_after(servers, topic, 1 << 60, patience=0.0) as copied, bare.paced(source, PACED_RATE, seconds):
+                spark.copy(source, topic, seconds)
+            measured.figures += _percentiles("Spark sink", written) + _percentiles("Spark copy", copied)
     except ChildFailed as error:
         measured.skipped.append(Skipped("Spark Structured Streaming", str(error)))
+
+
+def _spark_rates(measured: _Measured, topics: _Topics, spark: SparkKafka, options: Options,
+                 given: dict[int, str]) -> None:  # fmt: skip
+    small, large = given
+    for _ in range(1 if options.quick else SPARK_ROUNDS):
+        seconds = {size: spark.read_seconds(topic) for size, topic in given.items()}
+        rate = (large - small) / (seconds[large] - seconds[small])
+        measured.rates.setdefault("Spark source", []).append(rate)
+    measured.rates["Spark sink"] = spark.write_rates(topics.new(), small, 1 if options.quick else ROUNDS)
 
 
 def _percentiles(name: str, histogram: HdrHistogram) -> list[Figure]:

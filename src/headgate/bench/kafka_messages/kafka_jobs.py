@@ -1,4 +1,6 @@
-"""The jobs of `kafka`: reading, writing, and writing at a fixed rate beside a reader that measures the latency."""
+"""The jobs of `kafka`: reading, writing, and writing and copying at a fixed rate beside a reader that measures the
+latency.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from hdrh.histogram import HdrHistogram
 
 import headgate as hg
 from headgate.bench.idle_timer import LONGEST, new_histogram
-from headgate.bench.kafka_messages.kafka_loops import SCHEMA
+from headgate.bench.kafka_messages.kafka_loops import SCHEMA, BareLoops
 
 CHECKPOINT_INTERVAL = "1 s"
 #: The first seconds of a latency measurement, whose messages do not count: the job starts then.
@@ -50,6 +52,21 @@ def write_paced(servers: str, topic: str, rate: float, seconds: float, guarantee
         rows = env.from_source(source).map_batches(_with_due, schema=SCHEMA)
         rows.sink_to(hg.sinks.kafka(servers, topic, guarantee=guarantee))
         env.execute("kafka-latency")
+    return histogram
+
+
+def copy_paced(bare: BareLoops, topics: tuple[str, str], rate: float, seconds: float, guarantee: Any) -> HdrHistogram:
+    """Copy the messages of one topic into another, while they come at `rate` messages/s. Return as `write_paced`."""
+    (given, topic), servers, messages = topics, bare.servers, round(rate * seconds)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        seen_after(servers, topic, messages) as histogram,
+        bare.paced(given, rate, seconds),
+    ):
+        env = _environment(checkpoint_dir=folder, checkpoint_interval=CHECKPOINT_INTERVAL)
+        source = hg.sources.kafka(servers, given, schema=SCHEMA, stop={(given, 0): messages})
+        env.from_source(source).sink_to(hg.sinks.kafka(servers, topic, guarantee=guarantee))
+        env.execute("kafka-copy")
     return histogram
 
 

@@ -1,7 +1,7 @@
 """Bare loops of confluent_kafka, the measuring stick of `kafka`. Each runs in a process of its own.
 
-One loop reads messages as a program without Headgate would: `consume(10000)`, join, `pyarrow.json`. The other loop
-produces messages that were made before.
+One loop reads messages as a program without Headgate would: `consume(10000)`, join, `pyarrow.json`. Another loop
+produces messages that were made before. The third one produces messages at a fixed rate, as the input of latencies.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import io
 import sys
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +20,10 @@ import pyarrow.json as pj
 from headgate.bench.conversation import ChildProcess, serve
 
 TIMEOUT = 300.0
+#: The due time of the messages, in microseconds, if no measurement depends on it.
+DUE = b"1714557600000"
+#: Seconds for which the paced loop sleeps at most.
+_PACE = 0.002
 SCHEMA = pa.schema({"id": pa.int64(), "city": pa.string(), "price": pa.float64(), "due": pa.int64()})
 
 
@@ -24,7 +31,7 @@ class BareLoops:
     """The process of the loops. Use it as a context manager. Methods return seconds."""
 
     def __init__(self, servers: str) -> None:
-        self._servers = servers
+        self.servers = servers
         program = [sys.executable, "-P", "-m", "headgate.bench.kafka_messages.kafka_loops"]
         self._process = ChildProcess("the bare loop", program)
 
@@ -36,8 +43,16 @@ class BareLoops:
         """Produce `messages` messages, and wait until the broker has them."""
         return self._ask(do="sink", topic=topic, messages=messages)
 
+    @contextmanager
+    def paced(self, topic: str, rate: float, seconds: float) -> Iterator[None]:
+        """While the block runs, produce `rate` messages/s for some seconds, each with its due time."""
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(self._ask, do="pace", topic=topic, rate=rate, messages=round(rate * seconds))
+            yield
+            done.result()
+
     def _ask(self, **request: Any) -> float:
-        return float(self._process.ask({"servers": self._servers, **request}, TIMEOUT)["seconds"])
+        return float(self._process.ask({"servers": self.servers, **request}, TIMEOUT)["seconds"])
 
     def __enter__(self) -> BareLoops:
         return self
@@ -49,7 +64,7 @@ class BareLoops:
 def texts(messages: int) -> list[bytes]:
     """Return the messages of all measurements: JSON objects of about 70 bytes."""
     cities = ("Rome", "Oslo", "Lima", "Bern")
-    return [b'{"id": %d, "city": "%s", "price": %d.25, "due": 1714557600000}' % (n, cities[n % 4].encode(), n % 1000)
+    return [b'{"id": %d, "city": "%s", "price": %d.25, "due": %s}' % (n, cities[n % 4].encode(), n % 1000, DUE)
             for n in range(messages)]  # fmt: skip
 
 
@@ -89,5 +104,22 @@ def _sink(servers: str, topic: str, messages: int) -> float:
     return time.perf_counter() - began
 
 
+def _pace(servers: str, topic: str, rate: float, messages: int) -> float:
+    from confluent_kafka import Producer
+
+    ready = texts(messages)
+    producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 10_000_000})
+    began = time.time()
+    for number, text in enumerate(ready):
+        due = began + number / rate
+        while (wait := due - time.time()) > 0:
+            time.sleep(min(wait, _PACE))
+        producer.produce(topic, text.replace(DUE, b"%d" % (due * 1e6)))
+        producer.poll(0)
+    producer.flush()
+    return time.time() - began
+
+
 if __name__ == "__main__":
-    serve(lambda request: {"seconds": {"source": _source, "sink": _sink}[request.pop("do")](**request)})
+    loops: dict[str, Callable[..., float]] = {"source": _source, "sink": _sink, "pace": _pace}
+    serve(lambda request: {"seconds": loops[request.pop("do")](**request)})

@@ -48,6 +48,10 @@ class SparkKafka:
         """Write at `rate` messages/s for some seconds."""
         self._ask(do="pace", topic=topic, rate=rate, seconds=seconds)
 
+    def copy(self, given: str, topic: str, seconds: float) -> None:
+        """For some seconds, parse the messages that come to one topic, and write them to another."""
+        self._ask(do="copy", given=given, topic=topic, seconds=seconds)
+
     def _ask(self, **request: Any) -> dict[str, Any]:
         return self._process.ask({"servers": self._servers, "jars": self._jars, **request}, TIMEOUT)
 
@@ -82,13 +86,17 @@ def _session(jars: list[str]) -> Any:
     )
 
 
-def _read(spark: Any, servers: str, topic: str) -> float:
+def _parsed(spark: Any, servers: str, topic: str) -> Any:
+    """Return the stream of a topic's messages, each as the struct `row`."""
     from pyspark.sql import functions as f
 
     stream = spark.readStream.format("kafka").option("kafka.bootstrap.servers", servers).option("subscribe", topic)
-    rows = (
-        stream.option("startingOffsets", "earliest").load().select(f.from_json(f.col("value").cast("string"), SCHEMA))
-    )
+    row = f.from_json(f.col("value").cast("string"), SCHEMA).alias("row")
+    return stream.option("startingOffsets", "earliest").load().select(row)
+
+
+def _read(spark: Any, servers: str, topic: str) -> float:
+    rows = _parsed(spark, servers, topic)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
         query = rows.writeStream.format("noop").option("checkpointLocation", folder).trigger(availableNow=True).start()
@@ -99,7 +107,7 @@ def _read(spark: Any, servers: str, topic: str) -> float:
 def _write(spark: Any, servers: str, topic: str, rows: int, batches: int) -> list[float]:
     source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch=rows, numPartitions=1)
     with tempfile.TemporaryDirectory() as folder:
-        query = _to_kafka(source.load(), servers, topic, folder)
+        query = _to_kafka(source.load().selectExpr(MESSAGE), servers, topic, folder)
         while query.isActive and len(query.recentProgress) < WARM_UP + batches:
             time.sleep(0.05)
         progress = [(batch["numInputRows"], batch["batchDuration"]) for batch in query.recentProgress]
@@ -110,19 +118,27 @@ def _write(spark: Any, servers: str, topic: str, rows: int, batches: int) -> lis
 def _pace(spark: Any, servers: str, topic: str, rate: float, seconds: float) -> None:
     source = spark.readStream.format("rate").options(rowsPerSecond=round(rate), numPartitions=1)
     with tempfile.TemporaryDirectory() as folder:
-        query = _to_kafka(source.load(), servers, topic, folder)
+        query = _to_kafka(source.load().selectExpr(MESSAGE), servers, topic, folder)
         time.sleep(seconds)
         query.stop()
 
 
-def _to_kafka(rows: Any, servers: str, topic: str, folder: str) -> Any:
-    writer = rows.selectExpr(MESSAGE).writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
+def _copy(spark: Any, servers: str, given: str, topic: str, seconds: float) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        messages = _parsed(spark, servers, given).selectExpr("to_json(row) as value")
+        query = _to_kafka(messages, servers, topic, folder)
+        time.sleep(seconds)
+        query.stop()
+
+
+def _to_kafka(messages: Any, servers: str, topic: str, folder: str) -> Any:
+    writer = messages.writeStream.format("kafka").option("kafka.bootstrap.servers", servers)
     return writer.option("topic", topic).option("checkpointLocation", folder).start()
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
     spark = _session(request.pop("jars"))
-    call: Any = {"read": _read, "write": _write, "pace": _pace}[request.pop("do")]
+    call: Any = {"read": _read, "write": _write, "pace": _pace, "copy": _copy}[request.pop("do")]
     return {"value": call(spark, **request)}
 
 
