@@ -23,7 +23,7 @@ pytest.importorskip("pyiceberg.catalog.sql")
 from pyiceberg.transforms import DayTransform
 
 deltalake = pytest.importorskip("deltalake")
-pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800), pytest.mark.xdist_group("spark 4.0")]
+pytestmark = [pytest.mark.timeout(1800), pytest.mark.xdist_group("spark 4.0")]
 
 LOCAL = hg.LocalDeployment(processes=False)
 SCHEMA = pa.schema(
@@ -182,6 +182,7 @@ def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> 
     assert sorted(found, key=lambda row: row["n"]) == sorted(expected, key=lambda row: row["n"])
 
 
+@pytest.mark.turns(3)
 def test_spark_reads_what_was_written(spark: SparkTables, tables: Tables) -> None:
     """Rows with every type that both formats have, in the order of another schema, and a column that comes later."""
     name, first, second = "trips", made(0, 40), made(40, 40)
@@ -204,6 +205,7 @@ def test_spark_reads_what_was_written(spark: SparkTables, tables: Tables) -> Non
                 [row for row in expected if row["free"] is not None])  # fmt: skip
 
 
+@pytest.mark.soak
 def test_spark_knows_the_partitions(spark: SparkTables, folder: Path) -> None:
     """Their values are those that Spark gives its own rows."""
     tables, name = PartitionedIcebergTables(folder), "spark_too"
@@ -220,6 +222,7 @@ def test_spark_knows_the_partitions(spark: SparkTables, folder: Path) -> None:
     ]
 
 
+@pytest.mark.soak
 def test_spark_reads_a_table_whose_files_were_joined(spark: SparkTables, tables: Tables) -> None:
     """By the Python library and by Spark; the sink and Spark write between. All read the same."""
     name, rows = "joined", made(0, 150)
@@ -238,6 +241,7 @@ def test_spark_reads_a_table_whose_files_were_joined(spark: SparkTables, tables:
     assert_same(tables.read(name), expected)
 
 
+@pytest.mark.soak
 def test_spark_reads_each_row_once_after_programs_were_replaced(
     spark: SparkTables, tables: Tables, tmp_path: Path
 ) -> None:
