@@ -102,8 +102,8 @@ def test_a_reader_may_change_the_object_that_it_returned() -> None:
     """Another thread writes the snapshot later. A job that restarted from it once lost the rows read meanwhile."""
     context = OperatorContext("job", "source", 0, 1, 1)
     head = SourceHead(
-        lambda _positions: CountingReader(), plain=None, watermarks=None, idle_timeout=None, output=Nowhere(),
-        context=context,
+        lambda _positions: CountingReader(), schema=SCHEMA, plain=None, watermarks=None, idle_timeout=None,
+        output=Nowhere(), context=context,
     )  # fmt: skip
     head.step(0.0)
     snapshot, read = head.snapshot(), head.to_commit()

@@ -137,3 +137,43 @@ def test_no_row_of_the_slower_split_is_late() -> None:
     assert [row["rows"] for row in sorted(collected.to_pylist(), key=lambda row: row["window_start"])] == [
         1 + (minute > 10) for minute in range(1, 26)
     ]
+
+
+class Returning(hg.Source):
+    """A source whose reader returns what it is given."""
+
+    schema = pa.schema({"n": pa.int64()})
+
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def reader(self, context: hg.ReaderContext) -> hg.SourceReader:
+        return ReturningReader(self.given)
+
+
+class ReturningReader(hg.SourceReader):
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def read(self) -> Any:
+        self.finished, given, self.given = True, self.given, None
+        return given
+
+    def position(self) -> Any:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"n": [1]}, "a dict; it must return None or a pyarrow.RecordBatch"),
+        (pa.table({"n": [1]}), "a Table; it must"),
+        (pa.record_batch({"n": ["x"]}), r"a batch of \(n string\); it must .* the source's schema \(n int64\)"),
+        (pa.record_batch({"m": [1]}), r"a batch of \(m int64\); it must"),
+    ],
+    ids=["dict", "table", "type", "name"],
+)
+def test_what_is_no_batch_of_the_source_s_schema_is_refused(given: Any, error: str) -> None:
+    """Text that is taken for integers would give rows that nobody wrote."""
+    with pytest.raises(hg.SourceError, match=f"ReturningReader.read.. returned {error}"):
+        environment().from_source(Returning(given)).collect()

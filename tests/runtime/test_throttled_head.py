@@ -72,6 +72,7 @@ class Rig:
         clock = lambda: self.now  # noqa: E731
         self.source = SourceHead(
             self._open,
+            schema=SCHEMA,
             plain=None,
             watermarks=WatermarkGenerator("at", SCHEMA, idle_timeout=IDLE_TIMEOUT, clock=clock),
             idle_timeout=IDLE_TIMEOUT,

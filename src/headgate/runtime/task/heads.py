@@ -10,7 +10,9 @@ import pyarrow as pa
 
 from headgate.connectors.connector import SourceReader
 from headgate.connectors.json_values import stored
+from headgate.connectors.schemas import shown
 from headgate.connectors.watermarks import WatermarkGenerator
+from headgate.errors import SourceError
 from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.records.arrow import plain_batch
 from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
@@ -57,10 +59,19 @@ class Head(Protocol):
     def close(self) -> None: ...
 
 
+def _not_a_batch(given: Any, reader: SourceReader, schema: pa.Schema) -> SourceError:
+    """Return the error of a reader that returned no batch, or one whose columns would be taken for others."""
+    found = f"a batch of ({shown(given.schema)})" if isinstance(given, pa.RecordBatch) else f"a {type(given).__name__}"
+    return SourceError(
+        f"{type(reader).__name__}.read() returned {found}; it must return None or a pyarrow.RecordBatch of the "
+        f"source's schema ({shown(schema)})"
+    )
+
+
 class SourceHead:
     """The head that reads a source, and generates watermarks from the rows.
 
-    `plain` is the schema of the rows without dictionaries, if the source has dictionaries. Other threads may set two
+    `schema` is that of the source. `plain` is the same without dictionaries, if it has some. Other threads may set two
     flags, and then wake the task. While `is_held` is True, the source reads nothing. If `ends_now` is True, the source
     ends at its current position.
     """
@@ -69,6 +80,7 @@ class SourceHead:
         self,
         open_reader: Callable[[Sequence[Any] | None], SourceReader],
         *,
+        schema: pa.Schema,
         plain: pa.Schema | None,
         watermarks: WatermarkGenerator | None,
         idle_timeout: float | None,
@@ -79,6 +91,7 @@ class SourceHead:
         times: TimeAccount | None = None,
     ) -> None:
         self._open_reader = open_reader
+        self._schema = schema
         self._plain = plain
         self._reader: SourceReader | None = None
         self._positions: Sequence[Any] | None = None
@@ -137,6 +150,8 @@ class SourceHead:
                 if reader.finished:
                     return END
                 return self._next_look(reader)
+            if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(self._schema):
+                raise _not_a_batch(batch, reader, self._schema)
             self.rows += batch.num_rows
             if self._plain is not None and batch.num_rows:
                 batch = plain_batch(batch, self._plain)

@@ -342,6 +342,7 @@ class _TaskAssembly:
         markers = MarkerTimer(interval, node.id, self._subtask) if interval else None
         return SourceHead(
             open_reader,
+            schema=source.schema,
             plain=plain,
             watermarks=watermarks,
             idle_timeout=idle_timeout,
