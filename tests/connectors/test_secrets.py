@@ -67,10 +67,17 @@ SINKS: dict[str, Callable[[], hg.Sink]] = {
 class Shown:
     """What a user may see of a job that has failed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
         self.folder = folder
         self.texts: list[str] = []
         self.error: hg.HeadgateError | None = None
+        self._caplog, self._capfd = caplog, capfd
+
+    def without_secrets(self, build: Callable[[hg.StreamEnvironment], Any]) -> hg.HeadgateError | None:
+        """Run a job until it fails, and return its error. The secret must show nowhere."""
+        self.run(build)
+        assert not any(SECRET in text for text in self.all())
+        return self.error
 
     def run(self, build: Callable[[hg.StreamEnvironment], Any]) -> None:
         """Build a job, show its plan, and run it until it fails."""
@@ -88,53 +95,48 @@ class Shown:
             self.error = error
             self.texts += [repr(error), *traceback.format_exception(error)]
 
-    def all(self, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> list[str]:
+    def all(self) -> list[str]:
         """Return all texts, with logs, output and files."""
-        logs = [f"{record.getMessage()} {record.args} {record.exc_text}" for record in caplog.records]
+        logs = [f"{record.getMessage()} {record.args} {record.exc_text}" for record in self._caplog.records]
         files = [path.read_bytes().decode(errors="replace") for path in self.folder.rglob("*") if path.is_file()]
-        return [*self.texts, *logs, *capfd.readouterr(), *files]
+        return [*self.texts, *logs, *self._capfd.readouterr(), *files]
 
 
 @pytest.fixture
-def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Shown:
+def shown(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> Shown:
     for name, value in S3.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(kafka_offsets, "ANSWER_TIMEOUT", 1.0)
     caplog.set_level(logging.DEBUG)
-    return Shown(tmp_path)
+    return Shown(tmp_path, caplog, capfd)
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_source_hides_its_secrets(
-    name: str, shown: Shown, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_source_hides_its_secrets(name: str, shown: Shown) -> None:
     def build(env: hg.StreamEnvironment) -> hg.Source:
         source = SOURCES[name]()
         env.from_source(source).sink_to(hg.sinks.null())
         return source
 
-    shown.run(build)
-    assert isinstance(shown.error, hg.SourceError)
-    assert not any(SECRET in text for text in shown.all(caplog, capfd))
+    assert isinstance(shown.without_secrets(build), hg.SourceError)
 
 
 @pytest.mark.parametrize("name", SINKS)
-def test_a_sink_hides_its_secrets(
-    name: str, shown: Shown, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sink_hides_its_secrets(name: str, shown: Shown) -> None:
     def build(env: hg.StreamEnvironment) -> hg.Sink:
         sink = SINKS[name]()
         env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(sink)
         return sink
 
-    shown.run(build)
-    assert isinstance(shown.error, hg.SinkError)
-    assert not any(SECRET in text for text in shown.all(caplog, capfd))
+    assert isinstance(shown.without_secrets(build), hg.SinkError)
 
 
-def test_a_sink_hides_the_secrets_of_a_registry(
-    kafka: Broker, shown: Shown, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sink_hides_the_secrets_of_a_registry(kafka: Broker, shown: Shown) -> None:
     schema = {"type": "record", "name": "row", "fields": [{"name": "n", "type": "long"}]}
     topic = kafka.topic()
 
@@ -143,10 +145,9 @@ def test_a_sink_hides_the_secrets_of_a_registry(
         env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(sink)
         return sink
 
-    shown.run(build)
-    assert isinstance(shown.error, hg.SinkError)
-    assert "the schema registry does not answer" in shown.error.message
-    assert not any(SECRET in text for text in shown.all(caplog, capfd))
+    error = shown.without_secrets(build)
+    assert isinstance(error, hg.SinkError)
+    assert "the schema registry does not answer" in error.message
 
 
 @pytest.mark.parametrize("character", ["@", "/", "#", "?", "%", " ", "[", "%zz"])

@@ -186,13 +186,13 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
 
 def _skew(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
     """Find hot subtasks that get more rows than their peers."""
-    hottest = with_most_rows(windows, root)
+    amounts = amounts_of_rows(windows, root)
+    hottest = with_most_rows(root, amounts)
     if hottest.all and len(hottest.tasks) > 1:
         return None
     hot, others = _hot_and_others(windows[-1], hottest)
     if not others:
         return None
-    amounts = amounts_of_rows(windows, root)
     rows, usual = sum(amounts[each] for each in hot) / len(hot), max(1.0, peers([amounts[each] for each in others]))
     if rows < _UNLIKE * usual or _times_slower(windows, hottest) > _UNLIKE:
         return None

@@ -12,7 +12,7 @@ from headgate.observe.exchanges import exchange_cause, exchange_remedy
 from headgate.observe.finding import Cause, Finding, Remedy
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.metrics_window import Window, window_of
-from headgate.observe.peer_rows import with_most_rows
+from headgate.observe.peer_rows import amounts_of_rows, with_most_rows
 from headgate.observe.remedies import raise_rate, remedy_for
 from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, SlowTasks, ThrottledSource, roots
 from headgate.observe.standing_watermarks import standing_watermarks
@@ -105,7 +105,9 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
 def _blamed(windows: Sequence[Window], root: SlowTasks) -> tuple[SlowTasks, Cause]:
     """Return the tasks to blame, and the cause. Of subtasks with too many rows, only those with most are to blame."""
     cause = burst_cause(windows, root) or cause_of(windows, root)
-    return (with_most_rows(windows, root) if cause.name == "data_skew" else root), cause
+    if cause.name == "data_skew":
+        root = with_most_rows(root, amounts_of_rows(windows, root))
+    return root, cause
 
 
 def _of_tasks(window: Window, root: SlowTasks | SlowDriver, cause: Cause, remedy: Remedy) -> Finding:

@@ -20,9 +20,6 @@ class PeerRows:
     rows: dict[int, int]
     seconds: dict[int, float]
 
-    def usual_rows(self, subtasks: Iterable[int]) -> float:
-        return peers([float(self.rows[each]) for each in subtasks])
-
     def usual_rate(self, subtasks: Iterable[int]) -> float:
         """Return the usual number of rows per second of work. Subtasks that took no rows do not count."""
         return peers(
@@ -46,11 +43,13 @@ def peer_rows(windows: Sequence[Window], root: SlowTasks) -> PeerRows:
     return PeerRows(rows, seconds)
 
 
-def with_most_rows(windows: Sequence[Window], root: SlowTasks) -> SlowTasks:
-    """Return the root without the tasks that get less than half of what the one with most rows gets."""
-    amounts = amounts_of_rows(windows, root)
-    most = max((amounts[task.subtask] for task in root.tasks), default=0.0) if amounts else 0.0
-    tasks = tuple(task for task in root.tasks if not amounts or 2 * amounts[task.subtask] >= most)
+def with_most_rows(root: SlowTasks, amounts: Mapping[int, float]) -> SlowTasks:
+    """Return the root without the tasks that get less than half of what the one with most rows gets.
+
+    `amounts` has what comes for each subtask, see `amounts_of_rows`. If it is empty, all tasks stay.
+    """
+    most = max(amounts.get(task.subtask, 0.0) for task in root.tasks)
+    tasks = tuple(task for task in root.tasks if 2 * amounts.get(task.subtask, 0.0) >= most)
     return replace(root, tasks=tasks, all=root.all and len(tasks) == len(root.tasks))
 
 
