@@ -55,7 +55,8 @@ class HeadgateError(Exception):
         place = self.operator or ""
         if place and self.subtask is not None:
             place += f"[{self.subtask}]"
-        return f"{place}: {self.message}" if place else self.message
+        message = self.message.removeprefix(f"{self.operator}: ")  # both may begin with the connector's name
+        return f"{place}: {message}" if place else self.message
 
 
 def _shortened(message: str) -> str:

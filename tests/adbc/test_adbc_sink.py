@@ -130,6 +130,19 @@ def test_a_wrong_table_is_refused_before_the_job(database: Path, given: Any, opt
     assert tables(database) == {"results"}, "the trial is taken back"
 
 
+def test_an_error_says_once_that_it_is_of_the_database(database: Path) -> None:
+    """The name of the operator and the message would both begin with it."""
+    with pytest.raises(hg.SinkError, match="^adbc: table nothing: "):
+        write(database, [{"n": 1}], table="nothing")
+    execute(database, "create table needed (n integer primary key)")
+    with pytest.raises(hg.SinkError, match=r"^adbc\[0\]: table needed: a row has no 'n'"):
+        write(database, [{"n": None}], table="needed", mode="upsert", key="n")
+    env = environment()
+    env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(sink(database, "nothing")).name("trips")
+    with pytest.raises(hg.SinkError, match="^trips: adbc: table nothing: "):
+        env.execute()
+
+
 def test_rows_that_break_a_constraint_leave_the_table_as_it_was(database: Path) -> None:
     write(database, [{"n": 1, "s": "first"}])
     with pytest.raises(hg.SinkError, match="UNIQUE constraint failed"):
