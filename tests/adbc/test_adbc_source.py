@@ -11,7 +11,7 @@ import pytest
 
 import headgate as hg
 from headgate.testing import check_source
-from tests.runtime.jobs import eventually
+from tests.runtime.jobs import error_of, eventually
 
 pytest.importorskip("adbc_driver_sqlite")
 from tests.adbc.databases import execute
@@ -66,6 +66,27 @@ def test_rows_that_are_added_later_are_read(database: Path) -> None:
     eventually(lambda: found.to_table().num_rows == 3)
     job.cancel()
     assert found.to_table().to_pylist()[-1] == {"id": 31, "s": "later"}
+
+
+def test_a_row_without_a_place_in_the_order_is_refused(database: Path) -> None:
+    """No query after a value returns it, so it would be lost in silence."""
+    execute(database, "insert into rows values (null, 'lost')")
+    with pytest.raises(hg.SourceError, match="a row has no value in by='id'.*select .* from rows where id is not null"):
+        collected(source(database, bounded=True))
+    whole = source(database, "select id, s from rows where id is not null", bounded=True)
+    assert collected(whole) == ROWS
+
+
+def test_a_row_without_a_place_that_is_added_later_fails_the_job(database: Path) -> None:
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    found = hg.sinks.collect()
+    env.from_source(source(database, interval="10 ms")).sink_to(found)
+    job = env.execute_async()
+    eventually(lambda: found.to_table().num_rows == len(ROWS))
+    execute(database, "insert into rows values (null, 'lost')")
+    error = error_of(job)
+    assert isinstance(error, hg.SourceError)
+    assert "a row has no value in by='id'" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def source(
 
     Raises ConfigError for impossible arguments, and without the packages of `headgate[adbc]`. Raises SourceError if the
     server does not answer, or if a table or column is missing. Also raises it for a type that Arrow does not have, and
-    for a value of `by` that occurs twice.
+    for a value of `by` that is null or occurs twice.
 
     >>> columns = pa.schema({"id": pa.int64(), "km": pa.float64()})
     >>> trips = hg.sources.adbc("sqlite", "trips.db", "select id, km from trips", by="id", schema=columns)

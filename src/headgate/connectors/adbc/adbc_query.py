@@ -20,15 +20,15 @@ class AdbcQuery:
     @property
     def what(self) -> str:
         """The name of the query in errors."""
-        return "adbc: the query" if self._is_select else f"adbc: table {self.text}"
+        return "adbc: the query" if self.is_select else f"adbc: table {self.text}"
 
     @property
     def sql(self) -> str:
         """What stands after `from`."""
-        return f"({self.text.strip().rstrip(';')})" if self._is_select else ".".join(map(quoted, self.text.split(".")))
+        return f"({self.text.strip().rstrip(';')})" if self.is_select else ".".join(map(quoted, self.text.split(".")))
 
     @property
-    def _is_select(self) -> bool:
+    def is_select(self) -> bool:
         return self.text.split()[0].lower() in ("select", "with", "(")
 
     def columns(self, *, may_be_empty: bool) -> pa.Schema:

@@ -35,6 +35,7 @@ class AdbcSource(PolledTable["_Poll"]):
         kind = self.schema.field(by).type
         if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
             raise SourceError(f"{what}: by={by!r} is {kind}; it must be a whole number or text")
+        self._poll.look_for_nulls()
 
     def check_place(self, place: Any) -> None:
         """Raise ValueError if `place` is neither None nor a possible value of the column `by`."""
@@ -63,6 +64,21 @@ class _Poll:
         self._query.check_types(found)
         return pa.schema([pa.field(column.name, column.type) for column in found])
 
+    def look_for_nulls(self) -> None:
+        """Raise SourceError if a row has no value in `by`."""
+        with self._database.connected(SourceError, self.what, autocommit=True) as connection:
+            self._refuse_nulls(connection)
+
+    def _refuse_nulls(self, connection: DatabaseConnection) -> None:
+        """Raise SourceError for a row that no query after a value returns."""
+        given, by = self._query.sql, quoted(self.by)
+        from_ = "..." if self._query.is_select else self._query.text
+        if connection.execute(f"select 1 from {given} as found where {by} is null limit 1"):
+            raise SourceError(
+                f"{self.what}: a row has no value in by={self.by!r}, so the source would never read it. Fill the "
+                f"column, or leave out such rows: select ... from {from_} where {self.by} is not null"
+            )
+
     def __call__(self, split: str, position: Any) -> tuple[pa.RecordBatch, Any] | None:
         """Return the rows after a position, and their last position. Returns None at the end of a bounded source."""
         last = self._start if position is None else position
@@ -90,6 +106,8 @@ class _Poll:
                 if self._connection is None:
                     self._connection = DatabaseConnection(self._database, autocommit=True)
                 table = self._connection.query(query + str(self._batch_rows + 1), *values)
+                if not table.num_rows:
+                    self._refuse_nulls(self._connection)
         except SourceError:
             self.close()
             raise
