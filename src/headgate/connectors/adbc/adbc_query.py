@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headgate.connectors.adbc.database import Database, quoted
+from headgate.connectors.adbc.database import START_LOCK_WAIT, Database, DatabaseConnection, quoted
 from headgate.errors import SourceError
 
 
@@ -31,6 +33,12 @@ class AdbcQuery:
     def is_select(self) -> bool:
         return self.text.split()[0].lower() in ("select", "with", "(")
 
+    @contextmanager
+    def asked(self) -> Iterator[DatabaseConnection]:
+        """Connect before the job, to ask about the query. Raises SourceError."""
+        with self.database.connected(SourceError, self.what, lock_wait=START_LOCK_WAIT) as connection:
+            yield connection
+
     def columns(self, *, may_be_empty: bool) -> pa.Schema:
         """Ask the database for the columns. In PostgreSQL, their metadata has the names of their types.
 
@@ -39,7 +47,7 @@ class AdbcQuery:
         """
         is_postgresql = self.database.is_postgresql
         rows = "where 1 = 0" if is_postgresql else "limit 100"
-        with self.database.connected(SourceError, self.what) as connection:
+        with self.asked() as connection:
             found = connection.query(f"select * from {self.sql} as found {rows}")
         if not found.num_rows and not may_be_empty and not is_postgresql:
             raise SourceError(f"{self.what}: there are no rows, so SQLite does not tell the types; give schema=")

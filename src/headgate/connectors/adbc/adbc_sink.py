@@ -12,7 +12,8 @@ from typing import Any, Final, Literal
 import pyarrow as pa
 
 from headgate.connectors.adbc.commit_table import CommitTable
-from headgate.connectors.adbc.database import Database, DatabaseConnection, quoted
+from headgate.connectors.adbc.database import LOCKED, START_LOCK_WAIT, Database, DatabaseConnection, quoted
+from headgate.connectors.adbc.lock_holders import lock_holders
 from headgate.connectors.adbc.staging import ORDER, Staging, StagingWriter, with_order
 from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.errors import PlanError, ResultsGone, SinkError
@@ -78,7 +79,7 @@ class AdbcSink(Sink):
             raise PlanError(f"{self._what}: key= has {missing[0]!r}; there are: {', '.join(schema.names)}")
         staging = Staging(self._schema, run, 0)
         self._columns = tuple(schema.names)
-        with self._connected() as connection:
+        with self._starting() as connection:
             self._types = self._types_of(connection)
             if missing := [name for name in self._columns if name not in self._types]:
                 raise PlanError(
@@ -92,7 +93,7 @@ class AdbcSink(Sink):
         self._staging = staging
 
     def _refuse_rows(self) -> None:
-        with self._connected() as connection:
+        with self._starting() as connection:
             if connection.execute(f"select 1 from {self._target} limit 1"):
                 raise SinkError(
                     f'{self._what}: the table has rows; choose another, empty it, or mode="append" adds rows'
@@ -116,14 +117,14 @@ class AdbcSink(Sink):
         """Return the epoch of the last owner in the table of commits."""
         if not self._resumes:
             return 0
-        with self._connected() as connection:
+        with self._starting() as connection:
             found = self._commits.find(connection, self._prepared().run)
         return found.owner if found is not None else 0
 
     def claim(self, claim: Claim) -> bool:
         """Claim the results in the table of commits."""
         staging = self._prepared()
-        with self._connected() as connection:
+        with self._starting() as connection:
             self._commits.create(connection)
             is_claimed = self._commits.claim(connection, staging.run, self._table, claim)
         if is_claimed:
@@ -141,7 +142,7 @@ class AdbcSink(Sink):
             staging.run,
             *(values["run"] for values in claim.referenced if isinstance(values, dict) and "run" in values),
         }
-        with self._connected() as connection:
+        with self._starting() as connection:
             for run in self._commits.runs_of(connection, self._table, claim.home):
                 if run not in kept and self._commits.take(connection, run, claim.epoch):
                     connection.commit()
@@ -152,7 +153,7 @@ class AdbcSink(Sink):
 
     def published_after(self, checkpoint: int, run: str) -> int:
         """Return the last checkpoint in the table that `checkpoint` does not contain. Raises ResultsGone."""
-        with self._connected() as connection:
+        with self._starting() as connection:
             found = self._commits.find(connection, self._prepared().run)
         if found is None:
             raise ResultsGone(
@@ -189,7 +190,8 @@ class AdbcSink(Sink):
 
     def finish(self) -> None:
         """Drop the staging tables. Remove the row in the table of commits if no checkpoint was committed."""
-        self._clean()
+        with self._connected() as connection:
+            self._clean(connection)
 
     def rollback(self, pending: Sequence[Any], checkpoint: int) -> None:
         """Commit the rows of the checkpoint, and drop all other staging tables."""
@@ -207,17 +209,17 @@ class AdbcSink(Sink):
             return
         if checkpoint:
             self.commit(pending, checkpoint)
-        self._clean()
+        with self._starting() as connection:  # a lock may be the reason why the job did not start
+            self._clean(connection)
         self._staging = None
 
-    def _clean(self) -> None:
+    def _clean(self, connection: DatabaseConnection) -> None:
         staging = self._prepared()
-        with self._connected() as connection:
-            self._commits.locked(connection, staging.run, staging.owner)
-            connection.roll_back()
-            staging.drop(connection, self._database)
-            self._commits.remove(connection, staging.run, staging.owner)
-            connection.commit()
+        self._commits.locked(connection, staging.run, staging.owner)
+        connection.roll_back()
+        staging.drop(connection, self._database)
+        self._commits.remove(connection, staging.run, staging.owner)
+        connection.commit()
 
     def _move(self, stage: str) -> str:
         """Return the statement that moves the rows of a staging table. Of rows with the same key, the last one wins."""
@@ -246,3 +248,19 @@ class AdbcSink(Sink):
     def _connected(self) -> Iterator[DatabaseConnection]:
         with self._database.connected(SinkError, self._what) as connection:
             yield connection
+
+    @contextmanager
+    def _starting(self) -> Iterator[DatabaseConnection]:
+        """Connect while the job starts: a statement waits for locks only for a short time, and the error names their
+        holders."""
+        with self._database.connected(SinkError, self._what, lock_wait=START_LOCK_WAIT) as connection:
+            try:
+                yield connection
+            except Exception as error:
+                if getattr(error, "sqlstate", None) != LOCKED:
+                    raise
+                connection.roll_back()
+                holders = lock_holders(connection, self._target, self._commits.name)
+                raise SinkError(
+                    f"{self._what}: a statement has waited {START_LOCK_WAIT:g} s for a lock: {holders}"
+                ) from None

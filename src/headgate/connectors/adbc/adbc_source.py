@@ -66,7 +66,7 @@ class _Poll:
 
     def look_for_nulls(self) -> None:
         """Raise SourceError if a row has no value in `by`."""
-        with self._database.connected(SourceError, self.what, autocommit=True) as connection:
+        with self._query.asked() as connection:
             self._refuse_nulls(connection)
 
     def _refuse_nulls(self, connection: DatabaseConnection) -> None:

@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.connectors.adbc.database import DatabaseConnection, quoted
+from headgate.connectors.adbc.database import LOCKED, DatabaseConnection, quoted
 from headgate.connectors.connector import Claim
 from headgate.errors import SinkError, Superseded
 
 NAME: Final = "headgate_commits"
-#: The SQLSTATE of a statement that does not wait for a lock: lock_not_available.
-LOCKED: Final = "55P03"
 #: How often a program tries to create the table while others do the same.
 _ATTEMPTS: Final = 3
 
@@ -67,9 +65,9 @@ class CommitTable:
             try:
                 connection.execute(self.definition)
                 return connection.commit()
-            except Exception:  # PostgreSQL fails if another program creates the table at this moment
+            except Exception as error:  # PostgreSQL fails if another program creates the table at this moment
                 connection.roll_back()
-                if attempt == _ATTEMPTS:
+                if attempt == _ATTEMPTS or getattr(error, "sqlstate", None) == LOCKED:
                     raise
 
     @property

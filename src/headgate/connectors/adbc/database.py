@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import pyarrow as pa
 
+from headgate.connectors.adbc.interruptible import Interruptible
 from headgate.errors import ConfigError, HeadgateError
 
 #: The packages of the drivers, by the names that users give.
@@ -22,6 +23,10 @@ _URI: Final = re.compile(
 )
 #: Seconds in which a server must take a connection.
 _CONNECT_TIMEOUT: Final = 10
+#: The SQLSTATE of a statement that waited for a lock in vain, or does not wait: lock_not_available.
+LOCKED: Final = "55P03"
+#: Seconds that a statement waits for a lock while a job starts.
+START_LOCK_WAIT: Final = 30.0
 #: What to do about an error, by the SQLSTATE that it begins with.
 _ADVICE: Final = {
     "08": "check the uri= and that a server runs there",
@@ -36,6 +41,8 @@ _ADVICE: Final = {
     "42804": "convert the column to the type of the table's column",
     "42846": "convert the column to the type of the table's column",
     "53": "the server has no room, or no free connection",
+    "55P03": "another session holds a lock: let it end its transaction, or end it",
+    "57014": "it took longer than timeout=, or somebody has cancelled it",
     "57": "the server is going down, or has ended the statement",
 }
 
@@ -76,14 +83,15 @@ class Database:
 
     @contextmanager
     def connected(
-        self, kind: type[HeadgateError], what: str, *, autocommit: bool = False
+        self, kind: type[HeadgateError], what: str, *, autocommit: bool = False, lock_wait: float | None = None
     ) -> Iterator[DatabaseConnection]:
         """Connect for a block. What the block does not commit is rolled back.
 
-        Raises `kind` for every error of the database. The message begins with `what`.
+        A statement waits for locks for `lock_wait` seconds, or for None as long as it may take. Raises `kind` for every
+        error of the database. The message begins with `what`.
         """
         with database_errors(kind, what):
-            connection = DatabaseConnection(self, autocommit=autocommit)
+            connection = DatabaseConnection(self, autocommit=autocommit, lock_wait=lock_wait)
             try:
                 yield connection
             finally:
@@ -96,16 +104,21 @@ class DatabaseConnection:
     Parameters of statements are `$1`, `$2` and so on, first used in this order: all drivers know this form.
     """
 
-    def __init__(self, database: Database, *, autocommit: bool = False) -> None:
+    def __init__(self, database: Database, *, autocommit: bool = False, lock_wait: float | None = None) -> None:
         milliseconds = int(database.timeout * 1000)
+        lock_wait_ms = milliseconds if lock_wait is None else min(milliseconds, int(lock_wait * 1000))
         dbapi = _dbapi(database.driver)
         if database.is_postgresql:
-            uri, setting = _with_deadlines(database.uri, milliseconds), f"set statement_timeout = {milliseconds}"
+            uri, settings = _with_deadlines(database.uri, milliseconds), [f"set statement_timeout = {milliseconds}"]
+            if lock_wait is not None:
+                settings.append(f"set lock_timeout = {lock_wait_ms}")
         else:
-            uri, setting = database.uri, f"pragma busy_timeout = {milliseconds}"
+            uri, settings = database.uri, [f"pragma busy_timeout = {lock_wait_ms}"]
+        self._calls = Interruptible()
         self._connection = dbapi.connect(uri, autocommit=True)
         try:
-            self.execute(setting)
+            for setting in settings:
+                self.execute(setting)
             if not autocommit:
                 self._connection.adbc_connection.set_autocommit(False)
         except BaseException:
@@ -115,22 +128,28 @@ class DatabaseConnection:
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement. Returns the rows of a query or of a `returning`."""
-        with self._connection.cursor() as cursor:
+
+        def rows(cursor: Any) -> list[tuple[Any, ...]]:
             cursor.execute(statement, parameters=values or None)
             return list(cursor.fetchall()) if cursor.description else []
 
+        found: list[tuple[Any, ...]] = self._run(rows)
+        return found
+
     def query(self, statement: str, *values: Any) -> pa.Table:
         """Return the rows of a query as a table."""
-        with self._connection.cursor() as cursor:
+
+        def table(cursor: Any) -> Any:
             cursor.execute(statement, parameters=values or None)
-            table: pa.Table = cursor.fetch_arrow_table()
-            return table
+            return cursor.fetch_arrow_table()
+
+        found: pa.Table = self._run(table)
+        return found
 
     def add(self, schema: str | None, table: str, rows: pa.Table, *, create: bool) -> None:
         """Add rows to a table. With `create`, create the table first."""
-        with self._connection.cursor() as cursor:
-            more = {"db_schema_name": schema} if schema else {}
-            cursor.adbc_ingest(table, rows, mode="create" if create else "append", **more)
+        more = {"db_schema_name": schema} if schema else {}
+        self._run(lambda cursor: cursor.adbc_ingest(table, rows, mode="create" if create else "append", **more))
 
     def commit(self) -> None:
         self._connection.adbc_connection.commit()
@@ -140,8 +159,27 @@ class DatabaseConnection:
 
     def close(self) -> None:
         """Close the connection. What is not committed is rolled back. Raises no errors."""
-        with suppress(*_ERRORS()):
-            self._connection.close()
+
+        def close() -> None:
+            with suppress(*_ERRORS()):
+                self._connection.close()
+
+        self._calls.close(close)
+
+    def _run(self, statement: Callable[[Any], Any]) -> Any:
+        """Return what a function of a cursor returns. Ctrl-C ends the statement."""
+        cursors: list[Any] = []
+
+        def run() -> Any:
+            with self._connection.cursor() as cursor:
+                cursors.append(cursor)
+                return statement(cursor)
+
+        def cancel() -> None:
+            for cursor in cursors:
+                cursor.adbc_cancel()
+
+        return self._calls.run(run, cancel)
 
 
 @contextmanager

@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from headgate.connectors.adbc.commit_table import LOCKED, CommitTable
-from headgate.connectors.adbc.database import Database, DatabaseConnection, database_errors, quoted
+from headgate.connectors.adbc.commit_table import CommitTable
+from headgate.connectors.adbc.database import LOCKED, Database, DatabaseConnection, database_errors, quoted
 from headgate.connectors.connector import SinkWriter, WriterContext
 from headgate.connectors.staging_limit import LOOK_INTERVAL, MOST_STAGED
 from headgate.errors import SinkError
