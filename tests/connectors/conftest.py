@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import pickle
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +15,7 @@ import pytest
 
 from headgate.connectors.connector import Claim, ReaderContext, Sink, Source, SourceReader, WriterContext
 from headgate.ownership import Program
+from tests.connectors.shown import Shown
 
 #: Of a job without checkpoints.
 CLAIM = Claim(program=Program.this("run"), epoch=1, check=lambda: None)
@@ -123,3 +126,9 @@ def write_sink_fixture() -> Callable[..., list[Any]]:
 @pytest.fixture(name="writer_context")
 def writer_context_fixture() -> Callable[..., WriterContext]:
     return writer_context
+
+
+@pytest.fixture
+def shown(tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> Shown:
+    caplog.set_level(logging.DEBUG)
+    return Shown(tmp_path, caplog, capfd)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 import headgate as hg
 from headgate.bench.peers.kafka_broker import free_port
 from headgate.connectors.kafka import kafka_offsets
+from headgate.runtime.master.certificates import issue
+from tests.connectors.shown import SECRET, Shown
 from tests.kafka_broker import Broker
 
-SECRET = "hush-4711-hush"
 N = pa.schema({"n": pa.int64()})
 #: Nobody listens there.
 AWAY = f"127.0.0.1:{free_port()}"
@@ -25,7 +29,6 @@ SASL = {
     "sasl.mechanism": "PLAIN",
     "sasl.username": "user",
     "sasl.password": SECRET,
-    "ssl.key.password": SECRET,
 }
 REGISTRY = {"url": f"http://{AWAY}", "basic.auth.user.info": f"user:{SECRET}", "max.retries": 0}
 URI = f"postgresql://user:{SECRET}@{AWAY}/db"
@@ -64,56 +67,11 @@ SINKS: dict[str, Callable[[], hg.Sink]] = {
 }  # fmt: skip
 
 
-class Shown:
-    """What a user may see of a job that has failed."""
-
-    def __init__(self, folder: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self.texts: list[str] = []
-        self.error: hg.HeadgateError | None = None
-        self._caplog, self._capfd = caplog, capfd
-
-    def without_secrets(self, build: Callable[[hg.StreamEnvironment], Any]) -> hg.HeadgateError | None:
-        """Run a job until it fails, and return its error. The secret must show nowhere."""
-        self.run(build)
-        assert not any(SECRET in text for text in self.all())
-        return self.error
-
-    def run(self, build: Callable[[hg.StreamEnvironment], Any]) -> None:
-        """Build a job, show its plan, and run it until it fails."""
-        config = hg.Config(checkpoint_dir=self.folder, checkpoint_interval="10 ms", restart=hg.restart.none())
-        env = hg.StreamEnvironment(parallelism=1, config=config, deployment=hg.LocalDeployment(processes=False))
-        try:
-            made = build(env)
-            self.texts += [repr(made), str(env.explain())]
-            job = env.execute_async("secrets")
-            try:
-                job.wait(60)
-            finally:
-                job.save_page(self.folder / "page.html")
-        except hg.HeadgateError as error:
-            self.error = error
-            self.texts += [repr(error), *traceback.format_exception(error)]
-
-    def all(self) -> list[str]:
-        """Return all texts, with logs, output and files."""
-        logs = [f"{record.getMessage()} {record.args} {record.exc_text}" for record in self._caplog.records]
-        files = [path.read_bytes().decode(errors="replace") for path in self.folder.rglob("*") if path.is_file()]
-        return [*self.texts, *logs, *self._capfd.readouterr(), *files]
-
-
-@pytest.fixture
-def shown(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
-) -> Shown:
+@pytest.fixture(autouse=True)
+def s3_without_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in S3.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(kafka_offsets, "ANSWER_TIMEOUT", 1.0)
-    caplog.set_level(logging.DEBUG)
-    return Shown(tmp_path, caplog, capfd)
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -134,6 +92,52 @@ def test_a_sink_hides_its_secrets(name: str, shown: Shown) -> None:
         return sink
 
     assert isinstance(shown.without_secrets(build), hg.SinkError)
+
+
+@pytest.mark.parametrize("columns", [None, N])
+def test_a_lookup_hides_its_secrets(columns: pa.Schema | None, shown: Shown) -> None:
+    def build(env: hg.StreamEnvironment) -> Any:
+        asked = hg.lookups.adbc("postgresql", URI, "t")
+        shown.texts += [repr(asked), str(asked)]
+        return env.from_source(hg.sources.iterable([{"k": 1}])).lookup(asked, on="k", schema=columns)
+
+    assert isinstance(shown.without_secrets(build), hg.SourceError)
+
+
+@pytest.mark.parametrize("passphrase", [SECRET, "another"])
+@pytest.mark.parametrize("as_file", [True, False])
+def test_a_client_hides_the_passphrase_of_its_key(
+    passphrase: str, as_file: bool, shown: Shown, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With the right passphrase the server is away; with a wrong one the key cannot be read."""
+    identity, _ = issue()
+    key = load_pem_private_key(identity.key, None)
+    encrypted = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase.encode()))
+    path = tmp_path_factory.mktemp("keys") / "key.pem"  # not in the folder whose files are looked at
+    path.write_bytes(encrypted)
+    options = {
+        "security.protocol": "SSL",
+        "ssl.certificate.pem": identity.certificate.decode(),
+        "ssl.key.password": SECRET,
+        **({"ssl.key.location": str(path)} if as_file else {"ssl.key.pem": encrypted.decode()}),
+    }
+    lines = encrypted.decode().splitlines()[1:-1]
+
+    def read(env: hg.StreamEnvironment) -> hg.Source:
+        source = hg.sources.kafka(AWAY, "t", schema=N, options=options)
+        env.from_source(source).sink_to(hg.sinks.null())
+        return source
+
+    def write(env: hg.StreamEnvironment) -> hg.Sink:
+        sink = hg.sinks.kafka(AWAY, "t", options=options)
+        env.from_source(hg.sources.iterable([{"n": 1}])).sink_to(sink)
+        return sink
+
+    kinds = (hg.SourceError, hg.SinkError) if passphrase == SECRET else (hg.ConfigError, hg.ConfigError)
+    for build, kind in zip((read, write), kinds, strict=True):
+        error = shown.without_secrets(build, SECRET, *lines)
+        assert isinstance(error, kind)
+        assert ("ssl.key." in str(error)) == (passphrase != SECRET)
 
 
 def test_a_sink_hides_the_secrets_of_a_registry(kafka: Broker, shown: Shown) -> None:
