@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.lab.zookeeper_server import zookeeper_server
+from headgate.lab.zookeeper_server import serves, zookeeper_server
 from tests.runtime.jobs import environment, eventually, numbers
 
 ROWS, BATCH = 6400, 64
@@ -103,12 +104,43 @@ def test_a_stale_node_of_somebody_else_stops_the_sources_for_ever(hosts: str, cl
     env = environment(throttle=hg.throttle.StormZooKeeper(hosts), **EACH)
     source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH, rate=ROWS)
     env.from_source(source).name("numbers").rebalance().sink_to(hg.sinks.null())
-    client.create("/storm/backpressure/stale-0/left-over", makepath=True)
     job = env.execute_async("stale")
+    eventually(lambda: job.metrics()["rows_in"])
+    (folder,) = client.get_children("/storm/backpressure")
+    client.create(f"/storm/backpressure/{folder}/left-over")
     eventually(lambda: throttled_s(job) > 0.5)
     assert job.metrics()["rows_in"] < ROWS
-    client.delete("/storm/backpressure/stale-0/left-over")
+    client.delete(f"/storm/backpressure/{folder}/left-over")
     assert job.wait(60).rows_out == ROWS
+
+
+def test_a_full_queue_does_not_stop_another_job_of_the_same_name(hosts: str) -> None:
+    throttle = hg.throttle.StormZooKeeper(hosts, receive_buffer=20)
+    full, goes_on = stalled(throttle)
+    eventually(lambda: throttled_s(full) > 0.3)
+    other, other_goes_on = stalled(throttle)
+    other_goes_on.set()
+    assert other.wait(50).rows_out == ROWS
+    assert full.metrics()["rows_in"] < ROWS
+    goes_on.set()
+    assert full.wait(60).rows_out == ROWS
+
+
+@pytest.mark.parametrize("answer", [b"", b"This ZooKeeper instance is not currently serving requests"])
+def test_a_server_that_only_listens_has_not_started(answer: bytes) -> None:
+    """A client that connects now would be disconnected, and try again later and later."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        answers = threading.Thread(target=_answer_once, args=(listening, answer))
+        answers.start()
+        assert not serves(listening.getsockname()[1])
+        answers.join()
+
+
+def _answer_once(listening: socket.socket, answer: bytes) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(4)
+        connection.sendall(answer)
 
 
 def test_without_zookeeper_the_job_does_not_start() -> None:

@@ -73,12 +73,21 @@ def _start(command: list[str]) -> subprocess.Popen[bytes]:
 def _await(process: subprocess.Popen[bytes], port: int) -> None:
     deadline = time.monotonic() + _STARTS
     while process.poll() is None and time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        if serves(port):
             return
-        except OSError:
-            time.sleep(0.05)
+        time.sleep(0.05)
     raise ConfigError(f"the ZooKeeper server did not start within {_STARTS:g} s: exit code {process.poll()}")
+
+
+def serves(port: int) -> bool:
+    """Return whether the server answers. It listens earlier, and then closes the connections of clients, which wait
+    longer and longer before they try again."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+            connection.sendall(b"srvr")
+            return connection.makefile("rb").read().startswith(b"Zookeeper version")
+    except OSError:
+        return False
 
 
 def free_port() -> int:

@@ -187,7 +187,7 @@ class TaskManager:
         self._pool = network_memory(config)
         throttling = throttling_of(
             ThrottlePlace(
-                job=f"{self._spec.job}-{self._spec.credentials.attempt}",
+                job=f"{self._spec.job}-{self._spec.credentials.job.hex()}-{self._spec.credentials.attempt}",
                 config=config,
                 index=self._index,
                 plan=plan,

@@ -22,7 +22,8 @@ class ThrottlePlace:
     `count` counts the signals.
     """
 
-    #: A name that is unique to this attempt: the job's name and the attempt's number.
+    #: A name that is unique to this attempt: the job's name, its random bytes, because another program may run a job of
+    #: the same name, and the attempt's number.
     job: str
     config: Config
     index: int
