@@ -127,6 +127,23 @@ def test_the_seed_is_in_the_report_of_a_simulation_and_nowhere_else(
     assert "--seed needs --simulate" in capsys.readouterr().err
 
 
+def test_only_a_quick_run_of_processes_makes_several_runs_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_once = list[int]()
+    shown = sys.modules["experiment_shown"].run
+    monkeypatch.setattr(
+        sys.modules["experiment_shown"], "run", lambda options: at_once.append(options.at_once) or shown(options)
+    )
+    monkeypatch.setattr(main, "SIMULATED", main.EXPERIMENTS)
+    for arguments in (["--quick"], ["--quick", "--simulate"], []):
+        main.main(["shown", *arguments, "--out", str(tmp_path)])
+    assert at_once == [4, 1, 1]
+    with pytest.raises(SystemExit, match="0"):
+        main.main(["--help"])
+    assert "With --quick, 4 runs of sibling, burst" in " ".join(capsys.readouterr().out.split())
+
+
 def test_without_matplotlib_the_command_says_so_and_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

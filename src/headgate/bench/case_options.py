@@ -17,3 +17,5 @@ class Options:
     mechanisms: tuple[str, ...] = ()
     #: The seed of the first round of a simulated experiment. Each further round has the next one.
     seed: int = 0
+    #: How many runs of mechanisms an experiment of the lab makes at the same time.
+    at_once: int = 1

@@ -63,16 +63,19 @@ def outcome(name: str, module: str, kind: type[Result], options: Options) -> Res
     try:
         result: Result = importlib.import_module(module).run(options)
         return result
-    except HeadgateError as error:
-        reason = f"{type(error).__name__}: {error}"
-    except ModuleNotFoundError as error:
-        reason = str(error)
-        if (error.name or "").partition(".")[0] in _EXTRA:
-            reason = f"{reason}; it comes with pip install 'headgate[bench]'"
     except Exception as error:
-        traceback.print_exc()
-        reason = f"{type(error).__name__}: {error}"
-    return kind(case=name, target="to be measured", met=False, figures=(), skipped=(Skipped(name, reason),))
+        skipped = Skipped(name, reason(error))
+    return kind(case=name, target="to be measured", met=False, figures=(), skipped=(skipped,))
+
+
+def reason(error: Exception) -> str:
+    """Return why a case, or a part of one, could not run. Prints the traceback of an error that nobody foresaw."""
+    if isinstance(error, ModuleNotFoundError):
+        is_extra = (error.name or "").partition(".")[0] in _EXTRA
+        return f"{error}; it comes with pip install 'headgate[bench]'" if is_extra else str(error)
+    if not isinstance(error, HeadgateError):
+        traceback.print_exception(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def table(result: CaseResult) -> Table:

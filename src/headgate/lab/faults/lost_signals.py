@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import headgate as hg
@@ -37,6 +38,7 @@ from headgate.lab.mechanisms.contestants import (
     storm_status,
     storm_zookeeper,
 )
+from headgate.lab.mechanisms.made_runs import make
 from headgate.lab.mechanisms.mechanism_report import mechanism_report
 from headgate.lab.mechanisms.observed import MechanismRun, observe_part, overhead
 from headgate.lab.mechanisms.slowed_sink import in_flight
@@ -260,11 +262,9 @@ CASES: Final[dict[str, FaultCase]] = {
 def run(options: Options) -> Experiment:
     """Run each case once."""
     times = QUICK if options.quick else FULL
-    runs: dict[str, MechanismRun] = {}
-    for name, case in CASES.items():
-        options.say(f"faults: {name}, all sizes and times divided by {times.factor:g}")
-        runs[name] = one_run(case, times)
-    return report(runs, times)
+    options.say(f"faults: all sizes and times divided by {times.factor:g}")
+    made = make("faults", options, [(name, partial(one_run, case, times)) for name, case in CASES.items()])
+    return made.complete(report({name: run for name, (run,) in made.runs.items()}, times))
 
 
 def one_run(case: FaultCase, times: FaultTimes) -> MechanismRun:

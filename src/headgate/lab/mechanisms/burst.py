@@ -72,9 +72,9 @@ QUICK: Final = BurstTimes(factor=80, before=1.0, burst=1.5, after=2.0, rounds=1)
 
 
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
-    """Run each mechanism in turn, round by round."""
+    """Run each mechanism, round by round."""
     times = QUICK if options.quick else FULL
-    return report(contest("burst", options, times, place_of=place_of, one_round=one_round), times)
+    return contest("burst", options, times, place_of=place_of, one_round=one_round, report=report)
 
 
 def one_round(place: Place, contestant: Contestant, times: BurstTimes) -> MechanismRun:

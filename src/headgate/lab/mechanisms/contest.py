@@ -1,13 +1,16 @@
-"""Runs an experiment with each mechanism in turn, round by round."""
+"""Runs an experiment with each mechanism, round by round."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from headgate.bench.case_options import Options
+from headgate.lab.experiment import Experiment
 from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED, Contestant
+from headgate.lab.mechanisms.made_runs import Plan, make
 from headgate.lab.mechanisms.observed import MechanismRun
 from headgate.lab.places import Place
 
@@ -37,12 +40,14 @@ def contest(
     *,
     place_of: Callable[[int], Place],
     one_round: Callable[[Place, Contestant, _T], MechanismRun],
-) -> dict[str, list[MechanismRun]]:
-    """Return the runs of each mechanism of `options`, or of all. `place_of` takes the number of a round, from 0."""
-    names = options.mechanisms or tuple(CONTESTANTS)
-    runs: dict[str, list[MechanismRun]] = {name: [] for name in names}
-    for number in range(times.rounds):
-        for name in names:
-            options.say(f"{case}: round {number + 1}, {name}, all sizes and times divided by {times.factor:g}")
-            runs[name].append(one_round(place_of(number), CONTESTANTS[name], times))
-    return runs
+    report: Callable[[dict[str, list[MechanismRun]], _T], Experiment],
+) -> Experiment:
+    """Return the report of each mechanism of `options`, or of all. `place_of` takes the number of a round, from 0."""
+    options.say(f"{case}: all sizes and times divided by {times.factor:g}")
+    plan: Plan = [
+        (name, partial(one_round, place_of(number), CONTESTANTS[name], times))
+        for number in range(times.rounds)
+        for name in options.mechanisms or CONTESTANTS
+    ]
+    made = make(case, options, plan)
+    return made.complete(report(made.runs, times))

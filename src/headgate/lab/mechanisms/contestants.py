@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -119,9 +120,17 @@ def heron_spout(factor: float) -> dict[str, Any]:
     return {"high": divided(100 << 20, factor), "low": divided(50 << 20, factor)}
 
 
-@functools.cache
 def zookeeper() -> ZooKeeperServer:
-    """Return a ZooKeeper that runs until the program ends."""
+    """Return a ZooKeeper that runs until the program ends. Any thread may call this."""
+    with _starting:
+        return _zookeeper()
+
+
+_starting: Final = threading.Lock()
+
+
+@functools.cache
+def _zookeeper() -> ZooKeeperServer:
     stack = ExitStack()
     atexit.register(stack.close)
     return stack.enter_context(zookeeper_server())

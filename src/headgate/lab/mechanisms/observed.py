@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import headgate as hg
-from headgate.errors import NetworkMemoryFull
+from headgate.errors import JobCancelled, NetworkMemoryFull
 from headgate.lab.flows import Flows, by_target
 from headgate.lab.mechanisms.contestants import zookeeper
 from headgate.lab.places import A2, Place
@@ -22,6 +23,8 @@ from headgate.simulation.simulated_job import Watch
 _LOOK: Final = 0.05
 #: The share of a look in which a source must have waited to count as stopped.
 _STOPS: Final = 0.5
+#: Set when the user interrupts the lab (Ctrl-C): each run then cancels its job and ends at its next look.
+interrupted: Final = threading.Event()
 
 
 @dataclass(slots=True)
@@ -231,6 +234,9 @@ class _Looker:
         self._began: float | None = None
 
     def look(self, now: float, metrics: Mapping[str, Any]) -> None:
+        """Note the counters. Raises JobCancelled after an interrupt."""
+        if interrupted.is_set():
+            raise JobCancelled("the lab was interrupted")
         if self._began is None and not metrics["rows_in"]:
             return
         self._began = now if self._began is None else self._began
@@ -247,7 +253,10 @@ def _execute(environment: hg.StreamEnvironment, look: Callable[[float, Mapping[s
         environment.watch = Watch(interval=_LOOK, look=look)
         return environment.execute("mechanism")
     job = environment.execute_async("mechanism")
-    while job.status() in ("CREATED", "RUNNING"):
-        look(time.monotonic(), job.metrics())
-        time.sleep(_LOOK)
-    return job.wait()
+    try:
+        while job.status() in ("CREATED", "RUNNING"):
+            look(time.monotonic(), job.metrics())
+            time.sleep(_LOOK)
+        return job.wait()
+    finally:
+        job.cancel()

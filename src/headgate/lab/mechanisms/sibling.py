@@ -72,9 +72,9 @@ QUICK: Final = StallTimes(factor=80, before=1.0, stall=3.6, rounds=1)
 
 
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
-    """Run each mechanism in turn, round by round."""
+    """Run each mechanism, round by round."""
     times = QUICK if options.quick else FULL
-    return report(contest("sibling", options, times, place_of=place_of, one_round=one_round), times)
+    return contest("sibling", options, times, place_of=place_of, one_round=one_round, report=report)
 
 
 def one_round(place: Place, contestant: Contestant, times: StallTimes) -> MechanismRun:

@@ -74,9 +74,9 @@ QUICK: Final = SkewTimes(factor=80, seconds=6.0, rounds=1)
 
 
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
-    """Run each mechanism in turn, round by round."""
+    """Run each mechanism, round by round."""
     times = QUICK if options.quick else FULL
-    return report(contest("skew", options, times, place_of=place_of, one_round=one_round), times)
+    return contest("skew", options, times, place_of=place_of, one_round=one_round, report=report)
 
 
 def one_round(place: Place, contestant: Contestant, times: SkewTimes) -> MechanismRun:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from headgate.bench.report import ratios
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contestants import BATCH, counting
+from headgate.lab.mechanisms.made_runs import Plan, make
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.verdicts import CREDIT, Better, Measured, figures, losses
 from headgate.lab.places import A2, B4, Place, processes
@@ -86,17 +88,21 @@ Runs = dict[str, dict[float, list[MechanismRun]]]
 
 
 def run(options: Options, place_of: Callable[[int], Place] = lambda _number: processes) -> Experiment:
-    """Run each mechanism with each limit in turn, round by round."""
+    """Run each mechanism with each limit, round by round. Raises HeadgateError if what all are compared with fails."""
     times = QUICK if options.quick else FULL
-    runs: Runs = {}
+    limits: dict[str, tuple[str, float]] = {}
+    plan: Plan = []
     for number in range(times.rounds):
         for name, limit, chosen in contestants(only_ends=options.quick):
-            options.say(
-                f"tuning: round {number + 1}, {name} {limit:g}" if limit else f"tuning: round {number + 1}, {name}"
-            )
-            seen = one_round(place_of(number), chosen, times)
-            runs.setdefault(name, {}).setdefault(limit, []).append(seen)
-    return report(runs, times)
+            label = f"{name} {limit:g}" if limit else name
+            limits[label] = name, limit
+            plan.append((label, partial(one_round, place_of(number), chosen, times)))
+    made = make("tuning", options, plan, needed=(CREDIT, NOTHING))
+    runs: Runs = {}
+    for label, rounds in made.runs.items():
+        name, limit = limits[label]
+        runs.setdefault(name, {})[limit] = rounds
+    return made.complete(report(runs, times))
 
 
 def contestants(*, only_ends: bool = False) -> Iterator[tuple[str, float, Mapping[str, Any]]]:
