@@ -9,6 +9,7 @@ import pytest
 import headgate as hg
 from headgate.bench.case_options import Options
 from headgate.lab.faults import lost_signals
+from headgate.lab.flows import Flow, Flows
 from headgate.lab.lab_command import main
 from headgate.lab.mechanisms import burst, observed, sibling, skew, slowed_sink, tuning
 from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED
@@ -16,7 +17,8 @@ from headgate.lab.mechanisms.observed import Look, MechanismRun
 from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.sibling import StallTimes
 from headgate.lab.mechanisms.verdicts import Measured, Observation, OwnObservation, losses, misses, sentences
-from headgate.lab.places import processes
+from headgate.lab.places import A2, B4, processes
+from headgate.lab.probe import Probe
 from headgate.lab.simulated.simulated_place import simulation
 
 SHORT = StallTimes(factor=400, before=0.3, stall=1.2, rounds=1)
@@ -40,6 +42,13 @@ def test_on_the_real_runtime_storm_status_leaves_the_sibling_its_rows() -> None:
     assert run.rows_in == run.rows_out == 2 * sibling.RATE * SHORT.end
     assert run.stopped_at(SHORT.before) is not None
     assert run.out_of_memory == ""
+
+
+def test_a_run_without_a_row_is_void() -> None:
+    """As on a machine that is so busy that the source begins after its end."""
+    late = Flows({A2: Flow((B4,), 1000.0, ends_on_time=True)}, -1.0)
+    with pytest.raises(hg.HeadgateError, match="the run is void: its source read no row in time"):
+        observed.observe(simulation(0), {}, late, Probe())
 
 
 @pytest.mark.parametrize("experiment", ["slow-sink", "burst"])

@@ -51,6 +51,18 @@ def test_paced_rows_keep_their_due_times_when_the_source_is_late() -> None:
     assert due == [1_000_000_000 + 200 * row for row in range(5000)]
 
 
+def test_a_source_that_ends_on_time_leaves_out_what_it_could_not_read() -> None:
+    clock = Clock()
+    reader = _reader(Flow((3,), rate=5000.0, ends_on_time=True), clock)
+    clock.now = 1000.5
+    assert reader.read().num_rows == 5
+    clock.now = 1001.05  # a little late, as a source that was only woken late
+    assert reader.read().num_rows == 5
+    clock.now = 1001.2
+    assert reader.read() is None
+    assert reader.finished
+
+
 def test_at_full_speed_rows_are_due_when_they_are_made() -> None:
     clock = Clock()
     reader = _reader(Flow((1, 3)), clock)

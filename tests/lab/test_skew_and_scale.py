@@ -46,7 +46,7 @@ def test_a_key_that_was_not_spared_is_a_miss() -> None:
 
 def test_on_the_real_runtime_a_hot_key_holds_back_the_others() -> None:
     run = skew.one_round(processes, CONTESTANTS["jstorm-stages"], SHORT)
-    assert run.rows_in == run.rows_out == skew.OFFERED * SHORT.seconds
+    assert 0 < run.rows_in == run.rows_out < skew.OFFERED * SHORT.seconds
     assert run.stopped_at(0.0) is not None
 
 
@@ -70,6 +70,14 @@ def test_a_stalled_subtask_reaches_as_far_as_its_mechanism(name: str, starving: 
     assert (found.starving, found.stopped) == (starving, stopped)
     result = scale.report({name: {20: found}})
     assert result.met, result.target
+
+
+def test_a_quick_scale_runs_in_processes_of_its_own() -> None:
+    said = list[str]()
+    result = scale.run(Options(True, said.append, ("jstorm-master",)))
+    assert result.met, result.target
+    assert said[0] == "scale: 1 simulations, all sizes and times divided by 100"
+    assert said[1].startswith("scale: 220 subtasks, jstorm-master: ")
 
 
 def test_a_stall_that_reaches_others_against_the_expectation_is_a_miss() -> None:

@@ -6,6 +6,7 @@ source loses counts in the latency of its rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ ROW_BYTES = 3 * 8 + PAYLOAD
 BATCH_ROWS = 1024
 
 _US = 1_000_000
+#: Seconds by which a source may be late without having been held back.
+_LATE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,15 @@ class Flow:
     """Rows for the subtasks `to` of the next operator, in turn, at `rate` rows/s. None means full speed.
 
     `phases` come first, one after the other, with rates of their own; then comes `rate`. A paced batch has `batch_rows`
-    rows. None means the rows of a millisecond.
+    rows. None means the rows of a millisecond. With `ends_on_time`, a paced source that was held back does not catch up
+    after its end: the rows that are due and not read are left out.
     """
 
     to: tuple[int, ...]
     rate: float | None = None
     phases: tuple[LoadPhase, ...] = ()
     batch_rows: int | None = None
+    ends_on_time: bool = False
 
 
 class Flows(Source):
@@ -88,6 +93,7 @@ class _FlowReader(SourceReader):
         self._clock = context.clock
         self._start = context.started_at
         self._end = context.started_at + seconds
+        self._last_read = self._end + _LATE if flow.ends_on_time else math.inf
         self._row = 0
         #: The seconds and the rows at which each phase begins, and the end.
         self._knots = _knots(flow, seconds)
@@ -107,7 +113,7 @@ class _FlowReader(SourceReader):
             self.finished = now >= self._end
             return None if self.finished else self._batch(np.full(BATCH_ROWS, round(now * _US)))
         assert self._rate is not None
-        n = min(self._step, self._rows - self._row)
+        n = min(self._step, self._rows - self._row) if now < self._last_read else 0
         if not n or now < self._due(self._row + n - 1):
             self.finished = not n
             return None

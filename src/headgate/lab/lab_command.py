@@ -75,7 +75,7 @@ ABOUT = {
 }
 #: How many runs of mechanisms are made at the same time with --quick. A run mostly waits: its load is 20,000 rows/s.
 _AT_ONCE = 4
-#: Experiments that make their runs so. A simulation takes a core, so its runs come one after the other.
+#: Experiments that make their runs so. In `scale`, there are as many simulations at the same time as cores.
 _SIDE_BY_SIDE = ("sibling", "burst", "slow-sink", "skew", "faults", "tuning")
 _DESCRIPTION = (
     "Run experiments on the exchange: credit against plain TCP and other mechanisms, barriers, buffers. All "

@@ -148,6 +148,7 @@ def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe
             run.seconds, run.rows_in, run.rows_out = run.looks[-1].at, run.looks[-1].rows_in, run.looks[-1].rows_out
         return run
     check_readers(options, result)
+    _check_source(run)
     if not isinstance(environment, SimulatedEnvironment):
         run.driver_s = _driver_seconds() - driver_began
     if server is not None:
@@ -165,6 +166,12 @@ def check_readers(options: Mapping[str, Any], result: hg.JobResult) -> None:
     stops = sum(each.get("reader_stops", 0) for each in result.metrics["tasks"].values())
     if options.get("flow_control") == "unbounded" and stops:
         raise hg.HeadgateError(f"the run is void: inputs stopped reading {stops} times")
+
+
+def _check_source(run: MechanismRun) -> None:
+    """Raise HeadgateError if the source read nothing: the run is void."""
+    if not run.looks:
+        raise hg.HeadgateError("the run is void: its source read no row in time; the machine may have been too busy")
 
 
 def observe_part(
@@ -202,6 +209,7 @@ def observe_part(
         run.zookeeper_s = None if zookeeper_s is None else zookeeper_s()
     finally:
         job.cancel()
+    _check_source(run)
     run.seconds, run.rows_in, run.rows_out = run.looks[-1].at, run.looks[-1].rows_in, run.looks[-1].rows_out
     return run
 

@@ -80,7 +80,7 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
 
 
 def one_round(place: Place, contestant: Contestant, times: SkewTimes) -> MechanismRun:
-    flows = Flows({A2: Flow(TO, OFFERED, batch_rows=BATCH)}, times.seconds)
+    flows = Flows({A2: Flow(TO, OFFERED, batch_rows=BATCH, ends_on_time=True)}, times.seconds)
     probe = Probe(slows={B3: Slow(CAPACITY), B4: Slow(CAPACITY)})
     return observe(place, contestant.options(times.factor), flows, probe)
 

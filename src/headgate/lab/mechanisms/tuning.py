@@ -115,7 +115,7 @@ def contestants(*, only_ends: bool = False) -> Iterator[tuple[str, float, Mappin
 
 
 def one_round(place: Place, options: Mapping[str, Any], times: TuningTimes) -> MechanismRun:
-    flow = Flow((B4,), OFFERED * CAPACITY, batch_rows=BATCH)
+    flow = Flow((B4,), OFFERED * CAPACITY, batch_rows=BATCH, ends_on_time=True)
     return observe(place, options, Flows({A2: flow}, times.seconds), Probe(slows={B4: Slow(CAPACITY, saved=0.0)}))
 
 

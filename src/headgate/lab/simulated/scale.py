@@ -7,8 +7,11 @@ The experiment always runs in virtual time, with the policies, exchanges and tur
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -24,6 +27,7 @@ from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.mechanisms.mechanism_report import mechanism_report
 from headgate.lab.mechanisms.verdicts import Measured, Observation
 from headgate.lab.simulated.simulated_place import COSTS
+from headgate.runtime.launch.cores import usable_cores
 from headgate.simulation.costs import Line
 from headgate.simulation.simulated_environment import SimulatedEnvironment
 from headgate.simulation.simulated_job import Watch
@@ -71,13 +75,43 @@ class Scaled:
 
 
 def run(options: Options) -> Experiment:
-    """Simulate every mechanism with each number of sources in turn."""
+    """Simulate every mechanism with each number of sources.
+
+    With `quick` as many simulations run at the same time as there are cores. Others need too much memory for that.
+    """
+    plan = [
+        (sources, name)
+        for sources in ((20,) if options.quick else (10, 100, MOST))
+        for name in ((options.mechanisms or LARGEST) if sources == MOST else simulated_ones(options).mechanisms)
+    ]
+    options.say(f"scale: {len(plan)} simulations, all sizes and times divided by {FACTOR:g}")
     runs: dict[str, dict[int, Scaled]] = {}
-    for sources in (20,) if options.quick else (10, 100, MOST):
-        for name in (options.mechanisms or LARGEST) if sources == MOST else simulated_ones(options).mechanisms:
-            options.say(f"scale: {subtasks(sources):,} subtasks, {name}, all sizes and times divided by {FACTOR:g}")
-            runs.setdefault(name, {})[sources] = one_run(CONTESTANTS[name], sources, options.seed)
+    for (sources, name), run in zip(plan, _simulated(plan, options), strict=True):
+        options.say(f"scale: {subtasks(sources):,} subtasks, {name}: {run.events:,} events")
+        runs.setdefault(name, {})[sources] = run
     return report(runs)
+
+
+def _simulated(plan: Sequence[tuple[int, str]], options: Options) -> Iterator[Scaled]:
+    """Yield the runs of the plan, in its order."""
+    if not options.quick:
+        yield from (one_named_run(name, sources, options.seed) for sources, name in plan)
+        return
+    # Ctrl-C reaches these processes, too, and ends them.
+    with ProcessPoolExecutor(
+        usable_cores(), get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)
+    ) as pool:
+        futures = [pool.submit(one_named_run, name, sources, options.seed) for sources, name in plan]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def one_named_run(name: str, sources: int, seed: int) -> Scaled:
+    """Run a job like `one_run`, in any process."""
+    return one_run(CONTESTANTS[name], sources, seed)
 
 
 def subtasks(sources: int) -> int:
