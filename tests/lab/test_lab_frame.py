@@ -16,7 +16,10 @@ from headgate.bench.report import Figure, Skipped
 from headgate.errors import HeadgateError
 from headgate.lab import lab_command as main
 from headgate.lab.experiment import Experiment, Plot, Series
+from headgate.lab.places import warm_up
 from headgate.lab.questions import QUESTIONS, Question
+from headgate.runtime.master import job
+from headgate.runtime.master.job import JobHandle
 from headgate.web.job_pages import SWITCH, pages
 
 RATE = Figure("rate", "rows/s", (3.0, 1.0, 2.0))
@@ -142,6 +145,25 @@ def test_only_a_quick_run_of_processes_makes_several_runs_at_the_same_time(
     with pytest.raises(SystemExit, match="0"):
         main.main(["--help"])
     assert "With --quick, 4 runs of sibling, burst" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_job_warms_up_before_runs_are_made_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = list[str]()
+    outcome = Experiment(case="burst", target="all", met=True, figures=())
+    run = SimpleNamespace(run=lambda _options: events.append("run") or outcome)
+    monkeypatch.setitem(sys.modules, "experiment_burst", run)
+    monkeypatch.setattr(main, "EXPERIMENTS", {"burst": "experiment_burst"})
+    monkeypatch.setattr(main, "warm_up", lambda: events.append("warm up"))
+    main.main(["burst", "--quick", "--out", str(tmp_path)])
+    main.main(["burst", "--out", str(tmp_path)])
+    assert events == ["warm up", "run", "run"]
+
+
+def test_the_job_that_warms_up_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = list[JobHandle]()
+    monkeypatch.setattr(job, "listeners", [jobs.append])
+    warm_up()
+    assert [each.status() for each in jobs] == ["FINISHED"]
 
 
 def test_without_matplotlib_the_command_says_so_and_continues(

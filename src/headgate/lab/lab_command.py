@@ -19,6 +19,7 @@ from headgate.lab.experiment import Experiment
 from headgate.lab.mechanisms import contestants
 from headgate.lab.mechanisms.contestants import CONTESTANTS
 from headgate.lab.page import page
+from headgate.lab.places import warm_up
 from headgate.lab.plots import draw
 from headgate.terminal import PlainConsole
 from headgate.web.job_pages import pages
@@ -129,6 +130,8 @@ def main(argv: Sequence[str]) -> int:
         case_options.say(f"until the command ends, the report is at {address} too, beside the pages of the jobs")
     for name in names:
         case_options.say(f"{name} ...")
+        if at_once > 1 and name in _SIDE_BY_SIDE:
+            warm_up()
         result = outcome(name, experiments[name], Experiment, case_options)
         results.append(result)
         console.print(table(result))

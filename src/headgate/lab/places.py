@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import headgate as hg
+from headgate.lab.flows import Flow, Flows, by_target
+from headgate.lab.probe import Probe
 from headgate.spark.session import build_session
 
 MASTER = "local-cluster[2,2,1024]"
@@ -27,6 +29,18 @@ def processes(options: dict[str, Any]) -> hg.StreamEnvironment:
     """Return an environment whose TaskManagers are processes of this machine."""
     deployment = hg.LocalDeployment(taskmanagers=TASKMANAGERS, processes=True)
     return hg.StreamEnvironment(parallelism=PARALLELISM, config=hg.Config(**options), deployment=deployment)
+
+
+def warm_up() -> None:
+    """Run a short job, so that the runs that follow start soon.
+
+    The process that forks TaskManagers imports slow modules when it has been idle for a moment. If the first jobs
+    start before, all of their TaskManagers import these modules while rows are already due.
+    """
+    flows = Flows({A1: Flow((B3,), 1000.0)}, 0.3)
+    environment = processes({})
+    environment.from_source(flows).partition_by(by_target).sink_to(Probe())
+    environment.execute("warm-up")
 
 
 @contextmanager
