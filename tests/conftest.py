@@ -59,7 +59,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 #: The modules of the servers that stay for all tests of a process.
-_SERVICES = ("kafka_broker", "postgres_server", "s3_service")
+_SERVICES = ("azure_service", "kafka_broker", "postgres_server", "s3_service")
 #: The number of parts of the planted bugs; `--planted slice` runs one of them.
 _PARTS = 24
 

@@ -80,7 +80,8 @@ def locate(path: str) -> tuple[fs.FileSystem, str]:
         raise pa.ArrowInvalid(f"{scheme}:// is a name of Hadoop; write {_HADOOPS[scheme]}://")
     limit = f"?retry_limit_seconds={_GCS_PATIENCE}" if scheme in ("gs", "gcs") else ""
     filesystem, root = fs.FileSystem.from_uri(f"{scheme}://{authority}/{limit}")
-    return filesystem, f"{root.rstrip('/')}/{inside}"
+    # A URI with only the host of an Azure account has no root, because its path begins with the container.
+    return filesystem, f"{root.rstrip('/')}/{inside}" if root else inside
 
 
 def is_within(path: str, folder: str) -> bool:
