@@ -14,7 +14,7 @@ from headgate.observe.topology import EdgeShape, OperatorShape, Topology, Vertex
 _TASK = {
     "busy_s": 0.0, "idle_s": 0.0, "soft_backpressured_s": 0.0, "hard_backpressured_s": 0.0, "checkpoint_wait_s": 0.0,
     "throttle_wait_s": 0.0, "interpreter_wait_s": 0.0, "input_s": 0.0, "output_s": 0.0, "snapshot_s": 0.0, "cpu_s": 0.0,
-    "run_delay_s": 0.0, "disk_wait_s": None,
+    "run_delay_s": 0.0, "disk_wait_s": None, "at_lock_s": None, "running_s": None,
 }  # fmt: skip
 #: The other times that add up to the time of the task.
 _STATES = ("busy_s", "soft_backpressured_s", "hard_backpressured_s", "checkpoint_wait_s", "throttle_wait_s")

@@ -229,6 +229,9 @@ def test_a_source_that_waits_for_its_fixed_rate_is_the_limit() -> None:
         ({"cpu_s": 0.5}, {"lock_wait_s": 0.04}, "interpreter_lock"),
         ({"interpreter_wait_s": 0.6, "cpu_s": 0.35}, {}, "interpreter_lock"),
         ({"interpreter_wait_s": 0.2, "cpu_s": 0.75}, {}, "slow_function"),
+        ({"cpu_s": 0.5, "at_lock_s": 0.8, "running_s": 0.1}, {}, "interpreter_lock"),
+        ({"cpu_s": 0.5, "at_lock_s": 0.4, "running_s": 0.1}, {}, "slow_function"),
+        ({"cpu_s": 0.2, "at_lock_s": 0.1, "running_s": 0.1}, {}, "waiting_function"),
         ({"snapshot_s": 0.7, "in_s": 0.1}, {}, "checkpoint"),
         ({"output_s": 0.7, "in_s": 0.1}, {}, "serialisation"),
         ({"input_s": 0.7, "in_s": 0.1}, {}, "deserialisation"),
@@ -429,6 +432,19 @@ def test_a_task_that_waits_for_the_interpreter_lock_comes_after_the_one_that_hol
     assert [each.operator for each in diagnose(topology, snapshots(topology, tasks))] == ["numbers", "second"]
     found = diagnose(topology, snapshots(topology, tasks, machine=LONG_WAITS))
     assert [each.operator for each in found] == ["second", "numbers"]
+
+
+@pytest.mark.parametrize(
+    ("at_lock", "machine", "first"), [(0.9, {}, "second"), (0.1, LONG_WAITS, "numbers"), (0.1, {}, "numbers")]
+)
+def test_samples_tell_a_task_that_waits_for_the_lock_from_one_that_sleeps(
+    at_lock: float, machine: dict[str, float], first: str
+) -> None:
+    topology = line("numbers", "first", "second")
+    source = {**STARVES, "at_lock_s": at_lock, "running_s": 0.0}
+    tasks = {**both(0, source), **both(1, STARVED), **both(2, WORKS)}
+    found = diagnose(topology, snapshots(topology, tasks, machine=machine))
+    assert [each.operator for each in found] == [first, {"second": "numbers", "numbers": "second"}[first]]
 
 
 def test_the_task_that_holds_the_interpreter_lock_is_named_even_if_none_waits_for_its_rows() -> None:

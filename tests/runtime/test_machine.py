@@ -125,24 +125,34 @@ def test_without_a_clock_of_the_thread_its_processor_time_is_unknown(monkeypatch
     assert clock.cpu() is None
 
 
-def test_a_thread_waits_for_a_disk_for_as_long_as_samples_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_samples_say_for_what_a_thread_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(thread_clock, "_THREADS", tmp_path)
-    state = tmp_path / str(threading.get_native_id()) / "stat"
-    state.parent.mkdir()
+    monkeypatch.setattr(thread_clock, "interpreter_data", lambda: range(0x7000, 0x8000))
+    folder = tmp_path / str(threading.get_native_id())
+    folder.mkdir()
     clock = ThreadClock()
     clock.start()
-    assert clock.disk_wait is None
-    for now, letter in ((10.0, "D"), (10.5, "D"), (11.5, "S"), (12.0, "D"), (12.25, "R")):
-        state.write_text(f"123 (a (thread) D) {letter} 1 123")
-        clock.sample_disk_wait(now)
-    assert clock.disk_wait == 0.5 + 0.5
+    assert (clock.disk_wait, clock.at_lock, clock.running) == (None, None, None)
+    at_lock, sleeps = "202 0x7500 0x89 0x0", "230 0x0 0x0 0x7ffe"
+    samples = (
+        (10.0, "D", sleeps),
+        (10.5, "D", sleeps),
+        (11.5, "S", at_lock),
+        (12.0, "D", sleeps),
+        (12.25, "R", "running"),
+    )
+    for now, state, call in samples:
+        (folder / "stat").write_text(f"123 (a (thread) D) {state} 1 123")
+        (folder / "syscall").write_text(call + "\n")
+        clock.sample(now)
+    assert (clock.disk_wait, clock.at_lock, clock.running) == (0.5 + 0.5, 1.0, 0.25)
 
 
-def test_where_the_system_does_not_say_what_a_thread_does_its_wait_for_disks_is_unknown(
+def test_where_the_system_does_not_say_what_a_thread_does_its_waits_are_unknown(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(thread_clock, "_THREADS", tmp_path)
     clock = ThreadClock()
     clock.start()
-    clock.sample_disk_wait(1.0)
-    assert clock.disk_wait is None
+    clock.sample(1.0)
+    assert (clock.disk_wait, clock.at_lock, clock.running) == (None, None, None)

@@ -28,7 +28,8 @@ def scraped(served: Served, accept: str = "*/*") -> dict[str, list[Sample]]:
 
 def paced(**fields: Any) -> FakeJob:
     """Return a job with a value for each metric."""
-    job = job_with({**both(0, {**WAITS, "lag_s": 1.0, "disk_wait_s": 0.0}), **both(1, SLEEPS)}, **fields)
+    sampled = {"disk_wait_s": 0.0, "at_lock_s": 0.0, "running_s": 0.0}
+    job = job_with({**both(0, {**WAITS, "lag_s": 1.0, **sampled}), **both(1, SLEEPS)}, **fields)
     job.ended_checkpoints.append(checkpoint(3))
     for snapshot in job.taken:
         (report,) = snapshot.reports

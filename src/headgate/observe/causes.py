@@ -64,7 +64,7 @@ def cpu_share(tasks: Sequence[TaskWindow]) -> float | None:
     The time for which they waited for other tasks of their process is not part of the busy time here.
     Returns None if the processor time of a task is unknown.
     """
-    works = [(task.cpu, task.busy - task.interpreter) for task in tasks if task.cpu is not None]
+    works = [(task.cpu, task.busy - task.kept_back) for task in tasks if task.cpu is not None]
     shares = [cpu / busy if busy > 0 else 0.0 for cpu, busy in works]
     return min(1.0, sum(shares) / len(shares)) if len(shares) == len(tasks) else None
 
@@ -142,7 +142,7 @@ def _processor_wait(windows: Sequence[Window], root: SlowTasks) -> float | None:
     Returns None if they are so much slower than their peers that this wait explains only a small part.
     """
     delays = [task.run_delay for task in root.tasks if task.run_delay is not None]
-    off = [task.busy - task.interpreter - task.cpu for task in root.tasks if task.cpu is not None]
+    off = [task.busy - task.kept_back - task.cpu for task in root.tasks if task.cpu is not None]
     if min(len(delays), len(off)) < len(root.tasks):
         return None
     delay = sum(delays) / len(delays)
@@ -159,7 +159,7 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
     uses much less than an equal part sleeps, or waits for something outside. A task that uses 1.5 times an equal part,
     or more than twice as much as any other task, holds the lock and is slow by itself.
     """
-    waits = mean(root.tasks, lambda task: task.interpreter)
+    waits = mean(root.tasks, lambda task: task.kept_back)
     if waits >= _BURDEN:
         return Cause(
             name="interpreter_lock",

@@ -56,9 +56,7 @@ def with_full_buffers(window: Window, root: int) -> Gain:
 
     A buffer costs about the same time whether it is full or nearly empty. Both ends therefore need only a part of the
     time for such an exchange: the fraction to which its buffers are filled now. Waits for other tasks of the process
-    shrink with the work of these tasks. Waits for a processor shrink with the job's part of the machine's work. The
-    gain may be much larger: fewer buffers also wake fewer threads, which compete for the interpreter lock. Operators'
-    times contain the waits for this lock, and nothing measures how long these waits are.
+    shrink with the work of these tasks. Waits for a processor shrink with the job's part of the machine's work.
     """
     saved = {(task.vertex, task.subtask): _saved(window, task) for task in window.tasks}
     gain = Gain(_MOST, "")
@@ -88,13 +86,13 @@ def _fill(window: Window, edges: Sequence[EdgeWindow]) -> float:
 def _left(window: Window, task: TaskWindow, saved: Mapping[tuple[int, int], float]) -> float:
     """Return the share of the time in which a task would still be busy if all tasks saved the shares in `saved`."""
     others = [other for other in window.tasks if other.taskmanager == task.taskmanager]
-    worked = sum(other.busy - other.interpreter for other in others)
+    worked = sum(other.busy - other.kept_back for other in others)
     freed = min(1.0, sum(saved[other.vertex, other.subtask] for other in others) / worked) if worked > 0 else 0.0
     left = task.busy - saved[task.vertex, task.subtask]
     if task.busy <= 0 or left <= 0:
         return 0.0
     delay = (task.run_delay or 0.0) * left / task.busy * _share_of_machine(window, task)
-    return max(0.0, left - (delay + task.interpreter) * freed)
+    return max(0.0, left - (delay + task.kept_back) * freed)
 
 
 def _share_of_machine(window: Window, task: TaskWindow) -> float:

@@ -14,14 +14,17 @@ _WORKS: Final = 0.5
 #: The least mean wait for the lock, in seconds, that slows a task. The interpreter hands over the lock after at most
 #: 5 ms.
 LONG_WAIT: Final = 0.002
-#: A task waits for the lock at most this many times per batch. If it waits longer, it waits for something else.
+#: Where no samples show waits for the lock, a task waits for it at most this many times per batch. If it waits longer,
+#: it waits for something else.
 _TURNS: Final = 10
+#: A task waits for the lock if it does so for this share of the time in which it does not work.
+_MOSTLY: Final = 0.5
 #: The tasks of a vertex compute if they use at least this many processors together.
 _COMPUTE: Final = 0.5
 
 
 def wait_for_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> bool:
-    """Return whether all these tasks may be waiting for the lock, which other tasks of their process hold."""
+    """Return whether all these tasks wait for the lock, which other tasks of their process hold, or may be waiting."""
     return all(_waits(window, task) for task in tasks)
 
 
@@ -49,10 +52,12 @@ def off_per_batch(window: Window, task: TaskWindow) -> float:
 
 
 def _waits(window: Window, task: TaskWindow) -> bool:
-    wait = window.processes[task.taskmanager].lock_wait
-    if wait < LONG_WAIT or task.cpu is None:
+    if task.cpu is None:
         return False
     most = max(each.cpu or 0.0 for each in window.tasks if each.taskmanager == task.taskmanager)
     if task.cpu >= _WORKS * min(task.busy, most):
         return False
-    return off_per_batch(window, task) <= _TURNS * wait
+    if task.lock is not None:
+        return task.lock >= _MOSTLY * (task.busy - task.interpreter - task.cpu - (task.run_delay or 0.0))
+    wait = window.processes[task.taskmanager].lock_wait
+    return wait >= LONG_WAIT and off_per_batch(window, task) <= _TURNS * wait

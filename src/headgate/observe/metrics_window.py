@@ -75,7 +75,8 @@ class TaskWindow:
     """One subtask between two snapshots. All times are shares of the window, 0 to 1.
 
     `soft`, `hard`, `checkpoint`, `interpreter`, `input`, `output` and `snapshot` are the times that `JobResult.metrics`
-    describes for tasks. `cpu`, `run_delay` and `disk_wait` are None if the machine does not provide them.
+    describes for tasks. `lock` is the time in which the thread waited for the interpreter lock. `cpu`, `run_delay`,
+    `disk_wait` and `lock` are None if the machine does not provide them.
     """
 
     vertex: int
@@ -95,6 +96,7 @@ class TaskWindow:
     cpu: float | None
     run_delay: float | None
     disk_wait: float | None
+    lock: float | None
     in_pool_usage: float
     out_pool_usage: float
     input_queue: int
@@ -104,6 +106,11 @@ class TaskWindow:
     def blocked(self) -> float:
         """The share of the window in which the task waited for room in its output."""
         return self.soft + self.hard
+
+    @property
+    def kept_back(self) -> float:
+        """The share of the window in which other tasks of its process kept the task from its work."""
+        return min(self.busy, self.interpreter + (self.lock or 0.0))
 
     @property
     def busiest(self) -> OperatorWindow:
@@ -294,6 +301,7 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
             cpu=share["cpu_s"],
             run_delay=share["run_delay_s"],
             disk_wait=share.get("disk_wait_s"),  # older recordings do not have it
+            lock=_lock_wait(share),
             in_pool_usage=task["in_pool_usage"],
             out_pool_usage=task["out_pool_usage"],
             input_queue=task["input_queue"],
@@ -302,6 +310,19 @@ def _tasks(topology: Topology, process: int, old: Counters, new: Counters, secon
                 for each in topology.vertices[vertex].operators
             },
         )
+
+
+def _lock_wait(share: Mapping[str, float | None]) -> float | None:
+    """Return the share of the time in which a thread waited for the interpreter lock, or None if this is unknown.
+
+    Samples do not tell a thread that waits for the lock from the thread that holds it. A thread that uses a processor,
+    or waits for one, holds the lock unless the samples say that it runs without.
+    """
+    at_lock, running = share.get("at_lock_s"), share.get("running_s")  # older recordings do not have them
+    cpu, delay = share["cpu_s"], share["run_delay_s"]
+    if at_lock is None or running is None or cpu is None or delay is None:
+        return None
+    return max(0.0, at_lock - max(0.0, cpu + delay - running))
 
 
 def _own_seconds(old: Counters, new: Counters, seconds: float) -> float:

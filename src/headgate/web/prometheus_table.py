@@ -42,6 +42,8 @@ TASK: Final = (
     _total("task_cpu_seconds", "cpu_s", "Time in which the subtask's thread used a processor."),
     _total("task_run_delay_seconds", "run_delay_s", "Time in which the thread was ready and no processor was free."),
     _total("task_disk_wait_seconds", "disk_wait_s", "Time in which the thread waited for a disk, by samples."),
+    _total("task_at_lock_seconds", "at_lock_s", "Time at the interpreter lock, by samples."),
+    _total("task_running_seconds", "running_s", "Time running without the interpreter lock, by samples."),
     Exported("task_input_pool_usage_ratio", "in_pool_usage", "Share of the input buffers that is in use."),
     Exported("task_input_floating_usage_ratio", "input_floating_usage", "Share of the floating input buffers in use."),
     Exported(

@@ -335,8 +335,21 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric(
             "disk_wait_s",
             "seconds or None",
-            "Time in which the task's thread waited for a disk or a network file system, by one sample for each "
-            "report. None on a system that does not provide this value.",
+            "Time in which the task's thread waited for a disk or a network file system, by samples. None on a system "
+            "that does not provide this value.",
+        ),
+        Metric(
+            "at_lock_s",
+            "seconds or None",
+            "Time in which the task's thread waited for Python's interpreter lock or held it, by samples. It held the "
+            "lock for `cpu_s` + `run_delay_s` - `running_s`: subtract this to get the wait. None on a system that does "
+            "not provide this value.",
+        ),
+        Metric(
+            "running_s",
+            "seconds or None",
+            "Time in which the task's thread used a processor, or was ready to, without the interpreter lock, by "
+            "samples. None on a system that does not provide this value.",
         ),
         Metric("segments_in_use", "count", "Network buffers that the task's outputs use."),
         Metric(

@@ -1,4 +1,4 @@
-"""Measures a thread: its processor time, and how long the thread waited for a processor or for a disk."""
+"""Measures a thread: its processor time, and how long it waited for a processor, a disk or the interpreter lock."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from typing import Final
 
 from headgate.runtime.kernel_files import read_kernel_file
+from headgate.runtime.lock_futex import interpreter_data, waits_for_the_lock
 
 #: Whether the system has a clock for each thread that other threads can read.
 _HAS_CLOCK: Final = hasattr(time, "pthread_getcpuclockid")
@@ -27,8 +28,13 @@ class ThreadClock:
         self.ident: int | None = None
         #: The seconds in which the thread waited for a disk, by samples. None on a system that does not provide it.
         self.disk_wait: float | None = None
+        #: The seconds in which the thread was at the interpreter lock, and in which it ran or was ready to run without
+        #: the lock, by samples. None on a system that does not provide them. See `sample`.
+        self.at_lock: float | None = None
+        self.running: float | None = None
         self._sampled = 0.0
         self._state: str | None = None
+        self._call: str | None = None
         self._clock: int | None = None
         self._schedule: str | None = None
         self._cpu: float | None = 0.0 if _HAS_CLOCK else None
@@ -37,7 +43,7 @@ class ThreadClock:
     def start(self) -> None:
         """Measure the calling thread from now on."""
         folder = f"{_THREADS}/{threading.get_native_id()}"
-        self._schedule, self._state = f"{folder}/schedstat", f"{folder}/stat"
+        self._schedule, self._state, self._call = f"{folder}/schedstat", f"{folder}/stat", f"{folder}/syscall"
         if _HAS_CLOCK:
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
         self.ident = threading.get_ident()
@@ -46,7 +52,7 @@ class ThreadClock:
         """Store the last values. The measured thread calls this before it ends."""
         self.ident = None
         self._cpu, self._run_delay = self.cpu(), self.run_delay()
-        self._clock = self._schedule = self._state = None
+        self._clock = self._schedule = self._state = self._call = None
 
     def cpu(self) -> float | None:
         """Return the thread's processor time so far in seconds, or None on a system that does not provide it."""
@@ -71,15 +77,25 @@ class ThreadClock:
         except (IndexError, ValueError):
             return self._run_delay
 
-    def sample_disk_wait(self, now: float) -> None:
-        """If the thread waits for a disk or a network file system, add the time since the last sample to `disk_wait`.
+    def sample(self, now: float) -> None:
+        """Look at what the thread does, and count the time since the last sample for it. `now` is of any clock.
 
-        Linux counts such waits only if its delay accounting is on. But it always shows whether a thread is in
-        uninterruptible sleep. A thread that waits for a disk is in this state. `now` is in seconds of any clock.
+        - `disk_wait`: it waits for a disk or a network file system. Linux counts such waits only if its delay
+          accounting is on. But a thread that waits for a disk is in uninterruptible sleep, which Linux always shows.
+        - `at_lock`: it waits for the interpreter lock. The thread that samples holds the lock meanwhile. So a thread
+          that held it just before also counts. The time of `cpu` and `run_delay` that is not in `running` is the time
+          in which the thread held the lock: subtract it to get the time in which it waited.
         """
-        file, before = self._state, self._sampled
-        self._sampled = now
-        content = read_kernel_file(file) if file is not None else None
-        if content:
-            state = content.rpartition(b")")[2].split()[0]
-            self.disk_wait = (self.disk_wait or 0.0) + (now - before if state == b"D" and before else 0.0)
+        before, self._sampled = self._sampled, now
+        seconds = now - before if before else 0.0
+        state, call, data = _content(self._state), _content(self._call), interpreter_data()
+        if state:
+            is_waiting = state.rpartition(b")")[2].split()[0] == b"D"
+            self.disk_wait = (self.disk_wait or 0.0) + seconds * is_waiting
+        if call and data is not None:
+            self.at_lock = (self.at_lock or 0.0) + seconds * waits_for_the_lock(call, data)
+            self.running = (self.running or 0.0) + seconds * call.startswith(b"running")
+
+
+def _content(file: str | None) -> bytes | None:
+    return None if file is None else read_kernel_file(file)

@@ -175,6 +175,8 @@ def _task(built: BuiltTask, seconds: Sequence[float]) -> Counters:
         "cpu_s": task.thread.cpu(),
         "run_delay_s": task.thread.run_delay(),
         "disk_wait_s": task.thread.disk_wait,
+        "at_lock_s": task.thread.at_lock,
+        "running_s": task.thread.running,
         "segments_in_use": sum(partition.pool.in_use for partition in built.partitions),
         "input_queue": sum(channel.queue_length for channel in built.channels),
         "gathering_bytes": built.gathering.memory_bytes if built.gathering is not None else 0,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,9 @@ from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
 
 #: The least seconds from one report to the next, and the largest share of a processor that reports may use.
 _METRICS_INTERVAL, _REPORTS = 0.25, 0.02
+#: The mean seconds between two samples of the tasks' threads, and the largest share of a processor that they may use.
+#: The pauses differ by up to `_JITTER`, so that samples are not in step with periodic work.
+_SAMPLES_INTERVAL, _SAMPLES, _JITTER = 0.1, 0.002, 0.5
 
 
 def pause_after(cost: float) -> float:
@@ -44,11 +48,17 @@ class MeasuredTasks:
         """Watch the channels of more tasks."""
         self._channels.add(tasks)
 
-    def read(self, pool: NetworkBufferPool, links: DataLinks) -> dict[str, Any]:
-        """Sample whether the tasks wait for a disk, and return the current metrics for a report to the driver."""
-        now = time.monotonic()
+    def sample(self) -> float:
+        """Sample for what the tasks' threads wait, and return the seconds until the next sample."""
+        now, began = time.monotonic(), time.thread_time()
         for built in self._built:
-            built.task.thread.sample_disk_wait(now)
+            built.task.thread.sample(now)
+        pause = max(_SAMPLES_INTERVAL, (time.thread_time() - began) / _SAMPLES)
+        return pause * random.uniform(1 - _JITTER, 1 + _JITTER)
+
+    def read(self, pool: NetworkBufferPool, links: DataLinks) -> dict[str, Any]:
+        """Return the current metrics for a report to the driver."""
+        now = time.monotonic()
         return snapshot(
             self._built,
             pool,
