@@ -107,9 +107,11 @@ def numbers(env: hg.StreamEnvironment, batch_rows: int = 1000) -> hg.DataStream:
     return env.from_source(source).set_parallelism(1).name("numbers")
 
 
-def environment(subtasks: int, processes: bool = True, **options: object) -> hg.StreamEnvironment:
-    """Return an environment with a process, or a thread, for each subtask."""
-    deployment = hg.LocalDeployment(taskmanagers=subtasks, processes=processes)
+def environment(
+    subtasks: int, processes: bool = True, taskmanagers: int | None = None, **options: object
+) -> hg.StreamEnvironment:
+    """Return an environment with a process, or a thread, for each subtask, or with so many TaskManagers."""
+    deployment = hg.LocalDeployment(taskmanagers=taskmanagers or subtasks, processes=processes)
     return hg.StreamEnvironment(parallelism=subtasks, config=hg.Config(**options), deployment=deployment)
 
 
@@ -149,6 +151,14 @@ def flush_timeout(gain: float) -> hg.JobHandle:
     return env.execute_async("remedy")
 
 
+def more_processes(gain: float) -> hg.JobHandle:
+    """Tasks of one process compute: the remedy is a process for each."""
+    env = environment(CORES, taskmanagers=1 if gain == 1 else CORES, network_memory="8 MiB")
+    done = numbers(env).rebalance().map_batches(partial(work, SECONDS_PER_ROW, computes), schema=SCHEMA).name("work")
+    done.sink_to(hg.sinks.null()).name("out")
+    return env.execute_async("remedy")
+
+
 def more_buffers(gain: float) -> hg.JobHandle:
     """A line with a long delay: the remedy is as many more buffers, which are on their way."""
     factor = max(1, round(gain))
@@ -182,6 +192,7 @@ CASES = (
     Case("more subtasks, free processors", _WORK, partial(more_subtasks, computes, 1), "work"),
     Case("more subtasks, no free processor", _WORK, partial(more_subtasks, computes, CORES), "work"),
     Case("a longer flush timeout", ("nearly_empty_buffers",), flush_timeout, "work"),
+    Case("more processes", ("interpreter_lock",), more_processes, "work"),
     Case("more buffers on a delayed line", ("credit_round_trip",), more_buffers, "work", partial(delayed_links, 0.2)),
     Case("hot keys spread", ("data_skew",), spread_keys, "work"),
 )

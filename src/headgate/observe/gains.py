@@ -12,8 +12,9 @@ from headgate.observe.interpreter_lock import holder_of_the_lock, wait_for_the_l
 from headgate.observe.metrics_window import TaskWindow, Window
 from headgate.observe.own_work import nearly_empty
 
-#: The largest gain that is reported for one remedy.
+#: The largest gain that is reported for one remedy, and for full buffers.
 _MOST: Final = 4.0
+_MOST_OF_BUFFERS: Final = 10.0
 #: The `limit` of a gain that is enough for the sources to keep their schedules.
 PACE: Final = "the sources keep their pace"
 
@@ -52,18 +53,21 @@ def _waits_for_the_lock_of(window: Window, root: int, vertex: int) -> bool:
 
 
 def with_full_buffers(window: Window, root: int) -> Gain:
-    """Return the least gain if the exchanges with nearly empty buffers sent full ones.
+    """Return the gain if the exchanges with nearly empty buffers sent full ones.
 
     A buffer costs about the same time whether it is full or nearly empty. Both ends therefore need only a part of the
     time for such an exchange: the fraction to which its buffers are filled now. Waits for other tasks of the process
     shrink with the work of these tasks. Waits for a processor shrink with the job's part of the machine's work.
+
+    This is only the least gain if it is not known how long the tasks wait for the interpreter lock: fewer buffers also
+    wake fewer threads, which compete for the lock.
     """
     saved = {(task.vertex, task.subtask): _saved(window, task) for task in window.tasks}
-    gain = Gain(_MOST, "")
+    gain = Gain(_MOST_OF_BUFFERS, "")
     for vertex in window.topology.vertices:
         left = max((_left(window, task, saved) for task in window.of(vertex.id)), default=0.0)
         most = window.busy(vertex.id) if vertex.id == root else 1.0
-        factor = max(1.0, most / left) if left > 0 else _MOST
+        factor = max(1.0, most / left) if left > 0 else _MOST_OF_BUFFERS
         if factor < gain.factor:
             gain = Gain(factor, "its operators are busy" if vertex.id == root else f"{vertex.name!r} is the limit")
     pace = _pace(window, root)
@@ -153,14 +157,28 @@ def with_more_subtasks(window: Window, tasks: tuple[TaskWindow, ...], works: flo
     that mostly wait need no further processors. For other tasks, the free processors limit the gain.
     """
     gain = next_limit(window, tasks[0].vertex)
-    free = free_processors(window)
-    used = window.cpu
-    if free is None or not used or works is None or works < 0.5:
+    return gain if works is None or works < 0.5 else _with_free_processors(window, gain)
+
+
+def with_more_processes(window: Window, tasks: Sequence[TaskWindow]) -> Gain | None:
+    """Return the gain if the hot `tasks` did not wait for other tasks of their process.
+
+    Return None if these waits are not known.
+    """
+    kept_back = sum(task.kept_back for task in tasks) / len(tasks)
+    if not kept_back:
+        return None
+    gain, further = Gain(1 / max(1e-2, 1 - kept_back), "its operators are busy"), next_limit(window, tasks[0].vertex)
+    return _with_free_processors(window, gain if gain.factor <= further.factor else further)
+
+
+def _with_free_processors(window: Window, gain: Gain) -> Gain:
+    """Return the gain, or less if the job's machines have no free processors for it."""
+    free, used = free_processors(window), window.cpu
+    if free is None or not used:
         return gain
     by_processors = (used + free) / used
-    if by_processors < gain.factor:
-        return Gain(by_processors, "all processors are in use")
-    return gain
+    return Gain(by_processors, "all processors are in use") if by_processors < gain.factor else gain
 
 
 def subtasks_for(tasks: int, gain: Gain) -> int:

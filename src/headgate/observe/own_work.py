@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Final
 
 from headgate.observe.edge_window import EdgeWindow
@@ -12,6 +12,8 @@ from headgate.observe.roots import SlowTasks
 
 #: The least share of a task's time that makes its own work the cause.
 _BURDEN: Final = 0.25
+#: The least share of its tasks' work that exchanges take in a process that mostly handles buffers.
+_MOSTLY: Final = 0.5
 #: A buffer is nearly empty if its data take less than this share of its size.
 _NEARLY_EMPTY: Final = 0.10
 
@@ -45,9 +47,31 @@ def own_work(window: Window, root: SlowTasks) -> Cause | None:
 
 
 def empty_buffers(window: Window, root: SlowTasks) -> Cause | None:
-    """Return the work on nearly empty buffers, if that is the work besides operators that takes most time."""
+    """Return the work on nearly empty buffers, if that is the work besides operators that takes most time.
+
+    It is also the cause if the root waits for other tasks of its process, and this work takes most of their time.
+    """
     cause = own_work(window, root)
-    return cause if cause is not None and cause.name == "nearly_empty_buffers" else None
+    if cause is not None and cause.name == "nearly_empty_buffers":
+        return cause
+    kept_back = mean(root.tasks, lambda task: task.kept_back)
+    edges = _edges(window, root.vertex, incoming=False) + _edges(window, root.vertex, incoming=True)
+    fill, share = nearly_empty(window, edges), _on_exchanges(window, {task.taskmanager for task in root.tasks})
+    if kept_back < _BURDEN or fill is None or share < _MOSTLY:
+        return None
+    return Cause(
+        name="nearly_empty_buffers",
+        text=f"it waits {kept_back:.0%} of the time for other tasks of its process, which spend {share:.0%} of their "
+        f"work on buffers that leave {fill:.1%} full",
+        evidence={"fill": fill, "kept_back": kept_back, "share": share},
+    )
+
+
+def _on_exchanges(window: Window, processes: Set[int]) -> float:
+    """Return the share of the busy time of these processes' tasks that goes to their exchanges."""
+    tasks = [task for task in window.tasks if task.taskmanager in processes]
+    busy = sum(task.busy for task in tasks)
+    return sum(task.input + task.output for task in tasks) / busy if busy > 0 else 0.0
 
 
 def _edges(window: Window, vertex: int, *, incoming: bool) -> list[EdgeWindow]:

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from headgate.observe.causes import busiest, cpu_share, factor_text
 from headgate.observe.finding import Cause, Remedy
-from headgate.observe.gains import PACE, Gain, next_limit, subtasks_for, with_full_buffers, with_more_subtasks
+from headgate.observe.gains import (
+    PACE,
+    Gain,
+    next_limit,
+    subtasks_for,
+    with_full_buffers,
+    with_more_processes,
+    with_more_subtasks,
+)
 from headgate.observe.metrics_window import Window, mean, peers
 from headgate.observe.roots import SlowTasks, ThrottledSource
 
@@ -29,7 +37,7 @@ def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
         case "machine_taken" | "stolen_processor" | "processor_quota":
             return _free_processors(window, root, cause)
         case "interpreter_lock":
-            return Remedy(text="run the job in more processes (hg.LocalDeployment), with fewer tasks in each")
+            return _more_processes(window, root)
         case "nearly_empty_buffers":
             return _fuller_buffers(window, root)
         case "large_rows":
@@ -75,9 +83,9 @@ def _spread(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
 
 
 def _fuller_buffers(window: Window, root: SlowTasks) -> Remedy:
-    """Return the remedy for nearly empty buffers. Its gain is exact only if the sources can give no more rows."""
+    """Return the remedy for nearly empty buffers."""
     gain = with_full_buffers(window, root.vertex)
-    at_least = gain.limit != PACE
+    at_least = gain.limit != PACE and any(task.lock is None for task in window.tasks)
     times = f"at least {_times(replace(gain, limit=''))}" if at_least else _times(gain)
     return Remedy(
         text=f"raise buffer_timeout, or use fewer subtasks behind it, which would carry {times}",
@@ -85,6 +93,16 @@ def _fuller_buffers(window: Window, root: SlowTasks) -> Remedy:
         limit="" if at_least else gain.limit,
         at_least=at_least,
     )
+
+
+def _more_processes(window: Window, root: SlowTasks) -> Remedy:
+    text = "run the job in more processes (hg.LocalDeployment), with fewer tasks in each"
+    gain = with_more_processes(window, root.tasks)
+    if gain is None:
+        return Remedy(text=text)
+    if gain.factor < _WORTH:
+        return Remedy(text=f"more processes gain nothing: {gain.limit}", gain=gain.factor, limit=gain.limit)
+    return Remedy(text=f"{text}, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
 
 
 def _smaller_rows(window: Window, root: SlowTasks, cause: Cause) -> Remedy:

@@ -88,14 +88,17 @@ class ThreadClock:
         """
         before, self._sampled = self._sampled, now
         seconds = now - before if before else 0.0
-        state, call, data = _content(self._state), _content(self._call), interpreter_data()
-        if state:
-            is_waiting = state.rpartition(b")")[2].split()[0] == b"D"
-            self.disk_wait = (self.disk_wait or 0.0) + seconds * is_waiting
+        call, data = _content(self._call), interpreter_data()
+        is_running, is_at_lock = call.startswith(b"running"), data is not None and waits_for_the_lock(call, data)
         if call and data is not None:
-            self.at_lock = (self.at_lock or 0.0) + seconds * waits_for_the_lock(call, data)
-            self.running = (self.running or 0.0) + seconds * call.startswith(b"running")
+            self.running = (self.running or 0.0) + seconds * is_running
+            self.at_lock = (self.at_lock or 0.0) + seconds * is_at_lock
+        state = b"" if is_running or is_at_lock else _content(self._state)
+        if state or is_running or is_at_lock:
+            is_waiting = state.rpartition(b")")[2].split()[:1] == [b"D"]
+            self.disk_wait = (self.disk_wait or 0.0) + seconds * is_waiting
 
 
-def _content(file: str | None) -> bytes | None:
-    return None if file is None else read_kernel_file(file)
+def _content(file: str | None) -> bytes:
+    """Return the content of a file in /proc, or nothing if it cannot be read."""
+    return b"" if file is None else read_kernel_file(file) or b""

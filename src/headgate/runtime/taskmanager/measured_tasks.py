@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,12 +13,10 @@ from headgate.runtime.taskmanager.counters import snapshot
 from headgate.runtime.taskmanager.data_links import DataLinks
 from headgate.runtime.taskmanager.process_evidence import ProcessEvidence
 from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
+from headgate.runtime.taskmanager.wait_sampler import WaitSampler
 
 #: The least seconds from one report to the next, and the largest share of a processor that reports may use.
 _METRICS_INTERVAL, _REPORTS = 0.25, 0.02
-#: The mean seconds between two samples of the tasks' threads, and the largest share of a processor that they may use.
-#: The pauses differ by up to `_JITTER`, so that samples are not in step with periodic work.
-_SAMPLES_INTERVAL, _SAMPLES, _JITTER = 0.1, 0.002, 0.5
 
 
 def pause_after(cost: float) -> float:
@@ -34,7 +31,7 @@ def pause_after(cost: float) -> float:
 class MeasuredTasks:
     """Reads the metrics of the tasks in `built`, a list that grows, and of the process on `host`.
 
-    After `evidence.start()`, the metrics show what slows the process down. Only one thread uses the object.
+    After `start`, the metrics show what slows the process and its tasks down. Only one thread uses the object.
     """
 
     def __init__(self, built: Sequence[BuiltTask], host: str, signals: SignalCount) -> None:
@@ -43,18 +40,24 @@ class MeasuredTasks:
         self._host = host
         self._signals = signals
         self._channels = ChannelReport()
+        self._waits: WaitSampler | None = None
+
+    def start(self, sample: bool) -> None:
+        """Measure from now on. `sample` says whether to sample the tasks' threads, too."""
+        self.evidence.start()
+        if sample:
+            self._waits = WaitSampler(self._built)
+            self._waits.start()
+
+    def stop(self) -> None:
+        """Stop measuring."""
+        if self._waits is not None:
+            self._waits.stop()
+        self.evidence.stop()
 
     def add(self, tasks: Sequence[BuiltTask]) -> None:
         """Watch the channels of more tasks."""
         self._channels.add(tasks)
-
-    def sample(self) -> float:
-        """Sample for what the tasks' threads wait, and return the seconds until the next sample."""
-        now, began = time.monotonic(), time.thread_time()
-        for built in self._built:
-            built.task.thread.sample(now)
-        pause = max(_SAMPLES_INTERVAL, (time.thread_time() - began) / _SAMPLES)
-        return pause * random.uniform(1 - _JITTER, 1 + _JITTER)
 
     def read(self, pool: NetworkBufferPool, links: DataLinks) -> dict[str, Any]:
         """Return the current metrics for a report to the driver."""

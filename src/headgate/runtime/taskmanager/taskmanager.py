@@ -136,12 +136,12 @@ class TaskManager:
 
         Raises an error that could not be sent to the driver. Raises StuckTasks if user functions did not return.
         """
-        self._measured.evidence.start()
+        self._measured.start(sample=self._spec.config.metrics)
         try:
             self._guarded(self._start)
             self._follow_events()
         finally:
-            self._measured.evidence.stop()
+            self._measured.stop()
             self._end()
         if self._unsent_error is not None:
             raise self._unsent_error
@@ -255,20 +255,17 @@ class TaskManager:
 
         Without metrics it reports once, when all tasks have ended or the job stops.
         """
-        report_at = sample_at = 0.0 if self._spec.config.metrics else math.inf
+        report_at = 0.0 if self._spec.config.metrics else math.inf
         while not self._over:
             now = time.monotonic()
-            if now >= sample_at:
-                sample_at = now + self._measured.sample()
             if now >= report_at:
                 report_at = now + self._report_metrics()
-            due = min(sample_at, report_at)
-            wait = _CONSUMED_POLL if self._awaits_consumers else max(0.0, due - now)
+            wait = _CONSUMED_POLL if self._awaits_consumers else report_at - now
             try:
                 event = self._events.get(timeout=None if math.isinf(wait) else wait)
             except queue.Empty:
                 if not self._awaits_consumers:
-                    self._measured.evidence.note_wakeup(time.monotonic() - due)
+                    self._measured.evidence.note_wakeup(time.monotonic() - report_at)
             else:
                 self._guarded(event)
             if self._is_done and not self._reported:
