@@ -98,6 +98,36 @@ def test_waits_for_the_lock_of_consumers_shrink_with_their_work() -> None:
     assert finding.remedy.gain == pytest.approx(1 / (1 - 0.4 - 0.2 * (1 - left)))
 
 
+#: A task that computes, or waits for the lock, for as long as it is busy, and always holds or awaits the lock.
+AT_LOCK = {"at_lock_s": 1.0, "running_s": 0.0}
+
+
+def test_waits_for_the_interpreter_lock_shrink_too_and_the_gain_is_no_lower_bound() -> None:
+    topology = line("numbers", "out", parallelism=1)
+    empty = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}
+    sends = {**SERIALISES, "output_s": 0.5, "in_s": 0.5, "cpu_s": 0.6, **AT_LOCK}
+    takes = {"busy_s": 0.5, "idle_s": 0.5, "input_s": 0.5, "in_s": 0.0, "cpu_s": 0.4, "rows": 100, **AT_LOCK}
+    (finding,) = diagnose(topology, snapshots(topology, {**of(0, sends, 1), **of(1, takes, 1)}, edges=empty))
+    freed = (0.5 + 0.5) / 1.5
+    assert finding.remedy.gain == pytest.approx(1 / (1 - 0.5 - 0.4 * freed))
+    assert not finding.remedy.at_least
+    assert finding.remedy.limit == "its operators are busy"
+
+
+def test_what_holds_the_lock_may_be_the_work_on_nearly_empty_buffers() -> None:
+    """The root spends little on its exchange itself, but its producer does nothing else."""
+    topology = line("numbers", "out", parallelism=1)
+    works = {"busy_s": 0.5, "output_s": 0.5, "in_s": 0.0, "soft_backpressured_s": 0.5, "rows": 100}
+    takes = {**WORKS, "busy_s": 1.0, "input_s": 0.3, "in_s": 0.7, "cpu_s": 0.6, **AT_LOCK}
+
+    def cause(nbytes: int) -> str:
+        exchange = {"numbers -> out": {"rows_out": 1000, "bytes_out": nbytes, "buffers_out": 1000}}
+        made = snapshots(topology, {**of(0, works, 1), **of(1, takes, 1)}, edges=exchange)
+        return diagnose(topology, made)[0].cause.name
+
+    assert (cause(0), cause(30_000_000)) == ("nearly_empty_buffers", "interpreter_lock")
+
+
 def test_waits_for_a_processor_shrink_with_the_work_of_the_job() -> None:
     topology = line("numbers", "out", parallelism=1)
     empty = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}

@@ -87,7 +87,7 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
     match root:
         case SlowTasks():
             blamed, cause = _blamed(windows, root)
-            return _of_tasks(window, blamed, cause, remedy_for(window, blamed, cause))
+            return _of_tasks(window, blamed, cause, remedy_for(windows, blamed, cause))
         case SlowDriver():
             cause = Cause(
                 name="slow_driver",

@@ -15,6 +15,8 @@ from headgate.observe.own_work import nearly_empty
 #: The largest gain that is reported for one remedy, and for full buffers.
 _MOST: Final = 4.0
 _MOST_OF_BUFFERS: Final = 10.0
+#: The number of windows whose mean counts where a window has too few samples.
+_WINDOWS: Final = 4
 #: The `limit` of a gain that is enough for the sources to keep their schedules.
 PACE: Final = "the sources keep their pace"
 
@@ -52,7 +54,7 @@ def _waits_for_the_lock_of(window: Window, root: int, vertex: int) -> bool:
     return wait_for_the_lock(window, tasks) and any(each.vertex == root for each in holder_of_the_lock(window, tasks))
 
 
-def with_full_buffers(window: Window, root: int) -> Gain:
+def with_full_buffers(windows: Sequence[Window], root: int) -> Gain:
     """Return the gain if the exchanges with nearly empty buffers sent full ones.
 
     A buffer costs about the same time whether it is full or nearly empty. Both ends therefore need only a part of the
@@ -60,18 +62,28 @@ def with_full_buffers(window: Window, root: int) -> Gain:
     shrink with the work of these tasks. Waits for a processor shrink with the job's part of the machine's work.
 
     This is only the least gain if it is not known how long the tasks wait for the interpreter lock: fewer buffers also
-    wake fewer threads, which compete for the lock.
+    wake fewer threads, which compete for the lock. These waits are samples, so the mean of the last windows counts.
     """
-    saved = {(task.vertex, task.subtask): _saved(window, task) for task in window.tasks}
+    window = windows[-1]
+    lefts = [_lefts(each) for each in windows[-_WINDOWS:]]
     gain = Gain(_MOST_OF_BUFFERS, "")
     for vertex in window.topology.vertices:
-        left = max((_left(window, task, saved) for task in window.of(vertex.id)), default=0.0)
+        left = sum(each[vertex.id] for each in lefts) / len(lefts)
         most = window.busy(vertex.id) if vertex.id == root else 1.0
         factor = max(1.0, most / left) if left > 0 else _MOST_OF_BUFFERS
         if factor < gain.factor:
             gain = Gain(factor, "its operators are busy" if vertex.id == root else f"{vertex.name!r} is the limit")
     pace = _pace(window, root)
     return pace if pace is not None and pace.factor < gain.factor else gain
+
+
+def _lefts(window: Window) -> dict[int, float]:
+    """Return for each vertex for which share of the time its busiest task would be busy with full buffers."""
+    saved = {(task.vertex, task.subtask): _saved(window, task) for task in window.tasks}
+    return {
+        vertex.id: max((_left(window, task, saved) for task in window.of(vertex.id)), default=0.0)
+        for vertex in window.topology.vertices
+    }
 
 
 def _saved(window: Window, task: TaskWindow) -> float:
@@ -90,7 +102,7 @@ def _fill(window: Window, edges: Sequence[EdgeWindow]) -> float:
 def _left(window: Window, task: TaskWindow, saved: Mapping[tuple[int, int], float]) -> float:
     """Return the share of the time in which a task would still be busy if all tasks saved the shares in `saved`."""
     others = [other for other in window.tasks if other.taskmanager == task.taskmanager]
-    worked = sum(other.busy - other.kept_back for other in others)
+    worked = sum(other.busy - other.interpreter for other in others)  # as `saved`, waits for the lock included
     freed = min(1.0, sum(saved[other.vertex, other.subtask] for other in others) / worked) if worked > 0 else 0.0
     left = task.busy - saved[task.vertex, task.subtask]
     if task.busy <= 0 or left <= 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from headgate.observe.causes import busiest, cpu_share, factor_text
@@ -22,8 +23,9 @@ from headgate.observe.roots import SlowTasks, ThrottledSource
 _WORTH: float = 1.05
 
 
-def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
-    """Return what to do about slow tasks."""
+def remedy_for(windows: Sequence[Window], root: SlowTasks, cause: Cause) -> Remedy:
+    """Return what to do about slow tasks in the last of these windows."""
+    window = windows[-1]
     match cause.name:
         case "data_skew":
             return _spread(window, root, cause)
@@ -39,7 +41,7 @@ def remedy_for(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
         case "interpreter_lock":
             return _more_processes(window, root)
         case "nearly_empty_buffers":
-            return _fuller_buffers(window, root)
+            return _fuller_buffers(windows, root)
         case "large_rows":
             return _smaller_rows(window, root, cause)
         case "few_splits":
@@ -82,10 +84,10 @@ def _spread(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     return Remedy(text=f"spread its hot keys, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
 
 
-def _fuller_buffers(window: Window, root: SlowTasks) -> Remedy:
+def _fuller_buffers(windows: Sequence[Window], root: SlowTasks) -> Remedy:
     """Return the remedy for nearly empty buffers."""
-    gain = with_full_buffers(window, root.vertex)
-    at_least = gain.limit != PACE and any(task.lock is None for task in window.tasks)
+    gain = with_full_buffers(windows, root.vertex)
+    at_least = gain.limit != PACE and any(task.lock is None for task in windows[-1].tasks)
     times = f"at least {_times(replace(gain, limit=''))}" if at_least else _times(gain)
     return Remedy(
         text=f"raise buffer_timeout, or use fewer subtasks behind it, which would carry {times}",
