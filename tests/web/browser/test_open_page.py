@@ -27,7 +27,7 @@ def switched_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(60 * MINUTES + 300)
+@pytest.mark.timeout(75 * MINUTES + 300)
 def test_an_open_page_does_not_grow(browser: Browser) -> None:
     """The least of the last quarter is no more than the least of the second, in which the charts are full.
 
