@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Self
 
+import numpy as np
 import pyarrow as pa
 
 from headgate.records.canonical import Int64s, as_arrow
@@ -39,10 +40,25 @@ class ValueLog:
         return begin
 
     def take(self, positions: Int64s) -> pa.Array:
-        """Return the values at these positions, and null for each negative position."""
-        chunked = pa.chunked_array(self._chunks, self._kind)
-        taken = chunked.take(as_arrow(positions, nulls=positions < 0))
-        return taken.chunk(0) if taken.num_chunks == 1 else pa.concat_arrays(taken.chunks or [pa.nulls(0, self._kind)])
+        """Return the values at these positions, and null for each negative position.
+
+        Each chunk is asked by itself: Arrow joins all chunks first, and so copies the whole log.
+        """
+        chunks = self._chunks or [pa.nulls(0, self._kind)]
+        begins = np.cumsum([0, *map(len, chunks)])
+        owners = np.searchsorted(begins[1:-1], positions, side="right")
+        order = np.argsort(owners, kind="stable")
+        ends = np.cumsum(np.bincount(owners, minlength=len(chunks)))
+        parts = [
+            chunk.take(as_arrow(local := positions.take(order[end - count : end]) - begin, nulls=local < 0))
+            for chunk, begin, end, count in zip(chunks, begins, ends, np.diff(ends, prepend=0), strict=False)
+            if count
+        ]
+        if len(parts) < 2:  # in their order already
+            return parts[0] if parts else chunks[0].slice(0, 0)
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        return pa.concat_arrays(parts).take(as_arrow(places))
 
     def frozen(self) -> Self:
         """Return a copy for reading only. It shares the values, which never change."""
