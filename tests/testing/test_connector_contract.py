@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -551,3 +553,27 @@ def test_lines_are_spread_over_the_call(tmp_path: Path, monkeypatch: pytest.Monk
     SteppingSink.crashed.clear()
     check_sink(lambda name: SteppingSink("all" + name, "not at all"), lambda name: read_broken("all" + name))
     assert {*SteppingSink.crashed} == {*range(6)}, "at each line"
+
+
+def test_a_program_that_crashed_is_gone_when_another_one_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise, each crash would leave the connections of its writers open, and a server has room for few."""
+    monkeypatch.chdir(tmp_path)
+    sinks: weakref.WeakSet[BrokenSink] = weakref.WeakSet()
+    left: dict[str, int] = {}
+
+    def make(name: str) -> hg.Sink:
+        sinks.add(made := BrokenSink(name, "not at all"))
+        return made
+
+    def read(name: str) -> Any:
+        left.setdefault(name, sum(sink.folder.name == name for sink in sinks))
+        return read_broken(name)
+
+    gc.disable()  # it would move objects to the generation that check_sink leaves alone
+    try:
+        check_sink(make, read, checkpoints=[], lines=1)
+    finally:
+        gc.enable()
+    assert list(left.values())[:6] == [0] * 6, "without a crash, and with one, in each of three calls"

@@ -173,6 +173,7 @@ class _Check:
                 program.claim()
             else:
                 getattr(program.sink, call)(stored.pending, stored.checkpoint)
+        del program
         gc.collect(1)  # a program that has ended holds nothing, such as a connection that it did not close
         when = f"the program ended in {call}(), before its line {number}"
         self._expect_no_more(name, stored.checkpoint, when)
