@@ -447,6 +447,28 @@ def test_samples_tell_a_task_that_waits_for_the_lock_from_one_that_sleeps(
     assert [each.operator for each in found] == [first, {"second": "numbers", "numbers": "second"}[first]]
 
 
+def test_a_subtask_that_works_longer_than_its_peers_is_slow_itself_though_it_waits_for_the_lock() -> None:
+    topology = line("numbers", "sums", "out")
+    slow = {"busy_s": 1.0, "cpu_s": 0.3, "rows": 50, "batches": 1, "at_lock_s": 0.95, "running_s": 0.0}
+    peer = {"busy_s": 0.4, "cpu_s": 0.05, "rows": 100, "batches": 10, "at_lock_s": 0.4, "running_s": 0.0}
+    tasks = {**both(0, WAITS), (1, 0): slow, (1, 1): peer, **both(2, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks))
+    assert (finding.place, finding.cause.name) == ("'sums[0]'", "slow_instance")
+
+
+def test_more_processes_gain_the_waits_of_all_tasks() -> None:
+    """The source waits for the lock, too. In a process of its own it is no limit."""
+    topology = line("numbers", "sums", "out")
+    source = {**WAITS, "soft_backpressured_s": 0.1, "busy_s": 0.9, "cpu_s": 0.1, "at_lock_s": 0.8, "running_s": 0.0}
+    works = {**WORKS, "busy_s": 1.0, "cpu_s": 0.4, "at_lock_s": 0.9, "running_s": 0.0}
+    tasks = {**both(0, source), **both(1, works), **both(2, IDLES)}
+    findings = diagnose(topology, snapshots(topology, tasks, machine={"cores": 8, "machine_cpu_s": 1.2}))
+    (sums,) = (each for each in findings if each.operator == "sums")
+    assert sums.remedy.gain == pytest.approx(1 / (1.0 - 0.5))
+    assert "run the job in more processes (hg.LocalDeployment)" in sums.sentence
+    assert "2.0 times as many rows (then its operators are busy)" in sums.sentence
+
+
 def test_the_task_that_holds_the_interpreter_lock_is_named_even_if_none_waits_for_its_rows() -> None:
     topology = line("numbers", "first", "second")
     computes = {"busy_s": 0.7, "cpu_s": 0.5, "idle_s": 0.3, "rows": 100, "batches": 20}

@@ -157,9 +157,12 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
 
     A task that waits for the lock gets its turns, and so a part of the processor time that the tasks use. A task that
     uses much less than an equal part sleeps, or waits for something outside. A task that uses 1.5 times an equal part,
-    or more than twice as much as any other task, holds the lock and is slow by itself.
+    or more than twice as much as any other task, holds the lock and is slow by itself. So is a task that works longer
+    for a row than its peers, the waits left out.
     """
     waits = mean(root.tasks, lambda task: task.kept_back)
+    if _works_longer(window, root):
+        return None
     if waits >= _BURDEN:
         return Cause(
             name="interpreter_lock",
@@ -182,6 +185,20 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
                 evidence={"lock_wait_s": wait, "process_cpu": sum(used)},
             )
     return None
+
+
+def _works_longer(window: Window, root: SlowTasks) -> bool:
+    """Return whether hot subtasks work longer for a row than their peers, without waits for tasks of their process."""
+    hot, others = _hot_and_others(window, root)
+    tasks = window.of(root.vertex)
+    (work, rows), (usual, of_others) = (
+        (
+            sum(task.busy - task.kept_back for task in tasks if task.subtask in some),
+            sum(task.rows_in for task in tasks if task.subtask in some),
+        )
+        for some in (hot, others)
+    )
+    return bool(of_others) and not root.all and work * of_others > _UNLIKE * usual * max(1, rows)
 
 
 def _skew(windows: Sequence[Window], root: SlowTasks) -> Cause | None:

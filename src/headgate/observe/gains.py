@@ -173,15 +173,17 @@ def with_more_subtasks(window: Window, tasks: tuple[TaskWindow, ...], works: flo
 
 
 def with_more_processes(window: Window, tasks: Sequence[TaskWindow]) -> Gain | None:
-    """Return the gain if the hot `tasks` did not wait for other tasks of their process.
-
-    Return None if these waits are not known.
-    """
-    kept_back = sum(task.kept_back for task in tasks) / len(tasks)
-    if not kept_back:
+    """Return the gain if no task waited for other tasks of its process. Return None if these waits are not known."""
+    root = tasks[0].vertex
+    if not any(task.kept_back for task in tasks):
         return None
-    gain, further = Gain(1 / max(1e-2, 1 - kept_back), "its operators are busy"), next_limit(window, tasks[0].vertex)
-    return _with_free_processors(window, gain if gain.factor <= further.factor else further)
+    gain = Gain(_MOST, "")
+    for vertex in window.topology.vertices:
+        works = max((task.busy - task.kept_back for task in window.of(vertex.id)), default=0.0)
+        if works * gain.factor > 1:
+            gain = Gain(1 / works, "its operators are busy" if vertex.id == root else f"{vertex.name!r} is the limit")
+    pace = _pace(window, root)
+    return _with_free_processors(window, pace if pace is not None and pace.factor < gain.factor else gain)
 
 
 def _with_free_processors(window: Window, gain: Gain) -> Gain:
