@@ -147,16 +147,17 @@ def test_only_a_quick_run_of_processes_makes_several_runs_at_the_same_time(
     assert "With --quick, 4 runs of sibling, burst" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_job_warms_up_before_runs_are_made_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_warms_up_before_the_first_run_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = list[str]()
     outcome = Experiment(case="burst", target="all", met=True, figures=())
     run = SimpleNamespace(run=lambda _options: events.append("run") or outcome)
     monkeypatch.setitem(sys.modules, "experiment_burst", run)
     monkeypatch.setattr(main, "EXPERIMENTS", {"burst": "experiment_burst"})
     monkeypatch.setattr(main, "warm_up", lambda: events.append("warm up"))
-    main.main(["burst", "--quick", "--out", str(tmp_path)])
-    main.main(["burst", "--out", str(tmp_path)])
-    assert events == ["warm up", "run", "run"]
+    monkeypatch.setattr(main, "SIMULATED", main.EXPERIMENTS)
+    for arguments in (["--quick"], [], ["--simulate"]):
+        main.main(["burst", *arguments, "--out", str(tmp_path)])
+    assert events == ["warm up", "run"] * 2 + ["run"]
 
 
 def test_the_job_that_warms_up_ends(monkeypatch: pytest.MonkeyPatch) -> None:

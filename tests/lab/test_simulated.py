@@ -11,7 +11,7 @@ from headgate.lab import isolation, lab_command, reach
 from headgate.lab.isolation import Times
 from headgate.lab.mechanisms import burst, sibling, slowed_sink
 from headgate.lab.mechanisms.contestants import CONTESTANTS
-from headgate.lab.places import B4, processes
+from headgate.lab.places import B4, processes, warm_up
 from headgate.lab.simulated import simulated_isolation, simulated_reach
 from headgate.lab.simulated.simulated_place import simulation
 from tests.ending import TooLate
@@ -58,6 +58,7 @@ def test_a_simulated_burst_has_the_latency_of_a_real_one(name: str) -> None:
     Without processor time, a job with credit does not carry what the sink takes. Then there is nothing to compare.
     """
     times = burst.BurstTimes(factor=80, before=0.5, burst=3.0, after=4.0, rounds=1)
+    warm_up()
     real, simulated = (burst.one_round(place, CONTESTANTS[name], times) for place in (processes, simulation(0)))
     carried = real.seen[B4].rate(times.before, times.over)
     if carried < 0.97 * burst.CAPACITY:
@@ -71,6 +72,7 @@ def test_a_simulated_burst_has_the_latency_of_a_real_one(name: str) -> None:
 @pytest.mark.parametrize("name", ["storm-status", "unbounded"])
 def test_a_simulated_slow_sink_lets_as_many_rows_wait_as_a_real_one(name: str) -> None:
     """The queue of StormStatus has 410 messages here: it is full after 2.3 s."""
+    warm_up()
     runs = [slowed_sink.one_round(place, CONTESTANTS[name], sibling.QUICK) for place in (processes, simulation(0))]
     real, simulated = (run.most_in_flight(0, sibling.QUICK.end) for run in runs)
     assert simulated == pytest.approx(real, rel=0.2)

@@ -130,7 +130,7 @@ def main(argv: Sequence[str]) -> int:
         case_options.say(f"until the command ends, the report is at {address} too, beside the pages of the jobs")
     for name in names:
         case_options.say(f"{name} ...")
-        if at_once > 1 and name in _SIDE_BY_SIDE:
+        if name in _SIDE_BY_SIDE and not arguments.simulate:
             warm_up()
         result = outcome(name, experiments[name], Experiment, case_options)
         results.append(result)
