@@ -41,7 +41,7 @@ def test_a_value_that_is_not_json_is_refused(value: Any) -> None:
 @pytest.mark.parametrize("position", [{7: 1}, {1}], ids=repr)
 def test_a_position_of_poll_that_would_change_fails_the_job_at_once(position: Any) -> None:
     source = hg.sources.poll(lambda _split, _position: ([{"n": 1}], position), schema=SCHEMA, bounded=True)
-    with pytest.raises(hg.UserFunctionError, match="poll: split .all.: the position"):
+    with pytest.raises(hg.UserFunctionError, match=r"poll\[0\]: split .all.: the position"):
         hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False)).from_source(source).collect()
 
 
@@ -49,7 +49,7 @@ def test_what_write_returns_fails_the_job_at_once() -> None:
     env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     sink = hg.sinks.two_phase(lambda _rows, _info: Path("x"), lambda _written, _claim: None)
     env.from_source(hg.sources.iterable([[{"n": 1}]])).sink_to(sink)
-    with pytest.raises(hg.UserFunctionError, match=r"two_phase: what write\(\) returned cannot be stored"):
+    with pytest.raises(hg.UserFunctionError, match=r"two_phase\[0\]: what write\(\) returned cannot be stored"):
         env.execute()
 
 

@@ -124,7 +124,7 @@ def test_new_columns_are_not_read_or_refused(table: Path) -> None:
         return sorted(env.from_source(source).collect().to_pylist(), key=lambda row: row["n"])
 
     assert rows(ignoring) == [*numbers(*range(12)), {"n": 12, "s": None}]
-    message = rf"delta: {table}: version 3 has the new columns 'x', 'y', .*new_columns=\"ignore\""
+    message = rf"delta\[0\]: {table}: version 3 has the new columns 'x', 'y', .*new_columns=\"ignore\""
     for source in (refusing, starting):
         with pytest.raises(hg.SourceError, match=message):
             rows(source)
@@ -206,7 +206,7 @@ def test_deletion_vectors_are_refused(tmp_path: Path) -> None:
     (log / f"{2:020}.json").write_text(json.dumps(action))
     with pytest.raises(hg.SourceError, match="version 2 has deletion vectors, which the source cannot read"):
         collected(path, start=1)
-    with pytest.raises(hg.SourceError, match="delta: .*"):
+    with pytest.raises(hg.SourceError, match=r"delta\[0\]: .*"):
         collected(path)
 
 

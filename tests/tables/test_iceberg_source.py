@@ -142,7 +142,7 @@ def test_new_columns_are_not_read_or_refused(lake: Any) -> None:
     assert rows(refusing) == numbers(*range(13)), "no row has the new columns yet"
     new = lake.append([{"n": 13, "s": "row 13", "x": 1, "y": "new"}])
     assert rows(ignoring) == numbers(*range(14))
-    message = rf"iceberg: test.lake.t: snapshot {new} has the new columns 'x', 'y', .*new_columns=\"ignore\""
+    message = rf"iceberg\[0\]: test.lake.t: snapshot {new} has the new columns 'x', 'y', .*new_columns=\"ignore\""
     for source in (refusing, starting):
         with pytest.raises(hg.SourceError, match=message):
             rows(source)
