@@ -49,6 +49,17 @@ def experiments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "EXPERIMENTS", {name: f"experiment_{name}" for name in outcomes})
 
 
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Options]:
+    """The options of each run of the experiment `shown`. It can be simulated."""
+    options = list[Options]()
+    shown = sys.modules["experiment_shown"]
+    run = shown.run
+    monkeypatch.setattr(shown, "run", lambda given: options.append(given) or run(given))
+    monkeypatch.setattr(main, "SIMULATED", main.EXPERIMENTS)
+    return options
+
+
 @pytest.mark.parametrize(("names", "code"), [(["shown"], 0), (["missed"], 1), (["alone"], 1), (["shown", "missed"], 1)])
 def test_exit_code_is_the_verdict(names: list[str], code: int, tmp_path: Path) -> None:
     assert main.main([*names, "--out", str(tmp_path)]) == code
@@ -112,36 +123,24 @@ def test_plots_are_drawn_where_matplotlib_is_installed(tmp_path: Path) -> None:
 
 
 def test_the_seed_is_in_the_report_of_a_simulation_and_nowhere_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, given: list[Options], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seeds = list[int]()
-    shown = sys.modules["experiment_shown"].run
-    monkeypatch.setattr(
-        sys.modules["experiment_shown"], "run", lambda options: seeds.append(options.seed) or shown(options)
-    )
-    monkeypatch.setattr(main, "SIMULATED", main.EXPERIMENTS)
     main.main(["shown", "--simulate", "--seed", "7", "--out", str(tmp_path)])
     assert json.loads((tmp_path / "shown.json").read_text())["run"]["seed"] == 7
     main.main(["shown", "--out", str(tmp_path)])
     assert "seed" not in json.loads((tmp_path / "shown.json").read_text())["run"]
-    assert seeds == [7, 0]
+    assert [each.seed for each in given] == [7, 0]
     with pytest.raises(SystemExit, match="2"):
         main.main(["shown", "--seed", "7", "--out", str(tmp_path)])
     assert "--seed needs --simulate" in capsys.readouterr().err
 
 
 def test_only_a_quick_run_of_processes_makes_several_runs_at_the_same_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, given: list[Options], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    at_once = list[int]()
-    shown = sys.modules["experiment_shown"].run
-    monkeypatch.setattr(
-        sys.modules["experiment_shown"], "run", lambda options: at_once.append(options.at_once) or shown(options)
-    )
-    monkeypatch.setattr(main, "SIMULATED", main.EXPERIMENTS)
     for arguments in (["--quick"], ["--quick", "--simulate"], []):
         main.main(["shown", *arguments, "--out", str(tmp_path)])
-    assert at_once == [4, 1, 1]
+    assert [each.at_once for each in given] == [4, 1, 1]
     with pytest.raises(SystemExit, match="0"):
         main.main(["--help"])
     assert "With --quick, 4 runs of sibling, burst" in " ".join(capsys.readouterr().out.split())

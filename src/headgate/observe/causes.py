@@ -160,9 +160,9 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
     or more than twice as much as any other task, holds the lock and is slow by itself. So is a task that works longer
     for a row than its peers, the waits left out.
     """
-    waits = mean(root.tasks, lambda task: task.kept_back)
     if _works_longer(window, root):
         return None
+    waits = mean(root.tasks, lambda task: task.kept_back)
     if waits >= _BURDEN:
         return Cause(
             name="interpreter_lock",
@@ -189,16 +189,15 @@ def _interpreter_lock(window: Window, root: SlowTasks) -> Cause | None:
 
 def _works_longer(window: Window, root: SlowTasks) -> bool:
     """Return whether hot subtasks work longer for a row than their peers, without waits for tasks of their process."""
-    hot, others = _hot_and_others(window, root)
-    tasks = window.of(root.vertex)
-    (work, rows), (usual, of_others) = (
-        (
-            sum(task.busy - task.kept_back for task in tasks if task.subtask in some),
-            sum(task.rows_in for task in tasks if task.subtask in some),
-        )
-        for some in (hot, others)
-    )
-    return bool(of_others) and not root.all and work * of_others > _UNLIKE * usual * max(1, rows)
+    hot, _ = _hot_and_others(window, root)
+    others = [task for task in window.of(root.vertex) if task.subtask not in hot]
+    is_longer = _work_per_row(root.tasks) > _UNLIKE * _work_per_row(others)
+    return not root.all and any(task.rows_in for task in others) and is_longer
+
+
+def _work_per_row(tasks: Sequence[TaskWindow]) -> float:
+    """Return the busy share of a window for each row, without waits for other tasks of the process."""
+    return sum(task.busy - task.kept_back for task in tasks) / max(1, sum(task.rows_in for task in tasks))
 
 
 def _skew(windows: Sequence[Window], root: SlowTasks) -> Cause | None:

@@ -44,8 +44,7 @@ def next_limit(window: Window, root: int) -> Gain:
         factor = max(1.0, 1 / busy)
         if factor < gain.factor:
             gain = Gain(factor, f"{vertex.name!r} is the limit")
-    pace = _pace(window, root)
-    return pace if pace is not None and pace.factor < gain.factor else gain
+    return _at_the_pace(window, root, gain)
 
 
 def _waits_for_the_lock_of(window: Window, root: int, vertex: int) -> bool:
@@ -73,8 +72,7 @@ def with_full_buffers(windows: Sequence[Window], root: int) -> Gain:
         factor = max(1.0, most / left) if left > 0 else _MOST_OF_BUFFERS
         if factor < gain.factor:
             gain = Gain(factor, "its operators are busy" if vertex.id == root else f"{vertex.name!r} is the limit")
-    pace = _pace(window, root)
-    return pace if pace is not None and pace.factor < gain.factor else gain
+    return _at_the_pace(window, root, gain)
 
 
 def _lefts(window: Window) -> dict[int, float]:
@@ -118,6 +116,12 @@ def _share_of_machine(window: Window, task: TaskWindow) -> float:
     busy = max(process.rate("machine_cpu_s") or 0.0 for process in here)
     used = sum(process.rate("cpu_s") or 0.0 for process in here)
     return min(1.0, used / busy) if busy > 0 else 0.0
+
+
+def _at_the_pace(window: Window, root: int, gain: Gain) -> Gain:
+    """Return the gain, or less if less is enough for the sources to keep their schedules."""
+    pace = _pace(window, root)
+    return pace if pace is not None and pace.factor < gain.factor else gain
 
 
 def _pace(window: Window, root: int) -> Gain | None:
@@ -182,8 +186,7 @@ def with_more_processes(window: Window, tasks: Sequence[TaskWindow]) -> Gain | N
         works = max((task.busy - task.kept_back for task in window.of(vertex.id)), default=0.0)
         if works * gain.factor > 1:
             gain = Gain(1 / works, "its operators are busy" if vertex.id == root else f"{vertex.name!r} is the limit")
-    pace = _pace(window, root)
-    return _with_free_processors(window, pace if pace is not None and pace.factor < gain.factor else gain)
+    return _with_free_processors(window, _at_the_pace(window, root, gain))
 
 
 def _with_free_processors(window: Window, gain: Gain) -> Gain:

@@ -93,10 +93,14 @@ class ThreadClock:
         if call and data is not None:
             self.running = (self.running or 0.0) + seconds * is_running
             self.at_lock = (self.at_lock or 0.0) + seconds * is_at_lock
-        state = b"" if is_running or is_at_lock else _content(self._state)
-        if state or is_running or is_at_lock:
-            is_waiting = state.rpartition(b")")[2].split()[:1] == [b"D"]
-            self.disk_wait = (self.disk_wait or 0.0) + seconds * is_waiting
+        is_at_disk = False if is_running or is_at_lock else self._is_at_disk()
+        if is_at_disk is not None:
+            self.disk_wait = (self.disk_wait or 0.0) + seconds * is_at_disk
+
+    def _is_at_disk(self) -> bool | None:
+        """Return whether the thread is in uninterruptible sleep, or None on a system that does not say so."""
+        state = _content(self._state)
+        return state.rpartition(b")")[2].split()[:1] == [b"D"] if state else None
 
 
 def _content(file: str | None) -> bytes:
