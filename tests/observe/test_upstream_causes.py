@@ -274,6 +274,7 @@ def test_a_job_whose_source_has_one_split_for_two_subtasks() -> None:
 
 
 def test_a_job_with_large_rows() -> None:
+    """The second of three tasks both receives and sends them, so it is the limit."""
     content = b"x" * (1 << 20)
     schema = pa.schema({"n": pa.int64(), "content": pa.binary()})
 
@@ -282,7 +283,8 @@ def test_a_job_with_large_rows() -> None:
 
     env = environment(True, parallelism=1, network_memory="64 MiB")
     read = env.from_source(hg.sources.generate(rows, schema=schema, batch_rows=16)).name("files")
-    read.rebalance().map_batches(same, schema=schema).name("ids").sink_to(hg.sinks.null())
+    sent = read.rebalance().map_batches(same, schema=schema).name("ids")
+    sent.rebalance().map_batches(same, schema=schema).name("again").sink_to(hg.sinks.null())
     explained(env.execute_async(), "large_rows")
 
 
