@@ -8,7 +8,9 @@ from tests.web.conftest import TOKEN, Serve
 from tests.web.fake_job import slow_job
 
 
-@pytest.mark.parametrize("name", ["127.0.0.1", "localhost:1234", "LOCALHOST", "[::1]:80", "127.0.0.2"])
+@pytest.mark.parametrize(
+    "name", ["127.0.0.1", "localhost:1234", "LOCALHOST", "[::1]:80", "[::1]", "127.0.0.2", "localhost:"]
+)
 def test_names_of_loopback_are_served(serve: Serve, name: str) -> None:
     assert serve(slow_job()).get("/jobs", Host=name).status == 200
 
@@ -17,6 +19,17 @@ def test_names_of_loopback_are_served(serve: Serve, name: str) -> None:
 def test_other_names_are_refused(serve: Serve, name: str) -> None:
     reply = serve(slow_job()).get("/jobs", Host=name)
     assert reply.status in {400, 421}
+    assert b"orders" not in reply.body
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["[::1", "::1", "[::1]x", "[::1]:80:90", "[[::1]]", "[127.0.0.1]", "[localhost]:80", "127.0.0.1]",
+     "127.0.0.1:80:90", "127.0.0.1:x", "localhost:+80", ":80", "localhost, example.com"],
+)  # fmt: skip
+def test_malformed_names_are_refused(serve: Serve, name: str) -> None:
+    reply = serve(slow_job()).get("/jobs", Host=name)
+    assert reply.status == 400
     assert b"orders" not in reply.body
 
 

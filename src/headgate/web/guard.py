@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -26,6 +27,8 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 _LONGEST: Final = 4096
 #: The most bytes of all headers together.
 _HEADERS_SIZE: Final = 16 << 10
+#: A `Host` header: a name or an IPv4 address, or an IPv6 address in brackets, and perhaps a port (RFC 3986, 3.2.2).
+_HOST: Final = re.compile(r"(?:\[([^\[\]]*:[^\[\]]*)\]|([\w.-]+))(?::[0-9]*)?", re.ASCII)
 #: The headers of every answer: the page loads nothing from elsewhere, no other page may frame or read it, and no cache
 #: keeps it. An answer may have a policy of its own.
 _HEADERS: Final = (
@@ -95,7 +98,7 @@ class Guard:
             raise Refusal(431, f"the headers may have at most {_HEADERS_SIZE} bytes")
 
     def _is_own(self, header: str) -> bool:
-        name = _without_port(header).lower()
+        name = _host_of(header).lower()
         if is_loopback(name) or name == self._host:
             return True
         return self._is_everywhere and (_is_address(name) or name in {socket.gethostname().lower(), _full_name()})
@@ -153,11 +156,12 @@ def _same(given: str, wanted: str) -> bool:
     return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
 
 
-def _without_port(header: str) -> str:
-    """Return the host of a `Host` header: "[::1]:80" is "::1"."""
-    if header.startswith("["):
-        return header[1:].partition("]")[0]
-    return header.partition(":")[0]
+def _host_of(header: str) -> str:
+    """Return the host of a `Host` header without a port: "[::1]:80" is "::1". Raises Refusal for a malformed header."""
+    parts = _HOST.fullmatch(header)
+    if parts is None:
+        raise Refusal(400, "the Host header is not a name or an address, with or without a port")
+    return parts[1] or parts[2]
 
 
 def _is_address(name: str) -> bool:
