@@ -88,6 +88,12 @@ def test_the_page_of_a_recording_opens(open_file: OpenFile, tmp_path: Path) -> N
     expect(page.locator("#job-state")).to_contain_text("RECORDED")
     expect(page.locator("#channels tbody tr")).to_have_count(3)
     expect(page.locator("figure .spoken").first).to_contain_text("busy 100 %")
+    expect(page.locator("#profile-status")).to_have_text("A recording has no profile.")
+
+
+def test_a_saved_page_without_a_profile_promises_none(open_file: OpenFile, tmp_path: Path) -> None:
+    save_page(job_with_channels(3), tmp_path / "page.html")
+    expect(open_file(tmp_path / "page.html").locator("#profile-status")).to_have_text("No function was profiled.")
 
 
 def test_the_page_of_a_driver_saves_itself(serve: Serve, show: Open, open_file: OpenFile, tmp_path: Path) -> None:

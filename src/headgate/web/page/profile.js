@@ -7,13 +7,12 @@ import * as format from "./format.js";
 
 /** Seconds of a profile that the reader asks for. */
 const SECONDS = 2;
-const NONE = "No function was profiled yet. The driver profiles a function when it is the cause.";
 
 export function makeProfile(node, job) {
   const operator = el("select", { id: "profile-operator" });
   const button = el("button", { type: "button", id: "profile-start", onclick: () => ask() }, `Profile for ${SECONDS} seconds`);
   const controls = el("div", { class: "controls" }, el("label", { for: "profile-operator" }, "Operator"), operator, button);
-  const [status, lines, picture] = [el("p", { role: "status", id: "profile-status" }, NONE), el("div"), el("div", { hidden: true })];
+  const [status, lines, picture] = [el("p", { role: "status", id: "profile-status" }), el("div"), el("div", { hidden: true })];
   let flame = null;
   let vertices = [];
   let shown = 0; // the end of the profile that is drawn
@@ -63,7 +62,9 @@ export function makeProfile(node, job) {
       const { profile } = overview;
       vertices = overview.vertices;
       list(profile?.operator ?? overview.diagnosis.findings[0]?.operator);
-      controls.hidden = saved !== null || overview.job.ended_at !== null;
+      const canAsk = saved === null && overview.job.ended_at === null;
+      controls.hidden = !canAsk;
+      if (!profile && asked === "") say(status, nothing(overview.job.state, canAsk));
       const isNew = profile && profile.end_timestamp > shown && !isAsking && ["", profile.operator].includes(asked);
       if (!isNew) return;
       shown = profile.end_timestamp;
@@ -71,6 +72,12 @@ export function makeProfile(node, job) {
     },
     close() { flame?.close(); },
   };
+}
+
+/** Why there is no profile. */
+function nothing(state, canAsk) {
+  if (state === "RECORDED") return "A recording has no profile.";
+  return canAsk ? "No function was profiled yet. The driver profiles a function when it is the cause." : "No function was profiled.";
 }
 
 /** The hottest lines of a function: "70 % price (prices.py:12), 2 % on the processor". */
