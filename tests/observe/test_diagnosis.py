@@ -297,6 +297,39 @@ def test_free_processors_limit_the_gain_of_work_and_not_of_waiting() -> None:
     (sleeping,) = diagnose(topology, snapshots(topology, sleeps, machine=machine))
     assert working.remedy.gain == pytest.approx((2.2 + 1.6) / 2.2)
     assert sleeping.remedy.gain == pytest.approx(4)
+    assert "8 subtasks would carry 4.0 times as many rows" in sleeping.sentence
+    assert not sleeping.remedy.at_least, "more than eight subtasks are another remedy"
+
+
+def test_a_gain_without_a_known_limit_is_at_least_the_largest_that_is_reported() -> None:
+    topology = line("numbers", "sums", "out", parallelism=5)
+    tasks = {(vertex, i): does for vertex, does in ((0, WAITS), (2, IDLES)) for i in range(5)}
+    tasks |= {(1, i): {**IDLES, "rows": 100} for i in range(1, 5)}
+    hot = {**WORKS, "rows": 5000}
+    (finding,) = diagnose(topology, snapshots(topology, {**tasks, (1, 0): hot}))
+    assert finding.cause.name == "data_skew"
+    assert finding.sentence.endswith("spread its hot keys, which would carry at least 4.0 times as many rows")
+    assert (finding.remedy.gain, finding.remedy.at_least) == (4.0, True)
+    (finding,) = diagnose(topology, snapshots(topology, {**tasks, (1, 0): {**hot, "rows": 800}}))
+    assert finding.cause.name == "data_skew"
+    assert "would carry 3.3 times as many rows" in finding.sentence
+    assert not finding.remedy.at_least
+
+
+@pytest.mark.parametrize(
+    ("waits", "text"),
+    [(0.5, "would carry up to 2.0 times as many rows"), (0.9, "could carry 4.0 times as many rows or more")],
+)
+def test_a_remedy_for_a_part_of_the_waits_promises_no_least_gain(waits: float, text: str) -> None:
+    topology = line("numbers", "sums", "out")
+    hot = {**WORKS, "cpu_s": 0.05, "disk_wait_s": waits}
+    made = snapshots(
+        topology, {**both(0, WAITS), **both(1, hot), **both(2, IDLES)}, machine={"disk_written_bytes": 1e4}
+    )
+    (finding,) = diagnose(topology, made)
+    assert finding.cause.name == "disk"
+    assert f"which {text}" in finding.sentence
+    assert not finding.remedy.at_least
 
 
 @pytest.mark.parametrize(
@@ -502,6 +535,7 @@ def test_consumers_that_only_wait_for_the_lock_neither_explain_their_source_nor_
     )
     assert (finding.operator, finding.cause.name) == ("first", "garbage_collection")
     assert (finding.remedy.gain, finding.remedy.limit) == (4.0, "")
+    assert "would carry at least 4.0 times as many rows" in finding.sentence
 
 
 def test_the_only_task_that_computes_is_slow_by_itself() -> None:

@@ -107,6 +107,25 @@ def test_receivers_without_buffers_need_the_option_that_is_short(usage: float, o
     assert remedy.gain == pytest.approx(4.0)
 
 
+@pytest.mark.parametrize(
+    ("channel", "link", "text", "at_least"),
+    [
+        (BARE, ROOM, "raise floating_buffers_per_gate, which would carry at least 4.0 times as many rows", True),
+        (FAR, NOT_READ, "without this limit the job would carry at least 4.0 times as many rows", True),
+        (FAR, ROOM, "or larger ones (segment_size), would carry 4.0 times as many rows", False),
+    ],
+)
+def test_a_gain_may_be_larger_than_the_largest_that_is_reported(
+    channel: Mapping[str, Any], link: Mapping[str, Any], text: str, at_least: bool
+) -> None:
+    """But four times as many buffers do not gain more than that."""
+    channels = {(EDGE, producer, consumer): channel for producer in (0, 1) for consumer in (0, 1)}
+    tasks = {**TASKS, **{(0, subtask): {**WAITS, "soft_backpressured_s": 0.9, "busy_s": 0.1} for subtask in (0, 1)}}
+    (finding,) = diagnose(TOPOLOGY, snapshots(TOPOLOGY, tasks, channels=channels, link=link))
+    assert finding.sentence.endswith(text)
+    assert (finding.remedy.gain, finding.remedy.at_least) == (4.0, at_least)
+
+
 @pytest.mark.parametrize(("busy", "is_slow"), [(0.25, True), (0.6, False)])
 def test_late_barriers_hide_a_slow_exchange_only_if_a_busy_task_holds_them_back(busy: float, is_slow: bool) -> None:
     aligns = {**IDLES, "idle_s": 0.3, "checkpoint_wait_s": 0.6}

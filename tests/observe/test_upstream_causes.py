@@ -86,6 +86,17 @@ def test_a_gain_does_not_end_at_consumers_that_take_nearly_empty_buffers() -> No
     assert finding.remedy.gain == pytest.approx(1 / 0.4)
 
 
+def test_full_buffers_gain_at_least_the_largest_gain_that_is_reported() -> None:
+    topology = line("numbers", "out", parallelism=1)
+    empty = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}
+    sends = {**SERIALISES, "output_s": 0.95, "in_s": 0.05, "cpu_s": 0.9, **AT_LOCK}
+    takes = {"busy_s": 0.1, "idle_s": 0.9, "input_s": 0.1, "in_s": 0.0, "cpu_s": 0.1, "rows": 100, **AT_LOCK}
+    (finding,) = diagnose(topology, snapshots(topology, {**of(0, sends, 1), **of(1, takes, 1)}, edges=empty))
+    assert finding.cause.name == "nearly_empty_buffers"
+    assert finding.sentence.endswith("which would carry at least 10 times as many rows")
+    assert (finding.remedy.gain, finding.remedy.at_least) == (10.0, True)
+
+
 def test_waits_for_the_lock_of_consumers_shrink_with_their_work() -> None:
     topology = line("numbers", "out", parallelism=1)
     empty = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.observe.channel_window import ChannelWindow, LinkWindow
@@ -81,7 +81,6 @@ def exchange_cause(window: Window, root: SlowExchange) -> Cause:
 def exchange_remedy(window: Window, cause: Cause) -> Remedy:
     """Return what to do about the cause, and the expected gain. Twice the buffers carry up to twice the rows."""
     gain = _gain(window, cause)
-    times = f"{gain.factor:.1f} times as many rows"
     match cause.name:
         case "network":
             return Remedy(
@@ -89,35 +88,28 @@ def exchange_remedy(window: Window, cause: Cause) -> Remedy:
                 "more buffers gain nothing"
             )
         case "receiver_window":
-            return Remedy(
-                text="give the receiving process more processor time, or raise connections_per_pair; without this "
-                f"limit the job would carry {times}",
-                gain=gain.factor,
-                limit=gain.limit,
+            return gain.remedy(
+                "give the receiving process more processor time, or raise connections_per_pair; without this "
+                f"limit the job would carry {gain.times}"
             )
         case "large_rows":
-            return Remedy(
-                text="see which rows are large; select columns, or send the place of the content in place of it, which "
-                f"would carry up to {times}",
-                gain=gain.factor,
-                limit=gain.limit,
+            return replace(gain, at_least=False).remedy(
+                "see which rows are large; select columns, or send the place of the content in place of it, which "
+                f"{gain.at_best}"
             )
         case "nearly_empty_buffers":
-            return Remedy(
-                text=f"raise buffer_timeout, or use fewer subtasks behind it, which would carry up to {times}",
-                gain=gain.factor,
-                limit=gain.limit,
+            return replace(gain, at_least=False).remedy(
+                f"raise buffer_timeout, or use fewer subtasks behind it, which {gain.at_best}"
             )
         case "no_buffers":
             is_short = cause.evidence.get("memory_usage", 0.0) >= _SHORT
             option = "network_memory" if is_short else "floating_buffers_per_gate"
-            return Remedy(text=f"raise {option}, which would carry {times}", gain=gain.factor, limit=gain.limit)
+            return gain.remedy(f"raise {option}, which would carry {gain.times}")
         case _:
-            return Remedy(
-                text=f"{math.ceil(gain.factor)} times as many buffers (buffers_per_channel, "
-                f"floating_buffers_per_gate), or larger ones (segment_size), would carry {times}",
-                gain=gain.factor,
-                limit=gain.limit,
+            gain = replace(gain, at_least=False)  # it is the gain of this number of buffers
+            return gain.remedy(
+                f"{math.ceil(gain.factor)} times as many buffers (buffers_per_channel, floating_buffers_per_gate), or "
+                f"larger ones (segment_size), would carry {gain.times}"
             )
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from headgate.observe.causes import factor_text
 from headgate.observe.edge_window import EdgeWindow
+from headgate.observe.finding import Remedy
 from headgate.observe.interpreter_lock import holder_of_the_lock, wait_for_the_lock
 from headgate.observe.metrics_window import TaskWindow, Window
 from headgate.observe.own_work import nearly_empty
@@ -23,10 +25,40 @@ PACE: Final = "the sources keep their pace"
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """A gain: `factor` times as many rows. `limit` says what would then limit the job, or is empty if unknown."""
+    """A gain: `factor` times as many rows. `limit` says what would then limit the job, or is empty if unknown.
+
+    If `at_least` is True, `factor` is the largest one that is reported, and nothing is known to limit the gain to it.
+    """
 
     factor: float
     limit: str
+    at_least: bool = False
+
+    @property
+    def times(self) -> str:
+        """The gain for a sentence.
+
+        >>> Gain(2.0, "'sums' is the limit").times, Gain(4.0, "", at_least=True).times
+        ('2.0 times as many rows', 'at least 4.0 times as many rows')
+        """
+        return f"{'at least ' if self.at_least else ''}{self._times}"
+
+    @property
+    def at_best(self) -> str:
+        """The gain for a sentence about a remedy that may gain less, since it may remove only a part of the cause.
+
+        >>> Gain(2.0, "'sums' is the limit").at_best, Gain(4.0, "", at_least=True).at_best
+        ('would carry up to 2.0 times as many rows', 'could carry 4.0 times as many rows or more')
+        """
+        return f"could carry {self._times} or more" if self.at_least else f"would carry up to {self._times}"
+
+    @property
+    def _times(self) -> str:
+        return f"{factor_text(self.factor)} times as many rows"
+
+    def remedy(self, text: str) -> Remedy:
+        """Return a remedy with this gain."""
+        return Remedy(text=text, gain=self.factor, limit=self.limit, at_least=self.at_least)
 
 
 def next_limit(window: Window, root: int) -> Gain:
@@ -36,7 +68,7 @@ def next_limit(window: Window, root: int) -> Gain:
     A vertex that is busy because it waits for the interpreter lock of `root` is no limit.
     Sources with a schedule also limit the gain: they have no more rows than their schedule provides.
     """
-    gain = Gain(_MOST, "")
+    gain = Gain(_MOST, "", at_least=True)
     for vertex in window.topology.vertices:
         busy = window.busy(vertex.id)
         if vertex.id == root or busy <= 0 or _waits_for_the_lock_of(window, root, vertex.id):
@@ -65,7 +97,7 @@ def with_full_buffers(windows: Sequence[Window], root: int) -> Gain:
     """
     window = windows[-1]
     lefts = [_lefts(each) for each in windows[-_WINDOWS:]]
-    gain = Gain(_MOST_OF_BUFFERS, "")
+    gain = Gain(_MOST_OF_BUFFERS, "", at_least=True)
     for vertex in window.topology.vertices:
         left = sum(each[vertex.id] for each in lefts) / len(lefts)
         most = window.busy(vertex.id) if vertex.id == root else 1.0
@@ -181,7 +213,7 @@ def with_more_processes(window: Window, tasks: Sequence[TaskWindow]) -> Gain | N
     root = tasks[0].vertex
     if not any(task.kept_back for task in tasks):
         return None
-    gain = Gain(_MOST, "")
+    gain = Gain(_MOST, "", at_least=True)
     for vertex in window.topology.vertices:
         works = max((task.busy - task.kept_back for task in window.of(vertex.id)), default=0.0)
         if works * gain.factor > 1:

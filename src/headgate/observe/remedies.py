@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headgate.observe.causes import busiest, cpu_share, factor_text
+from headgate.observe.causes import busiest, cpu_share
 from headgate.observe.finding import Cause, Remedy
 from headgate.observe.gains import (
     PACE,
@@ -62,39 +62,30 @@ def raise_rate(window: Window, root: ThrottledSource) -> Remedy:
     further = next_limit(window, root.vertex)
     factor = 1 / max(1e-2, 1 - root.share)
     gain = Gain(factor, "") if factor < further.factor else further
-    return Remedy(
-        text=f"raise its rate, which would carry {_times(gain)}, or leave the throttle out",
-        gain=gain.factor,
-        limit=gain.limit,
-    )
+    return gain.remedy(f"raise its rate, which would carry {_times(gain)}, or leave the throttle out")
 
 
 def _more_subtasks(window: Window, root: SlowTasks) -> Remedy:
     vertex = window.topology.vertices[root.vertex]
     gain = with_more_subtasks(window, root.tasks, cpu_share(root.tasks))
     if gain.factor < _WORTH:
-        return Remedy(text=f"more subtasks gain nothing: {gain.limit}", gain=gain.factor, limit=gain.limit)
-    count = subtasks_for(vertex.parallelism, gain)
-    return Remedy(text=f"{count} subtasks would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
+        return gain.remedy(f"more subtasks gain nothing: {gain.limit}")
+    gain = replace(gain, at_least=False)  # it is the gain of this number of subtasks
+    return gain.remedy(f"{subtasks_for(vertex.parallelism, gain)} subtasks would carry {_times(gain)}")
 
 
 def _spread(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     factor = cause.evidence["share_of_rows"] * len(window.of(root.vertex)) / len(root.tasks)
     gain = _at_most(window, root, factor, "all its subtasks are busy")
-    return Remedy(text=f"spread its hot keys, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
+    return gain.remedy(f"spread its hot keys, which would carry {_times(gain)}")
 
 
 def _fuller_buffers(windows: Sequence[Window], root: SlowTasks) -> Remedy:
     """Return the remedy for nearly empty buffers."""
     gain = with_full_buffers(windows, root.vertex)
-    at_least = gain.limit != PACE and any(task.lock is None for task in windows[-1].tasks)
-    times = f"at least {_times(replace(gain, limit=''))}" if at_least else _times(gain)
-    return Remedy(
-        text=f"raise buffer_timeout, or use fewer subtasks behind it, which would carry {times}",
-        gain=gain.factor,
-        limit="" if at_least else gain.limit,
-        at_least=at_least,
-    )
+    if gain.limit != PACE and any(task.lock is None for task in windows[-1].tasks):
+        gain = Gain(gain.factor, "", at_least=True)
+    return gain.remedy(f"raise buffer_timeout, or use fewer subtasks behind it, which would carry {_times(gain)}")
 
 
 def _more_processes(window: Window, root: SlowTasks) -> Remedy:
@@ -103,28 +94,24 @@ def _more_processes(window: Window, root: SlowTasks) -> Remedy:
     if gain is None:
         return Remedy(text=text)
     if gain.factor < _WORTH:
-        return Remedy(text=f"more processes gain nothing: {gain.limit}", gain=gain.factor, limit=gain.limit)
-    return Remedy(text=f"{text}, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
+        return gain.remedy(f"more processes gain nothing: {gain.limit}")
+    return gain.remedy(f"{text}, which would carry {_times(gain)}")
 
 
 def _smaller_rows(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     gain = _at_most(window, root, 1 / max(1e-2, 1 - _share_of_work(root, cause)), "its operators are busy")
-    return Remedy(
-        text="see which rows are large; select columns, or send the place of the content in place of it, which would "
-        f"carry up to {_times(gain)}",
-        gain=gain.factor,
-        limit=gain.limit,
+    return replace(gain, at_least=False).remedy(
+        "see which rows are large; select columns, or send the place of the content in place of it, which "
+        f"{gain.at_best}{_then(gain)}"
     )
 
 
 def _less_of_the_disk(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     """Return the remedy for a slow disk. More subtasks are no remedy: on the same machine they would share the disk."""
     gain = _at_most(window, root, 1 / max(1e-2, 1 - cause.evidence["disk_wait"]), "its operators are busy")
-    return Remedy(
-        text="read and write in larger pieces, call fsync less often, or use a faster disk, which would carry up to "
-        f"{_times(gain)}",
-        gain=gain.factor,
-        limit=gain.limit,
+    return replace(gain, at_least=False).remedy(
+        f"read and write in larger pieces, call fsync less often, or use a faster disk, which {gain.at_best}"
+        f"{_then(gain)}"
     )
 
 
@@ -137,10 +124,8 @@ def _more_splits(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     room = with_more_subtasks(window, root.tasks, cpu_share(root.tasks))
     factor = cause.evidence["subtasks"] / cause.evidence["reading"]
     gain = Gain(factor, "all its subtasks read") if factor <= room.factor else room
-    return Remedy(
-        text=f"give it more splits (files, partitions), which would carry {_times(gain)}; more subtasks gain nothing",
-        gain=gain.factor,
-        limit=gain.limit,
+    return gain.remedy(
+        f"give it more splits (files, partitions), which would carry {_times(gain)}; more subtasks gain nothing"
     )
 
 
@@ -148,21 +133,15 @@ def _like_its_peers(window: Window, root: SlowTasks) -> Remedy:
     others = [task for task in window.of(root.vertex) if task not in root.tasks]
     busy = peers([task.busy for task in others])
     gain = _at_most(window, root, 1 / max(busy, 1e-3), "its peers are busy, too")
-    return Remedy(
-        text=f"look at its machine and at what it waits for; as fast as its peers it would carry {_times(gain)}",
-        gain=gain.factor,
-        limit=gain.limit,
+    return gain.remedy(
+        f"look at its machine and at what it waits for; as fast as its peers it would carry {_times(gain)}"
     )
 
 
 def _fewer_objects(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     gain = _at_most(window, root, 1 / max(1e-2, 1 - cause.evidence["collection"]), "")
     operator = window.topology.operator(busiest(root.tasks)).name
-    return Remedy(
-        text=f"make fewer Python objects in {operator!r}, which would carry {_times(gain)}",
-        gain=gain.factor,
-        limit=gain.limit,
-    )
+    return gain.remedy(f"make fewer Python objects in {operator!r}, which would carry {_times(gain)}")
 
 
 def _free_processors(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
@@ -172,7 +151,7 @@ def _free_processors(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
         "stolen_processor": "move the job to a host with free processors",
         "processor_quota": "raise the quota of its container",
     }[cause.name]
-    return Remedy(text=f"{what}, which would carry {_times(gain)}", gain=gain.factor, limit=gain.limit)
+    return gain.remedy(f"{what}, which would carry {_times(gain)}")
 
 
 def _at_most(window: Window, root: SlowTasks, factor: float, limit: str) -> Gain:
@@ -181,5 +160,8 @@ def _at_most(window: Window, root: SlowTasks, factor: float, limit: str) -> Gain
 
 
 def _times(gain: Gain) -> str:
-    times = f"{factor_text(gain.factor)} times as many rows"
-    return f"{times} (then {gain.limit})" if gain.limit else times
+    return f"{gain.times}{_then(gain)}"
+
+
+def _then(gain: Gain) -> str:
+    return f" (then {gain.limit})" if gain.limit else ""
