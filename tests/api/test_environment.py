@@ -76,11 +76,11 @@ def test_explain_shows_tasks_and_exchanges(plans, capsys):
     assert capsys.readouterr().out.splitlines() == [
         "1  paper -> filter                                  x2",
         "2  window -> screen                                 x2",
-        "     from 1: by key group of carrier",
+        "     from 1: by key group of carrier (sends ts, carrier)",
         "3  filter#2 -> null                                 x2",
         "     from 1: broadcast",
         "4  aggregate (upserts by one global key) -> null#2  x1",
-        "     from 2: one global key",
+        "     from 2: one global key (sends flights)",
     ]
 
 

@@ -161,6 +161,23 @@ def test_float_sums_in_flight_are_refused() -> None:
         check_fits(dataclasses.replace(metadata, run="a run"), now, groups(now))
 
 
+def test_rows_in_flight_without_a_column_that_the_job_now_reads_are_refused() -> None:
+    def sums(*columns: str) -> JobGraph:
+        env = hg.StreamEnvironment(parallelism=2)
+        batch = pa.record_batch({"n": pa.array([1]), "a": pa.array([1]), "b": pa.array([1])})
+        rows = env.from_source(hg.sources.iterable([batch])).uid("source").key_by("n")
+        rows.aggregate(final=False, **{name: hg.sum(name) for name in columns}).uid("sums").sink_to(hg.sinks.null())
+        return build_job_graph(env._jobs.graph.graph(env._jobs.pending))
+
+    was, now = sums("a"), sums("b")
+    metadata = dataclasses.replace(checkpoint(was), nodes=(), exchanges=(describe_exchange(was.edges[0], was),))
+    check_fits(metadata, was, groups(was))
+    with pytest.raises(
+        CheckpointError, match=r"of \(n: int64, a: int64\) and is now .* of \(n: int64, b: int64\): resume"
+    ):
+        check_fits(metadata, now, groups(now))
+
+
 def test_state_made_of_float_sums_is_refused() -> None:
     was, now = prices(FLOATS, aggregated=True), prices(DECIMALS, aggregated=True)
     todo = (

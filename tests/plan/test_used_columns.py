@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -62,7 +63,16 @@ def reads(rows: hg.DataStream) -> set[str]:
         (lambda rows: rows.map_batches(lambda batch: batch, schema=rows.schema).select("a"), EVERYTHING),
         (lambda rows: rows.rebalance().select("a"), EVERYTHING),  # rows that leave the task are whole
         (lambda rows: rows.select("a").key_by("a").aggregate(n=hg.count()), {"a"}),
-        (lambda rows: rows.key_by("a").aggregate(n=hg.count()), EVERYTHING),
+        (lambda rows: rows.key_by("a").aggregate(n=hg.count()), {"a"}),
+        (lambda rows: rows.key_by("a").aggregate(n=hg.count(), most=hg.max("b")), {"a", "b"}),
+        (lambda rows: rows.key_by("a").aggregate(n=hg.count(where="c = 'x' and b > 3")), {"a", "b", "c"}),
+        (lambda rows: rows.key_by("a").aggregate(n=hg.count(where=pc.field("b") > 3)), EVERYTHING),  # it hides names
+        (lambda rows: rows.key_by("a").window(hg.count_window(3)).aggregate(n=hg.sum("b")), {"a", "b"}),
+        (lambda rows: rows.key_by("a").window(hg.count_window(3)).top(1, by="b"), EVERYTHING),
+        (lambda rows: rows.key_by("a").top(1, by="b"), EVERYTHING),
+        (lambda rows: rows.key_by().aggregate(n=hg.count()), {"a"}),
+        (lambda rows: rows.filter("b > 3").select("a", "c", "t").key_by("a").aggregate(n=hg.count()), {"a", "b"}),
+        (lambda rows: rows.key_by("a").aggregate(n=hg.count()).union(rows.select("a", n="1").rebalance()), {"a"}),
         (lambda rows: rows.select("a").union(rows.select(a="b")), {"a", "b"}),
     ],
 )
@@ -73,6 +83,72 @@ def test_the_operators_of_the_task_decide(folder: str, build: Any, expected: set
 def test_the_watermarks_need_their_column_and_so_does_a_later_window(folder: str) -> None:
     rows = stream(folder, watermark=hg.Watermark("t"))
     assert reads(rows.select("a")) == {"a", "t"}
+
+
+def test_a_window_needs_the_time_and_its_late_rows_need_all_columns(folder: str) -> None:
+    by_day = stream(folder, watermark=hg.Watermark("t")).key_by("day").window(hg.tumble("1 h"))
+    assert reads(by_day.aggregate(n=hg.count(), most=hg.max("b"))) == {"day", "t", "b"}
+    assert reads(by_day.late_output("late").aggregate(n=hg.count())) == EVERYTHING
+    timed = stream(folder, watermark=hg.Watermark("t")).key_by("day")
+    assert reads(timed.aggregate(newest=hg.last("a"))) == {"day", "t", "a"}
+
+
+def test_each_exchange_sends_what_its_aggregation_reads(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(processes=False))
+    rows = env.from_source(hg.sources.parquet(folder), watermark=hg.Watermark("t"))
+    sums = rows.select("day", "b").key_by("day").aggregate(total=hg.max("b"))
+    counts = rows.key_by("c").aggregate(n=hg.count())
+    timed = rows.select("day", "a").key_by("day").window(hg.tumble("1 h")).aggregate(n=hg.count())
+    for result in (sums, counts, timed):
+        result.sink_to(hg.sinks.null())
+    env.explain()
+    explained = capsys.readouterr().out
+    assert "(reads b, c, day, t)" in explained  # the window does not read "a", which the select passes on
+    assert "by key group of c (sends c)" in explained
+    assert "by key group of day (sends day)" in explained  # and the hidden time
+    assert "by key group of day\n" in explained
+
+
+class Longest(hg.AggregateFunction):
+    state = pa.schema({"length": pa.int64()})
+    type = pa.int64()
+
+    def create(self, count: int) -> dict[str, Any]:
+        return {"length": np.zeros(count, np.int64)}
+
+    def accumulate(self, values: pa.RecordBatch, groups: Any, count: int) -> dict[str, Any]:
+        lengths = np.zeros(count, np.int64)
+        np.maximum.at(
+            lengths, groups, pc.binary_length(values["c"]).to_numpy().astype(np.int64) + values["a"].to_numpy()
+        )
+        return {"length": lengths}
+
+    def merge(self, states: pa.RecordBatch, others: pa.RecordBatch) -> dict[str, Any]:
+        return {"length": pc.max_element_wise(states["length"], others["length"])}
+
+    def result(self, states: pa.RecordBatch) -> Any:
+        return states["length"]
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_aggregates_of_few_columns_have_the_answers_of_all(folder: str, processes: bool) -> None:
+    env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(processes=processes))
+    rows = env.from_source(hg.sources.parquet(folder, batch_rows=2), watermark=hg.Watermark("t"))
+    found = (
+        rows.rebalance()
+        .key_by("day")
+        .aggregate(n=hg.count(where="length(c) = 6"), total=hg.sum("a"), newest=hg.last("c"),
+                   longest=Longest()("c", "a"), odd=hg.count(where="a % 2 = 1 and t is not null"), final=True)
+    ).collect()  # fmt: skip
+    assert found.sort_by("day").to_pylist() == [
+        {"day": "x", "n": 5, "total": 20, "newest": "text 8", "longest": 14, "odd": 0},
+        {"day": "y", "n": 5, "total": 25, "newest": "text 9", "longest": 15, "odd": 5},
+    ]
+    windows = rows.key_by("day").window(hg.tumble("1 s")).aggregate(most=hg.max("a")).collect()
+    assert windows.sort_by("day").select(["day", "most"]).to_pylist() == [
+        {"day": "x", "most": 8},
+        {"day": "y", "most": 9},
+    ]
 
 
 def test_two_consumers_need_the_columns_of_both(folder: str) -> None:

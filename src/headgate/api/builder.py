@@ -31,6 +31,8 @@ class Upstream:
     port: int = 0
     #: Whether each change of an upserting node counts as a row of its own. The rows are then append-only.
     as_changes: bool = False
+    #: The columns that the next operator gets. None: all columns.
+    columns: tuple[str, ...] | None = None
 
 
 class GraphBuilder:
@@ -108,7 +110,8 @@ class GraphBuilder:
     def _finished(self, node_id: int) -> Node:
         node = self._nodes[node_id]
         edges = tuple(
-            Edge(part.source, self._partitioning(part, node), part.tag, part.port) for part in self._inputs[node_id]
+            Edge(part.source, self._partitioning(part, node), part.tag, part.port, part.columns)
+            for part in self._inputs[node_id]
         )
         return dataclasses.replace(node, inputs=edges)
 

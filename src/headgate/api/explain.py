@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from headgate.api.event_time import visible
 from headgate.operators.operator import function_name
+from headgate.operators.sql.expressions import HIDDEN_COLUMN
 from headgate.plan.graph import Node, Partitioning
 from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
 
@@ -24,7 +26,9 @@ def describe(graph: JobGraph) -> str:
         lines.append(f"{number:<2} {chain:<{width}}  x{vertex.parallelism}")
         for edge in graph.inputs(vertex):
             place = f"{_place(graph, edge.source) + 1} {_side(edge.tag)}".rstrip()
-            lines.append(f"     {_port(vertex, edge)}from {place}: {_exchange(edge.partitioning)}")
+            lines.append(
+                f"     {_port(vertex, edge)}from {place}: {_exchange(edge.partitioning)}{_columns(graph, edge)}"
+            )
     return "\n".join(lines)
 
 
@@ -60,6 +64,13 @@ def _kind(node: Node) -> str:
 
 def _side(tag: str | None) -> str:
     return "" if tag is None else f"({tag}) "
+
+
+def _columns(graph: JobGraph, edge: JobEdge) -> str:
+    """Return the columns that an exchange sends, if these are not all that the user knows."""
+    everything = visible(graph.source_node(edge).output_schema(edge.tag)).names
+    sent = [name for name in edge.columns or everything if name != HIDDEN_COLUMN]
+    return "" if sent == everything else f" (sends {', '.join(sent)})"
 
 
 def _exchange(partitioning: Partitioning) -> str:

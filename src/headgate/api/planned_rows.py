@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import zip_longest
@@ -142,6 +143,18 @@ class PlannedRows:
     def partitioned(self, partitioning: Partitioning) -> PlannedRows:
         """Return the same rows with another partitioning for the next operator."""
         return replace(self, inputs=tuple(replace(part, partitioning=partitioning) for part in self.inputs))
+
+    def sending(self, columns: AbstractSet[str] | None) -> PlannedRows:
+        """Return these rows with only the given columns: the next operator reads no others. None means all columns.
+
+        The columns stay in their order. The rows are partitioned, so other columns do not leave their task.
+        """
+        names = self.schema.names
+        if columns is None or columns >= set(names) or len(set(names)) < len(names):
+            return self
+        sent = tuple(name for name in names if name in columns) or (names[0],)  # rows without columns have no number
+        schema = pa.schema([self.schema.field(name) for name in sent])
+        return replace(self, inputs=tuple(replace(part, columns=sent) for part in self.inputs), schema=schema)
 
     def changes(self) -> PlannedRows:
         """Return these rows as append-only: each change of a result counts as a row of its own."""

@@ -57,10 +57,10 @@ class RowsByKey:
     def running(self, aggregates: Aggregates, final: bool) -> PlannedRows:
         """Add running aggregates, and return their output. With `final`, they emit their output only when the input
         ends."""
-        rows, time = self.rows, self.rows.event_time
-        rows.check_append_only("aggregate")
-        if any(aggregate.kind in ("first", "last") for _, aggregate in aggregates):
-            time = self.required_time("first and last")
+        self.rows.check_append_only("aggregate")
+        by_time = any(aggregate.kind in ("first", "last") for _, aggregate in aggregates)
+        time = self.required_time("first and last") if by_time else None
+        rows = self._sent(aggregates, time)
         operator = partial(
             RunningAggregate,
             keys=self.keys,
@@ -88,14 +88,15 @@ class RowsByKey:
         """
         if isinstance(windows, CountWindows):
             return self._counted(windows, aggregates, top)
-        rows, time = self.rows, self.window_time(windows)
-        rows.check_append_only("window")
+        self.rows.check_append_only("window")
+        time = self.window_time(windows)
         column = None if time is None else time.column
         options = {}
         if top is not None:
             from headgate.operators.ranked_rows import ROWS, ranked_schema
 
             aggregates = ((ROWS, top),)
+        rows = self.rows if late_tag else self._sent(aggregates, time)
         schema = window_schema(self.keys, column, windows, aggregates, rows.schema)
         if top is not None:
             schema = options["output"] = ranked_schema(schema, top)
@@ -126,18 +127,25 @@ class RowsByKey:
         """Add aggregates per window by count, and return their output. With `top`, return the rows of `top`."""
         from headgate.operators.windows.count_window import CountWindowAggregate, count_window_schema
 
-        rows, options = self.rows, {}
+        self.rows.check_append_only("window")
         kind: type[CountWindowAggregate] = CountWindowAggregate
-        rows.check_append_only("window")
+        options = {}
         if top is not None:
             from headgate.operators.ranked_rows import ROWS, TopInCountWindows, ranked_schema
 
             kind, aggregates = TopInCountWindows, ((ROWS, top),)
+        rows = self._sent(aggregates, None)
         schema = count_window_schema(self.keys, aggregates, rows.schema)
         if top is not None:
             schema = options["output"] = ranked_schema(schema, top)
         operator = partial(kind, self.keys, windows=windows, aggregates=aggregates, input_schema=rows.schema, **options)
         return rows.then("window", operator, schema, None, counts=str(windows))
+
+    def _sent(self, aggregates: Aggregates, time: EventTime | None) -> PlannedRows:
+        """Return the rows with only the columns that aggregates need: those that they read, the keys and the time."""
+        used = {*self.keys} if time is None else {*self.keys, time.column}
+        reads = [aggregate.reads for _, aggregate in aggregates]
+        return self.rows.sending(None if None in reads else used.union(*(some for some in reads if some is not None)))
 
     def window_time(self, windows: AnyWindows) -> EventTime | None:
         """Return the event time that windows need, or None for windows by the clock or by count. Raises PlanError if it

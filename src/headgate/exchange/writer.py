@@ -9,7 +9,7 @@ While a message is due, the writer is not available and its task takes no new ba
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import pyarrow as pa
@@ -32,7 +32,8 @@ class RecordWriter:
 
     Sizes are in bytes, times in seconds. With a negative `buffer_timeout`, only full messages leave.
     `wait_within_record` is called when one input batch produces more output than the budget allows. The function must
-    wait until `drain` succeeds, or raise an error. `gated` makes the due output; a throttle passes its own function.
+    wait until `drain` succeeds, or raise an error. With `columns`, only these columns of the rows leave. `gated` makes
+    the due output; a throttle passes its own function.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class RecordWriter:
         watermark_interval: float,
         clock: Callable[[], float],
         wait_within_record: Callable[[RecordWriter], None],
+        columns: Sequence[str] | None = None,
         gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> None:
         self.partition = partition
@@ -63,6 +65,7 @@ class RecordWriter:
         self._clock = clock
         self._wait_hard = wait_within_record
         channels = len(partition.subpartitions)
+        self._columns = None if columns is None else list(columns)
         self._is_broadcast = isinstance(selector, Broadcast)
         spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
         self._pending = [PendingSlices(span) for span in spans]
@@ -85,6 +88,8 @@ class RecordWriter:
             self.drain(overdraft=True)
             if self._due.channels and self._budget.is_exceeded:
                 self._wait_hard(self)
+        if self._columns is not None and batch.num_columns != len(self._columns):
+            batch = batch.select(self._columns)
         size = self._codec.batch_bytes(batch)
         self._count.bytes += size
         self.rows_out += batch.num_rows

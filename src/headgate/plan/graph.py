@@ -77,6 +77,8 @@ class Edge:
     partitioning: Partitioning
     tag: str | None = None
     port: int = 0
+    #: The columns that the rows have on the edge, in the order of the source's schema. None: all columns.
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from headgate.plan.graph import Edge, Node, Partitioning, StreamGraph
 
 
@@ -23,6 +25,8 @@ class JobEdge:
     partitioning: Partitioning
     tag: str | None = None
     port: int = 0
+    #: The columns that the exchange sends. None: all columns.
+    columns: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,15 @@ class JobGraph:
         """Return the vertex with the id `vertex_id`."""
         return self.vertices[vertex_id]
 
+    def source_node(self, edge: JobEdge) -> Node:
+        """Return the node whose rows an exchange sends."""
+        return next(node for node in self.vertex(edge.source).nodes if node.id == edge.source_node)
+
+    def schema(self, edge: JobEdge) -> pa.Schema:
+        """Return the schema of the rows that an exchange sends."""
+        schema = self.source_node(edge).output_schema(edge.tag)
+        return schema if edge.columns is None else pa.schema([schema.field(name) for name in edge.columns])
+
     def edge_name(self, edge: JobEdge) -> str:
         """Return the name of an exchange: `operator -> operator`, with the side output that it carries."""
         vertex = self.vertex(edge.source)
@@ -107,6 +120,7 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
                     partitioning=edge.partitioning,
                     tag=edge.tag,
                     port=edge.port,
+                    columns=edge.columns,
                 )
             )
     return JobGraph(vertices, tuple(edges))

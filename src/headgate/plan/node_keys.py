@@ -45,7 +45,7 @@ def exchange_key(edge: JobEdge, job: JobGraph) -> str:
     The key names the nodes at both ends, the side output that the exchange reads, and the input that it feeds.
     """
     tag = "" if edge.tag is None else f" ({edge.tag})"
-    return f"{node_key(_source_node(edge, job))}{tag} -> {vertex_key(job.vertex(edge.target))} [{edge.target_input}]"
+    return f"{node_key(job.source_node(edge))}{tag} -> {vertex_key(job.vertex(edge.target))} [{edge.target_input}]"
 
 
 def describe_exchange(edge: JobEdge, job: JobGraph) -> ExchangeDescription:
@@ -54,14 +54,10 @@ def describe_exchange(edge: JobEdge, job: JobGraph) -> ExchangeDescription:
     return ExchangeDescription(
         exchange_key(edge, job),
         f"{edge.partitioning.kind}({keys})",
-        _columns(_source_node(edge, job).output_schema(edge.tag)),
+        _columns(job.schema(edge)),
         job.vertex(edge.source).parallelism,
         job.vertex(edge.target).parallelism,
     )
-
-
-def _source_node(edge: JobEdge, job: JobGraph) -> Node:
-    return next(node for node in job.vertex(edge.source).nodes if node.id == edge.source_node)
 
 
 def _columns(schema: pa.Schema) -> str:
@@ -181,7 +177,7 @@ def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_paralleli
 def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
     """Check that the data in flight of each exchange in the checkpoint can reach the same subtasks."""
     ours = {exchange_key(edge, job): describe_exchange(edge, job) for edge in job.edges}
-    sources = {exchange_key(edge, job): _source_node(edge, job) for edge in job.edges}
+    sources = {exchange_key(edge, job): job.source_node(edge) for edge in job.edges}
     chained = _chained(job)
     other = "resume from a savepoint, or from a checkpoint that was taken without unaligned=True"
     for was in metadata.exchanges:

@@ -1,11 +1,13 @@
 """Finds the columns that a task needs from its source. The source then reads only these columns.
 
-Only the operators of the source's own task count. Rows that leave the task keep all columns: a checkpoint may store
-them, and a job that resumes from the checkpoint may need other columns than this job.
+Only the operators of the source's own task count, and the columns that its exchanges send. An exchange sends all
+columns, except to an aggregation, which says what it reads: a checkpoint may store the rows of the exchange, and a job
+that resumes from the checkpoint may need other columns than this job.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from headgate.plan.graph import ColumnUse, Node
@@ -21,7 +23,7 @@ def _with_used_columns(graph: JobGraph, vertex: JobVertex) -> JobVertex:
     head = vertex.head
     if head.source is None or head.sides:
         return vertex
-    leaving = {edge.source_node for edge in graph.edges if edge.source == vertex.id}
+    leaving = _leaving(graph, vertex)
     used = _used(vertex, head, leaving)
     if head.watermark is not None:
         used |= {head.watermark.column}
@@ -35,13 +37,20 @@ def _with_used_columns(graph: JobGraph, vertex: JobVertex) -> JobVertex:
     return replace(vertex, nodes=(replace(head, source=source, attributes=attributes), *vertex.nodes[1:]))
 
 
-def _used(vertex: JobVertex, node: Node, leaving: set[int]) -> frozenset[str]:
-    """Return the columns of a node's output that its consumers need. `leaving` has the ids of nodes whose rows leave
-    the task."""
+def _leaving(graph: JobGraph, vertex: JobVertex) -> dict[int, frozenset[str]]:
+    """Return the columns that leave the task, by the id of the node whose rows they are."""
+    leaving: dict[int, frozenset[str]] = {}
+    for edge in graph.edges:
+        if edge.source == vertex.id:
+            sent = graph.schema(edge).names
+            leaving[edge.source_node] = leaving.get(edge.source_node, frozenset()).union(sent)
+    return leaving
+
+
+def _used(vertex: JobVertex, node: Node, leaving: Mapping[int, frozenset[str]]) -> frozenset[str]:
+    """Return the columns of a node's output that its consumers need. `leaving` has the columns that leave the task."""
     everything = frozenset(node.schema.names)
-    if node.id in leaving:
-        return everything
-    used: frozenset[str] = frozenset()
+    used = leaving.get(node.id, frozenset())
     for consumer in vertex.chained_consumers(node.id, None):
         if consumer.uses is None:
             return everything

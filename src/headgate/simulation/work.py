@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
@@ -64,11 +64,12 @@ class WorkingParts(ExchangeParts):
         budget: PendingBudget,
         wait_within_record: Callable[[RecordWriter], None],
         *,
+        columns: Sequence[str] | None = None,
         gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> RecordWriter:
-        """Create the writer that fills a partition with rows."""
+        """Create the writer that fills a partition with rows, or with these columns of rows."""
         working = _WorkingSelector(selector, self._work)
-        return super().writer(partition, working, codec, budget, wait_within_record, gated=gated)
+        return super().writer(partition, working, codec, budget, wait_within_record, columns=columns, gated=gated)
 
 
 class _WorkingSelector:

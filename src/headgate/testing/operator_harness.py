@@ -182,7 +182,7 @@ class OperatorHarness:
         """Open the operator's subtasks, or none after an error. They resume from the `stored` snapshots of all earlier
         subtasks."""
         source, node = graph.nodes
-        self._senders = SendingSubtasks(source, node.inputs[0].partitioning, node.parallelism)
+        self._senders = SendingSubtasks(source, node.inputs[0], node.parallelism)
         try:
             self._open_each(node, stored)
         except BaseException:

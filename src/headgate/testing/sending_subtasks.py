@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from headgate.operators.operator import OperatorContext
 from headgate.plan.execution import is_pointwise, neighbours
-from headgate.plan.graph import Node, Partitioning
+from headgate.plan.graph import Edge, Node
 from headgate.runtime.task.routing import selector
 
 
@@ -14,8 +14,9 @@ class SendingSubtasks:
     """The subtasks of a source. They send rows by the partitioning of the operator's input, with the selectors of a
     job."""
 
-    def __init__(self, source: Node, partitioning: Partitioning, receivers: int) -> None:
-        senders = source.parallelism
+    def __init__(self, source: Node, edge: Edge, receivers: int) -> None:
+        senders, partitioning = source.parallelism, edge.partitioning
+        self._columns = None if edge.columns is None else list(edge.columns)
         self._receivers = [
             neighbours(sender, senders, receivers) if is_pointwise(partitioning) else range(receivers)
             for sender in range(senders)
@@ -27,6 +28,8 @@ class SendingSubtasks:
 
     def send(self, batch: pa.RecordBatch, turn: int) -> list[tuple[int, pa.RecordBatch]]:
         """Return pairs of an operator's subtask and the rows that it gets. The subtasks of the source take turns."""
+        if self._columns is not None:
+            batch = batch.select(self._columns)
         sender = turn % len(self._selectors)
         receivers = self._receivers[sender]
         return [(receivers[channel], rows) for channel, rows in self._selectors[sender].select(batch)]

@@ -111,6 +111,19 @@ class Aggregate(OtherNames):
         return replace(self, where=compiled(f"aggregate: {name}", self.where, schema))
 
     @property
+    def reads(self) -> frozenset[str] | None:
+        """The columns that the aggregate reads. None: all columns, since a pyarrow Expression does not tell its
+        columns."""
+        if self.where is None:
+            return self.inputs
+        return self.inputs | self.where.columns if isinstance(self.where, Expression) else None
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The columns that the accumulator gets."""
+        return frozenset() if self.column is None else frozenset([self.column])
+
+    @property
     def where_text(self) -> str:
         """The condition as text."""
         return self.where.text if isinstance(self.where, Expression) else str(self.where)

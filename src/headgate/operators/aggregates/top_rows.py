@@ -50,6 +50,11 @@ class TopRows(Aggregate):
         fields = [schema.field(column) for column in self.columns]
         return pa.struct([field.with_type(value_type(field.type)).with_nullable(True) for field in fields])
 
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The columns that the accumulator gets."""
+        return frozenset(self.columns)
+
     def reader(self, schema: pa.Schema) -> Reader:
         """Return the function that reads the rows from a batch, as structs."""
         indices, names = [schema.get_field_index(name) for name in self.columns], list(self.columns)

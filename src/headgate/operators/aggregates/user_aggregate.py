@@ -119,6 +119,11 @@ class UserAggregate(Aggregate):
         assert self.function is not None
         return pa.field(name, self.function.type)
 
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The columns that the accumulator gets."""
+        return frozenset(self.columns)
+
     def reader(self, schema: pa.Schema) -> Reader:
         """Return the function that reads the columns from a batch, as structs."""
         indices, names = [schema.get_field_index(name) for name in self.columns], list(self.columns)

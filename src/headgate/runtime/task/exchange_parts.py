@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from headgate.config import Config, FlowControl
@@ -112,9 +112,10 @@ class ExchangeParts:
         budget: PendingBudget,
         wait_within_record: Callable[[RecordWriter], None],
         *,
+        columns: Sequence[str] | None = None,
         gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> RecordWriter:
-        """Create the writer that fills a partition with rows."""
+        """Create the writer that fills a partition with rows, or with these columns of rows."""
         config = self.config
         return RecordWriter(
             partition=partition,
@@ -126,6 +127,7 @@ class ExchangeParts:
             watermark_interval=config.watermark_interval,
             clock=self.clock,
             wait_within_record=wait_within_record,
+            columns=columns,
             gated=gated,
         )
 

@@ -441,9 +441,7 @@ class _TaskAssembly:
     def _build_consumers(self, node: Node, tag: str | None) -> list[Chained]:
         edges = self._services.plan.job.outputs(self._vertex, node, tag)
         context = self._context(node)
-        outputs: list[Chained] = [
-            ToWriter(self._exchanges.build_writer(edge, node, context), self._times) for edge in edges
-        ]
+        outputs: list[Chained] = [ToWriter(self._exchanges.build_writer(edge, context), self._times) for edge in edges]
         return outputs + [self._build_entry(consumer) for consumer in self._vertex.chained_consumers(node.id, tag)]
 
     def _wait_hard(self, writer: RecordWriter) -> None:

@@ -14,7 +14,6 @@ from headgate.exchange.gathering import Gathering
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.writer import RecordWriter
 from headgate.operators.operator import OperatorContext
-from headgate.plan.graph import Node
 from headgate.plan.job_graph import JobEdge, JobVertex
 from headgate.records.arrow import BatchCodec
 from headgate.runtime.task.barriers import TaskBarriers
@@ -89,7 +88,7 @@ class TaskExchanges:
 
     # --- outputs
 
-    def build_writer(self, edge: JobEdge, node: Node, context: OperatorContext) -> RecordWriter:
+    def build_writer(self, edge: JobEdge, context: OperatorContext) -> RecordWriter:
         services, plan = self._services, self._services.plan
         partition = self._partitions[edge.id, self._subtask]
         consumers = plan.consumers(edge, self._subtask)
@@ -101,9 +100,10 @@ class TaskExchanges:
         writer = self._parts.writer(
             partition,
             selector_of(edge, partition, context, services.config.max_parallelism),
-            BatchCodec(node.output_schema(edge.tag)),
+            BatchCodec(plan.job.schema(edge)),
             services.budget,
             self._wait_hard,
+            columns=edge.columns,
             gated=gated,
         )
         self.writers.append(writer)
@@ -118,9 +118,8 @@ class TaskExchanges:
         edges = services.plan.job.inputs(self._vertex)
         for edge in edges:
             self.gates.append(self._build_gate(edge))
-            source = services.plan.job.vertex(edge.source)
-            node = next(node for node in source.nodes if node.id == edge.source_node)
-            self.codecs.append(BatchCodec(node.output_schema(edge.tag), paranoid=services.config.validates_batches))
+            schema = services.plan.job.schema(edge)
+            self.codecs.append(BatchCodec(schema, paranoid=services.config.validates_batches))
         self.gathering = Gathering(services.budget, services.config.spill_dir)
         gates = [each.gate for each in self.gates]
         self.barriers = TaskBarriers(self._name, gates, self.writers, services.report_part, services.clocks)
