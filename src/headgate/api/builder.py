@@ -15,7 +15,7 @@ from headgate.errors import PlanError
 from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, StreamGraph, Upserts
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream:
     """The node that rows come from, and the partitioning of these rows.
 

@@ -103,7 +103,7 @@ class StreamEnvironment(OtherNames):
             event_time=event_time,
             attributes={"kind": "source"},
         )
-        return DataStream(self._jobs, PlannedRows(graph, (Upstream(node_id),), schema, event_time))
+        return DataStream(self._jobs, PlannedRows(graph, (Upstream(source=node_id),), schema, event_time))
 
     def execute(self, name: str = "job", resume: str | None = None, *, allow_duplicates: bool = False) -> JobResult:
         """Run the sinks that were added since the last run, and wait until the job ends. Raises the job's error.

@@ -70,7 +70,7 @@ class PlannedRows:
             sides=sides or {},
             attributes={"kind": kind, **attributes},
         )
-        return PlannedRows(self.graph, (Upstream(node_id),), schema, event_time)
+        return PlannedRows(self.graph, (Upstream(source=node_id),), schema, event_time)
 
     def function(
         self,
@@ -124,7 +124,7 @@ class PlannedRows:
                 "side_outputs={tag: schema}, windows with late_output(tag)"
             )
         side = node.sides[tag]
-        return PlannedRows(self.graph, (Upstream(node.id, tag=tag),), side.schema, side.event_time)
+        return PlannedRows(self.graph, (Upstream(source=node.id, tag=tag),), side.schema, side.event_time)
 
     def union(self, others: Sequence[PlannedRows]) -> PlannedRows:
         """Return these rows and the rows of the others as one stream. Raises PlanError if the columns differ."""
