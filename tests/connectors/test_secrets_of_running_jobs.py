@@ -2,52 +2,23 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
+import base64
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 import headgate as hg
 from headgate.protocol.handshake import Identity
-from headgate.runtime.master import certificates, job_monitor
-from tests.connectors.shown import Shown
+from headgate.runtime.master import certificates
+from tests.connectors.recorded_failures import RATE, assert_is_recorded, failing, numbers, record_in
+from tests.connectors.shown import SECRET, Shown
 from tests.postgres_server import PASSWORD, Postgres
-
-#: The rows that the jobs read before they fail, and how many they read in a second.
-ROWS, RATE = 300, 1000.0
+from tests.webhook.webhook_service import Answer, running
 
 
 @pytest.fixture(autouse=True)
-def recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Record failed jobs in the folder of the test. Every job is worth it."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(job_monitor, "PERIOD", 0.01)
-    monkeypatch.setattr(job_monitor, "_WORTH_RECORDING", 1)
-
-
-def numbers(start: int, count: int) -> pa.RecordBatch:
-    return pa.record_batch({"n": pa.array(range(start, start + count), pa.int64())})
-
-
-def failing(env: hg.StreamEnvironment, uri: str) -> hg.DataStream:
-    """Rows, and then an error of the user that quotes a URI."""
-
-    def check(row: dict[str, Any]) -> dict[str, Any]:
-        if row["n"] == ROWS:
-            raise ConnectionError(f"cannot reach {uri}")
-        return row
-
-    rows = env.from_source(hg.sources.generate(numbers, rate=RATE, batch_rows=10))
-    return rows.map(check, schema=rows.schema)
-
-
-def assert_is_recorded(shown: Shown, error: hg.HeadgateError) -> None:
-    """The last minutes of the job are among what was searched for secrets."""
-    (path,) = shown.folder.rglob("*.recording")
-    assert path.name in str(error)
-    assert any(text.startswith('{"headgate_recording"') for text in shown.all())
+def recordings(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    record_in(shown.folder, monkeypatch)
 
 
 def test_a_job_with_a_database_hides_its_password(postgres: Postgres, shown: Shown) -> None:
@@ -99,3 +70,20 @@ def test_an_encrypted_job_hides_its_keys(shown: Shown, monkeypatch: pytest.Monke
     keys = [line for identity in issued for line in identity.key.decode().splitlines()[1:-1]]
     assert not any(key in text for key in keys for text in shown.all())
     assert not any("PRIVATE KEY" in f"{identity!r} {identity}" for identity in issued)
+
+
+def test_a_job_with_a_webhook_hides_its_address_and_headers(shown: Shown) -> None:
+    token, basic = "hush-token-4712", base64.b64encode(f"user:{SECRET}".encode()).decode()
+    headers = {"Authorization": f"Bearer {token}", "Proxy-Authorization": f"Basic {basic}"}
+    with running() as service:
+        told = f"no hook {SECRET} for {token}, {basic}".encode()
+        service.answers = [*[Answer()] * 20, Answer(400, {}, told)]
+
+        def build(env: hg.StreamEnvironment) -> Any:
+            rows = env.from_source(hg.sources.generate(numbers, rate=RATE, batch_rows=10))
+            return rows.sink_to(hg.sinks.webhook(f"{service.url}/services/{SECRET}?token={token}", headers=headers))
+
+        error = shown.without_secrets(build, SECRET, token, basic)
+    assert isinstance(error, hg.SinkError)
+    assert "no hook *** for ***, ***" in str(error)
+    assert_is_recorded(shown, error)

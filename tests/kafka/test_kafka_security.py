@@ -11,6 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
 import headgate as hg
 from headgate.bench.peers.kafka_broker import free_port
@@ -19,6 +25,8 @@ from headgate.connectors.kafka.commits_topic import TOPIC as COMMITS
 from headgate.connectors.kafka.commits_topic import CommitsTopic
 from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, KafkaClient
 from headgate.runtime.master.certificates import issue
+from tests.connectors.recorded_failures import assert_is_recorded, failing, record_in
+from tests.connectors.shown import Shown
 from tests.kafka_broker import Broker, broker_or_skip, values
 from tests.runtime.faults import behind_gate, open_gate
 from tests.runtime.jobs import endless, environment, error_of, eventually, numbers
@@ -123,6 +131,40 @@ def test_secrets_show_nowhere(secured: Secured, tmp_path: Path, caplog: pytest.L
     shown += [path.read_bytes().decode(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
     assert len(shown) > 5
     assert not any(SECRET in text for text in shown)
+
+
+def test_a_recording_of_a_failed_job_has_no_secret(
+    secured: Secured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Neither the password of the user, nor the passphrase of the client's key, nor the key."""
+    caplog.set_level(logging.DEBUG)
+    shown, passphrase = Shown(tmp_path, caplog, capfd), "hush-key-4712"
+    record_in(shown.folder, monkeypatch)
+    identity, _ = issue()
+    encryption = BestAvailableEncryption(passphrase.encode())
+    key = load_pem_private_key(identity.key, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption).decode()
+    options = secured.options("headgate") | {
+        "ssl.certificate.pem": identity.certificate.decode(),
+        "ssl.key.pem": key,
+        "ssl.key.password": passphrase,
+    }
+    given, results = secured.broker.topic(1), secured.broker.topic(1)
+    secured.broker.produce(given, [b'{"n": -1}'])
+
+    def build(env: hg.StreamEnvironment) -> Any:
+        rows = env.from_source(hg.sources.kafka(secured.servers, given, schema=N, options=options))
+        return rows.union(failing(env, secured.servers)).sink_to(
+            hg.sinks.kafka(secured.servers, results, options=options)
+        )
+
+    error = shown.without_secrets(build, SECRET, passphrase, *key.splitlines()[1:-1])
+    assert isinstance(error, hg.UserFunctionError)
+    assert_is_recorded(shown, error)
+    assert secured.broker.messages(results), "the job wrote to the broker, with these secrets"
 
 
 @pytest.mark.parametrize(
