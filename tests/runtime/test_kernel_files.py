@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sys
 import threading
 import time
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.runtime.kernel_files import read_kernel_file
+from headgate.runtime import kernel_files
+from headgate.runtime.kernel_files import KernelFile, read_kernel_file
 
 
 @contextmanager
@@ -63,8 +65,36 @@ def test_a_file_that_cannot_be_read_has_no_content(tmp_path: Path, name: str) ->
     assert read_kernel_file(str(tmp_path / name)) is None
 
 
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_no_handle_stays_open(tmp_path: Path) -> None:
-    before = len(list(Path("/proc/self/fd").iterdir()))
+    before = descriptors()
     for path in ("/proc/version", str(tmp_path), str(tmp_path / "missing")):
         read_kernel_file(path)
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert descriptors() == before
+
+
+def test_a_file_stays_open_until_it_is_closed(tmp_path: Path) -> None:
+    before = descriptors()
+    path = tmp_path / "changes"
+    file = KernelFile(str(path))
+    assert file.read() is None  # it is not there yet
+    for text in ("a longer text", "text"):
+        path.write_text(text)
+        assert file.read() == text.encode()
+        assert descriptors() == before + 1
+    for _ in range(2):
+        file.close()
+        assert file.read() is None
+        assert descriptors() == before
+
+
+def test_in_a_process_with_many_open_files_it_does_not_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = descriptors()
+    monkeypatch.setattr(kernel_files, "_SHARE", 3 / resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    file = KernelFile("/proc/version")
+    for _ in range(2):
+        assert file.read() == Path("/proc/version").read_bytes()
+        assert descriptors() == before

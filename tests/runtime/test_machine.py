@@ -13,6 +13,7 @@ from headgate.runtime.task import thread_clock
 from headgate.runtime.task.thread_clock import ThreadClock
 from headgate.runtime.taskmanager.interpreter import CollectorClock, LockProbe
 from headgate.runtime.taskmanager.machine import Machine
+from tests.runtime.jobs import eventually
 
 FILES = {
     "proc/pressure/cpu": "some avg10=98.81 avg60=98.75 avg300=97.62 total=2500000\nfull avg10=0.00 total=9\n",
@@ -145,7 +146,37 @@ def test_samples_say_for_what_a_thread_waits(monkeypatch: pytest.MonkeyPatch, tm
         (folder / "stat").write_text(f"123 (a (thread) D) {state} 1 123")
         (folder / "syscall").write_text(call + "\n")
         clock.sample(now)
+    clock.stop()
     assert (clock.disk_wait, clock.at_lock, clock.running) == (0.5 + 0.5, 1.0, 0.25)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
+def test_samples_keep_two_files_open_until_the_thread_ends() -> None:
+    def opened() -> int:
+        return len(list(Path("/proc/self/fd").iterdir())) - before
+
+    before = 0
+    before = opened()
+    clock, is_started, is_over = ThreadClock(), threading.Event(), threading.Event()
+
+    def run() -> None:
+        clock.start()
+        is_started.set()
+        is_over.wait()
+        clock.stop()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    is_started.wait()
+    assert opened() == 0
+    eventually(lambda: clock.sample(1.0) or opened() == 2)  # the thread sleeps, and both files are read
+    for _ in range(3):
+        clock.sample(2.0)
+    assert opened() == 2
+    is_over.set()
+    thread.join()
+    clock.sample(3.0)
+    assert opened() == 0
 
 
 def test_where_the_system_does_not_say_what_a_thread_does_its_waits_are_unknown(

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Final
 
-from headgate.runtime.kernel_files import read_kernel_file
+from headgate.runtime.kernel_files import KernelFile, read_kernel_file
 from headgate.runtime.lock_futex import interpreter_data, waits_for_the_lock
 
 #: Whether the system has a clock for each thread that other threads can read.
@@ -33,8 +33,9 @@ class ThreadClock:
         self.at_lock: float | None = None
         self.running: float | None = None
         self._sampled = 0.0
-        self._state: str | None = None
-        self._call: str | None = None
+        #: Samples keep these files open until `stop`.
+        self._state: KernelFile | None = None
+        self._call: KernelFile | None = None
         self._clock: int | None = None
         self._schedule: str | None = None
         self._cpu: float | None = 0.0 if _HAS_CLOCK else None
@@ -43,7 +44,8 @@ class ThreadClock:
     def start(self) -> None:
         """Measure the calling thread from now on."""
         folder = f"{_THREADS}/{threading.get_native_id()}"
-        self._schedule, self._state, self._call = f"{folder}/schedstat", f"{folder}/stat", f"{folder}/syscall"
+        self._schedule = f"{folder}/schedstat"
+        self._state, self._call = KernelFile(f"{folder}/stat"), KernelFile(f"{folder}/syscall")
         if _HAS_CLOCK:
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
         self.ident = threading.get_ident()
@@ -52,7 +54,10 @@ class ThreadClock:
         """Store the last values. The measured thread calls this before it ends."""
         self.ident = None
         self._cpu, self._run_delay = self.cpu(), self.run_delay()
-        self._clock = self._schedule = self._state = self._call = None
+        self._clock = self._schedule = None
+        for file in (self._state, self._call):
+            if file is not None:
+                file.close()
 
     def cpu(self) -> float | None:
         """Return the thread's processor time so far in seconds, or None on a system that does not provide it."""
@@ -100,9 +105,9 @@ class ThreadClock:
     def _is_at_disk(self) -> bool | None:
         """Return whether the thread is in uninterruptible sleep, or None on a system that does not say so."""
         state = _content(self._state)
-        return state.rpartition(b")")[2].split()[:1] == [b"D"] if state else None
+        return state[state.rfind(b")") :].startswith(b") D") if state else None
 
 
-def _content(file: str | None) -> bytes:
+def _content(file: KernelFile | None) -> bytes:
     """Return the content of a file in /proc, or nothing if it cannot be read."""
-    return b"" if file is None else read_kernel_file(file) or b""
+    return b"" if file is None else file.read() or b""
