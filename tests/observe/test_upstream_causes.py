@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from headgate.observe.diagnosis import diagnose, latest_window
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.own_work import own_work
 from headgate.observe.roots import SlowTasks, roots
-from headgate.observe.topology import Topology
+from headgate.observe.topology import EdgeShape, Topology
 from tests.observe.made_metrics import Tasks, line, snapshots
 from tests.runtime.jobs import NUMBERS, environment, eventually
 
@@ -137,6 +138,46 @@ def test_what_holds_the_lock_may_be_the_work_on_nearly_empty_buffers() -> None:
         return diagnose(topology, made)[0].cause.name
 
     assert (cause(0), cause(30_000_000)) == ("nearly_empty_buffers", "interpreter_lock")
+
+
+#: What an exchange carries in a second, in nearly empty buffers and in full ones.
+EMPTY = {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}
+FULL = {"rows_out": 1000, "bytes_out": 30_000_000, "buffers_out": 1000}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "cause"),
+    [
+        (EMPTY, EMPTY, "nearly_empty_buffers"),
+        (FULL, {**EMPTY, "buffers_out": 2000}, "interpreter_lock"),  # the first exchange takes nearly all the work
+    ],
+)
+def test_the_work_on_full_buffers_does_not_count_as_work_on_nearly_empty_ones(
+    first: dict[str, int], second: dict[str, int], cause: str
+) -> None:
+    topology = line("numbers", "work", "out", parallelism=1)
+    sends = {"busy_s": 0.5, "output_s": 0.5, "in_s": 0.0, "soft_backpressured_s": 0.5, "rows": 100, "cpu_s": 0.3}
+    works = {**WORKS, "input_s": 0.3, "output_s": 0.05, "in_s": 0.65, "cpu_s": 0.6, **AT_LOCK}
+    takes = {"busy_s": 0.05, "input_s": 0.05, "in_s": 0.0, "rows": 100}
+    does = {**of(0, sends, 1), **of(1, works, 1), **of(2, takes, 1)}
+    made = snapshots(topology, does, edges={"numbers -> work": first, "work -> out": second})
+    assert diagnose(topology, made)[0].cause.name == cause
+
+
+@pytest.mark.parametrize("partitioning", ["rebalance", "broadcast"])
+@pytest.mark.parametrize(("buffers", "cause"), [(100, "nearly_empty_buffers"), (3000, "interpreter_lock")])
+def test_of_a_task_with_two_outputs_the_part_of_the_nearly_empty_buffers_counts(
+    partitioning: str, buffers: int, cause: str
+) -> None:
+    topology = line("numbers", "work", "other", parallelism=1)
+    second = EdgeShape("numbers -> other", 0, 0, 2, partitioning)
+    topology = replace(topology, edges=(topology.edges[0], second))
+    sends = {"busy_s": 0.9, "output_s": 0.9, "in_s": 0.0, "soft_backpressured_s": 0.1, "rows": 100, "cpu_s": 0.3}
+    works = {**WORKS, "input_s": 0.2, "in_s": 0.8, "cpu_s": 0.6, **AT_LOCK}
+    full = {"rows_out": 1000, "bytes_out": 30_000 * buffers, "buffers_out": buffers}
+    edges = {"numbers -> work": EMPTY, "numbers -> other": full}
+    made = snapshots(topology, {**of(0, sends, 1), **of(1, works, 1)}, edges=edges)
+    assert diagnose(topology, made)[0].cause.name == cause
 
 
 def test_waits_for_a_processor_shrink_with_the_work_of_the_job() -> None:

@@ -12,7 +12,7 @@ from headgate.observe.roots import SlowTasks
 
 #: The least share of a task's time that makes its own work the cause.
 _BURDEN: Final = 0.25
-#: The least share of its tasks' work that exchanges take in a process that mostly handles buffers.
+#: The least share of its tasks' work that nearly empty buffers take in a process that mostly handles such buffers.
 _MOSTLY: Final = 0.5
 #: A buffer is nearly empty if its data take less than this share of its size.
 _NEARLY_EMPTY: Final = 0.10
@@ -56,7 +56,7 @@ def empty_buffers(window: Window, root: SlowTasks) -> Cause | None:
         return cause
     kept_back = mean(root.tasks, lambda task: task.kept_back)
     edges = _edges(window, root.vertex, incoming=False) + _edges(window, root.vertex, incoming=True)
-    fill, share = nearly_empty(window, edges), _on_exchanges(window, {task.taskmanager for task in root.tasks})
+    fill, share = nearly_empty(window, edges), _on_nearly_empty(window, {task.taskmanager for task in root.tasks})
     if kept_back < _BURDEN or fill is None or share < _MOSTLY:
         return None
     return Cause(
@@ -67,20 +67,38 @@ def empty_buffers(window: Window, root: SlowTasks) -> Cause | None:
     )
 
 
-def _on_exchanges(window: Window, processes: Set[int]) -> float:
-    """Return the share of the busy time of these processes' tasks that goes to their exchanges."""
+def _on_nearly_empty(window: Window, processes: Set[int]) -> float:
+    """Return the share of the busy time of these processes' tasks that goes to nearly empty buffers."""
     tasks = [task for task in window.tasks if task.taskmanager in processes]
     busy = sum(task.busy for task in tasks)
-    return sum(task.input + task.output for task in tasks) / busy if busy > 0 else 0.0
+    empty = sum(
+        task.input * _part_nearly_empty(window, task.vertex, incoming=True)
+        + task.output * _part_nearly_empty(window, task.vertex, incoming=False)
+        for task in tasks
+    )
+    return empty / busy if busy > 0 else 0.0
 
 
-def _edges(window: Window, vertex: int, *, incoming: bool) -> list[EdgeWindow]:
-    """Return the exchanges that end, or begin, at a vertex."""
+def _part_nearly_empty(window: Window, vertex: int, *, incoming: bool) -> float:
+    """Return the part, 0 to 1, of the buffers that come to a vertex, or leave it, that are nearly empty.
+
+    It is also the part of the work: a buffer costs about the same time whether it is full or nearly empty.
+    """
+    known = _edges(window, vertex, incoming=incoming)
+    empty = sum(edge.buffers or 0 for edge in known if nearly_empty(window, [edge]) is not None)
+    every = sum(edge.buffers or 0 for edge in _edges(window, vertex, incoming=incoming, broadcast=True))
+    return empty / every if every else 0.0
+
+
+def _edges(window: Window, vertex: int, *, incoming: bool, broadcast: bool = False) -> list[EdgeWindow]:
+    """Return the exchanges that end, or begin, at a vertex.
+
+    `broadcast` says whether to include broadcasts: their bytes count once for each channel, but their rows only once.
+    """
     names = [
         edge.name
         for edge in window.topology.edges
-        if (edge.target if incoming else edge.source) == vertex
-        and edge.partitioning != "broadcast"  # the bytes count once for each channel, but the rows only once
+        if (edge.target if incoming else edge.source) == vertex and (broadcast or edge.partitioning != "broadcast")
     ]
     return [window.edges[name] for name in names if name in window.edges]
 
