@@ -14,6 +14,7 @@ from headgate.errors import RecordingError
 from headgate.json_option import add_json_option, write_json
 from headgate.observe.diagnosis import LATEST, diagnose
 from headgate.observe.finding import Finding
+from headgate.observe.lock_samples import lock_samples
 from headgate.observe.recording import Recording, read_recording
 from headgate.terminal import PlainConsole
 
@@ -33,11 +34,11 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     recording = read_recording(arguments.file)
     try:
-        verdicts = _verdicts(recording)
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        verdicts, samples = _verdicts(recording), lock_samples(recording)
+    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
         raise RecordingError(f"{arguments.file} is damaged: {type(error).__name__}: {error}") from None
-    _show(PlainConsole(stderr=arguments.json == "-"), recording, verdicts)
-    write_json(arguments.json, _report(recording, verdicts))
+    _show(PlainConsole(stderr=arguments.json == "-"), recording, samples, verdicts)
+    write_json(arguments.json, _report(recording, samples, verdicts))
     if arguments.html is not None:
         _save_page(recording, arguments.html)
     return 0
@@ -63,10 +64,13 @@ def _verdicts(recording: Recording) -> list[tuple[float, list[Finding]]]:
     return verdicts
 
 
-def _show(console: Console, recording: Recording, verdicts: Sequence[tuple[float, list[Finding]]]) -> None:
+def _show(
+    console: Console, recording: Recording, samples: str, verdicts: Sequence[tuple[float, list[Finding]]]
+) -> None:
     snapshots = recording.snapshots
     seconds = snapshots[-1].at - snapshots[0].at if snapshots else 0.0
     console.print(f"job {recording.topology.job!r}: {len(snapshots)} snapshots in {seconds:.0f} s")
+    console.print(f"waits for the interpreter lock: {samples}")
     table = Table("time (UTC)", "severity", "bottleneck, cause, and what to do")
     for at, findings in verdicts:
         if not findings:
@@ -76,11 +80,12 @@ def _show(console: Console, recording: Recording, verdicts: Sequence[tuple[float
     console.print(table)
 
 
-def _report(recording: Recording, verdicts: Sequence[tuple[float, list[Finding]]]) -> dict[str, Any]:
+def _report(recording: Recording, samples: str, verdicts: Sequence[tuple[float, list[Finding]]]) -> dict[str, Any]:
     return {
         "job": recording.topology.job,
         "facts": recording.facts,
         "snapshots": len(recording.snapshots),
+        "lock_waits": samples,
         "verdicts": [{"at": at, "findings": [finding.as_json() for finding in findings]} for at, findings in verdicts],
     }
 

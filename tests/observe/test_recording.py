@@ -15,8 +15,9 @@ import pytest
 from headgate.cli import main
 from headgate.errors import RecordingError
 from headgate.observe.diagnosis import diagnose
+from headgate.observe.lock_samples import lock_samples
 from headgate.observe.metrics_snapshot import MetricsSnapshot
-from headgate.observe.recording import Recorder, read_recording, recordings_folder
+from headgate.observe.recording import Recorder, Recording, read_recording, recordings_folder
 from tests.observe.made_metrics import line, snapshots
 
 TOPOLOGY = line("numbers", "warehouse", "out")
@@ -111,6 +112,37 @@ def test_the_doctor_refuses_a_damaged_recording(tmp_path: Path, capsys: pytest.C
         del snapshot.reports[0]["tasks"][0]["busy_s"]
     assert main(["doctor", str(saved(tmp_path / "job.gz", made))]) == 1
     assert "is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("sleeps", "says"),
+    [
+        ({"at_lock_s": 0.0, "running_s": 0.1, "disk_wait_s": 0.0}, "by samples of 2 of 6 tasks"),
+        ({"disk_wait_s": 0.0}, "unknown, because the system does not show the system calls of threads, or where the"),
+        ({}, "unknown, because the system does not show what threads do"),
+    ],
+)
+def test_the_doctor_says_whether_waits_for_the_lock_are_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], sleeps: dict[str, float], says: str
+) -> None:
+    tasks = {place: {**SLEEPS, **sleeps} if place[0] else does for place, does in TASKS.items()}
+    assert main(["doctor", str(saved(tmp_path / "job.gz", snapshots(TOPOLOGY, tasks))), "--json", "-"]) == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out)["lock_waits"].startswith(says)
+    assert f"waits for the interpreter lock: {says}" in " ".join(output.err.split())
+
+
+def test_waits_for_the_lock_are_unknown_without_reports_in_old_recordings_and_with_metrics_off() -> None:
+    made = snapshots(TOPOLOGY, TASKS)
+    for task in made[-1].reports[0]["tasks"]:
+        del task["at_lock_s"], task["running_s"]
+    assert (
+        lock_samples(Recording(TOPOLOGY, {}, made))
+        == "unknown, because the job's version of Headgate took no samples of it"
+    )
+    assert lock_samples(Recording(TOPOLOGY, {}, [])) == "unknown, because no task has reported"
+    off = {"options": {"metrics": "False"}}
+    assert lock_samples(Recording(TOPOLOGY, off, made)) == "unknown, because the job ran with metrics=False"
 
 
 def test_recordings_of_failed_jobs_are_private_and_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
