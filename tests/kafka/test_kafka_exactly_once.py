@@ -76,7 +76,7 @@ def assert_nothing_hidden(broker: Broker, topic: str, partitions: int = 1) -> No
 @pytest.mark.timeout(3600)
 def test_the_sink_keeps_the_contract_at_each_line(kafka: Broker) -> None:
     places = Places(kafka, key="s", guarantee="exactly-once")
-    check_sink(places.make, places.read, broken=lambda: exact(kafka, "no-such-topic"), lines=400)
+    check_sink(places.make, places.read, broken=lambda: exact(kafka, "no-such-topic"), lines=1000)
 
 
 def test_the_sink_keeps_the_contract(kafka: Broker) -> None:
