@@ -8,8 +8,8 @@ A bug is one edit (edits.py) of one place (places.py) in one method:
 The name is a sentence that says what the bug does.
 
 It outlives the renaming of variables and attributes, and any new layout. If a change of the code takes its place away,
-or brings another place of that kind, then its module is not collected, and the error says what to choose from; it
-never moves to another place, where it would prove nothing.
+or brings another place of that kind, then test_planting.py fails, and the error says what to choose from; it never
+moves to another place, where it would prove nothing.
 
 The hunt for all of them takes minutes: `make test` hunts one part, another one at each commit (`--planted slice`), and
 `make soak` all. A test that plants a bug has a name that ends with `_is_caught`.
@@ -76,7 +76,8 @@ class PlantedBug:
     function: Callable[..., Any] | property
     edit: Edit
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises AssertionError unless its place is there, and the edit makes something else of it."""
         try:
             unknown = self._unknown(self.tree())
         except AssertionError as error:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import inspect
 import re
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +16,17 @@ from headgate.protocol.credit import SenderCredit
 from tests.memory.edits import Edit, always, calling, compared, constant, dropped, never, only, plus, replaced
 from tests.memory.places import Place, assignment, call, choice, comparison, condition, increment, operation, returned
 from tests.memory.planting import PlantedBug
+
+ROOT = Path(__file__).parents[2]
+
+
+def all_bugs() -> Iterator[PlantedBug]:
+    """The planted bugs of all modules, except for those of this one."""
+    for path in ROOT.glob("tests/*/test_*.py"):
+        if path != Path(__file__) and "PlantedBug(" in path.read_text():
+            module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+            yield from [bug for bug in vars(module).values() if isinstance(bug, PlantedBug)]
+            yield from getattr(module, "BUGS", [])
 
 
 class Till:
@@ -58,6 +72,14 @@ def test_an_edit_changes_its_place(edit: Edit, line: str) -> None:
     assert [each.strip() for each in wrong if each not in right] == [line]
 
 
+def test_all_planted_bugs_have_their_places() -> None:
+    """Also those that this run does not hunt. This is not checked when they are made: each process makes them all."""
+    bugs = list(all_bugs())
+    assert len(bugs) > 300
+    for bug in bugs:
+        bug.check()
+
+
 def test_a_bug_is_there_while_it_is_planted() -> None:
     with PlantedBug("a coin is lost", Till.pay, dropped(increment())).planted():
         assert Till().pay(5) == -1
@@ -83,7 +105,7 @@ def test_a_bug_in_a_property() -> None:
 )
 def test_a_bug_without_its_place_is_an_error(place: Place, error: str) -> None:
     with pytest.raises(AssertionError, match=re.escape(error)):
-        PlantedBug("a bug", Till.pay, dropped(place))
+        PlantedBug("a bug", Till.pay, dropped(place)).check()
 
 
 @pytest.mark.parametrize(("python", "unknown"), [("self.purse", "purse"), ("tally", "tally")])
@@ -91,9 +113,9 @@ def test_a_bug_with_a_name_that_is_gone_is_an_error(python: str, unknown: str) -
     """Of another module, since this one has those names in it."""
     error = f"adapt the planted bug 'a bug': SenderCredit.add does not know {unknown}"
     with pytest.raises(AssertionError, match=error):
-        PlantedBug("a bug", SenderCredit.add, replaced(increment(1, of=2), python))
+        PlantedBug("a bug", SenderCredit.add, replaced(increment(1, of=2), python)).check()
 
 
 def test_a_bug_that_changes_nothing_is_an_error() -> None:
     with pytest.raises(AssertionError, match="the edit changes nothing"):
-        PlantedBug("a bug", Till.pay, replaced(increment(), "THIS"))
+        PlantedBug("a bug", Till.pay, replaced(increment(), "THIS")).check()
