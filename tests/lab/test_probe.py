@@ -137,6 +137,14 @@ def test_the_sources_stop_shows_in_what_it_made(clock: Clock) -> None:
     assert seen.gaps == {0: Gap(near(0.18), near(2.1), 20)}
 
 
+def test_the_sources_stop_may_be_within_a_batch(clock: Clock) -> None:
+    probe = Probe({3: Stall(after=0.1, seconds=2.0)})
+    start = 1_000_000_000
+    batches = [[0], [100_000], [150_000, 180_000, 2_100_000, 2_150_000]]
+    _watch(probe, clock, [(1000 + max(at) / 1e6, [start + due for due in at]) for at in batches])
+    assert probe.seen[3].gaps == {0: Gap(near(0.18), near(2.1), 2)}
+
+
 def test_each_sources_stop_is_its_own(clock: Clock) -> None:
     probe = Probe({3: Stall(after=0.1, seconds=2.0)})
     start = 1_000_000_000

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.testing import AdvanceWatermark, Restart
+from headgate.testing import AdvanceWatermark, OperatorHarness, Restart
 from tests.pipelines.pipeline_rig import BATCH, EVENTS, ROWS, assert_same, expected, stream_of
 
 Query = Callable[[hg.DataStream], hg.DataStream]
@@ -87,6 +87,27 @@ def test_the_last_row_of_each_rank_is_right(parallelism: int) -> None:
     last = sorted({key: at for at, key in enumerate(keys)}.values())
     assert len(last) < updates.num_rows
     assert_same(updates.take(last), expected(QUERIES["top"][1]))
+
+
+@pytest.mark.parametrize("ascending", [False, True])
+def test_only_ranks_from_the_first_changed_one_on_are_emitted(ascending: bool) -> None:
+    schema = pa.schema({"key": pa.string(), "n": pa.int64()})
+    sign = -1 if ascending else 1
+    with OperatorHarness(lambda rows: rows.key_by("key").top(3, by="n", ascending=ascending), schema=schema) as harness:
+        emitted = []
+        for values in ([5], [3], [9], [2], [1], [7], [8, 9, 6], [9]):
+            rows = harness.push([{"key": key, "n": sign * n} for n in values for key in ("a", "b")])
+            emitted.append([(row["rank"], sign * row["n"]) for row in rows if row["key"] == "a"])
+    assert emitted == [
+        [(1, 5)],
+        [(2, 3)],
+        [(1, 9), (2, 5), (3, 3)],
+        [],
+        [],
+        [(2, 7), (3, 5)],
+        [(2, 9), (3, 8)],
+        [(3, 9)],
+    ]
 
 
 def test_a_key_is_passed_on_again_after_its_time() -> None:

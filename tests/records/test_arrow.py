@@ -257,7 +257,15 @@ def test_paranoid_looks_at_every_value() -> None:
 @pytest.mark.parametrize("name", [name for name in COLUMNS if name != "null"])
 def test_the_bytes_of_rows_are_what_arrow_says_but_for_null_bits(name: str) -> None:
     batch = batch_of(COLUMNS[name]).slice(1, 3)
-    assert abs(BatchCodec(batch.schema).batch_bytes(batch) - batch.nbytes) <= 2
+    assert abs(BatchCodec(batch.schema).batch_bytes(batch) - batch.nbytes) <= 6  # Arrow counts one offset more
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_binary()])
+def test_a_column_of_no_texts_may_have_no_offsets(kind: pa.DataType) -> None:
+    schema = pa.schema({"n": pa.int64(), "text": kind})
+    bare = pa.Array.from_buffers(kind, 0, [None, pa.py_buffer(b""), pa.py_buffer(b"")])
+    batch = pa.RecordBatch.from_arrays([pa.array([], pa.int64()), bare], schema=schema)
+    assert BatchCodec(schema).batch_bytes(batch) == 0
 
 
 @pytest.mark.parametrize("nulls", [None, [False, True, False, False]])

@@ -74,7 +74,9 @@ class Channel(ScriptedChannel):
 class Fed:
     """An input of several gates, fed by hand; every buffer must be given back."""
 
-    def __init__(self, *channels: int, message_size: int = 1 << 20, ports: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, *channels: int, message_size: int = 1 << 20, ports: Sequence[int] | None = None, joined_messages: int = 1
+    ) -> None:
         self.out = 0
         self.gates = []
         for count in channels:
@@ -83,7 +85,14 @@ class Fed:
             self.gates.append(gate)
         self.parts: list[Part] = []
         self.barriers = TaskBarriers("task", self.gates, [], self.parts.append)
-        self.input = TaskInput(self.gates, [CODEC] * len(channels), message_size, self.barriers, ports=ports)
+        self.input = TaskInput(
+            self.gates,
+            [CODEC] * len(channels),
+            message_size,
+            self.barriers,
+            ports=ports,
+            joined_messages=joined_messages,
+        )
 
     def feed(self, gate: int, channel: int, *elements: Element | Event, cut: int = 1 << 20) -> None:
         """Elements in buffers of `cut` bytes, in a few segments each; events in between."""
@@ -147,6 +156,35 @@ def test_they_are_joined_up_to_about_a_message() -> None:
     fed = Fed(1, message_size=3 * ROW)
     fed.feed(0, 0, *[rows(n) for n in range(8)])
     assert fed.all() == [(0, 1, 2), (3, 4, 5), (6, 7)]
+
+
+def test_messages_of_few_rows_are_joined() -> None:
+    fed = Fed(1, message_size=2 * ROW, joined_messages=2)
+    fed.feed(0, 0, *[rows(n) for n in range(10)])
+    assert fed.all() == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9)]
+
+
+def test_messages_of_many_rows_are_not_joined() -> None:
+    fed = Fed(1, message_size=8192 * ROW, joined_messages=2)
+    for _ in range(4):
+        fed.feed(0, 0, rows(*range(8192)))
+    assert [len(batch) for batch in fed.all() if isinstance(batch, tuple)] == [8192] * 4
+    fed.feed(0, 0, rows(*range(8192)), rows(1))
+    assert [len(batch) for batch in fed.all() if isinstance(batch, tuple)] == [8192, 1]
+
+
+@pytest.mark.parametrize(("length", "sizes"), [(500, [20]), (1500, [2] * 10), (3000, [1] * 20)])
+def test_messages_of_wide_rows_are_not_joined(length: int, sizes: list[int]) -> None:
+    schema = pa.schema({"text": pa.string()})
+    gate = InputGate(lambda: None)
+    gate.channels = [Channel(0)]
+    barriers = TaskBarriers("task", [gate], [], lambda _part: None)
+    made = TaskInput([gate], [BatchCodec(schema)], 2000, barriers, joined_messages=8)
+    made.restore([(0, pa.record_batch({"text": ["x" * length]}, schema=schema))] * 20)
+    found = []
+    while isinstance(batch := made.next(), pa.RecordBatch):
+        found.append(batch.num_rows)
+    assert found == sizes
 
 
 def test_a_batch_of_a_message_is_handed_on_as_it_is() -> None:

@@ -153,7 +153,8 @@ class _CountTable:
 
 @dataclass(slots=True)
 class _SourceGap:
-    """The search for the longest gap of one source. A source makes rows in order, so a gap is between two batches."""
+    """The search for the longest gap of one source. A source makes rows in order, and a gap is between two rows. These
+    may be in one batch, since a task joins small batches."""
 
     last_due: int
     gap: tuple[int, int] = (0, 0)
@@ -161,10 +162,11 @@ class _SourceGap:
     since_stall: int = 0
 
     def follow(self, due: Counts, stalled: bool) -> None:
-        first = int(due[0])
-        if first - self.last_due > self.gap[1] - self.gap[0]:
-            self.gap = (self.last_due, first)
-            self.in_flight = self.since_stall
+        steps = np.diff(due, prepend=self.last_due)
+        longest = int(steps.argmax())
+        if steps[longest] > self.gap[1] - self.gap[0]:
+            self.gap = (int(due[longest] - steps[longest]), int(due[longest]))
+            self.in_flight = self.since_stall + longest * stalled
         self.last_due = int(due[-1])
         if stalled:
             self.since_stall += len(due)

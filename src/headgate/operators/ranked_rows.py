@@ -52,9 +52,13 @@ class RankedRows(Operator):
         self._has_rank = len(output) == len(self.schema) + self.schema.field(ROWS).type.value_type.num_fields
 
     def emit(self, batch: pa.RecordBatch) -> None:
+        self._emit_ranked(batch, np.ones(batch.num_rows, np.int64))
+
+    def _emit_ranked(self, batch: pa.RecordBatch, first: Int64s) -> None:
+        """Emit the rows of lists. `first` has the rank of the first row of each list."""
         *others, lists = batch.columns
         counts = lists.value_lengths().fill_null(0).to_numpy().astype(np.int64)
-        ranks, _ = flat_ranges(np.ones(len(counts), np.int64), counts)
+        ranks, _ = flat_ranges(first, counts)
         parents = as_arrow(np.repeat(np.arange(len(counts)), counts))
         columns = {name: column.take(parents) for name, column in zip(batch.schema.names[:-1], others, strict=True)}
         rows = lists.flatten()
@@ -65,12 +69,24 @@ class RankedRows(Operator):
 
 
 class RunningTop(RankedRows, RunningAggregate):
-    """The operator that emits the rows of a key after each batch that changes them. See `RunningAggregate`."""
+    """The operator that emits the rows of a key after each batch that changes them, from the first changed rank on.
+    See `RunningAggregate`."""
 
-    def _changed_slots(self, slots: Int64s) -> Int64s:
+    @property
+    def _top(self) -> TopAccumulator:
         [top] = self._accumulators.parts
         assert isinstance(top, TopAccumulator)
-        return top.changed
+        return top
+
+    def _changed_slots(self, slots: Int64s) -> Int64s:
+        return self._top.changed
+
+    def _emit(self, slots: Int64s) -> None:
+        if self._final:
+            super()._emit(slots)
+            return
+        lists = [*self._keys.keys(slots), self._top.changed_rows()]
+        self._emit_ranked(pa.RecordBatch.from_arrays(lists, schema=self.schema), 1 + self._top.changed_from)
 
 
 class TopInWindows(RankedRows, WindowAggregate):

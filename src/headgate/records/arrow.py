@@ -7,6 +7,9 @@ job.
 
 from __future__ import annotations
 
+from struct import Struct
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 import xxhash
@@ -15,6 +18,9 @@ from headgate.compat import cast
 from headgate.errors import ExchangeError
 
 CHECKSUM_BYTES = 8
+#: The offsets of texts in Arrow's columns: little-endian on every machine that Headgate runs on.
+_INT32: Final = Struct("<i")
+_INT64: Final = Struct("<q")
 
 
 class BatchCodec:
@@ -24,11 +30,14 @@ class BatchCodec:
     `paranoid` every decoded batch is fully validated.
     """
 
-    __slots__ = ("_paranoid", "_row_bytes", "schema")
+    __slots__ = ("_paranoid", "_row_bytes", "_texts", "schema")
 
     def __init__(self, schema: pa.Schema, *, paranoid: bool = False) -> None:
         self.schema = plain_schema(schema)
         self._paranoid = paranoid
+        self._texts = [
+            (index, read) for index, kind in enumerate(self.schema.types) if (read := _offset_reader(kind)) is not None
+        ]
         self._row_bytes = _fixed_row_bytes(self.schema)
 
     def checking(self) -> BatchCodec:
@@ -36,14 +45,17 @@ class BatchCodec:
         return BatchCodec(self.schema, paranoid=True)
 
     def batch_bytes(self, batch: pa.RecordBatch) -> int:
-        """Return the number of bytes of a batch's rows.
+        """Return the number of bytes of a batch's rows, without validity bits.
 
-        `nbytes` costs as much as encoding. If all columns have a fixed width, the method multiplies the row width by
-        the number of rows instead.
+        `nbytes` costs twice as much as encoding: 75 us for seven columns. If all columns have a fixed width or hold
+        texts or bytes, the method computes the size from the row width and the offsets of the texts instead: 10 us.
         """
-        if self._row_bytes is not None:
-            return int(batch.num_rows * self._row_bytes)
-        size: int = batch.nbytes
+        is_plain = batch.schema is self.schema or batch.schema.equals(self.schema)
+        if self._row_bytes is None or not is_plain:
+            return int(batch.nbytes)
+        size = int(batch.num_rows * self._row_bytes)
+        for index, read in self._texts:
+            size += _text_bytes(batch.column(index), read)
         return size
 
     def encode(self, batch: pa.RecordBatch) -> tuple[bytes, pa.Buffer]:
@@ -76,12 +88,30 @@ class BatchCodec:
 
 
 def _fixed_row_bytes(schema: pa.Schema) -> float | None:
-    """Return the bytes of one row, without validity bits, if every column has a fixed width; else None."""
+    """Return the bytes of one row without the texts, if every column has a fixed width or holds texts; else None."""
+    readers = ((kind, _offset_reader(kind)) for kind in schema.types)
     try:
-        bits: int = sum(field.type.bit_width for field in schema)
+        bits: int = sum(kind.bit_width if read is None else 8 * read.size for kind, read in readers)
         return bits / 8
     except ValueError:  # pyarrow's answer for types without a fixed width
         return None
+
+
+def _offset_reader(kind: pa.DataType) -> Struct | None:
+    """Return how to read an offset of a column of texts or bytes. None for other types."""
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _INT32
+    return _INT64 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else None
+
+
+def _text_bytes(column: pa.Array, offset: Struct) -> int:
+    """Return the bytes of a column's texts, without their offsets."""
+    if not len(column):
+        return 0  # an empty column may have no offsets
+    offsets, width = column.buffers()[1], offset.size
+    [begin] = offset.unpack_from(offsets, column.offset * width)
+    [end] = offset.unpack_from(offsets, (column.offset + len(column)) * width)
+    return int(end - begin)
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:

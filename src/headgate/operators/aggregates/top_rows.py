@@ -86,8 +86,8 @@ class TopAccumulator(Accumulator):
         self._places, self._words = Growable(np.int64, -1), Growable(np.int64)
         self._picker = OneRowPerSlot()
         self._size = 0
-        #: The slots whose rows the last `update` changed, each once.
-        self.changed = np.zeros(0, np.int64)
+        #: The slots whose rows the last `update` changed, each once, and of each the first rank that changed, from 0.
+        self.changed = self.changed_from = np.zeros(0, np.int64)
 
     @property
     def nbytes(self) -> int:
@@ -125,8 +125,9 @@ class TopAccumulator(Accumulator):
         place = slots.take(order) * self._most + rank
         self._places.values[place] = positions
         self._words.values[place] = words.take(order)
-        slots = slots.take(order[is_new])
-        self.changed = slots.take(self._picker.pick(slots, self._size))
+        new = place[is_new]
+        firsts = np.flatnonzero(np.diff(new // self._most, prepend=-1))  # places ascend
+        self.changed, self.changed_from = np.divmod(new.take(firsts), self._most)
         if len(self._log) > 2 * len(self._places) + _SLACK:
             self._compact()
 
@@ -140,17 +141,25 @@ class TopAccumulator(Accumulator):
         positions, owners, words = other._held(others)
         self._insert(slots.take(owners), words, other._log.take(positions), np.arange(len(positions)))
 
-    def _held(self, slots: Int64s) -> tuple[Int64s, Int64s, Int64s]:
+    def _held(self, slots: Int64s, first: Int64s | None = None) -> tuple[Int64s, Int64s, Int64s]:
         """Return the rows of these slots, slot by slot and in order. A row is its position in the log, the index of its
-        slot in `slots`, and its order word."""
-        places = (slots[:, None] * self._most + np.arange(self._most)).ravel()
-        filled = np.flatnonzero(self._places.values.take(places) >= 0)
-        places = places.take(filled)
+        slot in `slots`, and its order word. With `first`, return only rows from this rank of each slot on."""
+        ranks = np.arange(self._most)
+        places = slots[:, None] * self._most + ranks
+        is_held = self._places.values.take(places) >= 0
+        filled = np.flatnonzero(is_held if first is None else is_held & (ranks >= first[:, None]))
+        places = places.ravel().take(filled)
         return self._places.values.take(places), filled // self._most, self._words.values.take(places)
 
-    def _lists(self, slots: Int64s) -> tuple[pa.Array, Int64s]:
-        """Return the rows of these slots, slot by slot, and the offset at which the rows of each slot begin."""
-        positions, owners, _ = self._held(slots)
+    def changed_rows(self) -> pa.Array:
+        """Return the rows of the slots `changed` as lists, which begin at the ranks `changed_from`."""
+        rows, offsets = self._lists(self.changed, self.changed_from)
+        return pa.ListArray.from_arrays(as_arrow(offsets.astype(np.int32)), rows)
+
+    def _lists(self, slots: Int64s, first: Int64s | None = None) -> tuple[pa.Array, Int64s]:
+        """Return the rows of these slots, slot by slot, and the offset at which the rows of each slot begin. For
+        `first`, see `_held`."""
+        positions, owners, _ = self._held(slots, first)
         rows = pa.StructArray.from_arrays(self._log.take(positions), fields=list(self._row))
         return rows, np.append(0, np.cumsum(np.bincount(owners, minlength=len(slots))))
 

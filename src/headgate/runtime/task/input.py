@@ -23,13 +23,19 @@ from headgate.runtime.task.barriers import TaskBarriers
 #: In one step, the task reads one segment of a channel for each 32 KiB (the default size of a segment) of the message
 #: size. It then recycles these segments.
 _RUN_BYTES: Final = 32 << 10
+#: An operator needs about the same time for a batch of a few rows as for a batch of this many narrow rows. Of rows from
+#: `_WIDE_ROW` bytes on, few are enough.
+_FEW_ROWS: Final = 8192
+_WIDE_ROW: Final = 1 << 10
 
 
 class TaskInput:
     """The input of a task: reads the union of the task's gates.
 
-    `next` returns batches of up to about `message_size` bytes. If `joins` is True, `next` joins small batches, because
-    an exchange over many channels sends batches of a few rows. If `joins` is False, each message is a batch.
+    `next` returns batches of up to about `message_size` bytes. If `joins` is True, `next` joins small batches that have
+    arrived, because an exchange over many channels sends batches of a few rows. While a batch has few rows, and these
+    have less than 1 KiB each, it may have the bytes of `joined_messages` messages. If `joins` is False, each message is
+    a batch.
 
     `ports` has the number of the operator's input to which the rows of each gate go; by default all go to input 0. A
     batch has only rows of one port, and after `next` the attribute `port` is the port of the batch.
@@ -44,12 +50,14 @@ class TaskInput:
         memory: MessageMemory | None = None,
         *,
         joins: bool = True,
+        joined_messages: int = 1,
         ports: Sequence[int] | None = None,
     ) -> None:
         self._gates = UnionGate(gates)
         self._barriers = barriers
         barriers.held = self._held
         self._joins = joins
+        self._joined_messages = joined_messages
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
         self._deserializers = [
@@ -66,7 +74,7 @@ class TaskInput:
         self._elements: deque[tuple[int, Element]] = deque()
         #: The batches that the next call of `next` joins, by port, each with its channel.
         self._batches: dict[int, list[tuple[int, pa.RecordBatch]]] = {}
-        self._bytes = 0
+        self._bytes = self._rows = 0
         self._watermark: int | None = None
         self._status: bool | None = None
         self._markers: deque[LatencyMarker] = deque()
@@ -164,15 +172,23 @@ class TaskInput:
     def _has_room(self) -> bool:
         """Whether the task may take another element.
 
-        The task stops at the message size. It also stops behind a status or a latency marker, because later rows must
-        not overtake these.
+        The task stops at the message size, or later if the rows are few. It also stops behind a status or a latency
+        marker, because later rows must not overtake these.
         """
-        joined = self._bytes >= self._message_size if self._joins else bool(self._batches)
-        return not joined and self._status is None and not self._markers
+        return not self._has_joined and self._status is None and not self._markers
+
+    @property
+    def _has_joined(self) -> bool:
+        """Whether a batch is complete."""
+        if not self._joins:
+            return bool(self._batches)
+        is_few = self._rows < _FEW_ROWS and self._bytes < self._rows * _WIDE_ROW
+        return self._bytes >= self._message_size * (self._joined_messages if is_few else 1)
 
     def _join_batches(self) -> pa.RecordBatch:
         self.port = next(iter(self._batches))
-        batches, self._bytes = self._batches.pop(self.port), 0
+        batches = self._batches.pop(self.port)
+        self._bytes = self._rows = 0
         batch = batches[0][1] if len(batches) == 1 else concat_batches([batch for _, batch in batches])
         self.rows_in += batch.num_rows
         on_batch = self.on_batch
@@ -183,6 +199,7 @@ class TaskInput:
     def _take(self, channel: int, element: Element) -> None:
         if isinstance(element, pa.RecordBatch):
             self._batches.setdefault(self._ports[channel], []).append((channel, element))
+            self._rows += element.num_rows
             self._bytes += self._codecs[channel].batch_bytes(element)
         elif isinstance(element, WatermarkElement):
             # A later watermark replaces an earlier one. The rows between the two were on time for both watermarks.

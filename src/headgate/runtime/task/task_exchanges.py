@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from headgate.config import FlowControl
 from headgate.exchange.channels import InputChannel, RemoteInputChannel
@@ -24,6 +25,9 @@ from headgate.runtime.task.task import TaskMail
 from headgate.runtime.task.task_manager_services import TaskManagerServices
 from headgate.runtime.task.throttling import Gated
 from headgate.transport.data_link import ConsumerEnd
+
+#: How many messages of a few narrow rows a task processes at once, if they have arrived.
+_JOINED_MESSAGES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ class TaskExchanges:
         parts = gates, self.codecs, services.config.message_size, self.barriers, self.gathering
         ports = [edge.port for edge in edges]
         if services.throttling is None:
-            return TaskInput(*parts, joins=joins, ports=ports)
+            return TaskInput(*parts, joins=joins, joined_messages=_JOINED_MESSAGES, ports=ports)
         made = services.throttling.input((self._vertex.id, self._subtask), self._senders(), self._mailbox)
         task_input = made(*parts, joins=joins, ports=ports)
         self._input_arrived = getattr(task_input, "arrived", self._mailbox.wake)
