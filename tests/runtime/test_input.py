@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -29,6 +31,7 @@ from headgate.records.events import (
 from headgate.records.spanning import Element, SpanningDeserializer, serialize
 from headgate.runtime.control_messages import Part
 from headgate.runtime.task.barriers import TaskBarriers
+from headgate.runtime.task.heads import MORE, InputHead
 from headgate.runtime.task.in_flight import InFlight
 from headgate.runtime.task.input import TaskInput
 from tests.examples import examples
@@ -160,12 +163,48 @@ def test_they_are_joined_up_to_about_a_message() -> None:
 
 def test_messages_of_few_rows_are_joined() -> None:
     fed = Fed(1, message_size=2 * ROW, joined_messages=2)
+    fed.input.took(0.01)
     fed.feed(0, 0, *[rows(n) for n in range(10)])
     assert fed.all() == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9)]
 
 
+def test_more_messages_are_joined_after_each_quick_batch_and_only_one_after_a_slow_one() -> None:
+    fed = Fed(1, message_size=ROW, joined_messages=4)
+    fed.feed(0, 0, *[rows(n) for n in range(20)])
+    sizes = []
+    for seconds in (0.0, 0.09, 0.09, 0.09, 0.11, 5.0, 0.0):
+        batch = fed.next()
+        assert isinstance(batch, tuple)
+        sizes.append(len(batch))
+        fed.input.took(seconds)
+    assert sizes == [1, 2, 4, 4, 4, 1, 1]
+    assert fed.next() == (17, 18)
+
+
+def test_the_head_measures_from_one_step_to_the_next() -> None:
+    """So a wait for the output after a batch counts, too, but no wait for rows."""
+    fed = Fed(1, message_size=ROW, joined_messages=4)
+    sizes: list[int] = []
+    output = SimpleNamespace(emit=lambda batch: sizes.append(batch.num_rows))
+    head = InputHead(fed.input, cast(Any, output))
+    fed.feed(0, 0, *[rows(n) for n in range(12)])
+    for now in (0.0, 0.01, 0.02, 5.0, 5.01):
+        head.step(now)
+    assert sizes == [1, 2, 4, 1, 2]
+    fed.feed(0, 0, *[rows(n) for n in range(20)])
+    for now in (5.02, 5.03):
+        head.step(now)
+    assert sizes[5:] == [4, 4]
+    while head.step(5.04) == MORE:
+        pass
+    fed.feed(0, 0, *[rows(n) for n in range(20)])
+    head.step(90.0)
+    assert sizes[-1] == 4
+
+
 def test_messages_of_many_rows_are_not_joined() -> None:
     fed = Fed(1, message_size=8192 * ROW, joined_messages=2)
+    fed.input.took(0.01)
     for _ in range(4):
         fed.feed(0, 0, rows(*range(8192)))
     assert [len(batch) for batch in fed.all() if isinstance(batch, tuple)] == [8192] * 4
@@ -180,6 +219,8 @@ def test_messages_of_wide_rows_are_not_joined(length: int, sizes: list[int]) -> 
     gate.channels = [Channel(0)]
     barriers = TaskBarriers("task", [gate], [], lambda _part: None)
     made = TaskInput([gate], [BatchCodec(schema)], 2000, barriers, joined_messages=8)
+    for _ in range(3):
+        made.took(0.01)
     made.restore([(0, pa.record_batch({"text": ["x" * length]}, schema=schema))] * 20)
     found = []
     while isinstance(batch := made.next(), pa.RecordBatch):

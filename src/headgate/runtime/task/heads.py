@@ -355,12 +355,16 @@ class InputHead:
         self._input = task_input
         self._output = output
         self._second = second
+        self._batch_at: float | None = None  # when the last step began, if it processed a batch
 
     @property
     def waits_for(self) -> Wait:
         return Wait.CHECKPOINT if self._input.is_blocked_by_barrier else Wait.INPUT
 
     def step(self, now: float) -> float:
+        if self._batch_at is not None:
+            self._input.took(now - self._batch_at)
+            self._batch_at = None
         element = self._input.next()
         if element is None:
             if self._input.catch_up():
@@ -372,10 +376,9 @@ class InputHead:
             self._output.emit_status(element.active)
         elif isinstance(element, LatencyMarker):
             self._output.emit_marker(element)
-        elif self._second is None or self._input.port == 0:
-            self._output.emit(element)
         else:
-            self._second.emit(element)
+            self._batch_at = now
+            (self._output if self._second is None or self._input.port == 0 else self._second).emit(element)
         return MORE
 
     def end(self) -> None:

@@ -27,6 +27,8 @@ _RUN_BYTES: Final = 32 << 10
 #: `_WIDE_ROW` bytes on, few are enough.
 _FEW_ROWS: Final = 8192
 _WIDE_ROW: Final = 1 << 10
+#: A batch that takes longer than these seconds is slow: a barrier waits for its end.
+_SLOW: Final = 0.1
 
 
 class TaskInput:
@@ -34,8 +36,8 @@ class TaskInput:
 
     `next` returns batches of up to about `message_size` bytes. If `joins` is True, `next` joins small batches that have
     arrived, because an exchange over many channels sends batches of a few rows. While a batch has few rows, and these
-    have less than 1 KiB each, it may have the bytes of `joined_messages` messages. If `joins` is False, each message is
-    a batch.
+    have less than 1 KiB each, it may have the bytes of `joined_messages` messages, if batches are quick (`took`). If
+    `joins` is False, each message is a batch.
 
     `ports` has the number of the operator's input to which the rows of each gate go; by default all go to input 0. A
     batch has only rows of one port, and after `next` the attribute `port` is the port of the batch.
@@ -57,7 +59,8 @@ class TaskInput:
         self._barriers = barriers
         barriers.held = self._held
         self._joins = joins
-        self._joined_messages = joined_messages
+        self._most_joined = joined_messages
+        self._joined = 1
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
         self._deserializers = [
@@ -131,6 +134,13 @@ class TaskInput:
         self._message_size = message_size
         self._run = max(1, message_size // _RUN_BYTES)
 
+    def took(self, seconds: float) -> None:
+        """Adapt the next batch to the time that the last one took, with the waits for the output.
+
+        After a quick one it may have twice as many messages of few rows as before, and after a slow one only one.
+        """
+        self._joined = min(2 * self._joined, self._most_joined) if seconds < _SLOW else 1
+
     def next(self) -> Element | None:
         """Return the next batch, watermark, status or marker, or None if there is none.
 
@@ -183,7 +193,7 @@ class TaskInput:
         if not self._joins:
             return bool(self._batches)
         is_few = self._rows < _FEW_ROWS and self._bytes < self._rows * _WIDE_ROW
-        return self._bytes >= self._message_size * (self._joined_messages if is_few else 1)
+        return self._bytes >= self._message_size * (self._joined if is_few else 1)
 
     def _join_batches(self) -> pa.RecordBatch:
         self.port = next(iter(self._batches))
