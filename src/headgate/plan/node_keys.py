@@ -60,6 +60,15 @@ def describe_exchange(edge: JobEdge, job: JobGraph) -> ExchangeDescription:
     )
 
 
+def schema_in_flight(was: ExchangeDescription, edge: JobEdge, job: JobGraph) -> pa.Schema | None:
+    """Return the schema of a checkpoint's rows in flight that fit the exchange, or None if they do not fit.
+
+    It is the schema of the exchange, or it has all columns of the rows: earlier versions sent all.
+    """
+    schemas = job.schema(edge), job.source_node(edge).output_schema(edge.tag)
+    return next((schema for schema in schemas if _columns(schema) == was.schema), None)
+
+
 def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {field.type}" for field in schema)
 
@@ -176,8 +185,8 @@ def _check_key_groups(metadata: CheckpointMetadata, job: JobGraph, max_paralleli
 
 def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
     """Check that the data in flight of each exchange in the checkpoint can reach the same subtasks."""
-    ours = {exchange_key(edge, job): describe_exchange(edge, job) for edge in job.edges}
-    sources = {exchange_key(edge, job): job.source_node(edge) for edge in job.edges}
+    edges = {exchange_key(edge, job): edge for edge in job.edges}
+    ours = {key: describe_exchange(edge, job) for key, edge in edges.items()}
     chained = _chained(job)
     other = "resume from a savepoint, or from a checkpoint that was taken without unaligned=True"
     for was in metadata.exchanges:
@@ -188,9 +197,9 @@ def _check_exchanges(metadata: CheckpointMetadata, job: JobGraph) -> None:
         if now is None:
             raise CheckpointError(f"{data}, and this job has no such exchange: {other}")
         is_same_way = now.partitioning == was.partitioning or {now.partitioning, was.partitioning} <= _TO_ANY
-        if not is_same_way or now.schema != was.schema:
+        if not is_same_way or schema_in_flight(was, edges[was.key], job) is None:
             before, after = f"{was.partitioning} of ({was.schema})", f"{now.partitioning} of ({now.schema})"
-            remedy = _FLOATS_IN_FLIGHT if _has_float_sums(metadata, sources[was.key], job) else other
+            remedy = _FLOATS_IN_FLIGHT if _has_float_sums(metadata, job.source_node(edges[was.key]), job) else other
             raise CheckpointError(f"{data}, which was {before} and is now {after}: {remedy}")
         kind = was.partitioning.partition("(")[0]
         if kind in _FIXED_SUBTASKS and now.consumers != was.consumers:

@@ -11,8 +11,8 @@ import pyarrow as pa
 from headgate.errors import ExchangeError, UnusableState
 from headgate.exchange.selectors import KeyGroups
 from headgate.plan.execution import ExecutionPlan
-from headgate.plan.job_graph import JobEdge, JobVertex
-from headgate.plan.node_keys import exchange_key, node_key
+from headgate.plan.job_graph import JobEdge, JobGraph, JobVertex
+from headgate.plan.node_keys import exchange_key, node_key, schema_in_flight
 from headgate.records.arrow import BatchCodec
 from headgate.records.hashing import key_group_range
 from headgate.records.spanning import SpanningDeserializer
@@ -99,10 +99,20 @@ def input_in_flight(
         groups_stay = selector is None or groups == {selector.max_parallelism}
         target = RestoreTarget(exchange_key(edge, plan.job), subtask, vertex.parallelism, selector, groups_stay)
         producers = [channel.producer for channel in plan.channels(edge, subtask)]
-        for producer, rows in rows_in_flight(metadata, target, codec):
+        for producer, rows in rows_in_flight(metadata, target, _stored_codec(metadata, edge, plan.job) or codec):
             number = producers.index(producer) if producer in producers else producer % len(producers)
-            yield first + number, rows
+            yield first + number, rows.select(codec.schema.names)
         first += len(producers)
+
+
+def _stored_codec(metadata: CheckpointMetadata, edge: JobEdge, job: JobGraph) -> BatchCodec | None:
+    """Return the codec of the rows in flight that the checkpoint has for an exchange, or None if it has none.
+
+    Earlier versions sent all columns, so these rows may have more than the exchange sends now.
+    """
+    stored = [each for each in metadata.exchanges if each.key == exchange_key(edge, job)]
+    schema = schema_in_flight(stored[0], edge, job) if stored else None
+    return None if schema is None else BatchCodec(schema)
 
 
 @dataclass(frozen=True, slots=True)
