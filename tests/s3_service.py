@@ -13,7 +13,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import boto3
-from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from moto.moto_server.werkzeug_app import create_backend_app
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 #: A fault: gets the request, a function that passes it on, and `start_response`; returns the answer's body.
@@ -32,7 +32,8 @@ class S3Service:
 
     def __init__(self) -> None:
         self.fault: Fault | None = None
-        self._application = DomainDispatcherApplication(create_backend_app)
+        # Not through moto's dispatcher, which looks for the service of each request in its folders.
+        self._application = create_backend_app("s3")
         self._server = make_server("127.0.0.1", 0, self._answer, threaded=True, request_handler=_Quiet)
         PORTS.add(self._server.server_port)
         self.endpoint = f"http://127.0.0.1:{self._server.server_port}"

@@ -146,7 +146,7 @@ def test_a_position_cannot_name_a_file_that_is_not_watched(folder: Path, part: s
             resume(source, [position], 1)
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("parallelism", [2, 4])
 @pytest.mark.parametrize("number", [1 << 40, (1 << 63) - 1])

@@ -16,7 +16,7 @@ from headgate.lab.simulated import simulated_isolation, simulated_reach
 from headgate.lab.simulated.simulated_place import simulation
 from tests.ending import TooLate
 
-SHORT = Times(capacity=0.3, warm_up=0.2, before=0.3, settling=0.2, stalled=0.3)
+SHORT = Times(capacity=0.1, warm_up=0.1, before=0.1, settling=0.1, stalled=0.1)
 
 
 @pytest.mark.turns(2)

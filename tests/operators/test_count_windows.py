@@ -63,7 +63,7 @@ def of_duckdb(table: pa.Table, keys: tuple[str, ...], windows: CountWindows) -> 
         )
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize(("rows", "batch"), [(40, 1), (120, 13), (700, 250), (700, 700)])
 @pytest.mark.parametrize("windows", WINDOWS, ids=str)
 def test_windows_agree_with_duckdb(

@@ -65,7 +65,7 @@ def rows_of_one_source(env: hg.StreamEnvironment) -> hg.DataStream:
     return env.from_source(hg.sources.iterable(EVENTS.to_batches(max_chunksize=BATCH))).set_parallelism(1)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns(6)
 @pytest.mark.parametrize("kind", WINDOWS)
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_windows_agree_with_duckdb(parallelism: int, kind: str) -> None:

@@ -301,12 +301,13 @@ def hunt(folder: Path) -> None:
     notes_between(folder)
     completes_late_afresh(folder)
     lost_while_replacing(folder / "lost")
-    named_while_replacing(folder)
     looks_meanwhile(folder)
     calls_meanwhile(folder)
     for uploads in (False, True):
         hand_overs_afresh(folder, "error", uploads=uploads)
         hand_overs_afresh(folder, "overwrite", uploads=uploads)
+    named_while_replacing(folder)
+    for uploads in (False, True):
         hand_overs(folder / str(uploads), 8, uploads=uploads)
     for seed in range(10, 1000):
         run(folder / str(seed), seed)
