@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,3 +33,10 @@ def test_three_tries_are_all(tmp_path: Path, error: str, outcome: str) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), str(test)]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert outcome in run.stdout, run.stdout + run.stderr
+
+
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="one process asks nobody")
+def test_no_process_waits_before_it_asks_for_earlier_failures(pytestconfig: pytest.Config) -> None:
+    """It asks before each test, and the kernel would keep each question for 40 ms: 80 s of a run of `make test`."""
+    link = pytestconfig.failures_db.sock  # type: ignore[attr-defined]
+    assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
