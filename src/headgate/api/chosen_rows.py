@@ -89,10 +89,9 @@ class RanksByKey(ABC, Generic[Stream]):
 
         The output has all columns of the rows, and `rank`, from 1. After each batch, the operator emits the chosen rows
         of each key for which the choice has changed, from the first rank that has another row on. A row replaces the
-        key's earlier row with the same rank. With
-        `final=True`, it emits the rows only when a bounded input ends. Rows with a null in `by` are ignored. Of equal
-        rows, the one that came first is ahead; in sessions and windows that overlap, it may be any of them. `by` is a
-        number, a time, a boolean, or a decimal of at most 18 digits.
+        key's earlier row with the same rank. With `final=True`, it emits the rows only when a bounded input ends. Rows
+        with a null in `by` are ignored. Of equal rows, the one that came first is ahead; in sessions and windows that
+        overlap, it may be any of them. `by` is a number, a time, a boolean, or a decimal of at most 18 digits.
 
         >>> by_city.top(1, by="km", final=True).select("city", "km", "rank").collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'km': 3, 'rank': 1}, {'city': 'Rome', 'km': 7, 'rank': 1}]

@@ -144,13 +144,13 @@ class PlannedRows:
         """Return the same rows with another partitioning for the next operator."""
         return replace(self, inputs=tuple(replace(part, partitioning=partitioning) for part in self.inputs))
 
-    def sending(self, columns: AbstractSet[str] | None) -> PlannedRows:
-        """Return these rows with only the given columns: the next operator reads no others. None means all columns.
+    def sending(self, columns: AbstractSet[str]) -> PlannedRows:
+        """Return these rows with only the given columns, in their order: the next operator reads no others.
 
-        The columns stay in their order. The rows are partitioned, so other columns do not leave their task.
+        The rows are partitioned, so other columns do not leave their task.
         """
         names = self.schema.names
-        if columns is None or columns >= set(names) or len(set(names)) < len(names):
+        if columns >= set(names):
             return self
         sent = tuple(name for name in names if name in columns) or (names[0],)  # rows without columns have no number
         schema = pa.schema([self.schema.field(name) for name in sent])

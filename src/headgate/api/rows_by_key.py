@@ -144,8 +144,11 @@ class RowsByKey:
     def _sent(self, aggregates: Aggregates, time: EventTime | None) -> PlannedRows:
         """Return the rows with only the columns that aggregates need: those that they read, the keys and the time."""
         used = {*self.keys} if time is None else {*self.keys, time.column}
-        reads = [aggregate.reads for _, aggregate in aggregates]
-        return self.rows.sending(None if None in reads else used.union(*(some for some in reads if some is not None)))
+        for _, aggregate in aggregates:
+            if aggregate.reads is None:
+                return self.rows
+            used |= aggregate.reads
+        return self.rows.sending(used)
 
     def window_time(self, windows: AnyWindows) -> EventTime | None:
         """Return the event time that windows need, or None for windows by the clock or by count. Raises PlanError if it

@@ -85,8 +85,8 @@ class RunningTop(RankedRows, RunningAggregate):
         if self._final:
             super()._emit(slots)
             return
-        lists = [*self._keys.keys(slots), self._top.changed_rows()]
-        self._emit_ranked(pa.RecordBatch.from_arrays(lists, schema=self.schema), 1 + self._top.changed_from)
+        columns = [*self._keys.keys(slots), self._top.changed_rows()]
+        self._emit_ranked(pa.RecordBatch.from_arrays(columns, schema=self.schema), 1 + self._top.changed_from)
 
 
 class TopInWindows(RankedRows, WindowAggregate):

@@ -18,9 +18,9 @@ from headgate.compat import cast
 from headgate.errors import ExchangeError
 
 CHECKSUM_BYTES = 8
-#: The offsets of texts in Arrow's columns: little-endian on every machine that Headgate runs on.
-_INT32: Final = Struct("<i")
-_INT64: Final = Struct("<q")
+#: The offsets of texts in Arrow's columns.
+_INT32: Final = Struct("=i")
+_INT64: Final = Struct("=q")
 
 
 class BatchCodec:
@@ -47,11 +47,10 @@ class BatchCodec:
     def batch_bytes(self, batch: pa.RecordBatch) -> int:
         """Return the number of bytes of a batch's rows, without validity bits.
 
-        `nbytes` costs twice as much as encoding: 75 us for seven columns. If all columns have a fixed width or hold
-        texts or bytes, the method computes the size from the row width and the offsets of the texts instead: 10 us.
+        `nbytes` costs as much as encoding. If all columns have a fixed width or hold texts or bytes, the method uses
+        the row width and the offsets of the texts instead.
         """
-        is_plain = batch.schema is self.schema or batch.schema.equals(self.schema)
-        if self._row_bytes is None or not is_plain:
+        if self._row_bytes is None or (self._texts and not batch.schema.equals(self.schema)):
             return int(batch.nbytes)
         size = int(batch.num_rows * self._row_bytes)
         for index, read in self._texts:

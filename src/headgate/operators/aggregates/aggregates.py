@@ -14,7 +14,7 @@ from headgate.operators.aggregates.accumulators import Accumulator
 from headgate.operators.decimal_types import mean_type, sum_type
 from headgate.operators.sql.expressions import Expression
 from headgate.other_names import OtherNames
-from headgate.records.canonical import check_keyable, is_bytes, value_type
+from headgate.records.canonical import check_keyable, decoded, is_bytes, value_type
 
 Kind = Literal[
     "count",
@@ -149,6 +149,23 @@ class Aggregate(OtherNames):
         arguments = [] if self.column is None else [repr(self.column)]
         arguments += [] if self.where is None else [f"where={self.where_text!r}"]
         return f"{self.kind}({', '.join(arguments)})"
+
+
+@dataclass(frozen=True, slots=True)
+class OfColumns(Aggregate):
+    """An aggregate that reads several columns, `columns`, as structs."""
+
+    columns: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The columns that the accumulator gets."""
+        return frozenset(self.columns)
+
+    def reader(self, schema: pa.Schema) -> Reader:
+        """Return the function that reads the columns from a batch, as structs."""
+        indices, names = [schema.get_field_index(name) for name in self.columns], list(self.columns)
+        return lambda batch: pa.StructArray.from_arrays([decoded(batch.column(index)) for index in indices], names)
 
 
 def is_ordered(kind: pa.DataType) -> bool:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate.errors import PlanError
 from headgate.operators.aggregates.accumulators import Accumulator
-from headgate.operators.aggregates.aggregates import Aggregate, Reader
+from headgate.operators.aggregates.aggregates import OfColumns
 from headgate.records.canonical import Int64s, as_arrow, decoded, flat_ranges, null_mask, raw_values, value_type
 from headgate.records.order_words import has_order_words, order_words
 from headgate.state.frozen import frozen
@@ -24,7 +24,7 @@ _SLACK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class TopRows(Aggregate):
+class TopRows(OfColumns):
     """The `most` rows with the greatest values in `column`, or with the least ones. A row has the columns `columns`.
 
     If `ranked` is true, each row of the final result has its rank, from 1.
@@ -32,7 +32,6 @@ class TopRows(Aggregate):
 
     most: int = 1
     greatest: bool = True
-    columns: tuple[str, ...] = ()
     ranked: bool = True
 
     def output_field(self, name: str, schema: pa.Schema) -> pa.Field:
@@ -49,16 +48,6 @@ class TopRows(Aggregate):
         """Return the type of a row in the result."""
         fields = [schema.field(column) for column in self.columns]
         return pa.struct([field.with_type(value_type(field.type)).with_nullable(True) for field in fields])
-
-    @property
-    def inputs(self) -> frozenset[str]:
-        """The columns that the accumulator gets."""
-        return frozenset(self.columns)
-
-    def reader(self, schema: pa.Schema) -> Reader:
-        """Return the function that reads the rows from a batch, as structs."""
-        indices, names = [schema.get_field_index(name) for name in self.columns], list(self.columns)
-        return lambda batch: pa.StructArray.from_arrays([decoded(batch.column(index)) for index in indices], names)
 
     def own_accumulator(self, schema: pa.Schema) -> Accumulator:
         """Return the accumulator of the rows."""
@@ -153,8 +142,7 @@ class TopAccumulator(Accumulator):
 
     def changed_rows(self) -> pa.Array:
         """Return the rows of the slots `changed` as lists, which begin at the ranks `changed_from`."""
-        rows, offsets = self._lists(self.changed, self.changed_from)
-        return pa.ListArray.from_arrays(as_arrow(offsets.astype(np.int32)), rows)
+        return self.result(self.changed, self.changed_from)
 
     def _lists(self, slots: Int64s, first: Int64s | None = None) -> tuple[pa.Array, Int64s]:
         """Return the rows of these slots, slot by slot, and the offset at which the rows of each slot begin. For
@@ -163,8 +151,8 @@ class TopAccumulator(Accumulator):
         rows = pa.StructArray.from_arrays(self._log.take(positions), fields=list(self._row))
         return rows, np.append(0, np.cumsum(np.bincount(owners, minlength=len(slots))))
 
-    def result(self, slots: Int64s) -> pa.Array:
-        rows, offsets = self._lists(slots)
+    def result(self, slots: Int64s, first: Int64s | None = None) -> pa.Array:
+        rows, offsets = self._lists(slots, first)
         return pa.ListArray.from_arrays(as_arrow(offsets.astype(np.int32)), rows)
 
     def columns(self, slots: Int64s) -> list[pa.Array]:

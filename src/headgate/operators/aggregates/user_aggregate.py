@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from headgate.errors import PlanError, UserFunctionError
 from headgate.operators.aggregates.accumulators import Accumulator
-from headgate.operators.aggregates.aggregates import Aggregate, Reader, Where
+from headgate.operators.aggregates.aggregates import Aggregate, OfColumns, Where
 from headgate.operators.operator import call_user, function_name
 from headgate.records.arrow import plain_schema
-from headgate.records.canonical import Int64s, as_arrow, decoded
+from headgate.records.canonical import Int64s, as_arrow
 from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
 from headgate.state.renumber import OneRowPerSlot
@@ -104,11 +104,10 @@ class AggregateFunction(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class UserAggregate(Aggregate):
+class UserAggregate(OfColumns):
     """An aggregate whose function a user wrote."""
 
     function: AggregateFunction | None = None
-    columns: tuple[str, ...] = ()
 
     def output_field(self, name: str, schema: pa.Schema) -> pa.Field:
         """Return the field of the result. Raises PlanError for a missing column."""
@@ -118,16 +117,6 @@ class UserAggregate(Aggregate):
                 raise PlanError(f"{name}={self}: there must be one column {column!r}; the columns are: {names}")
         assert self.function is not None
         return pa.field(name, self.function.type)
-
-    @property
-    def inputs(self) -> frozenset[str]:
-        """The columns that the accumulator gets."""
-        return frozenset(self.columns)
-
-    def reader(self, schema: pa.Schema) -> Reader:
-        """Return the function that reads the columns from a batch, as structs."""
-        indices, names = [schema.get_field_index(name) for name in self.columns], list(self.columns)
-        return lambda batch: pa.StructArray.from_arrays([decoded(batch.column(index)) for index in indices], names)
 
     @property
     def of_no_rows(self) -> Any:

@@ -23,8 +23,8 @@ from headgate.runtime.task.barriers import TaskBarriers
 #: In one step, the task reads one segment of a channel for each 32 KiB (the default size of a segment) of the message
 #: size. It then recycles these segments.
 _RUN_BYTES: Final = 32 << 10
-#: An operator needs about the same time for a batch of a few rows as for a batch of this many narrow rows. Of rows from
-#: `_WIDE_ROW` bytes on, few are enough.
+#: Each batch costs an operator some time, whatever its rows. Up to this many rows, more of them make each row cheaper.
+#: Of rows from `_WIDE_ROW` bytes on, few are enough.
 _FEW_ROWS: Final = 8192
 _WIDE_ROW: Final = 1 << 10
 #: A batch that takes longer than these seconds is slow: a barrier waits for its end.
