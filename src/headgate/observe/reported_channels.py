@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from headgate.observe.channel_columns import Columns, Place
 from headgate.observe.channel_window import ChannelWindow, values_between
@@ -112,7 +113,7 @@ class _Moment:
         self._reports = reports
         #: The number of rows of each report.
         self.counts = [len(report["edge"]) for report in reports]
-        indexes = np.array([edges[edge] for edge in self._all("edge")], np.int64)
+        indexes = np.array(list(map(edges.__getitem__, self._all("edge"))), np.int64)
         producers, consumers = (np.array(self._all(name), np.int64) for name in ("producer", "consumer"))
         #: The channel of each row; the rows, sorted by channel; where in this order each channel begins; the channels.
         self.keys: Keys = _key(indexes, producers, consumers)
@@ -123,7 +124,9 @@ class _Moment:
 
     def numbers(self, name: str) -> _Floats:
         """Return the values of a counter. A value that is None, or that a report does not have, is not a number."""
-        return np.array(self._all(name), np.float64)
+        # Arrow converts None to NaN ten times as fast as NumPy.
+        numbers: _Floats = pa.array(self._all(name), pa.float64()).to_numpy(zero_copy_only=False)
+        return numbers
 
     def _all(self, name: str) -> list[Any]:
         parts = zip(self._reports, self.counts, strict=True)
