@@ -16,6 +16,7 @@ import pytest
 
 from headgate.errors import DataError, PlanError
 from headgate.operators.sql.expressions import compile_expression
+from headgate.operators.sql.string_kernels import extract, named_groups
 
 NAN = math.nan
 BATCH = pa.record_batch(
@@ -352,3 +353,23 @@ def test_what_a_null_hides_does_not_overflow(text: str, hidden: int) -> None:
         assert result[1] is not None
     nulls = pa.record_batch({"t": pa.nulls(1, pa.timestamp("us"))})
     assert compile_expression("least(t, t) + interval 1 day", nulls.schema).evaluate(nulls).to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "group", "found"),
+    [
+        ("(a|b)(c)", 2, ["c", "", None]),
+        ("(?P<first>a|b)(?<last>c)", 2, ["c", "", None]),
+        ("(?:a|b)(?i:(C))", 1, ["c", "", None]),
+        (r"\((x)[()\](](?P<y>y)", 2, ["", "y", None]),
+        (r"\Q(x\E(.)", 1, ["", "(", None]),
+        ("([[:alpha:](]+)c", 1, ["bb", "", None]),
+        ("(z)?b", 1, ["", "", None]),
+        ("b+", 0, ["bb", "", None]),
+        ("(((((((((b)))))))))c", 9, ["b", "", None]),
+    ],
+)
+def test_a_group_of_a_pattern_is_found_by_its_number(pattern: str, group: int, found: list[str | None]) -> None:
+    texts = pa.array(["bbc", "(x(y", None])
+    named, _ = named_groups(pattern)
+    assert extract(texts, named, group).to_pylist() == found

@@ -17,7 +17,6 @@ from headgate.operators.sql.sql_eval import Literal, SqlNode
 _INT = pa.int64()
 _BOOL = pa.bool_()
 _MOST_PADDING = 1_000
-_MOST_GROUPS = 8
 
 
 def _same(function: Callable[..., pa.Array]) -> Callable[[Arguments], SqlNode]:
@@ -128,10 +127,10 @@ def _matches(arguments: Arguments) -> SqlNode:
 def _extract(arguments: Arguments) -> SqlNode:
     node, pattern = arguments.string(0), _pattern(arguments, 1)
     group = arguments.whole(2) if len(arguments) > 2 else 1
-    groups = len(re.findall(r"(?<!\\)(?:\\\\)*\((?!\?)|\(\?P?<(?![=!])", re.sub(r"(?<!\\)\[[^\]]*\]", "", pattern)))
-    if not 0 <= group <= min(groups, _MOST_GROUPS):
+    named, groups = kernels.named_groups(pattern)
+    if not 0 <= group <= groups:
         arguments.refuse(2 if len(arguments) > 2 else 1, f"no group {group}: the pattern {pattern!r} has {groups}")
-    return arguments.apply(partial(kernels.extract, pattern=pattern, group=group), node.type, node)
+    return arguments.apply(partial(kernels.extract, pattern=named, group=group), node.type, node)
 
 
 def _substitute(arguments: Arguments) -> SqlNode:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from itertools import count
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +14,11 @@ import pyarrow.compute as pc
 from headgate.records.canonical import as_arrow, null_mask, raw_values
 
 _NULL = pa.scalar(None, pa.string())
+#: Group 1 is the beginning of a group in a regular expression. Quoted and escaped texts and sets of characters have
+#: none.
+_GROUPS: Final = re.compile(
+    r"\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\\.|\[:.*?:\]|[^\]\\])*\]|(\((?:\?P?<\w+>|(?!\?)))", re.DOTALL
+)
 
 
 def substring(strings: pa.Array, start: pa.Array, length: pa.Array) -> pa.Array:
@@ -114,11 +122,22 @@ def replace(strings: pa.Array, search: str, replacement: str) -> pa.Array:
     return pc.replace_substring(strings, search, replacement) if search else strings
 
 
+def named_groups(pattern: str) -> tuple[str, int]:
+    """Name the groups of a regular expression of RE2 by their numbers, as `extract` wants it. Return it and the number
+    of groups.
+
+    >>> named_groups("(a|b)c")
+    ('(?P<g0>(?P<g1>a|b)c)', 1)
+    """
+    numbers = count(1)
+    named = _GROUPS.sub(lambda found: f"(?P<g{next(numbers)}>" if found[1] else found[0], pattern)
+    return f"(?P<g0>{named})", next(numbers) - 1
+
+
 def extract(strings: pa.Array, pattern: str, group: int) -> pa.Array:
-    """Return a group of the first match, or '' without a match."""
-    whole = rf"\A[\s\S]*?({pattern})[\s\S]*\z"
-    groups = pc.replace_substring_regex(strings, whole, rf"\{group + 1}")
-    return pc.if_else(pc.match_substring_regex(strings, pattern), groups, "")
+    """Return a group of the first match, or '' without a match. `pattern` is a result of `named_groups`."""
+    found = pc.struct_field(pc.extract_regex(strings, pattern), f"g{group}")
+    return pc.if_else(pc.is_valid(strings), pc.fill_null(found, ""), _null(found))
 
 
 def _everywhere(strings: pa.Array, value: object, kind: pa.DataType | None = None) -> pa.Array:
