@@ -17,6 +17,7 @@ import pytest
 from headgate.errors import DataError, PlanError
 from headgate.operators.sql.expressions import compile_expression
 from headgate.operators.sql.string_kernels import extract, named_groups
+from headgate.operators.sql.time_text import format_with, pattern_fields
 
 NAN = math.nan
 BATCH = pa.record_batch(
@@ -373,3 +374,18 @@ def test_a_group_of_a_pattern_is_found_by_its_number(pattern: str, group: int, f
     texts = pa.array(["bbc", "(x(y", None])
     named, _ = named_groups(pattern)
     assert extract(texts, named, group).to_pylist() == found
+
+
+@pytest.mark.parametrize("pattern", ["yyyy-MM-dd", "HH:mm", "yy MMM EEE a hh", "ss", "ss.SSS", "'x'", "D HHXXX"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_time_has_the_same_text_alone_and_in_a_batch_with_few_texts(pattern: str, unit: str) -> None:
+    """Times of three days before and after 1970, from one batch and row by row."""
+    second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
+    fields = pattern_fields(pattern, is_parsed=False)
+    for kind in (pa.timestamp(unit), pa.timestamp(unit, "UTC")):
+        times = pa.array([day * 86_400 * second + tick for day in range(-3, 4) for tick in range(3)], kind)
+        together = format_with(pa.concat_arrays([times] * 5), fields)
+        alone = [format_with(times.slice(row, 1), fields)[0] for row in range(len(times))]
+        assert together.to_pylist() == [text.as_py() for text in alone] * 5
+        with_null = pa.concat_arrays([times, pa.nulls(1, kind)])
+        assert format_with(with_null, fields).to_pylist() == [*(text.as_py() for text in alone), None]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.operators.sql.time_kernels import UNITS, civil_days, dates, moments, nulls_of, numbers_of
-from headgate.records.canonical import Bools, Int64s, as_arrow
+from headgate.records.canonical import Bools, Int64s, as_arrow, from_raw_values, raw_values
 
 #: One field of a pattern: a letter and how often it stands there, or ("", text) for other characters.
 Field = tuple[str, int | str]
@@ -40,6 +40,10 @@ _NAMES: Final = {
     "S": "fraction",
     "X": "zone",
 }
+#: The unit of a letter that tells apart times of one day.
+_FINEST: Final = {"H": "hour", "h": "hour", "a": "hour", "m": "minute", "s": "second", "S": "microsecond"}
+#: The ticks of a second.
+_TICKS: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def parse_dates(strings: pa.Array) -> pa.Array:
@@ -88,7 +92,33 @@ def pattern_fields(pattern: str, *, is_parsed: bool) -> tuple[Field, ...]:
 
 
 def format_with(column: pa.Array, fields: tuple[Field, ...]) -> pa.Array:
-    """Return each time as text of this pattern."""
+    """Return each time as text of this pattern. If a batch has few texts, each of them is made once."""
+    distinct = _distinct(column, fields)
+    if distinct is None:
+        return _texts(column, fields)
+    times, places = distinct
+    return _texts(times, fields).take(as_arrow(places))
+
+
+def _distinct(column: pa.Array, fields: tuple[Field, ...]) -> tuple[pa.Array, Int64s] | None:
+    """Return a time for each text, and for each row the place of its time. None: the batch has too many texts for that,
+    or its times have nulls or a zone."""
+    kind = column.type
+    if not pa.types.is_timestamp(kind) or kind.tz not in (None, "UTC") or column.null_count or not len(column):
+        return None
+    finest = min((UNITS[_FINEST.get(letter, "day")] for letter, _ in fields), default=UNITS["day"])
+    values = raw_values(column).view(np.int64)
+    numbers = values // (finest * _TICKS[kind.unit] // _TICKS["us"] or 1)
+    first, last = int(numbers.min()), int(numbers.max())
+    if 2 * (last - first) >= len(column):
+        return None
+    places = numbers - first
+    times = np.full(last - first + 1, values[0])
+    times[places] = values
+    return from_raw_values(times, None, kind), places
+
+
+def _texts(column: pa.Array, fields: tuple[Field, ...]) -> pa.Array:
     texts = [
         pa.repeat(pa.scalar(str(size)), len(column)) if not letter else _formatted(column, letter, int(size))
         for letter, size in fields
