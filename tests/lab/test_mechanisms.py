@@ -14,7 +14,7 @@ from headgate.lab.lab_command import main
 from headgate.lab.mechanisms import burst, observed, sibling, skew, slowed_sink, tuning
 from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED
 from headgate.lab.mechanisms.observed import Look, MechanismRun
-from headgate.lab.mechanisms.reactions import reactions
+from headgate.lab.mechanisms.reactions import Overload, reactions
 from headgate.lab.mechanisms.sibling import StallTimes
 from headgate.lab.mechanisms.verdicts import Measured, Observation, OwnObservation, losses, misses, sentences
 from headgate.lab.places import A2, B4, processes
@@ -138,6 +138,19 @@ def test_with_its_documented_sizes_a_mechanism_does_what_was_expected(name: str,
     assert all(did.values()), did
     assert sibling.kept(run, times) >= sibling.KEEPS
     assert (run.lost, run.doubled) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "waits_until", "free"), [(20, 12, True), (20, 19, False), (12, 11, True), (12, 12, None)]
+)
+def test_a_run_that_ends_too_soon_does_not_show_whether_a_source_is_free(
+    ends: int, waits_until: int, free: bool | None
+) -> None:
+    """The overload ends after 10 s, and its backlog is gone within 3 s."""
+    looks = [Look(float(at), at, at, float(min(at, waits_until))) for at in range(ends + 1)]
+    overload = Overload(begin=0.0, end=10.0, come=11.0, taken=10.0, spare=6.0, factor=1.0)
+    found = reactions("jstorm-stages", [MechanismRun(looks=looks)], overload)
+    assert [each.did for each in found if "reads freely" in each.what] == ([] if free is None else [free])
 
 
 # ---- verdicts

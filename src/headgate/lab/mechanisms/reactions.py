@@ -59,7 +59,8 @@ def _expectations(
 ) -> Iterator[tuple[Aspect, str, bool]]:
     """Yield what is expected, as its aspect and as text, and whether all rounds showed it.
 
-    A queue that the overload is too short to fill stops no source. Without `spare`, nothing is expected after the end.
+    A queue that the overload is too short to fill stops no source. Without `spare`, nothing is expected after the end,
+    and neither if a round ended before that time with a source that still waited.
     """
     divided = 1 / overload.factor if reaction.is_divided else 1.0
     first, last = (size * divided / overload.excess for size in reaction.fills)
@@ -80,9 +81,14 @@ def _expectations(
     )
     if stops and overload.spare:
         within = 1.5 * overload.backlog / overload.spare + reaction.resumes_after * divided + SLACK
-        ends = [each.released_at(overload.end) for each in rounds]
-        yield (
-            "free",
-            f"{within:.2g} s after the overload the source reads freely",
-            all(at is not None and at - overload.end <= within for at in ends),
-        )
+        late = [_late(each, overload.end, within) for each in rounds]
+        if None not in late:
+            yield "free", f"{within:.2g} s after the overload the source reads freely", not any(late)
+
+
+def _late(run: MechanismRun, end: float, within: float) -> bool | None:
+    """Return whether the source was not free again `within` seconds after `end`. None: the run ended before."""
+    at = run.released_at(end)
+    if at is not None:
+        return at - end > within
+    return True if run.looks[-1].at - end > within else None
