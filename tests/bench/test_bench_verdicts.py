@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -245,20 +245,26 @@ def test_slow_sink_refuses_a_run_in_which_no_bytes_crossed_a_socket(monkeypatch:
 def test_metrics_are_measured_in_pairs_until_their_cost_is_known(
     *, with_: float, noise: float, met: bool, pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The clock of the processors moves by what each run costs. With noise, every other pair costs more."""
-    used, runs = [0.0], []
+    """With noise, every other pair costs more."""
+    asked: list[int] = []
 
-    def run(rows: int, metrics: bool = True) -> float:
-        runs.append(metrics)
-        pair = (len(runs) - 1) // 4
-        used[0] += 3.0 + rows * 1e-6 * (with_ + (noise if pair % 2 else -noise) if metrics else 1.0)
-        return 1.0
+    class Pair:
+        def __enter__(self) -> Pair:
+            return self
 
-    monkeypatch.setattr(metrics_cost, "keyed_sum_seconds", run)
-    monkeypatch.setattr(metrics_cost, "processor_seconds", lambda: used[0])
-    monkeypatch.setattr(metrics_cost, "_first_job", lambda rows: None)
+        def __exit__(self, *error: object) -> None:
+            pass
+
+        def processor_seconds(self, rows: int) -> Mapping[bool, float]:
+            asked.append(rows)
+            pair = len(asked) // 2 - 1
+            cost = with_ + (noise if pair % 2 else -noise)
+            return {True: 3.0 + rows * 1e-6 * cost, False: 3.0 + rows * 1e-6}
+
+    monkeypatch.setattr(metrics_cost, "Pair", Pair)
     result = metrics_cost.run(TOLD)
     assert result.met is met
     assert len(result.figures[0].values) == len(result.figures[1].values) == pairs
     assert median(result, "without metrics") == pytest.approx(1.0)
-    assert runs[:8] == [False, False, True, True, True, True, False, False], "the other side first each time"
+    sizes = metrics_cost.SIZES
+    assert asked[:3] == [sizes.small, sizes.small, sizes.large], "the first pair of jobs does not count"

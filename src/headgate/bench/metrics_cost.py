@@ -1,18 +1,21 @@
 """`metrics`: the processor time that measuring and reporting cost in `keyed-sum`.
 
-The same job runs with `metrics=True` and with `metrics=False`, in turn. A cost is the difference between a large and a
-small job, which excludes the start-up. Pairs run until their mean ratio is known to `HALF_WIDTH`, or `MOST` pairs have
-run.
+The same job runs with `metrics=True` and with `metrics=False`, both at the same time: the speed of a shared machine
+changes from second to second, and changes for both. A cost is the difference between a large and a small job, which
+excludes the start-up. Pairs run until their mean ratio is known to `HALF_WIDTH`, or `MOST` pairs have run.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from statistics import mean, stdev
-from typing import Final
+from typing import Any, Final
 
 from headgate.bench.case_options import Options
+from headgate.bench.conversation import ChildProcess, serve
 from headgate.bench.host import processor_seconds
 from headgate.bench.keyed_job import SETTINGS, keyed_sum_seconds
 from headgate.bench.keyed_sum import Sizes
@@ -26,21 +29,24 @@ SIZES, QUICK_SIZES = Sizes(5_000_000, 85_000_000), Sizes(500_000, 2_000_000)
 FEWEST, MOST = 5, 40
 
 
-def run(options: Options) -> CaseResult:
-    """Measure the cost of metrics in pairs of runs: one with metrics, one without. Return the costs and their ratios.
+#: Seconds that a pair of jobs may take.
+_TIMEOUT: Final = 600.0
 
-    The two runs of a pair swap their order from pair to pair.
-    """
+
+def run(options: Options) -> CaseResult:
+    """Measure the cost of metrics in pairs of jobs: one with metrics, one without. Return the costs and their ratios."""
     sizes = QUICK_SIZES if options.quick else SIZES
     fewest, most = (2, 2) if options.quick else (FEWEST, MOST)
     costs: dict[bool, list[float]] = {True: [], False: []}
-    _first_job(sizes.small)
-    for number in range(most):
-        options.say(f"metrics: pair {number + 1}")
-        for measures in (True, False)[:: 1 if number % 2 else -1]:
-            costs[measures].append(_cost(sizes, lambda rows, on=measures: keyed_sum_seconds(rows, metrics=on)))  # type: ignore[misc]
-        if number + 1 >= fewest and half_width(ratios(costs[True], costs[False])) <= HALF_WIDTH:
-            break
+    with Pair() as pair:
+        pair.processor_seconds(sizes.small)  # the first jobs import everything
+        for number in range(most):
+            options.say(f"metrics: pair {number + 1}")
+            small, large = pair.processor_seconds(sizes.small), pair.processor_seconds(sizes.large)
+            for measures, of_one in costs.items():
+                of_one.append((large[measures] - small[measures]) * 1e6 / (sizes.large - sizes.small))
+            if number + 1 >= fewest and half_width(ratios(costs[True], costs[False])) <= HALF_WIDTH:
+                break
     pairs = ratios(costs[True], costs[False])
     return CaseResult(
         case="metrics",
@@ -62,16 +68,39 @@ def half_width(values: tuple[float, ...]) -> float:
     return float(1.96 * stdev(values) / len(values) ** 0.5)
 
 
-def _cost(sizes: Sizes, job: Callable[[int], object]) -> float:
-    """Return the processor seconds for a million rows."""
-    at = [processor_seconds()]
-    for rows in (sizes.small, sizes.large):
-        job(rows)
-        at.append(processor_seconds())
-    return ((at[2] - at[1]) - (at[1] - at[0])) * 1e6 / (sizes.large - sizes.small)
+class Pair:
+    """Two child processes. One runs its jobs with metrics, the other one without. Use it as a context manager."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._children: dict[bool, ChildProcess] = {}
+        self._threads = ThreadPoolExecutor(2)
+
+    def __enter__(self) -> Pair:
+        self._open.enter_context(self._threads)
+        for measures in (True, False):
+            child = ChildProcess(f"keyed-sum with metrics={measures}", [sys.executable, "-P", "-m", __name__])
+            self._children[measures] = self._open.enter_context(child)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def processor_seconds(self, rows: int) -> Mapping[bool, float]:
+        """Run both jobs at the same time. Return the processor seconds of each, by whether it has metrics."""
+        answers = {
+            measures: self._threads.submit(child.ask, {"rows": rows, "metrics": measures}, _TIMEOUT)
+            for measures, child in self._children.items()
+        }
+        return {measures: answer.result()["seconds"] for measures, answer in answers.items()}
 
 
-def _first_job(rows: int) -> None:
-    """Run a job that does not count. After it, the process that forks TaskManagers has imported everything."""
-    keyed_sum_seconds(rows)
-    time.sleep(1.0)
+def _job_seconds(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the processor seconds that a job takes in this process."""
+    before = processor_seconds()
+    keyed_sum_seconds(request["rows"], metrics=request["metrics"])
+    return {"seconds": processor_seconds() - before}
+
+
+if __name__ == "__main__":
+    serve(_job_seconds)
