@@ -248,8 +248,8 @@ def test_metrics_are_measured_in_pairs_until_their_cost_is_known(
     """With noise, every other pair costs more."""
     asked: list[int] = []
 
-    class Pair:
-        def __enter__(self) -> Pair:
+    class MetricsPair:
+        def __enter__(self) -> MetricsPair:
             return self
 
         def __exit__(self, *error: object) -> None:
@@ -261,7 +261,7 @@ def test_metrics_are_measured_in_pairs_until_their_cost_is_known(
             cost = with_ + (noise if pair % 2 else -noise)
             return {True: 3.0 + rows * 1e-6 * cost, False: 3.0 + rows * 1e-6}
 
-    monkeypatch.setattr(metrics_cost, "Pair", Pair)
+    monkeypatch.setattr(metrics_cost, "MetricsPair", MetricsPair)
     result = metrics_cost.run(TOLD)
     assert result.met is met
     assert len(result.figures[0].values) == len(result.figures[1].values) == pairs

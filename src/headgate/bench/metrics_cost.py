@@ -1,7 +1,8 @@
 """`metrics`: the processor time that measuring and reporting cost in `keyed-sum`.
 
 The same job runs with `metrics=True` and with `metrics=False`, both at the same time: the speed of a shared machine
-changes from second to second, and changes for both. A cost is the difference between a large and a small job, which
+changes from second to second, and changes for both. Each job then has half of the machine, so what metrics cost in each
+second counts twice as much as in a job that runs alone. A cost is the difference between a large and a small job, which
 excludes the start-up. Pairs run until their mean ratio is known to `HALF_WIDTH`, or `MOST` pairs have run.
 """
 
@@ -26,7 +27,7 @@ COST: Final = 0.02
 #: The precision at which no more pairs run: half the width of the 95 % interval of the mean ratio.
 HALF_WIDTH: Final = 0.01
 SIZES, QUICK_SIZES = Sizes(5_000_000, 85_000_000), Sizes(500_000, 2_000_000)
-FEWEST, MOST = 5, 40
+FEWEST, MOST = 20, 40
 
 
 #: Seconds that a pair of jobs may take.
@@ -34,11 +35,11 @@ _TIMEOUT: Final = 600.0
 
 
 def run(options: Options) -> CaseResult:
-    """Measure the cost of metrics in pairs of jobs: one with metrics, one without. Return the costs and their ratios."""
+    """Measure the cost of metrics in pairs of jobs, one with metrics and one without. Return the costs and ratios."""
     sizes = QUICK_SIZES if options.quick else SIZES
     fewest, most = (2, 2) if options.quick else (FEWEST, MOST)
     costs: dict[bool, list[float]] = {True: [], False: []}
-    with Pair() as pair:
+    with MetricsPair() as pair:
         pair.processor_seconds(sizes.small)  # the first jobs import everything
         for number in range(most):
             options.say(f"metrics: pair {number + 1}")
@@ -68,7 +69,7 @@ def half_width(values: tuple[float, ...]) -> float:
     return float(1.96 * stdev(values) / len(values) ** 0.5)
 
 
-class Pair:
+class MetricsPair:
     """Two child processes. One runs its jobs with metrics, the other one without. Use it as a context manager."""
 
     def __init__(self) -> None:
@@ -76,7 +77,7 @@ class Pair:
         self._children: dict[bool, ChildProcess] = {}
         self._threads = ThreadPoolExecutor(2)
 
-    def __enter__(self) -> Pair:
+    def __enter__(self) -> MetricsPair:
         self._open.enter_context(self._threads)
         for measures in (True, False):
             child = ChildProcess(f"keyed-sum with metrics={measures}", [sys.executable, "-P", "-m", __name__])
