@@ -39,7 +39,7 @@ ABOUT = {
     "keys": "rows/s of sums with 1,000 and with 1,000,000 keys, and the memory per key",
     "latency": "from the time when the source should make a row to the keyed operator, at 10 % and 50 % of full speed",
     "latency-adaptive": 'latency at 50 % of full speed with buffer_timeout="adaptive"',
-    "metrics": "what metrics cost: the processor time of keyed-sum, in turn with and without them",
+    "metrics": "what metrics cost: the processor time of keyed-sum with and without them",
     "nexmark": "rows/s per core of the queries of Nexmark, compared with Flink SQL (installed on first use)",
     "operators": "rows/s and processor time of joins, sessions, top rows, quantiles and windows by count",
     "rows": "rows/s of Python functions on rows and with state, compared with Bytewax (installed on first use)",

@@ -28,8 +28,6 @@ COST: Final = 0.02
 HALF_WIDTH: Final = 0.01
 SIZES, QUICK_SIZES = Sizes(5_000_000, 85_000_000), Sizes(500_000, 2_000_000)
 FEWEST, MOST = 20, 40
-
-
 #: Seconds that a pair of jobs may take.
 _TIMEOUT: Final = 600.0
 
