@@ -16,6 +16,7 @@ from headgate.bench.due_times import DueTimes, read_histogram
 from headgate.bench.keyed_job import keyed_sum_seconds, run_paced, source_seconds
 from headgate.bench.keyed_sum import Sizes, _figures, _Rates
 from headgate.bench.keys_job import KINDS, KeyedRun, KeyKind, run_keyed
+from headgate.bench.metrics_cost import MetricsPair
 from headgate.operators.operator import Operator, OperatorContext
 
 
@@ -33,6 +34,13 @@ def test_ratio_net_of_sources() -> None:
 def test_keyed_sum_and_its_source_run_in_processes() -> None:
     assert keyed_sum_seconds(100_000) > 0  # raises if fewer than half of the rows crossed a socket
     assert source_seconds(100_000) > 0
+
+
+def test_jobs_with_and_without_metrics_run_in_processes_of_their_own() -> None:
+    with MetricsPair() as pair:
+        seconds = pair.processor_seconds(100_000)
+    assert set(seconds) == {True, False}
+    assert min(seconds.values()) > 0
 
 
 def test_keys_of_an_integer_and_a_string_are_held_and_counted() -> None:
