@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from headgate.runtime.control_messages import (
     FromDriver,
     FromTaskManager,
     Part,
+    ReportMetrics,
     TaskFinished,
 )
 from headgate.runtime.message_codec import MAX_NESTING
@@ -28,11 +30,16 @@ from headgate.transport.control_link import Codec
 TO_DRIVER = {kind.__name__: kind for kind in get_args(FromTaskManager)}
 TO_TASKMANAGER = {kind.__name__: kind for kind in get_args(FromDriver)}
 
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)
+
+def json_of(floats: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
+    return st.recursive(
+        st.none() | st.booleans() | st.integers() | floats | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    )
+
+
+json_values = json_of(st.floats(allow_nan=False))
 st.register_type_strategy(
     Part, st.fixed_dictionaries({"checkpoint": st.integers(), "task": st.text()}, optional={"aborted": st.booleans()})
 )
@@ -40,7 +47,7 @@ in_flight = st.builds(InFlightFile, exchanges=st.lists(st.text(), max_size=2))
 OBJECTS = st.dictionaries(st.text(), json_values, max_size=3)
 #: What `Any` stands for.
 FIELDS: dict[str, st.SearchStrategy[Any]] = {
-    "metrics": OBJECTS,
+    "metrics": st.dictionaries(st.text(), json_of(st.floats(allow_nan=False, allow_infinity=False)), max_size=3),
     "pending": OBJECTS,
     "final": OBJECTS,
     "error": OBJECTS,
@@ -143,6 +150,18 @@ def test_bytes_are_a_message_or_a_value_error(text: bytes) -> None:
 def test_what_is_nested_no_deeper_than_may_be_is_a_message() -> None:
     deepest = b'{"type":"AllFinished","metrics":{"a":' + b"[" * (MAX_NESTING - 2) + b"]" * (MAX_NESTING - 2) + b"}}"
     assert OF_DRIVER.decode(deepest)
+
+
+@pytest.mark.parametrize(
+    ("sent", "received"),
+    [
+        ({"rows": np.int64(7), "lag_s": np.float64(0.5)}, {"rows": 7, "lag_s": 0.5}),
+        ({"split": "part\udcff"}, {"split": "part\udcff"}),
+    ],
+    ids=["numbers of NumPy", "the name of any file"],
+)
+def test_metrics_come_out_as_plain_values(sent: dict[str, Any], received: dict[str, Any]) -> None:
+    assert OF_DRIVER.decode(OF_TASKMANAGER.encode(ReportMetrics(metrics=sent))).metrics == received
 
 
 @pytest.mark.parametrize("value", [b"bytes", {1}, object(), Alignment])

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from headgate.runtime import lock_futex
 from headgate.runtime.task import thread_clock
 from headgate.runtime.task.thread_clock import ThreadClock
 from headgate.runtime.taskmanager.interpreter import CollectorClock, LockProbe
 from headgate.runtime.taskmanager.machine import Machine
-from tests.runtime.jobs import eventually
 
 FILES = {
     "proc/pressure/cpu": "some avg10=98.81 avg60=98.75 avg300=97.62 total=2500000\nfull avg10=0.00 total=9\n",
@@ -129,6 +129,7 @@ def test_without_a_clock_of_the_thread_its_processor_time_is_unknown(monkeypatch
 def test_samples_say_for_what_a_thread_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(thread_clock, "_THREADS", tmp_path)
     monkeypatch.setattr(thread_clock, "interpreter_data", lambda: range(0x7000, 0x8000))
+    monkeypatch.setattr(lock_futex, "_FUTEX", b"202 ")
     folder = tmp_path / str(threading.get_native_id())
     folder.mkdir()
     clock = ThreadClock()
@@ -141,6 +142,7 @@ def test_samples_say_for_what_a_thread_waits(monkeypatch: pytest.MonkeyPatch, tm
         (11.5, "S", at_lock),
         (12.0, "D", sleeps),
         (12.25, "R", "running"),
+        (13.25, "D", "202 0x1234 0x89 0x0"),  # a signal of another thread: its state is not read
     )
     for now, state, call in samples:
         (folder / "stat").write_text(f"123 (a (thread) D) {state} 1 123")
@@ -151,7 +153,7 @@ def test_samples_say_for_what_a_thread_waits(monkeypatch: pytest.MonkeyPatch, tm
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
-def test_samples_keep_two_files_open_until_the_thread_ends() -> None:
+def test_the_files_of_a_thread_stay_open_until_it_ends() -> None:
     def opened() -> int:
         return len(list(Path("/proc/self/fd").iterdir())) - before
 
@@ -168,15 +170,32 @@ def test_samples_keep_two_files_open_until_the_thread_ends() -> None:
     thread = threading.Thread(target=run)
     thread.start()
     is_started.wait()
-    assert opened() == 0
-    eventually(lambda: clock.sample(1.0) or opened() == 2)  # the thread sleeps, and both files are read
-    for _ in range(3):
-        clock.sample(2.0)
-    assert opened() == 2
-    is_over.set()
-    thread.join()
+    try:
+        assert opened() == 0
+        clock.sample(1.0)
+        assert opened() == 1  # what a thread that waits for another thread does is known without its state
+        for _ in range(3):
+            assert clock.run_delay() is not None
+            clock.sample(2.0)
+        assert opened() == 2
+    finally:
+        is_over.set()
+        thread.join()
     clock.sample(3.0)
+    assert clock.run_delay() is not None
     assert opened() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
+def test_the_files_of_the_machine_stay_open_until_it_is_closed() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    machine = Machine()
+    values = machine.read()
+    assert len(list(Path("/proc/self/fd").iterdir())) > before
+    assert all(machine.read()[name] is not None for name, value in values.items() if value is not None)
+    machine.close()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+    assert set(machine.read().values()) == {None}
 
 
 def test_where_the_system_does_not_say_what_a_thread_does_its_waits_are_unknown(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, get_args
 
@@ -25,7 +26,11 @@ def encode(message: object) -> bytes:
 
     Raises TypeError if a source or sink keeps a value that JSON cannot represent.
     """
-    return json.dumps({"type": type(message).__name__, **_fields(message)}, default=_of_file).encode()
+    fields = {"type": type(message).__name__, **_fields(message)}
+    if getattr(message, "has_only_metrics", False):
+        with suppress(UnicodeEncodeError):  # msgspec refuses surrogates, which a file's name may contain
+            return msgspec.json.encode(fields, enc_hook=_of_numpy)
+    return json.dumps(fields, default=_of_file).encode()
 
 
 def _fields(value: Any) -> dict[str, Any]:
@@ -36,6 +41,11 @@ def _of_file(value: object) -> dict[str, Any]:
     if isinstance(value, WrittenFile):
         return _fields(value)
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
+
+
+def _of_numpy(value: Any) -> Any:
+    """Return a number of NumPy as a number of Python."""
+    return value.item()
 
 
 def decode(kinds: Mapping[str, type], text: bytes) -> Any:
@@ -54,9 +64,15 @@ def decode(kinds: Mapping[str, type], text: bytes) -> Any:
 
 
 def _parsed(text: bytes) -> Any:
-    """Parse JSON. Raises ValueError for deep nesting, with which a walk of the value could overflow the stack."""
+    """Parse JSON. Raises ValueError for deep nesting, with which a walk of the value could overflow the stack.
+
+    msgspec is faster, but does not take all that `json.dumps` writes: it refuses NaN, infinite numbers, and surrogates.
+    """
     try:
-        value = json.loads(text)
+        try:
+            value = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            value = json.loads(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
     if is_deeper(value, MAX_NESTING):

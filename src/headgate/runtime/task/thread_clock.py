@@ -6,8 +6,8 @@ import threading
 import time
 from typing import Final
 
-from headgate.runtime.kernel_files import KernelFile, read_kernel_file
-from headgate.runtime.lock_futex import interpreter_data, waits_for_the_lock
+from headgate.runtime.kernel_files import KernelFile
+from headgate.runtime.lock_futex import interpreter_data, waits_for_a_futex, waits_for_the_lock
 
 #: Whether the system has a clock for each thread that other threads can read.
 _HAS_CLOCK: Final = hasattr(time, "pthread_getcpuclockid")
@@ -33,19 +33,20 @@ class ThreadClock:
         self.at_lock: float | None = None
         self.running: float | None = None
         self._sampled = 0.0
-        #: Samples keep these files open until `stop`.
+        #: These files stay open until `stop`.
+        self._schedule: KernelFile | None = None
         self._state: KernelFile | None = None
         self._call: KernelFile | None = None
         self._clock: int | None = None
-        self._schedule: str | None = None
         self._cpu: float | None = 0.0 if _HAS_CLOCK else None
         self._run_delay: float | None = None
 
     def start(self) -> None:
         """Measure the calling thread from now on."""
         folder = f"{_THREADS}/{threading.get_native_id()}"
-        self._schedule = f"{folder}/schedstat"
-        self._state, self._call = KernelFile(f"{folder}/stat"), KernelFile(f"{folder}/syscall")
+        self._schedule, self._state, self._call = (
+            KernelFile(f"{folder}/{name}") for name in ("schedstat", "stat", "syscall")
+        )
         if _HAS_CLOCK:
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
         self.ident = threading.get_ident()
@@ -54,8 +55,8 @@ class ThreadClock:
         """Store the last values. The measured thread calls this before it ends."""
         self.ident = None
         self._cpu, self._run_delay = self.cpu(), self.run_delay()
-        self._clock = self._schedule = None
-        for file in (self._state, self._call):
+        self._clock = None
+        for file in (self._schedule, self._state, self._call):
             if file is not None:
                 file.close()
 
@@ -74,13 +75,8 @@ class ThreadClock:
 
         Returns None on a system that does not provide this value. Linux provides it in the file `schedstat`.
         """
-        schedule = self._schedule
-        if schedule is None:
-            return self._run_delay
-        try:
-            return int((read_kernel_file(schedule) or b"").split()[1]) / 1e9
-        except (IndexError, ValueError):
-            return self._run_delay
+        fields = _content(self._schedule).split()
+        return int(fields[1]) / 1e9 if len(fields) > 1 and fields[1].isdigit() else self._run_delay
 
     def sample(self, now: float) -> None:
         """Look at what the thread does, and count the time since the last sample for it. `now` is of any clock.
@@ -98,7 +94,7 @@ class ThreadClock:
         if call and data is not None:
             self.running = (self.running or 0.0) + seconds * is_running
             self.at_lock = (self.at_lock or 0.0) + seconds * is_at_lock
-        is_at_disk = False if is_running or is_at_lock else self._is_at_disk()
+        is_at_disk = False if is_running or waits_for_a_futex(call) else self._is_at_disk()
         if is_at_disk is not None:
             self.disk_wait = (self.disk_wait or 0.0) + seconds * is_at_disk
 

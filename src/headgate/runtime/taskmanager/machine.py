@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from headgate.runtime.kernel_files import read_kernel_file
+from headgate.runtime.kernel_files import KernelFile, read_kernel_file
 
 #: Ticks per second of the counters in /proc.
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -20,11 +20,24 @@ _BLOCK_DELAY_FIELD: Final = 39
 
 
 class Machine:
-    """Reads the values of this machine. `root` is the root folder of the file system; tests pass another folder."""
+    """Reads the values of this machine. `root` is the root folder of the file system; tests pass another folder.
+
+    Its files stay open until `close`.
+    """
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._proc = root / "proc"
-        self._groups = [(path, name, second) for path, name, second in _groups(root) if name in self._pairs(path)]
+        self._groups = [
+            (KernelFile(str(path)), name, second)
+            for path, name, second in _groups(root)
+            if name in _pairs(read_kernel_file(str(path)))
+        ]
+        names = ("stat", "self/stat", "self/io", "pressure/cpu", "pressure/memory", "pressure/io")
+        self._files = {name: KernelFile(str(root / "proc" / name)) for name in names}
+
+    def close(self) -> None:
+        """Close the files. All values are None from now on."""
+        for file in (*self._files.values(), *(file for file, _, _ in self._groups)):
+            file.close()
 
     def read(self) -> dict[str, float | None]:
         """Return the current totals by name, in seconds or bytes.
@@ -39,66 +52,58 @@ class Machine:
           it read from the page cache do not count.
         - `machine_cpu_s`: the processor seconds that all programs of the machine used.
         """
-        io = self._pairs(self._proc / "self/io", ":")
+        io = _pairs(self._files["self/io"].read(), b":")
+        ticks = _processors(self._files["stat"].read())
         return {
-            "cpu_pressure_s": self._pressure("cpu"),
-            "memory_pressure_s": self._pressure("memory"),
-            "io_pressure_s": self._pressure("io"),
+            "cpu_pressure_s": _pressure(self._files["pressure/cpu"].read()),
+            "memory_pressure_s": _pressure(self._files["pressure/memory"].read()),
+            "io_pressure_s": _pressure(self._files["pressure/io"].read()),
             "throttled_s": self._throttled(),
-            "steal_s": self._steal(),
-            "machine_cpu_s": self._used(),
-            "block_delay_s": self._block_delay(),
+            "steal_s": ticks[7] / _TICKS if ticks is not None else None,
+            # all ticks except idle, iowait and steal
+            "machine_cpu_s": (sum(ticks[:3]) + sum(ticks[5:7])) / _TICKS if ticks is not None else None,
+            "block_delay_s": _block_delay(self._files["self/stat"].read()),
             "disk_read_bytes": io.get("read_bytes"),
             "disk_written_bytes": io.get("write_bytes"),
         }
 
-    def _pressure(self, resource: str) -> float | None:
-        for line in _lines(self._proc / "pressure" / resource):
-            kind, *fields = line.split()
-            totals = [field.removeprefix("total=") for field in fields if field.startswith("total=")]
-            if kind == "some" and totals:
-                return _scaled(_number(totals[0]), 1e6)
-        return None
-
     def _throttled(self) -> float | None:
         """Return the throttled seconds of all the process's control groups: each has a quota of its own."""
-        totals = [(self._pairs(path).get(name), second) for path, name, second in self._groups]
-        return sum(total / second for total, second in totals if total is not None) if totals else None
+        totals = [(_pairs(file.read()).get(name), second) for file, name, second in self._groups]
+        known = [total / second for total, second in totals if total is not None]
+        return sum(known) if known else None
 
-    def _steal(self) -> float | None:
-        fields = self._processors()
-        return fields[7] / _TICKS if fields is not None else None
 
-    def _used(self) -> float | None:
-        """Return the processor seconds of all programs: all ticks except idle, iowait and steal."""
-        fields = self._processors()
-        return (sum(fields[:3]) + sum(fields[5:7])) / _TICKS if fields is not None else None
+def _pressure(content: bytes | None) -> float | None:
+    """Return the seconds after "total=" in the line "some" of a file of /proc/pressure."""
+    for line in (content or b"").splitlines():
+        if line.startswith(b"some "):
+            return _scaled(_number(line.partition(b"total=")[2]), 1e6)
+    return None
 
-    def _processors(self) -> list[float] | None:
-        """Return the ticks of all processors: user, nice, system, idle, iowait, irq, softirq, steal."""
-        for line in _lines(self._proc / "stat"):
-            name, *fields = line.split()
-            ticks = [_number(field) for field in fields[:8]]
-            if name == "cpu" and len(ticks) == 8:
-                return [tick for tick in ticks if tick is not None]
-        return None
 
-    def _block_delay(self) -> float | None:
-        for line in _lines(self._proc / "self/stat"):
-            fields = line.rpartition(")")[2].split()  # a process name may have spaces
-            if len(fields) > _BLOCK_DELAY_FIELD:
-                return _scaled(_number(fields[_BLOCK_DELAY_FIELD]), _TICKS)
-        return None
+def _processors(content: bytes | None) -> list[float] | None:
+    """Return the ticks of all processors, from /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal."""
+    name, *fields = (content or b"").partition(b"\n")[0].split()[:9] or [b""]
+    ticks = [tick for field in fields if (tick := _number(field)) is not None]
+    return ticks if name == b"cpu" and len(ticks) == 8 else None
 
-    @staticmethod
-    def _pairs(path: Path, separator: str | None = None) -> Mapping[str, float]:
-        pairs: dict[str, float] = {}
-        for line in _lines(path):
-            name, *values = line.split(separator)
-            value = _number(values[0]) if len(values) == 1 else None
-            if value is not None:
-                pairs[name] = value
-        return pairs
+
+def _block_delay(content: bytes | None) -> float | None:
+    """Return the seconds in which a process waited for its disk reads, from its file `stat` in /proc."""
+    fields = (content or b"").rpartition(b")")[2].split()  # a process name may have spaces
+    return _scaled(_number(fields[_BLOCK_DELAY_FIELD]), _TICKS) if len(fields) > _BLOCK_DELAY_FIELD else None
+
+
+def _pairs(content: bytes | None, separator: bytes | None = None) -> Mapping[str, float]:
+    """Return the numbers in a file whose lines have a name and a number each."""
+    pairs: dict[str, float] = {}
+    for line in (content or b"").splitlines():
+        name, *values = line.split(separator)
+        value = _number(values[0]) if len(values) == 1 else None
+        if value is not None:
+            pairs[name.decode("ascii", errors="replace")] = value
+    return pairs
 
 
 def _groups(root: Path) -> Iterator[tuple[Path, str, float]]:
@@ -108,7 +113,8 @@ def _groups(root: Path) -> Iterator[tuple[Path, str, float]]:
     In a container, the paths in /proc/self/cgroup may be those of the host. Then only the topmost group is found.
     """
     folder = root / "sys/fs/cgroup"
-    for line in _lines(root / "proc/self/cgroup") or ["0::/", "1:cpu:/"]:
+    content = read_kernel_file(str(root / "proc/self/cgroup")) or b"0::/\n1:cpu:/"
+    for line in content.decode("ascii", errors="replace").splitlines():
         _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
         for group in {PurePosixPath("/"), PurePosixPath(path), *PurePosixPath(path).parents}:
             below = str(group).lstrip("/.")
@@ -118,14 +124,9 @@ def _groups(root: Path) -> Iterator[tuple[Path, str, float]]:
                 yield folder / "cpu" / below / "cpu.stat", "throttled_time", 1e9
 
 
-def _lines(path: Path) -> list[str]:
-    content = read_kernel_file(str(path)) or b""
-    return content.decode("ascii", errors="replace").splitlines()
-
-
-def _number(text: str) -> float | None:
+def _number(text: bytes) -> float | None:
     text = text.strip()
-    return float(text) if text.isascii() and text.isdigit() else None
+    return float(text) if text.isdigit() else None
 
 
 def _scaled(value: float | None, by: float) -> float | None:

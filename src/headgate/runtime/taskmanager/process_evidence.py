@@ -27,6 +27,7 @@ class ProcessEvidence:
 
     def stop(self) -> None:
         self._collector.stop()
+        self._machine.close()
 
     def note_wakeup(self, late: float) -> None:
         """Record that the calling thread woke `late` seconds after its timer was due."""
