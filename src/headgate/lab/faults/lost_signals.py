@@ -75,7 +75,7 @@ class FaultTimes:
         return self.over + self.after + (_RECONNECTS if case.loses_zookeeper else 0.0)
 
 
-FULL: Final = FaultTimes(factor=20, before=2.0, stall=14.0, after=10.0)
+FULL: Final = FaultTimes(factor=20, before=2.0, stall=12.0, after=9.0)
 QUICK: Final = FaultTimes(factor=80, before=1.0, stall=3.6, after=4.0)
 
 
