@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -141,3 +142,21 @@ def test_tracebacks_show_the_line() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
         beside_it.half(1)
     assert "return n // 0  # half" in "".join(traceback.format_exception(caught.value))
+
+
+def test_modules_may_be_loaded_while_they_are_collected(tmp_path: Path) -> None:
+    """The garbage collector may run at any time, and after its callbacks another thread."""
+    modules = {f"module{number}": ModuleType(f"module{number}") for number in range(2000)}
+
+    def load(_phase: str, _info: object) -> None:
+        modules[f"loaded{len(modules)}"] = ModuleType("loaded")
+
+    thresholds = gc.get_threshold()
+    gc.callbacks.append(load)
+    gc.set_threshold(50)
+    try:
+        assert collect(modules, tmp_path) == ()
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.callbacks.remove(load)
+    assert len(modules) > 2000

@@ -37,9 +37,14 @@ class UserModule:
 
 
 def collect(modules: dict[str, ModuleType], root: Path) -> tuple[UserModule, ...]:
-    """Return the loaded modules whose source is in the folder `root`, without modules that are installed there."""
+    """Return the loaded modules whose source is in the folder `root`, without modules that are installed there.
+
+    Another thread may load a module meanwhile. `modules.copy()` is one step for the interpreter. A list of
+    `modules.items()` is not: it makes tuples, so the garbage collector may run in it, and other threads after the
+    collector's callbacks.
+    """
     user = []
-    for name, module in list(modules.items()):
+    for name, module in modules.copy().items():
         if name.partition(".")[0] in (_OURS, "__main__", "__mp_main__") or getattr(module, "__spec__", None) is None:
             continue
         locations = None if getattr(module, "__path__", None) is None else tuple(module.__path__)
@@ -140,6 +145,6 @@ def install(modules: Sequence[UserModule]) -> None:
 def remove() -> None:
     """Remove the modules of the job that ran in this process, because the process may run another job."""
     sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _Finder)]
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if isinstance(getattr(getattr(module, "__spec__", None), "loader", None), _Loader):
             del sys.modules[name]
