@@ -12,10 +12,13 @@ from decimal import Decimal
 
 import cloudpickle
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from headgate.errors import DataError, PlanError
 from headgate.operators.sql.expressions import compile_expression
+from headgate.operators.sql.sql_calls import Apply, CaseWhen
+from headgate.operators.sql.sql_eval import Call, Column, Literal, SqlNode
 from headgate.operators.sql.string_kernels import extract, named_groups
 from headgate.operators.sql.time_text import format_with, pattern_fields
 
@@ -124,6 +127,10 @@ def evaluate(text: str) -> list[object]:
         ("case when i > 0 then 'some' when i < 0 then 'less' end", ["some", None, "less", "some"]),
         ("case i when 1 then 1.5 else 0 end", [1.5, 0.0, 0.0, 0.0]),
         ("case when i < 9 then i * i end", [1, None, 49, None]),
+        ("case when i > 9 then replace(s, 'i', 'I') when f then s else upper(s) end", ["ab", "É%", None, "It's"]),
+        ("case when i > 9 then cast(s as int) else i end", [1, None, -7, None]),
+        ("case when true then upper('a') end", ["A"] * 4),
+        ("case when null then upper('a') else lower('B') || s end", ["bab", "bé%", None, "bit's"]),
         ("if(f, i, null)", [1, None, None, 2**62]),
         ("coalesce(i, small)", [1, 2, -7, 2**62]),
         ("nullif(s, 'ab')", [None, "é%", None, "it's"]),
@@ -389,3 +396,25 @@ def test_a_time_has_the_same_text_alone_and_in_a_batch_with_few_texts(pattern: s
         assert together.to_pylist() == [text.as_py() for text in alone] * 5
         with_null = pa.concat_arrays([times, pa.nulls(1, kind)])
         assert format_with(with_null, fields).to_pylist() == [*(text.as_py() for text in alone), None]
+
+
+def test_a_case_calls_a_function_only_for_the_rows_that_need_it() -> None:
+    seen: list[list[object]] = []
+
+    def shout(strings: pa.Array) -> pa.Array:
+        seen.append(strings.to_pylist())
+        return pc.utf8_upper(strings)
+
+    text, number = Column("s", pa.string()), Column("n", pa.int64())
+    conditions = tuple(Call("less", (number, Literal(limit, pa.int64())), pa.bool_()) for limit in (2, 4))
+    call = Apply(shout, (text,), pa.string())
+    batch = pa.record_batch({"n": [1, 3, None, 9], "s": ["a", "b", "c", "d"], "other": [0, 0, 0, 0]})
+
+    def value(*values: SqlNode) -> list[object]:
+        case = CaseWhen(conditions, values, pa.string())
+        found: list[object] = case.evaluate(batch).to_pylist()
+        return found
+
+    assert value(text, call, text) == ["a", "B", "c", "d"]
+    assert value(text, text, call) == ["a", "b", "C", "D"]
+    assert seen == [["b"], ["c", "d"]]

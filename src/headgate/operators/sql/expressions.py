@@ -9,13 +9,12 @@ A comparison of a string with a number is a PlanError, because neither is conver
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headgate.errors import DataError
-from headgate.operators.sql.sql_eval import Column, SqlNode
+from headgate.operators.sql.sql_eval import Column, SqlNode, nodes_of
 
 #: The name of a hidden column with each row's event time. A stream has this column if the user dropped the event-time
 #: column. The user never sees it.
@@ -36,7 +35,7 @@ class Expression:
     @property
     def columns(self) -> frozenset[str]:
         """The columns that the expression reads."""
-        return frozenset(column.name for column in _columns(self.root))
+        return frozenset(node.name for node in nodes_of(self.root) if isinstance(node, Column))
 
     @property
     def column(self) -> str | None:
@@ -53,18 +52,6 @@ class Expression:
             problem = f"a value of {self.text!r} leaves the range of {limits} ({error})"
             raise DataError(f"{problem}; to calculate in float64, write 1.0D * column") from None
         return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
-
-
-def _columns(part: object) -> Iterator[Column]:
-    """Yield the columns of a node, or of nodes in a tuple."""
-    if isinstance(part, Column):
-        yield part
-    elif isinstance(part, SqlNode) and is_dataclass(part):
-        for each in fields(part):
-            yield from _columns(getattr(part, each.name))
-    elif isinstance(part, tuple | list):
-        for item in part:
-            yield from _columns(item)
 
 
 def compile_expression(text: str, schema: pa.Schema) -> Expression:

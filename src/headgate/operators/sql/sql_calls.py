@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.operators.sql.sql_eval import SqlNode, Value
-from headgate.records.canonical import as_arrow
+from headgate.operators.sql.sql_eval import Column, SqlNode, Value, nodes_of
+from headgate.records.canonical import Bools, Int64s, as_arrow
+
+#: A value that calls a function is calculated for all rows if more than this share of them need it: it costs time, too,
+#: to take rows out and to put them back.
+_FEW = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,20 @@ class Apply(SqlNode):
 class CaseWhen(SqlNode):
     """The node of `case when`: the value of the first condition that is true, or else the last value.
 
-    `values` has one element more than `conditions`. All values are calculated for all rows, which is fast. If that
-    overflows, each value is calculated again, only for the rows that need it.
+    `values` has one element more than `conditions`. Most values are calculated for all rows, which is fast. A value
+    that calls a function is calculated only for the rows that need it, if these are few enough. If a value overflows,
+    each value is calculated again, only for the rows that need it.
     """
 
     conditions: tuple[SqlNode, ...]
     values: tuple[SqlNode, ...]
     type: pa.DataType
+    #: Whether each value calls a function.
+    _calls: tuple[bool, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        calls = tuple(any(isinstance(each, Apply) for each in nodes_of(value)) for value in self.values)
+        object.__setattr__(self, "_calls", calls)
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
         try:
@@ -52,10 +63,14 @@ class CaseWhen(SqlNode):
             return self._own_rows(batch)
 
     def _all_rows(self, batch: pa.RecordBatch) -> Value:
-        nodes = (*self.conditions, *self.values)
-        columns, is_constant = _arrays([node.evaluate(batch) for node in nodes], batch.num_rows)
-        conditions, values = columns[: len(self.conditions)], columns[len(self.conditions) :]
-        result = pc.case_when(pc.make_struct(*conditions), *values)
+        conditions = [node.evaluate(batch) for node in self.conditions]
+        chosen = _first_true(conditions, batch.num_rows) if any(self._calls) else None
+        values = [
+            value.evaluate(batch) if chosen is None or not calls else _of_few_rows(value, batch, chosen == number)
+            for number, (value, calls) in enumerate(zip(self.values, self._calls, strict=True))
+        ]
+        columns, is_constant = _arrays([*conditions, *values], batch.num_rows)
+        result = pc.case_when(pc.make_struct(*columns[: len(conditions)]), *columns[len(conditions) :])
         return result[0] if is_constant else result
 
     def _own_rows(self, batch: pa.RecordBatch) -> Value:
@@ -71,14 +86,36 @@ class CaseWhen(SqlNode):
         return pa.concat_arrays(pieces).take(as_arrow(order))
 
 
+def _first_true(conditions: list[Value], rows: int) -> Int64s:
+    """Return for each row the number of the first condition that is true, or the number of conditions."""
+    chosen = np.full(rows, len(conditions))
+    for number in reversed(range(len(conditions))):
+        chosen[_repeated(conditions[number], rows).fill_null(False).to_numpy(zero_copy_only=False)] = number
+    return chosen
+
+
+def _of_few_rows(node: SqlNode, batch: pa.RecordBatch, needed: Bools) -> Value:
+    """Return the value of a node. Rows that do not need it may get null instead."""
+    rows = np.flatnonzero(needed)
+    if len(rows) > _FEW * batch.num_rows:
+        return node.evaluate(batch)
+    columns = {each.name for each in nodes_of(node) if isinstance(each, Column)}
+    part = batch.select(sorted(columns)) if columns else batch
+    places = np.full(batch.num_rows, -1)
+    places[rows] = np.arange(len(rows))
+    return _column(node, part.take(as_arrow(rows))).take(as_arrow(places, nulls=places < 0))
+
+
 def _column(node: SqlNode, batch: pa.RecordBatch) -> pa.Array:
-    value = node.evaluate(batch)
-    return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
+    return _repeated(node.evaluate(batch), batch.num_rows)
+
+
+def _repeated(value: Value, rows: int) -> pa.Array:
+    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
 
 
 def _arrays(values: list[Value], rows: int) -> tuple[list[pa.Array], bool]:
     """Return the values as arrays of one length, and whether all of them are scalars."""
     is_constant = all(isinstance(value, pa.Scalar) for value in values)
     rows = 1 if is_constant else rows
-    arrays = [pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value for value in values]
-    return arrays, is_constant
+    return [_repeated(value, rows) for value in values], is_constant

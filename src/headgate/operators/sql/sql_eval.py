@@ -8,8 +8,8 @@ returns null. Source: https://spark.apache.org/docs/latest/sql-ref.html, "Null s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeAlias, Union
 
 import pyarrow as pa
@@ -29,6 +29,17 @@ class SqlNode(ABC):
     @abstractmethod
     def evaluate(self, batch: pa.RecordBatch) -> Value:
         """Return the node's value for each row. Raises pa.ArrowInvalid if an integer or a decimal overflows."""
+
+
+def nodes_of(part: object) -> Iterator[SqlNode]:
+    """Yield all nodes of a node or of a tuple, itself included."""
+    if isinstance(part, SqlNode) and is_dataclass(part):
+        yield part
+        for each in fields(part):
+            yield from nodes_of(getattr(part, each.name))
+    elif isinstance(part, tuple | list):
+        for item in part:
+            yield from nodes_of(item)
 
 
 @dataclass(frozen=True, slots=True)
