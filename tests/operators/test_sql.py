@@ -134,6 +134,8 @@ def evaluate(text: str) -> list[object]:
         ("if(f, i, null)", [1, None, None, 2**62]),
         ("coalesce(i, small)", [1, 2, -7, 2**62]),
         ("nullif(s, 'ab')", [None, "é%", None, "it's"]),
+        ("atan2(x, -1)", [math.pi, NAN, None, math.pi]),
+        ("atan2(x, -0.0D)", [0.0, NAN, None, 0.0]),
         ("greatest(x, 5)", [5.0, NAN, 5.0, 5.0]),
         ("least(x, 5)", [0.0, 5.0, 5.0, -0.0]),
         ("cast(small as string) || s", ["1ab", "2é%", None, None]),

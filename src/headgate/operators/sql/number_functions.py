@@ -136,7 +136,7 @@ NUMBER_FUNCTIONS = (
     Function("asin(x)", "the angle, in radians, whose sine is x", _real(np.arcsin), 1, 1),
     Function("acos(x)", "the angle whose cosine is x", _real(np.arccos), 1, 1),
     Function("atan(x)", "the angle whose tangent is x", _real(np.arctan), 1, 1),
-    Function("atan2(y, x)", "the angle of the point (x, y)", _real(np.arctan2), 2, 2),
+    Function("atan2(y, x)", "the angle of the point (x, y)", _real(kernels.angle), 2, 2),
     Function("degrees(x)", "x radians, in degrees", _real(np.degrees), 1, 1),
     Function("radians(x)", "x degrees, in radians", _real(np.radians), 1, 1),
     Function("pi()", "3.14159...", _pi, 0, 0),

@@ -29,6 +29,11 @@ def of_numbers(function: Callable[..., npt.NDArray[Any]], *columns: pa.Array) ->
     return as_arrow(values, np.logical_or.reduce(masks) if masks else None)
 
 
+def angle(y: Floats, x: Floats) -> Floats:
+    """Return the angle of the points (x, y). As in Spark, -0.0 counts as 0.0."""
+    return np.arctan2(y + 0.0, x + 0.0)
+
+
 def log(function: Callable[[Floats], Floats], column: pa.Array) -> pa.Array:
     """Return a logarithm. As in Spark, a number that is not positive gives null."""
     positive = pc.or_(pc.greater(column, 0.0), pc.is_nan(column))
