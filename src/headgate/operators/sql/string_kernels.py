@@ -14,6 +14,8 @@ import pyarrow.compute as pc
 from headgate.records.canonical import as_arrow, null_mask, raw_values
 
 _NULL = pa.scalar(None, pa.string())
+#: No string has so many characters.
+_FAR: Final = 1 << 31
 #: Group 1 is the beginning of a group in a regular expression. Quoted and escaped texts and sets of characters have
 #: none.
 _GROUPS: Final = re.compile(
@@ -31,7 +33,12 @@ def _substring(strings: pa.Array, start: int, length: int) -> pa.Array:
         return _everywhere(strings, "")
     begin = start - 1 if start > 0 else start
     end = begin + length
-    return pc.utf8_slice_codeunits(strings, begin, None if begin < 0 <= end else end)
+    return pc.utf8_slice_codeunits(strings, _near(begin), None if begin < 0 <= end else _near(end))
+
+
+def _near(position: int) -> int:
+    """Return a position that Arrow can count with."""
+    return max(-_FAR, min(position, _FAR))
 
 
 def _for_each_pair(
