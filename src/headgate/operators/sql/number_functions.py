@@ -129,7 +129,7 @@ NUMBER_FUNCTIONS = (
     Function("ln(x)", "the natural logarithm; null if x is not positive", _logarithm(np.log), 1, 1),
     Function("log([base, ]x)", "the logarithm, natural without a base", _logarithm(np.log), 1, 2),
     Function("log10(x)", "the logarithm to the base 10", _logarithm(np.log10), 1, 1),
-    Function("log2(x)", "the logarithm to the base 2", _logarithm(np.log2), 1, 1),
+    Function("log2(x)", "the logarithm to the base 2", _logarithm(kernels.log2), 1, 1),
     Function("sin(x)", "the sine of an angle in radians", _real(np.sin), 1, 1),
     Function("cos(x)", "the cosine", _real(np.cos), 1, 1),
     Function("tan(x)", "the tangent", _real(np.tan), 1, 1),

@@ -40,6 +40,12 @@ def log(function: Callable[[Floats], Floats], column: pa.Array) -> pa.Array:
     return of_numbers(function, pc.if_else(positive, column, pa.scalar(None, column.type)))
 
 
+def log2(values: Floats) -> Floats:
+    """Return the logarithm to the base 2. As in Spark, it is the quotient of two logarithms, so it equals log(2, x)."""
+    quotients: Floats = np.log(values) / np.log(2.0)
+    return quotients
+
+
 def log_of_base(base: pa.Array, column: pa.Array) -> pa.Array:
     base, column = log(np.log, base), log(np.log, column)
     return of_numbers(np.divide, column, base)
