@@ -194,3 +194,14 @@ def test_reports_without_channels_have_none() -> None:
     assert (len(window.channels), window.links) == (0, ())
     (finding,) = diagnose(TOPOLOGY, made)
     assert finding.cause.name == "exchange"
+
+
+@pytest.mark.parametrize(("waits", "is_slow"), [(0.12, False), (0.19, False), (0.21, True), (0.5, True)])
+def test_producers_that_wait_little_blame_no_exchange(waits: float, is_slow: bool) -> None:
+    """A link that is far, with just enough buffers: producers wait now and then, and the job keeps up."""
+    tasks = {
+        place: {**does, "soft_backpressured_s": waits, "idle_s": 0.75 - waits} if place[0] == 0 else does
+        for place, does in TASKS.items()
+    }
+    findings = diagnose(TOPOLOGY, snapshots(TOPOLOGY, tasks))
+    assert [each.place for each in findings] == [f"the exchange '{EDGE}'"] * is_slow
