@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 Counters = Mapping[str, Any]
 
 
@@ -21,3 +23,14 @@ class MetricsSnapshot:
     at: float
     attempt: int
     reports: Sequence[Counters]
+
+
+def as_json(metrics: object) -> bytes:
+    """Return metrics as JSON, numbers of NumPy included. A number that is not finite becomes null.
+
+    Raises UnicodeEncodeError for a name with a surrogate, as the name of a file may have.
+
+    >>> as_json({"rows": 7})
+    b'{"rows":7}'
+    """
+    return msgspec.json.encode(metrics, enc_hook=lambda number: number.item())

@@ -22,7 +22,7 @@ import msgspec
 
 from headgate.errors import RecordingError
 from headgate.observe.channel_columns import columns_of
-from headgate.observe.metrics_snapshot import MetricsSnapshot
+from headgate.observe.metrics_snapshot import MetricsSnapshot, as_json
 from headgate.observe.topology import Topology
 
 #: The format that is written. A report of format 1 has a dictionary for each channel.
@@ -64,7 +64,7 @@ class Recorder:
     def add(self, snapshot: MetricsSnapshot) -> None:
         """Add a snapshot, and drop snapshots that are too old or exceed the memory."""
         public = replace(snapshot, reports=[_public(report) for report in snapshot.reports])
-        text = msgspec.json.encode(public, enc_hook=_plain)
+        text = as_json(public)
         self.snapshot_nbytes = _OBJECTS * len(text)
         line = zlib.compress(text, 1)
         self._lines.append((snapshot.at, line))
@@ -146,8 +146,3 @@ def _public(value: Any) -> Any:
             if name not in _PRIVATE
         }
     return [_public(each) for each in value] if isinstance(value, list | tuple) else value
-
-
-def _plain(value: Any) -> Any:
-    """Return a number of NumPy as a number of Python."""
-    return value.item()

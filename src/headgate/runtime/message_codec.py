@@ -11,6 +11,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from headgate.observe.metrics_snapshot import as_json
 from headgate.state.checkpoint_metadata import WrittenFile
 from headgate.state.shapes import is_deeper
 from headgate.transport.control_link import Codec
@@ -29,7 +30,7 @@ def encode(message: object) -> bytes:
     fields = {"type": type(message).__name__, **_fields(message)}
     if getattr(message, "has_only_metrics", False):
         with suppress(UnicodeEncodeError):  # msgspec refuses surrogates, which a file's name may contain
-            return msgspec.json.encode(fields, enc_hook=_of_numpy)
+            return as_json(fields)
     return json.dumps(fields, default=_of_file).encode()
 
 
@@ -41,11 +42,6 @@ def _of_file(value: object) -> dict[str, Any]:
     if isinstance(value, WrittenFile):
         return _fields(value)
     raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-
-
-def _of_numpy(value: Any) -> Any:
-    """Return a number of NumPy as a number of Python."""
-    return value.item()
 
 
 def decode(kinds: Mapping[str, type], text: bytes) -> Any:

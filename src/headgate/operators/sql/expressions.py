@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headgate.errors import DataError
-from headgate.operators.sql.sql_eval import Column, SqlNode, nodes_of
+from headgate.operators.sql.sql_eval import Column, SqlNode, as_column, columns_read
 
 #: The name of a hidden column with each row's event time. A stream has this column if the user dropped the event-time
 #: column. The user never sees it.
@@ -35,7 +35,7 @@ class Expression:
     @property
     def columns(self) -> frozenset[str]:
         """The columns that the expression reads."""
-        return frozenset(node.name for node in nodes_of(self.root) if isinstance(node, Column))
+        return columns_read(self.root)
 
     @property
     def column(self) -> str | None:
@@ -51,7 +51,7 @@ class Expression:
             limits = "its type" if pa.types.is_decimal(self.type) else "64 bits"
             problem = f"a value of {self.text!r} leaves the range of {limits} ({error})"
             raise DataError(f"{problem}; to calculate in float64, write 1.0D * column") from None
-        return pa.repeat(value, batch.num_rows) if isinstance(value, pa.Scalar) else value
+        return as_column(value, batch.num_rows)
 
 
 def compile_expression(text: str, schema: pa.Schema) -> Expression:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.operators.sql.sql_eval import Column, SqlNode, Value, nodes_of
+from headgate.operators.sql.sql_eval import SqlNode, Value, as_column, columns_read, nodes_of
 from headgate.records.canonical import Bools, Int64s, as_arrow
 
 #: A value that calls a function is calculated for all rows if more than this share of them need it: it costs time, too,
@@ -49,12 +49,15 @@ class CaseWhen(SqlNode):
     conditions: tuple[SqlNode, ...]
     values: tuple[SqlNode, ...]
     type: pa.DataType
-    #: Whether each value calls a function.
-    _calls: tuple[bool, ...] = field(init=False, repr=False, compare=False)
+    #: The columns that a value reads if it calls a function, otherwise nothing.
+    _reads: tuple[Sequence[str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        calls = tuple(any(isinstance(each, Apply) for each in nodes_of(value)) for value in self.values)
-        object.__setattr__(self, "_calls", calls)
+        calls = (any(isinstance(each, Apply) for each in nodes_of(value)) for value in self.values)
+        reads = tuple(
+            sorted(columns_read(value)) if call else () for value, call in zip(self.values, calls, strict=True)
+        )
+        object.__setattr__(self, "_reads", reads)
 
     def evaluate(self, batch: pa.RecordBatch) -> Value:
         try:
@@ -64,10 +67,12 @@ class CaseWhen(SqlNode):
 
     def _all_rows(self, batch: pa.RecordBatch) -> Value:
         conditions = [node.evaluate(batch) for node in self.conditions]
-        chosen = _first_true(conditions, batch.num_rows) if any(self._calls) else None
+        chosen = _first_true(conditions, batch.num_rows) if any(self._reads) else None
         values = [
-            value.evaluate(batch) if chosen is None or not calls else _of_few_rows(value, batch, chosen == number)
-            for number, (value, calls) in enumerate(zip(self.values, self._calls, strict=True))
+            _of_few_rows(value, batch, reads, chosen == number)
+            if chosen is not None and reads
+            else value.evaluate(batch)
+            for number, (value, reads) in enumerate(zip(self.values, self._reads, strict=True))
         ]
         columns, is_constant = _arrays([*conditions, *values], batch.num_rows)
         result = pc.case_when(pc.make_struct(*columns[: len(conditions)]), *columns[len(conditions) :])
@@ -90,32 +95,27 @@ def _first_true(conditions: list[Value], rows: int) -> Int64s:
     """Return for each row the number of the first condition that is true, or the number of conditions."""
     chosen = np.full(rows, len(conditions))
     for number in reversed(range(len(conditions))):
-        chosen[_repeated(conditions[number], rows).fill_null(False).to_numpy(zero_copy_only=False)] = number
+        chosen[as_column(conditions[number], rows).fill_null(False).to_numpy(zero_copy_only=False)] = number
     return chosen
 
 
-def _of_few_rows(node: SqlNode, batch: pa.RecordBatch, needed: Bools) -> Value:
-    """Return the value of a node. Rows that do not need it may get null instead."""
+def _of_few_rows(node: SqlNode, batch: pa.RecordBatch, reads: Sequence[str], needed: Bools) -> Value:
+    """Return the value of a node that reads these columns. Rows that do not need it may get null instead."""
     rows = np.flatnonzero(needed)
     if len(rows) > _FEW * batch.num_rows:
         return node.evaluate(batch)
-    columns = {each.name for each in nodes_of(node) if isinstance(each, Column)}
-    part = batch.select(sorted(columns)) if columns else batch
     places = np.full(batch.num_rows, -1)
     places[rows] = np.arange(len(rows))
-    return _column(node, part.take(as_arrow(rows))).take(as_arrow(places, nulls=places < 0))
+    part = batch.select(reads).take(as_arrow(rows))
+    return _column(node, part).take(as_arrow(places, nulls=places < 0))
 
 
 def _column(node: SqlNode, batch: pa.RecordBatch) -> pa.Array:
-    return _repeated(node.evaluate(batch), batch.num_rows)
-
-
-def _repeated(value: Value, rows: int) -> pa.Array:
-    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
+    return as_column(node.evaluate(batch), batch.num_rows)
 
 
 def _arrays(values: list[Value], rows: int) -> tuple[list[pa.Array], bool]:
     """Return the values as arrays of one length, and whether all of them are scalars."""
     is_constant = all(isinstance(value, pa.Scalar) for value in values)
     rows = 1 if is_constant else rows
-    return [_repeated(value, rows) for value in values], is_constant
+    return [as_column(value, rows) for value in values], is_constant

@@ -42,6 +42,16 @@ def nodes_of(part: object) -> Iterator[SqlNode]:
             yield from nodes_of(item)
 
 
+def columns_read(node: SqlNode) -> frozenset[str]:
+    """Return the names of the columns that a node reads."""
+    return frozenset(each.name for each in nodes_of(node) if isinstance(each, Column))
+
+
+def as_column(value: Value, rows: int) -> pa.Array:
+    """Return a value as an array with one value per row."""
+    return pa.repeat(value, rows) if isinstance(value, pa.Scalar) else value
+
+
 @dataclass(frozen=True, slots=True)
 class Column(SqlNode):
     """A column of the batch."""

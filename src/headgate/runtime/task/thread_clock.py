@@ -82,7 +82,8 @@ class ThreadClock:
         """Look at what the thread does, and count the time since the last sample for it. `now` is of any clock.
 
         - `disk_wait`: it waits for a disk or a network file system. Linux counts such waits only if its delay
-          accounting is on. But a thread that waits for a disk is in uninterruptible sleep, which Linux always shows.
+          accounting is on. But a thread that waits for a disk is in uninterruptible sleep, which Linux always shows. A
+          thread that waits for a futex waits for no disk.
         - `at_lock`: it waits for the interpreter lock. The thread that samples holds the lock meanwhile. So a thread
           that held it just before also counts. The time of `cpu` and `run_delay` that is not in `running` is the time
           in which the thread held the lock: subtract it to get the time in which it waited.
