@@ -106,8 +106,21 @@ def test_waits_for_the_lock_of_consumers_shrink_with_their_work() -> None:
         **of(1, {"busy_s": 0.4, "idle_s": 0.6, "input_s": 0.4, "in_s": 0.0, "cpu_s": 0.4, "rows": 100}, 1),
     }
     (finding,) = diagnose(topology, snapshots(topology, does, edges=empty))
-    left = (0.8 + 0.4 - 0.4 - 0.4) / (0.8 + 0.4)  # of the work of both
-    assert finding.remedy.gain == pytest.approx(1 / (1 - 0.4 - 0.2 * (1 - left)))
+    assert finding.remedy.gain == pytest.approx(1 / (1 - 0.4 - 0.2))  # the consumer keeps no work
+
+
+def test_consumers_that_keep_some_work_do_more_of_it_once_more_rows_come() -> None:
+    """The producer waits for what its consumer keeps of its work for each row, and then there are more rows."""
+    topology = line("numbers", "out", parallelism=1)
+    empty = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}
+    does = {
+        **of(0, {**SERIALISES, "output_s": 0.4, "in_s": 0.4, "interpreter_wait_s": 0.2}, 1),
+        **of(1, {"busy_s": 0.4, "idle_s": 0.6, "input_s": 0.3, "in_s": 0.1, "cpu_s": 0.4, "rows": 100}, 1),
+    }
+    (finding,) = diagnose(topology, snapshots(topology, does, edges=empty))
+    assert finding.remedy.gain is not None
+    left = 1 / finding.remedy.gain
+    assert left == pytest.approx(0.4 + 0.2 * (0.1 / 0.4) / left)
 
 
 #: A task that computes, or waits for the lock, for as long as it is busy, and always holds or awaits the lock.
@@ -117,11 +130,10 @@ AT_LOCK = {"at_lock_s": 1.0, "running_s": 0.0}
 def test_waits_for_the_interpreter_lock_shrink_too_and_the_gain_is_no_lower_bound() -> None:
     topology = line("numbers", "out", parallelism=1)
     empty = {"numbers -> out": {"rows_out": 1000, "bytes_out": 0, "buffers_out": 1000}}
-    sends = {**SERIALISES, "output_s": 0.5, "in_s": 0.5, "cpu_s": 0.6, **AT_LOCK}
-    takes = {"busy_s": 0.5, "idle_s": 0.5, "input_s": 0.5, "in_s": 0.0, "cpu_s": 0.4, "rows": 100, **AT_LOCK}
+    sends = {**SERIALISES, "output_s": 0.5, "in_s": 0.5, "cpu_s": 0.7, **AT_LOCK}
+    takes = {"busy_s": 0.5, "idle_s": 0.5, "input_s": 0.5, "in_s": 0.0, "cpu_s": 0.3, "rows": 100, **AT_LOCK}
     (finding,) = diagnose(topology, snapshots(topology, {**of(0, sends, 1), **of(1, takes, 1)}, edges=empty))
-    freed = (0.5 + 0.5) / 1.5
-    assert finding.remedy.gain == pytest.approx(1 / (1 - 0.5 - 0.4 * freed))
+    assert finding.remedy.gain == pytest.approx(1 / (1 - 0.5 - 0.3))
     assert not finding.remedy.at_least
     assert finding.remedy.limit == "its operators are busy"
 
@@ -189,8 +201,8 @@ def test_waits_for_a_processor_shrink_with_the_work_of_the_job() -> None:
     }
     machine = {"cores": 2, "machine_cpu_s": 2.0, "cpu_s": 1.5}
     (finding,) = diagnose(topology, snapshots(topology, does, edges=empty, machine=machine))
-    freed = (0.5 + 0.5) / 1.5  # of the work of the job, which has three quarters of the machine's work
-    assert finding.remedy.gain == pytest.approx(1 / (0.5 - 0.1 * 0.5 * freed * 0.75))
+    # The consumer keeps no work, and the job does three quarters of the machine's.
+    assert finding.remedy.gain == pytest.approx(1 / (0.5 - 0.1 * 0.5 * 0.75))
 
 
 def test_a_source_with_a_schedule_bounds_the_gain_of_full_buffers() -> None:

@@ -90,28 +90,33 @@ def with_full_buffers(windows: Sequence[Window], root: int) -> Gain:
 
     A buffer costs about the same time whether it is full or nearly empty. Both ends therefore need only a part of the
     time for such an exchange: the fraction to which its buffers are filled now. Waits for other tasks of the process
-    shrink with the work of these tasks. Waits for a processor shrink with the job's part of the machine's work.
+    shrink with the work of these tasks, see `_with_waits`. Waits for a processor shrink with the job's part of the
+    machine's work.
 
     This is only the least gain if it is not known how long the tasks wait for the interpreter lock: fewer buffers also
     wake fewer threads, which compete for the lock. These waits are samples, so the mean of the last windows counts.
     """
     window = windows[-1]
-    lefts = [_lefts(each) for each in windows[-_WINDOWS:]]
+    most_busy = {each.id: window.busy(root) if each.id == root else 1.0 for each in window.topology.vertices}
+    lefts = [_lefts(each, most_busy) for each in windows[-_WINDOWS:]]
     gain = Gain(_MOST_OF_BUFFERS, "", at_least=True)
     for vertex in window.topology.vertices:
         left = sum(each[vertex.id] for each in lefts) / len(lefts)
-        most = window.busy(vertex.id) if vertex.id == root else 1.0
+        most = most_busy[vertex.id]
         factor = max(1.0, most / left) if left > 0 else _MOST_OF_BUFFERS
         if factor < gain.factor:
             gain = Gain(factor, "its operators are busy" if vertex.id == root else f"{vertex.name!r} is the limit")
     return _at_the_pace(window, root, gain)
 
 
-def _lefts(window: Window) -> dict[int, float]:
-    """Return for each vertex for which share of the time its busiest task would be busy with full buffers."""
+def _lefts(window: Window, most: Mapping[int, float]) -> dict[int, float]:
+    """Return for each vertex for which share of the time its busiest task would be busy with full buffers.
+
+    `most` has for each vertex for which share of the time its tasks can be busy.
+    """
     saved = {(task.vertex, task.subtask): _saved(window, task) for task in window.tasks}
     return {
-        vertex.id: max((_left(window, task, saved) for task in window.of(vertex.id)), default=0.0)
+        vertex.id: max((_left(window, task, saved, most[vertex.id]) for task in window.of(vertex.id)), default=0.0)
         for vertex in window.topology.vertices
     }
 
@@ -129,16 +134,29 @@ def _fill(window: Window, edges: Sequence[EdgeWindow]) -> float:
     return max((1.0 if (fill := nearly_empty(window, [edge])) is None else fill for edge in edges), default=1.0)
 
 
-def _left(window: Window, task: TaskWindow, saved: Mapping[tuple[int, int], float]) -> float:
+def _left(window: Window, task: TaskWindow, saved: Mapping[tuple[int, int], float], most: float) -> float:
     """Return the share of the time in which a task would still be busy if all tasks saved the shares in `saved`."""
-    others = [other for other in window.tasks if other.taskmanager == task.taskmanager]
+    others = [other for other in window.tasks if other.taskmanager == task.taskmanager and other is not task]
     worked = sum(other.busy - other.interpreter for other in others)  # as `saved`, waits for the lock included
     freed = min(1.0, sum(saved[other.vertex, other.subtask] for other in others) / worked) if worked > 0 else 0.0
     left = task.busy - saved[task.vertex, task.subtask]
     if task.busy <= 0 or left <= 0:
         return 0.0
     delay = (task.run_delay or 0.0) * left / task.busy * _share_of_machine(window, task)
-    return max(0.0, left - (delay + task.kept_back) * freed)
+    return _with_waits(left, min(left, delay + task.kept_back), 1 - freed, most)
+
+
+def _with_waits(left: float, waits: float, rest: float, most: float) -> float:
+    """Return the part of `left` that stays if the others whom a task awaits for `waits` keep `rest` of their work.
+
+    The others keep `rest` for each row. If the task then takes more rows, up to `most` of the time, they work more. For
+    the result x there are most / x times as many rows, and so x = left - waits + waits * rest * most / x.
+
+    >>> _with_waits(0.75, 0.5, 0.0, 1.0), _with_waits(0.75, 0.5, 1.0, 1.0)
+    (0.25, 0.75)
+    """
+    alone = left - waits
+    return min(left, (alone + math.sqrt(alone * alone + 4 * waits * rest * most)) / 2)
 
 
 def _share_of_machine(window: Window, task: TaskWindow) -> float:
