@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headgate.exchange.blocking import BlockingSubpartition
+from headgate.exchange.combiner import Combiner
 from headgate.exchange.due import DueOutput
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget, PendingCount
@@ -58,6 +59,7 @@ class Rig:
         watermark_interval: float = 0.2,
         limit: int = 1 << 30,
         schema: pa.Schema = SCHEMA,
+        combiner: Combiner | None = None,
         gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> None:
         self.now = 100.0
@@ -82,7 +84,9 @@ class Rig:
         self.budget = PendingBudget(limit)
         self.hard_waits = 0
         codec = BatchCodec(schema)
-        self.writer = parts.writer(self.partition, selector, codec, self.budget, self._wait_hard, gated=gated)
+        self.writer = parts.writer(
+            self.partition, selector, codec, self.budget, self._wait_hard, combiner=combiner, gated=gated
+        )
         self._deserializers = [SpanningDeserializer(codec) for _ in range(channels)]
 
     def _clock(self) -> float:

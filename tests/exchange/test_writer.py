@@ -59,6 +59,29 @@ def test_slices_wait_until_they_are_a_message(make: MakeRig) -> None:
     assert rig.read() == (numbers(0, 10),)
 
 
+class EverySecond:
+    """Leaves out every second row."""
+
+    def combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch if batch.num_rows == 1 else batch.take(pa.array(range(0, batch.num_rows, 2)))
+
+
+@pytest.mark.parametrize("selector", [Forward(), KeyGroups(("n",), 2, 128)])
+def test_a_combiner_leaves_out_rows_before_they_count(make: MakeRig, selector: ChannelSelector) -> None:
+    rig = make(selector, channels=1 if isinstance(selector, Forward) else 2, combiner=EverySecond())
+    for first, count in ((0, 8), (8, 1), (9, 6)):
+        rig.writer.emit(rows(first, count))
+        rig.writer.validate()
+    rig.writer.flush()
+    rig.writer.validate()
+    sent = [row for channel in range(len(rig.partition.subpartitions)) for got in rig.read(channel) for row in got]
+    assert rig.writer.rows_out == len(sent)
+    if isinstance(selector, Forward):
+        assert sent == [0, 2, 4, 6, 8, 9, 11, 13]
+    else:
+        assert sorted(sent) == [*range(0, 15, 2)]  # small batches are combined together, before they are split
+
+
 @pytest.mark.parametrize("selector", [Forward(), KeyGroups(("n",), 2, 128), Broadcast(2)])
 def test_no_rows_are_nothing(make: MakeRig, selector: Forward | KeyGroups | Broadcast) -> None:
     rig = make(selector, channels=1 if isinstance(selector, Forward) else 2)

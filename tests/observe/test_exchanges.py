@@ -205,3 +205,13 @@ def test_producers_that_wait_little_blame_no_exchange(waits: float, is_slow: boo
     }
     findings = diagnose(TOPOLOGY, snapshots(TOPOLOGY, tasks))
     assert [each.place for each in findings] == [f"the exchange '{EDGE}'"] * is_slow
+
+
+@pytest.mark.parametrize(("sent", "inflow"), [(None, 200), ({"rows_out": 20}, 20), ({"rows_out": 200}, 200)])
+def test_rows_that_an_exchange_leaves_out_do_not_queue(sent: Mapping[str, int] | None, inflow: int) -> None:
+    """Two producers emit 200 rows a second. Without a count of the exchange, it may have sent all of them."""
+    topology = line("numbers", "out")
+    does = {(vertex, subtask): {"busy_s": 0.1, "idle_s": 0.9, "rows": 100} for vertex in (0, 1) for subtask in (0, 1)}
+    edges = {} if sent is None else {"numbers -> out": {**sent, "bytes_out": 0, "buffers_out": 1}}
+    window = windows_of(topology, snapshots(topology, does, edges=edges))[-1]
+    assert window.inflow(1) == round(inflow * window.seconds)

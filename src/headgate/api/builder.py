@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.errors import PlanError
+from headgate.exchange.combiner import CombinerFactory
 from headgate.plan.graph import FORWARD, REBALANCE, Edge, Node, Partitioning, StreamGraph, Upserts
 
 
@@ -33,6 +34,8 @@ class Upstream:
     as_changes: bool = False
     #: The columns that the next operator gets. None: all columns.
     columns: tuple[str, ...] | None = None
+    #: Leaves out rows that the next operator does not need. None: it gets all rows.
+    combiner: CombinerFactory | None = None
 
 
 class GraphBuilder:
@@ -110,7 +113,7 @@ class GraphBuilder:
     def _finished(self, node_id: int) -> Node:
         node = self._nodes[node_id]
         edges = tuple(
-            Edge(part.source, self._partitioning(part, node), part.tag, part.port, part.columns)
+            Edge(part.source, self._partitioning(part, node), part.tag, part.port, part.columns, part.combiner)
             for part in self._inputs[node_id]
         )
         return dataclasses.replace(node, inputs=edges)

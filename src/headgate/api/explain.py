@@ -26,9 +26,7 @@ def describe(graph: JobGraph) -> str:
         lines.append(f"{number:<2} {chain:<{width}}  x{vertex.parallelism}")
         for edge in graph.inputs(vertex):
             place = f"{_place(graph, edge.source) + 1} {_side(edge.tag)}".rstrip()
-            lines.append(
-                f"     {_port(vertex, edge)}from {place}: {_exchange(edge.partitioning)}{_columns(graph, edge)}"
-            )
+            lines.append(f"     {_port(vertex, edge)}from {place}: {_exchange(edge.partitioning)}{_sent(graph, edge)}")
     return "\n".join(lines)
 
 
@@ -66,8 +64,14 @@ def _side(tag: str | None) -> str:
     return "" if tag is None else f"({tag}) "
 
 
+def _sent(graph: JobGraph, edge: JobEdge) -> str:
+    """Return what an exchange sends: the columns, if these are not all that the user knows, and the rows, if these are
+    not all."""
+    rows = "" if edge.combiner is None else f" (sends {edge.combiner})"
+    return _columns(graph, edge) + rows
+
+
 def _columns(graph: JobGraph, edge: JobEdge) -> str:
-    """Return the columns that an exchange sends, if these are not all that the user knows."""
     everything = visible(graph.source_node(edge).output_schema(edge.tag)).names
     sent = [name for name in edge.columns or everything if name != HIDDEN_COLUMN]
     return "" if sent == everything else f" (sends {', '.join(sent)})"

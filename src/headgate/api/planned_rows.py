@@ -16,6 +16,7 @@ from headgate.api import event_time as times
 from headgate.api.builder import GraphBuilder, Upstream
 from headgate.api.checks import check_label, check_schema, check_sides, listed
 from headgate.errors import PlanError
+from headgate.exchange.combiner import CombinerFactory
 from headgate.operators.operator import Operator, OperatorFactory, check_function
 from headgate.operators.rows import (
     Columns,
@@ -155,6 +156,13 @@ class PlannedRows:
         sent = tuple(name for name in names if name in columns) or (names[0],)  # rows without columns have no number
         schema = pa.schema([self.schema.field(name) for name in sent])
         return replace(self, inputs=tuple(replace(part, columns=sent) for part in self.inputs), schema=schema)
+
+    def combined(self, combiner: CombinerFactory) -> PlannedRows:
+        """Return these rows without those that a combiner leaves out: the next operator does not need them.
+
+        The rows are partitioned, so the others do not leave their task.
+        """
+        return replace(self, inputs=tuple(replace(part, combiner=combiner) for part in self.inputs))
 
     def changes(self) -> PlannedRows:
         """Return these rows as append-only: each change of a result counts as a row of its own."""

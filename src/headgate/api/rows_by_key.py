@@ -161,6 +161,7 @@ class RowsByKey:
 
         It emits them after each batch that changes them, with `final` only at the end of the input. Raises PlanError.
         """
+        from headgate.operators.aggregates.local_top import FirstRows
         from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
 
         rows, aggregates = self.rows, ((ROWS, top),)
@@ -177,6 +178,7 @@ class RowsByKey:
             output=output,
         )
         upserts_by = None if final else (*self.keys, *(("rank",) if top.ranked else ()))
+        rows = rows.combined(FirstRows(self.keys, str(top.column), top.most, top.greatest))
         return rows.then("top", operator, output, None, upserts_by=upserts_by)
 
     def deduplicated(self, keep: str, ttl: int | None) -> PlannedRows:

@@ -14,6 +14,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from headgate.exchange.combiner import Combiner
 from headgate.exchange.debloater import debloated_message_size
 from headgate.exchange.due import DueOutput
 from headgate.exchange.flush import AdaptiveFlush
@@ -32,8 +33,8 @@ class RecordWriter:
 
     Sizes are in bytes, times in seconds. With a negative `buffer_timeout`, only full messages leave.
     `wait_within_record` is called when one input batch produces more output than the budget allows. The function must
-    wait until `drain` succeeds, or raise an error. With `columns`, only these columns of the rows leave. `gated` makes
-    the due output; a throttle passes its own function.
+    wait until `drain` succeeds, or raise an error. With `columns`, only these columns of the rows leave. With
+    `combiner`, only the rows that it returns leave. `gated` makes the due output; a throttle passes its own function.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class RecordWriter:
         clock: Callable[[], float],
         wait_within_record: Callable[[RecordWriter], None],
         columns: Sequence[str] | None = None,
+        combiner: Combiner | None = None,
         gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> None:
         self.partition = partition
@@ -66,6 +68,7 @@ class RecordWriter:
         self._wait_hard = wait_within_record
         channels = len(partition.subpartitions)
         self._columns = None if columns is None else list(columns)
+        self._combiner = combiner
         self._is_broadcast = isinstance(selector, Broadcast)
         spans = [range(channels)] if self._is_broadcast else [range(index, index + 1) for index in range(channels)]
         self._pending = [PendingSlices(span) for span in spans]
@@ -92,7 +95,8 @@ class RecordWriter:
             batch = batch.select(self._columns)
         size = self._codec.batch_bytes(batch)
         self._count.bytes += size
-        self.rows_out += batch.num_rows
+        if self._combiner is None:
+            self.rows_out += batch.num_rows
         if self._unpartitioned.add(batch, size):
             self._partition_pending()
         self._flush_in_time()
@@ -260,6 +264,8 @@ class RecordWriter:
         if not self._unpartitioned:
             return
         batch, size = self._unpartitioned.take()
+        if self._combiner is not None:
+            batch, size = self._combined(self._combiner, batch, size)
         row_bytes = size / batch.num_rows
         shares = [(0, batch)] if self._is_broadcast else self._selector.select(batch)
         held = HeldBatch(size, len(shares), self.rows_out)
@@ -273,6 +279,16 @@ class RecordWriter:
         if self._watermark_behind is not None:
             time, self._watermark_behind = self._watermark_behind, None
             self.emit_watermark(time)
+
+    def _combined(self, combiner: Combiner, batch: pa.RecordBatch, size: int) -> tuple[pa.RecordBatch, int]:
+        """Return what a combiner leaves of a batch of `size` bytes, and its size. Counts its rows."""
+        combined = combiner.combine(batch)
+        self.rows_out += combined.num_rows
+        if combined is batch:
+            return batch, size
+        left = self._codec.batch_bytes(combined)
+        self._count.bytes += left - size
+        return combined, left
 
     def _flush_in_time(self) -> None:
         """Schedule the flush of new data by the buffer timeout."""

@@ -11,7 +11,7 @@ from headgate.observe.channel_window import LinkWindow, link_windows
 from headgate.observe.edge_window import EdgeWindow, edge_windows
 from headgate.observe.metrics_snapshot import Counters, MetricsSnapshot
 from headgate.observe.reported_channels import ReportedChannels
-from headgate.observe.topology import Topology
+from headgate.observe.topology import EdgeShape, Topology
 from headgate.records.elements import MAX_TIME, MIN_TIME
 
 #: The times of a task that add up to its age. At any time exactly one of them grows.
@@ -212,13 +212,17 @@ class Window:
 
         Rows that a producer emitted for other consumers or side outputs count, too.
         """
-        return sum(
+        return sum(self._rows_for(edge) for edge in self.topology.edges if edge.target == vertex)
+
+    def _rows_for(self, edge: EdgeShape) -> int:
+        """Return the number of rows that the producers of an exchange emitted, without those that it leaves out."""
+        emitted = sum(
             task.operators[edge.operator].rows_out
-            for edge in self.topology.edges
-            if edge.target == vertex
             for task in self.tasks
             if task.vertex == edge.source and edge.operator in task.operators
         )
+        sent = self.edges.get(edge.name)  # old recordings do not have it
+        return emitted if sent is None else min(emitted, sent.rows)
 
     def taken(self, vertex: int) -> int:
         """Return the number of rows that the tasks of a vertex took."""

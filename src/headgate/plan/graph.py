@@ -9,6 +9,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from headgate.connectors.connector import Sink, Source
+from headgate.exchange.combiner import CombinerFactory
 from headgate.operators.operator import OperatorFactory
 from headgate.throttle.mechanism import Mechanism
 
@@ -79,6 +80,8 @@ class Edge:
     port: int = 0
     #: The columns that the rows have on the edge, in the order of the source's schema. None: all columns.
     columns: tuple[str, ...] | None = None
+    #: Leaves out rows that the consumer does not need. None: the edge has all rows.
+    combiner: CombinerFactory | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from headgate.exchange.combiner import CombinerFactory
 from headgate.plan.graph import Edge, Node, Partitioning, StreamGraph
 
 
@@ -27,6 +28,8 @@ class JobEdge:
     port: int = 0
     #: The columns that the exchange sends. None: all columns.
     columns: tuple[str, ...] | None = None
+    #: Leaves out rows that the target does not need. None: the exchange sends all rows.
+    combiner: CombinerFactory | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,7 @@ def build_job_graph(graph: StreamGraph) -> JobGraph:
                     tag=edge.tag,
                     port=edge.port,
                     columns=edge.columns,
+                    combiner=edge.combiner,
                 )
             )
     return JobGraph(vertices, tuple(edges))

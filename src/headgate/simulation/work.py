@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from headgate.config import Config
+from headgate.exchange.combiner import Combiner
 from headgate.exchange.due import DueOutput
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingBudget, PendingCount
@@ -65,11 +66,14 @@ class WorkingParts(ExchangeParts):
         wait_within_record: Callable[[RecordWriter], None],
         *,
         columns: Sequence[str] | None = None,
+        combiner: Combiner | None = None,
         gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> RecordWriter:
         """Create the writer that fills a partition with rows, or with these columns of rows."""
         working = _WorkingSelector(selector, self._work)
-        return super().writer(partition, working, codec, budget, wait_within_record, columns=columns, gated=gated)
+        return super().writer(
+            partition, working, codec, budget, wait_within_record, columns=columns, combiner=combiner, gated=gated
+        )
 
 
 class _WorkingSelector:

@@ -21,6 +21,7 @@ from headgate.exchange.channels import (
     LocalInputChannel,
     RemoteInputChannel,
 )
+from headgate.exchange.combiner import Combiner
 from headgate.exchange.due import DueOutput
 from headgate.exchange.gate import InputGate
 from headgate.exchange.nameless_files import local_folder
@@ -113,9 +114,11 @@ class ExchangeParts:
         wait_within_record: Callable[[RecordWriter], None],
         *,
         columns: Sequence[str] | None = None,
+        combiner: Combiner | None = None,
         gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
     ) -> RecordWriter:
-        """Create the writer that fills a partition with rows, or with these columns of rows."""
+        """Create the writer that fills a partition with rows, or with these columns of rows, or with what `combiner`
+        leaves of them."""
         config = self.config
         return RecordWriter(
             partition=partition,
@@ -128,6 +131,7 @@ class ExchangeParts:
             clock=self.clock,
             wait_within_record=wait_within_record,
             columns=columns,
+            combiner=combiner,
             gated=gated,
         )
 

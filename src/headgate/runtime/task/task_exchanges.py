@@ -108,6 +108,7 @@ class TaskExchanges:
             services.budget,
             self._wait_hard,
             columns=edge.columns,
+            combiner=None if edge.combiner is None else edge.combiner(),
             gated=gated,
         )
         self.writers.append(writer)

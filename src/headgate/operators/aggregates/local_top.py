@@ -1,0 +1,98 @@
+"""`LocalTop`: the combiner of `top`, `max_by` and `min_by`. It sends only those rows of a batch that may be among the
+first of their key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.records.canonical import Bools, Int64s, as_arrow, decoded, fixed_words, is_bytes
+from headgate.records.hashing import key_hash
+from headgate.records.order_words import order_words
+
+#: A batch of fewer rows is sent as it is: to look at it costs more than to send it.
+_LEAST_ROWS: Final = 128
+#: If more than this share of a batch's rows remains, the next `_PAUSE` batches are sent as they are.
+_WORTH: Final = 0.75
+_PAUSE: Final = 15
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """The `most` rows of each key with the greatest values in the column `by`, or with the least ones.
+
+    Of rows with equal values, the earlier one is ahead. A call makes the combiner that sends these rows of each batch.
+    """
+
+    keys: tuple[str, ...]
+    by: str
+    most: int
+    greatest: bool
+
+    def __call__(self) -> LocalTop:
+        return LocalTop(self)
+
+    def __str__(self) -> str:
+        """
+        >>> str(FirstRows(("auction",), "price", 10, greatest=True))
+        'of each batch at most 10 rows of a key'
+        """
+        return f"of each batch at most {self.most} {'row' if self.most == 1 else 'rows'} of a key"
+
+
+class LocalTop:
+    """The combiner that keeps the first rows of each key in a batch, in their order.
+
+    Where the keys hardly repeat, it looks only at some batches.
+    """
+
+    def __init__(self, first: FirstRows) -> None:
+        self._keys = first.keys
+        self._by = first.by
+        self._most = first.most
+        self._greatest = first.greatest
+        self._paused = 0
+
+    def combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch without those that are behind `most` others of their key."""
+        if self._paused:
+            self._paused -= 1
+            return batch
+        keys, by = [decoded(batch.column(key)) for key in self._keys], decoded(batch.column(self._by))
+        if batch.num_rows < _LEAST_ROWS or any(column.null_count for column in (*keys, by)):
+            return batch
+        rows = self._first_rows(keys, by)
+        if rows is None or len(rows) > _WORTH * batch.num_rows:
+            self._paused = _PAUSE
+            return batch
+        return batch.take(as_arrow(rows))
+
+    def _first_rows(self, keys: Sequence[pa.Array], by: pa.Array) -> Int64s | None:
+        """Return the first rows of each key, in ascending order. Returns None if two keys have the same hash."""
+        words = order_words(by)
+        hashes = key_hash(keys) if keys else np.zeros(len(by), np.uint64)
+        order = np.lexsort((~words if self._greatest else words, hashes))  # stable: an earlier row stays ahead
+        ordered = hashes.take(order)
+        begins = np.append(True, ordered[1:] != ordered[:-1])
+        if not _same_keys(keys, order[:-1], order[1:])[~begins[1:]].all():
+            return None
+        first = np.flatnonzero(begins)
+        rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
+        return np.sort(order[rank < self._most])
+
+
+def _same_keys(keys: Sequence[pa.Array], some: Int64s, others: Int64s) -> Bools:
+    """Return for each pair of rows whether their keys are equal. No key is null."""
+    same = np.ones(len(some), np.bool_)
+    for column in keys:
+        if is_bytes(column.type):
+            same &= pc.equal(column.take(as_arrow(some)), column.take(as_arrow(others))).to_numpy(zero_copy_only=False)
+        else:
+            for word in fixed_words(column):
+                same &= word.take(some) == word.take(others)
+    return same
