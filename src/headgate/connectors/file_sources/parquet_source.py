@@ -7,9 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.fs as fs
 import pyarrow.parquet as pq
 
 from headgate.connectors.arguments import WHOLE, check, check_texts
@@ -21,6 +22,9 @@ from headgate.connectors.schemas import shown
 from headgate.connectors.share import share_shape
 from headgate.errors import ConfigError, SourceError
 from headgate.state import shapes
+
+#: The size of the pieces, in bytes, in which each column of a local file is read.
+_PIECE: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +162,11 @@ def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema, batc
     nulls = {field.name: pa.nulls(batch_rows, field.type) for field in schema if field.name not in needed}
     given, at = place or 0, 0
     with reading(file.path), file.filesystem.open_input_file(file.path) as stream:
-        # Without pre_buffer, memory holds one column chunk at a time instead of a whole row group. Spark writes
-        # timestamps as INT96. By default Arrow reads INT96 as nanoseconds, which overflow after the year 2262.
-        parquet = pq.ParquetFile(stream, pre_buffer=False, coerce_int96_timestamp_unit="us")
+        # Without pre_buffer, memory holds the chunks of columns that are being read instead of a whole row group. A
+        # local file is read in small pieces, so memory holds no chunk. An object store would answer each piece late.
+        # Spark writes timestamps as INT96. By default Arrow reads INT96 as nanoseconds, which overflow after 2262.
+        piece = _PIECE if isinstance(file.filesystem, fs.LocalFileSystem) else 0
+        parquet = pq.ParquetFile(stream, pre_buffer=False, buffer_size=piece, coerce_int96_timestamp_unit="us")
         numbers = deque(split.numbers)
         while numbers and at + parquet.metadata.row_group(numbers[0]).num_rows <= given:
             at += parquet.metadata.row_group(numbers.popleft()).num_rows
