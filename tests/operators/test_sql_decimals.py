@@ -221,3 +221,25 @@ def test_a_value_that_is_one_of_two_decimals_needs_a_type_for_both() -> None:
     for text in ("coalesce(y, m)", "case when m > 0 then y else m end", "greatest(y, 0.5)"):
         with pytest.raises(PlanError, match=r"decimal256\(76, 0\) and decimal128\(\d, \d\).*more than 76 digits"):
             evaluated(text, WIDE_BATCH)
+
+
+@settings(max_examples=examples(100))
+@given(
+    st.lists(
+        st.one_of(st.none(), st.integers(-(10**20) + 1, 10**20 - 1), st.integers(-(2**63), 2**63 - 1)), min_size=1
+    ),
+    st.sampled_from(["0.908", "-1", "0", "0.000001", "9223372036854775807", "1234567890123456.5", "99.99"]),
+    st.sampled_from([0, 2]),
+    st.booleans(),
+)
+def test_a_product_with_a_number_is_exact(
+    values: list[int | None], number: str, scale: int, number_first: bool
+) -> None:
+    """Products that fit into 64 bits are computed in another way than larger ones."""
+    column = pa.array(
+        [None if each is None else Decimal(each).scaleb(-scale) for each in values], pa.decimal128(20, scale)
+    )
+    text = f"{number}BD * d" if number_first else f"d * {number}BD"
+    products = evaluated(text, pa.record_batch({"d": column}))
+    wanted = [None if each is None else EXACT.multiply(each, Decimal(number)) for each in column.to_pylist()]
+    assert products.to_pylist() == wanted
