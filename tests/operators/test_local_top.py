@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 import numpy as np
@@ -30,29 +30,33 @@ def made(seed: int, count: int, keys: int, values: int = 5) -> pa.RecordBatch:
     )
 
 
-def first(batch: pa.RecordBatch, keys: tuple[str, ...], most: int, greatest: bool) -> list[int]:
+def expected(batch: pa.RecordBatch, first: FirstRows) -> list[int]:
     """The numbers of the first rows of each key by a plain sort, in ascending order."""
     by_key: dict[Any, list[tuple[Any, int]]] = {}
-    for row in batch.to_pylist():
-        order = (row["value"] != row["value"], row["value"] if row["value"] == row["value"] else 0)  # NaN is greatest
-        by_key.setdefault(tuple(row[key] for key in keys), []).append((order, row["n"]))
-    return sorted(
-        number for rows in by_key.values() for _, number in sorted(rows, key=lambda r: r[0], reverse=greatest)[:most]
-    )
+    rows = batch.to_pylist()
+    for row in reversed(rows) if first.later_first else rows:
+        value = 0 if first.by is None else row[first.by]
+        order = (value != value, value if value == value else 0)  # NaN is greatest
+        by_key.setdefault(tuple(row[key] for key in first.keys), []).append((order, row["n"]))
+    of_keys = [sorted(of_key, key=lambda each: each[0], reverse=first.greatest) for of_key in by_key.values()]
+    return sorted(number for of_key in of_keys for _, number in of_key[: first.most])
 
 
 @settings(max_examples=examples(60))
 @given(
     st.builds(made, st.integers(0, 1 << 20), st.integers(128, 300), st.integers(1, 12)),
-    st.sampled_from([(), ("key",), ("other",), ("other", "key")]),
-    st.integers(1, 5),
-    st.booleans(),
+    st.builds(
+        FirstRows,
+        st.sampled_from([(), ("key",), ("other",), ("other", "key")]),
+        st.sampled_from(["value", None]),
+        st.integers(1, 5),
+        st.booleans(),
+        st.booleans(),
+    ),
 )
-def test_it_leaves_the_first_rows_of_each_key(
-    batch: pa.RecordBatch, keys: tuple[str, ...], most: int, greatest: bool
-) -> None:
-    left = FirstRows(keys, "value", most, greatest)().combine(batch)
-    wanted = first(batch, keys, most, greatest)
+def test_it_leaves_the_first_rows_of_each_key(batch: pa.RecordBatch, first: FirstRows) -> None:
+    left = first().combine(batch)
+    wanted = expected(batch, first)
     assert left.column("n").to_pylist() == (
         list(range(batch.num_rows)) if len(wanted) > 0.75 * batch.num_rows else wanted
     )
@@ -65,17 +69,17 @@ def test_batches_with_nulls_stay_whole(column: str) -> None:
     index = SCHEMA.get_field_index(column)
     some = pa.array([None, *batch.column(index).to_pylist()[1:]], SCHEMA.types[index])
     batch = batch.set_column(index, SCHEMA.field(index), some)
-    assert FirstRows(("key", "other"), "value", 1, True)().combine(batch) is batch
+    assert FirstRows(("key", "other"), "value")().combine(batch) is batch
 
 
 def test_keys_with_the_same_hash_stay_apart() -> None:
     batch = made(2, 200, 3)
     with patch("headgate.operators.aggregates.local_top.key_hash", lambda keys: np.zeros(len(keys[0]), np.uint64)):
-        assert FirstRows(("key",), "value", 1, True)().combine(batch) is batch
+        assert FirstRows(("key",), "value")().combine(batch) is batch
 
 
 def test_it_rests_where_keys_do_not_repeat() -> None:
-    combiner = FirstRows(("n",), "value", 1, True)()
+    combiner = FirstRows(("n",), "value")()
     repeating = made(3, 200, 3).set_column(3, SCHEMA.field(3), pa.array([7] * 200))
     assert combiner.combine(made(3, 200, 3)).num_rows == 200
     assert [combiner.combine(repeating).num_rows for _ in range(16)] == [*[200] * 15, 1]
@@ -83,7 +87,7 @@ def test_it_rests_where_keys_do_not_repeat() -> None:
 
 def test_small_batches_pass() -> None:
     batch = made(4, 127, 1)
-    assert FirstRows(("key",), "value", 1, True)().combine(batch) is batch
+    assert FirstRows(("key",), "value")().combine(batch) is batch
 
 
 @pytest.mark.parametrize("final", [False, True])
@@ -99,3 +103,24 @@ def test_fewer_rows_leave_than_were_emitted(final: bool, capsys: pytest.CaptureF
     [exchange] = metrics["edges"].values()
     assert metrics["operators"]["iterable"]["rows_out"] == 20_000
     assert exchange["rows_out"] == metrics["operators"]["top"]["rows_in"] < 1_000
+
+
+@pytest.mark.parametrize(("keep", "final"), [("first", False), ("last", False), ("last", True)])
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_deduplication_gives_what_it_gives_row_by_row(
+    keep: Literal["first", "last"], final: bool, timed: bool
+) -> None:
+    """Of rows with equal times, the last one counts. Batches of one row are not combined."""
+    chance = random.Random(6)
+    rows = [{"k": chance.randrange(9), "t": chance.randrange(50), "n": number} for number in range(3_000)]
+    schema = pa.schema({"k": pa.int64(), "t": pa.timestamp("us"), "n": pa.int64()})
+    found = []
+    for size in (1, 1000):
+        batches = [pa.RecordBatch.from_pylist(rows[at : at + size], schema=schema) for at in range(0, 3_000, size)]
+        env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(processes=False))
+        watermark = hg.Watermark("t", out_of_orderness="1 s") if timed else None
+        stream = env.from_source(hg.sources.iterable(batches), watermark=watermark)
+        kept = stream.deduplicate("k", keep=keep, final=final).collect().to_pylist()
+        found.append({row["k"]: row["n"] for row in kept})  # the last row of each key
+    assert found[0] == found[1]
+    assert len(found[0]) == 9

@@ -178,11 +178,12 @@ class RowsByKey:
             output=output,
         )
         upserts_by = None if final else (*self.keys, *(("rank",) if top.ranked else ()))
-        rows = rows.combined(FirstRows(self.keys, str(top.column), top.most, top.greatest))
+        rows = rows.combined(FirstRows(self.keys, top.column, top.most, top.greatest))
         return rows.then("top", operator, output, None, upserts_by=upserts_by)
 
     def deduplicated(self, keep: str, ttl: int | None) -> PlannedRows:
         """Add an operator that passes on one row of each key, and return its output. `ttl` is in microseconds."""
+        from headgate.operators.aggregates.local_top import FirstRows
         from headgate.operators.deduplicate import KeepFirst, KeepLast, KeepLastToCome
 
         rows, time = self.rows, self.rows.event_time
@@ -195,12 +196,16 @@ class RowsByKey:
             kind = KeepLastToCome if time is None else KeepLast
         if kind is KeepLastToCome or (kind is KeepFirst and ttl is None):
             timed = {}  # the operator keeps no times
+            rows = rows.combined(FirstRows(self.keys, None, later_first=keep == "last"))
+        elif kind is KeepLast:
+            rows = rows.combined(FirstRows(self.keys, timed["time_column"], later_first=True))
         operator = partial(kind, self.keys, input_schema=rows.schema, **timed)
         upserts_by = self.keys if keep == "last" else None
         return rows.then("deduplicate", operator, rows.schema, time, upserts_by=upserts_by)
 
     def last_rows(self) -> PlannedRows:
         """Add an operator that emits the last row of each key when the input ends, and return its output."""
+        from headgate.operators.aggregates.local_top import FirstRows
         from headgate.operators.last_rows import LastRows, last_rows_schema
 
         rows, time = self.rows, self.rows.event_time
@@ -208,6 +213,7 @@ class RowsByKey:
         output = last_rows_schema(visible(rows.schema))
         timed = {} if time is None else {"time_column": time.column, "time_offset": time.offset}
         operator = partial(LastRows, self.keys, input_schema=rows.schema, output=output, **timed)
+        rows = rows.combined(FirstRows(self.keys, None if time is None else time.column, later_first=True))
         return rows.then("deduplicate", operator, output, None)
 
     def process(

@@ -122,9 +122,12 @@ class _Query:
     def net_ratio(self, reading: _Query) -> float | None:
         """Return the ratio to Flink without the time that the query `reading` takes on each side.
 
-        Returns None if that leaves too little on one side: less than a tenth of the time of `reading`.
+        Returns None if that leaves too little on one side: less than a tenth of the time of `reading`, or less than the
+        rounds differ.
         """
         if not (self.flinks and reading.flinks):
+            return None
+        if max(self.ours) >= min(reading.ours) or max(self.flinks) >= min(reading.flinks):
             return None
         ours, flinks = (
             median(reads) / median(rates) - 1

@@ -1,5 +1,5 @@
-"""`LocalTop`: the combiner of `top`, `max_by` and `min_by`. It sends only those rows of a batch that may be among the
-first of their key."""
+"""`LocalTop`: the combiner of `top`, `max_by`, `min_by` and `deduplicate`. It sends only those rows of a batch that may
+be among the first of their key."""
 
 from __future__ import annotations
 
@@ -26,20 +26,22 @@ _PAUSE: Final = 15
 class FirstRows:
     """The `most` rows of each key with the greatest values in the column `by`, or with the least ones.
 
-    Of rows with equal values, the earlier one is ahead. A call makes the combiner that sends these rows of each batch.
+    Of rows with equal values, the earlier one is ahead, or the later one with `later_first`. Without `by`, all values
+    are equal. A call makes the combiner that sends these rows of each batch.
     """
 
     keys: tuple[str, ...]
-    by: str
-    most: int
-    greatest: bool
+    by: str | None
+    most: int = 1
+    greatest: bool = True
+    later_first: bool = False
 
     def __call__(self) -> LocalTop:
         return LocalTop(self)
 
     def __str__(self) -> str:
         """
-        >>> str(FirstRows(("auction",), "price", 10, greatest=True))
+        >>> str(FirstRows(("auction",), "price", most=10))
         'of each batch at most 10 rows of a key'
         """
         return f"of each batch at most {self.most} {'row' if self.most == 1 else 'rows'} of a key"
@@ -53,9 +55,10 @@ class LocalTop:
 
     def __init__(self, first: FirstRows) -> None:
         self._keys = first.keys
-        self._by = first.by
+        self._by = () if first.by is None else (first.by,)
         self._most = first.most
         self._greatest = first.greatest
+        self._later_first = first.later_first
         self._paused = 0
 
     def combine(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -63,20 +66,24 @@ class LocalTop:
         if self._paused:
             self._paused -= 1
             return batch
-        keys, by = [decoded(batch.column(key)) for key in self._keys], decoded(batch.column(self._by))
-        if batch.num_rows < _LEAST_ROWS or any(column.null_count for column in (*keys, by)):
+        keys, by = ([decoded(batch.column(name)) for name in names] for names in (self._keys, self._by))
+        if batch.num_rows < _LEAST_ROWS or any(column.null_count for column in (*keys, *by)):
             return batch
-        rows = self._first_rows(keys, by)
+        rows = self._first_rows(keys, [order_words(column) for column in by], batch.num_rows)
         if rows is None or len(rows) > _WORTH * batch.num_rows:
             self._paused = _PAUSE
             return batch
         return batch.take(as_arrow(rows))
 
-    def _first_rows(self, keys: Sequence[pa.Array], by: pa.Array) -> Int64s | None:
-        """Return the first rows of each key, in ascending order. Returns None if two keys have the same hash."""
-        words = order_words(by)
-        hashes = key_hash(keys) if keys else np.zeros(len(by), np.uint64)
-        order = np.lexsort((~words if self._greatest else words, hashes))  # stable: an earlier row stays ahead
+    def _first_rows(self, keys: Sequence[pa.Array], words: Sequence[Int64s], count: int) -> Int64s | None:
+        """Return the first of `count` rows of each key, in ascending order. Returns None if two keys have the same
+        hash. `words` has the order words of the rows, or nothing."""
+        hashes = key_hash(keys) if keys else np.zeros(count, np.uint64)
+        sorted_by = (*(~word if self._greatest else word for word in words), hashes)
+        if self._later_first:  # the sort is stable
+            order = count - 1 - np.lexsort([column[::-1] for column in sorted_by])
+        else:
+            order = np.lexsort(sorted_by)
         ordered = hashes.take(order)
         begins = np.append(True, ordered[1:] != ordered[:-1])
         if not _same_keys(keys, order[:-1], order[1:])[~begins[1:]].all():

@@ -189,7 +189,8 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric(
             "rows_out",
             "rows",
-            "Rows that were sent over the exchange. A row counts once, even if several channels get it.",
+            "Rows that were sent over the exchange, without those that a combiner left out. A row counts once, even if "
+            "several channels get it.",
         ),
         Metric("bytes_out", "bytes", "Bytes that were written into network buffers, added up over all channels."),
         Metric("buffers_out", "buffers", "Buffers that consumers have taken. They may be full or not."),
