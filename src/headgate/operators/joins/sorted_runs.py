@@ -1,14 +1,15 @@
 """`SortedRuns`: the rows that one side of a join keeps, in a few sorted runs.
 
-New rows become a run of their own. A run merges with the run before it if it is at least half as long as that run. So
-there are about log2(rows) runs, and each row is moved about log2(rows) times. A run is never changed, except for its
-flags `matched`. So a snapshot shares the runs.
+New rows become a run of their own. The last four runs merge if the last one is at least half as long as the first one.
+So each row is moved about log4(rows) times, and there are at most about 3 log2(rows) runs. A run is never changed,
+except for its flags `matched`. So a snapshot shares the runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,8 @@ from headgate.records.canonical import Bools, Int64s, UInt64s, as_arrow, flat_ra
 
 #: Runs that together have at most so many rows merge in any case: many tiny batches then make few runs.
 _SMALL = 2048
+#: How many runs merge at once.
+_FAN = 4
 #: Runs that together have more rows or bytes do not merge: 32-bit offsets of strings end at 2 GiB.
 _MOST_ROWS, _MOST_BYTES = 1 << 22, 1 << 29
 #: The most candidates that are compared at once, except for the candidates of a single row.
@@ -93,16 +96,18 @@ class Run:
         """Return the rows that do not end before `gone`."""
         return np.flatnonzero(self.ends >= gone)
 
-    def merged(self, other: Run) -> Run:
-        """Return the rows of both runs."""
-        codes = np.concatenate([self.codes, other.codes])
-        order = np.argsort(codes, kind="stable")  # fast, because it finds the two sorted parts
-        begins = np.concatenate([self.begins, other.begins]).take(order)
-        is_point = self.ends is self.begins and other.ends is other.begins
-        ends = begins if is_point else np.concatenate([self.ends, other.ends]).take(order)
-        at = np.concatenate([self.at, other.at + self.rows.num_rows]).take(order)
-        matched = np.concatenate([self.matched, other.matched]).take(order)
-        return Run.of(codes.take(order), (begins, ends), at, matched, concat_batches([self.rows, other.rows]))
+    @classmethod
+    def merged(cls, runs: Sequence[Run]) -> Run:
+        """Return the rows of all these runs."""
+        codes = np.concatenate([run.codes for run in runs])
+        order = np.argsort(codes, kind="stable")  # fast, because it finds the sorted parts
+        begins = np.concatenate([run.begins for run in runs]).take(order)
+        is_point = all(run.ends is run.begins for run in runs)
+        ends = begins if is_point else np.concatenate([run.ends for run in runs]).take(order)
+        starts = accumulate((run.rows.num_rows for run in runs), initial=0)
+        at = np.concatenate([run.at + start for run, start in zip(runs, starts, strict=False)]).take(order)
+        matched = np.concatenate([run.matched for run in runs]).take(order)
+        return cls.of(codes.take(order), (begins, ends), at, matched, concat_batches([run.rows for run in runs]))
 
     def candidates(self, low: UInt64s, high: UInt64s) -> Iterator[tuple[Int64s, Int64s]]:
         """Yield pairs of a probing row and a row of this run whose code is from `low` to `high` of the probing row."""
@@ -146,9 +151,8 @@ class SortedRuns:
     def add(self, run: Run) -> None:
         """Add rows."""
         self.runs.append(run)
-        while len(self.runs) > 1 and _should_merge(*self.runs[-2:]):
-            last = self.runs.pop()
-            self.runs[-1] = self.runs[-1].merged(last)
+        while count := _to_merge(self.runs):
+            self.runs[-count:] = [Run.merged(self.runs[-count:])]
         self._count_bytes()
 
     def frozen(self) -> list[Run]:
@@ -207,11 +211,15 @@ class SortedRuns:
         self.nbytes = sum(run.nbytes for run in self.runs)
 
 
-def _should_merge(before: Run, last: Run) -> bool:
-    rows = len(before) + len(last)
-    if rows > _MOST_ROWS or before.nbytes + last.nbytes > _MOST_BYTES:
-        return False
-    return len(before) < 2 * len(last) or rows <= _SMALL
+def _to_merge(runs: Sequence[Run]) -> int:
+    """Return how many of the last runs are to merge, or 0."""
+    if len(runs) > 1 and len(runs[-2]) + len(runs[-1]) <= _SMALL:
+        return 2
+    last = runs[-_FAN:]
+    if len(last) < _FAN or len(last[0]) >= 2 * len(last[-1]):
+        return 0
+    is_large = sum(map(len, last)) > _MOST_ROWS or sum(run.nbytes for run in last) > _MOST_BYTES
+    return 0 if is_large else _FAN
 
 
 def _those(mask: Bools, one: Int64s, other: Int64s) -> tuple[Int64s, Int64s]:
