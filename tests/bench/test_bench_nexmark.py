@@ -13,7 +13,7 @@ from headgate.bench.case_options import Options
 from headgate.bench.nexmark_queries import nexmark_case as nexmark
 from headgate.bench.nexmark_queries.flink_nexmark import FlinkNexmark
 from headgate.bench.nexmark_queries.nexmark_case import Files, NoRate, _figures, _queries, _Query, _rate, _seconds
-from headgate.bench.nexmark_queries.nexmark_latency import WINDOWED, latencies
+from headgate.bench.nexmark_queries.nexmark_latency import WINDOWED, events_per_s, latencies
 from headgate.errors import HeadgateError
 
 
@@ -49,20 +49,47 @@ def test_the_latency_of_a_window_counts_from_its_last_row(name: str) -> None:
     assert np.percentile(late, 50) < 5000
 
 
-def test_a_query_without_a_rate_or_without_results_costs_no_other_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_without_results_costs_no_other_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     def latencies_of(name: str, *_query: object, rate: int, **_more: object) -> Any:
         if name == "q8":
             raise HeadgateError("q8 has no result in 25 s")
-        assert rate == 100, "events, of which 92 are bids"
+        assert rate == 50, "half of the rate found"
         return np.array([1.0, 3.0])
 
     monkeypatch.setattr(nexmark, "latencies", latencies_of)
-    measured = {"q5": _Query(ours=[92.0]), "q7": _Query(), "q8": _Query(ours=[1.0])}
-    queries, kinds = _queries()
-    case = nexmark._Case(queries, kinds, measured, [])
+    monkeypatch.setattr(nexmark, "events_per_s", lambda *_query, **_more: 100.0)
+    case = nexmark._Case(*_queries(), {}, [])
     figures = case.lateness(Options(quick=True, say=lambda text: None))
-    assert [figure.name for figure in figures] == ["q5: p50 latency at 50 %", "q5: p99 latency at 50 %"]
+    of_one = ["rate found", "p50 latency at 50 %", "p99 latency at 50 %"]
+    assert [figure.name for figure in figures] == [f"{name}: {each}" for name in ("q5", "q7") for each in of_one]
     assert [skipped.what for skipped in case.skipped] == ["q8: latency"]
+
+
+@pytest.mark.parametrize(("failures", "is_skipped"), [(2, False), (3, True)])
+def test_a_query_is_measured_again_where_the_machine_was_busy(
+    failures: int, is_skipped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    def ours(*_query: object) -> tuple[float, float]:
+        tries.append("q0")
+        if len(tries) <= failures:
+            raise NoRate("the machine is busy")
+        return 1.0, 2.0
+
+    monkeypatch.setattr(nexmark, "_ours", ours)
+    case = nexmark._Case(*_queries(), {"q0": _Query()}, [])
+    case.round(nexmark._Sets([], []), None, Options(quick=True, say=lambda text: None))
+    assert len(tries) == 3
+    assert bool(case.skipped) is is_skipped
+    assert case.measured["q0"].ours == ([] if is_skipped else [1.0])
+
+
+def test_a_rate_with_made_events_does_not_count_the_start() -> None:
+    query = _queries()[0]["q0"]
+    with pytest.raises(HeadgateError, match="1 events took no longer than 2,000,000"):
+        events_per_s(query, ["bids"], (2_000_000, 1), parallelism=1)  # it also starts the server for processes
+    assert events_per_s(query, ["bids"], (1, 2_000_000), parallelism=1) > 10_000
 
 
 def test_a_query_without_results_has_no_latency() -> None:
@@ -128,3 +155,10 @@ def test_queries_with_a_net_ratio_read_only_bids() -> None:
     assert set(nexmark._OF_BIDS) == {
         name for name in (*nexmark.NAMES, *nexmark._MORE) if name != "q0" and kinds(name) == ["bids"]
     }
+
+
+def test_a_query_whose_rounds_overlap_with_those_of_its_reading_has_no_net_ratio() -> None:
+    reading = _Query(ours=[4.0, 5.0, 6.0], flinks=[2.0, 2.1, 2.8])
+    assert _Query(ours=[2.0, 2.0, 3.9], flinks=[0.8, 1.0, 1.9]).net_ratio(reading) is not None
+    assert _Query(ours=[2.0, 2.0, 3.9], flinks=[0.8, 1.0, 2.0]).net_ratio(reading) is None
+    assert _Query(ours=[2.0, 2.0, 4.0], flinks=[0.8, 1.0, 1.9]).net_ratio(reading) is None

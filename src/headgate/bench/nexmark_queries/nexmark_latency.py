@@ -24,6 +24,8 @@ from headgate.errors import HeadgateError
 #: The queries with results of windows.
 WINDOWED: Final = ("q5", "q7", "q8")
 _WINDOW: Final = 10_000_000
+#: The events of a second of event time in a job at full speed.
+_FULL_SPEED: Final = 100_000
 #: The suffixes of the files with sources' and with sinks' times.
 _BEGUN, _ARRIVED = "begun", "arrived"
 
@@ -82,6 +84,27 @@ def _noted(folder: Path, suffix: str) -> Any:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
+def events_per_s(
+    query: Callable[..., hg.DataStream], kinds: Sequence[str], events: tuple[int, int], *, parallelism: int
+) -> float:
+    """Return how many events a second a query takes at full speed from sources that make them.
+
+    The start does not count: the result is the difference of a small and a large number of `events`, divided by the
+    difference of their times. Raises HeadgateError if there is none.
+    """
+    took = []
+    for count in events:
+        environment = hg.StreamEnvironment(parallelism=parallelism)
+        streams = {kind: _made(environment, kind, count, _FULL_SPEED, paced=False) for kind in kinds}
+        query(**streams).sink_to(hg.sinks.null())
+        began = time.perf_counter()
+        environment.execute("nexmark rate")
+        took.append(time.perf_counter() - began)
+    if took[1] <= took[0]:
+        raise HeadgateError(f"{events[1]:,} events took no longer than {events[0]:,}; the machine is busy")
+    return (events[1] - events[0]) / (took[1] - took[0])
+
+
 def latencies(
     name: str, query: Callable[..., hg.DataStream], kinds: Sequence[str], *, rate: int, seconds: float, parallelism: int
 ) -> Any:
@@ -103,6 +126,10 @@ def latencies(
 
 
 def _paced(environment: hg.StreamEnvironment, kind: Any, rate: int, seconds: float, folder: Path) -> hg.DataStream:
-    source = hg.sources.nexmark(kind, events=round(rate * seconds), rate=rate, paced=True)
-    rows = environment.from_source(source, watermark=hg.Watermark("date_time"))
+    rows = _made(environment, kind, round(rate * seconds), rate, paced=True)
     return rows.map_batches(_Begun(folder), schema=rows.schema)
+
+
+def _made(environment: hg.StreamEnvironment, kind: Any, events: int, rate: int, *, paced: bool) -> hg.DataStream:
+    source = hg.sources.nexmark(kind, events=events, rate=rate, paced=paced)
+    return environment.from_source(source, watermark=hg.Watermark("date_time"))
