@@ -113,7 +113,14 @@ class GraphBuilder:
     def _finished(self, node_id: int) -> Node:
         node = self._nodes[node_id]
         edges = tuple(
-            Edge(part.source, self._partitioning(part, node), part.tag, part.port, part.columns, part.combiner)
+            Edge(
+                part.source,
+                self._partitioning(part, node),
+                part.tag,
+                part.port,
+                columns=part.columns,
+                combiner=part.combiner,
+            )
             for part in self._inputs[node_id]
         )
         return dataclasses.replace(node, inputs=edges)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -78,6 +78,7 @@ class Edge:
     partitioning: Partitioning
     tag: str | None = None
     port: int = 0
+    _: KW_ONLY
     #: The columns that the rows have on the edge, in the order of the source's schema. None: all columns.
     columns: tuple[str, ...] | None = None
     #: Leaves out rows that the consumer does not need. None: the edge has all rows.
