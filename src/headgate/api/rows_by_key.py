@@ -161,7 +161,7 @@ class RowsByKey:
 
         It emits them after each batch that changes them, with `final` only at the end of the input. Raises PlanError.
         """
-        from headgate.operators.aggregates.local_top import FirstRows
+        from headgate.operators.first_rows import FirstRows
         from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
 
         rows, aggregates = self.rows, ((ROWS, top),)
@@ -183,8 +183,8 @@ class RowsByKey:
 
     def deduplicated(self, keep: str, ttl: int | None) -> PlannedRows:
         """Add an operator that passes on one row of each key, and return its output. `ttl` is in microseconds."""
-        from headgate.operators.aggregates.local_top import FirstRows
         from headgate.operators.deduplicate import KeepFirst, KeepLast, KeepLastToCome
+        from headgate.operators.first_rows import FirstRows
 
         rows, time = self.rows, self.rows.event_time
         rows.check_append_only("deduplicate")
@@ -205,7 +205,7 @@ class RowsByKey:
 
     def last_rows(self) -> PlannedRows:
         """Add an operator that emits the last row of each key when the input ends, and return its output."""
-        from headgate.operators.aggregates.local_top import FirstRows
+        from headgate.operators.first_rows import FirstRows
         from headgate.operators.last_rows import LastRows, last_rows_schema
 
         rows, time = self.rows, self.rows.event_time

@@ -153,6 +153,18 @@ def _word(values: npt.NDArray[np.generic]) -> Int64s:
     return values.view(np.int64) if values.dtype.itemsize == _WORD else values.astype(np.int64)
 
 
+def same_values(one: pa.Array, other: pa.Array) -> Bools:
+    """Return for each row whether the values of two columns without nulls are equal. NaN equals NaN, and -0.0 equals
+    0.0."""
+    same = np.ones(len(one), np.bool_)
+    if is_bytes(one.type):
+        same &= pc.equal(one, other).to_numpy(zero_copy_only=False)
+        return same
+    for word, other_word in zip(fixed_words(one), fixed_words(other), strict=True):
+        same &= word == other_word
+    return same
+
+
 def from_fixed_words(words: list[Int64s], nulls: Bools | None, kind: pa.DataType) -> pa.Array:
     """Return the column of type `kind` that has these `fixed_words` and this `null_mask`."""
     if pa.types.is_null(kind):

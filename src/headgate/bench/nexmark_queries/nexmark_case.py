@@ -63,8 +63,6 @@ _BLOCK: Final = 8192
 #: The example with the queries: its copy in a wheel, or else the file of the checkout.
 _EXAMPLES: Final = (Path(__file__).with_name("example.py"), Path(__file__).parents[4] / "examples" / "nexmark.py")
 _MS: Final = pa.timestamp("ms", tz="UTC")
-
-
 #: Rows per second and core, and the peak of the resident memory in MB.
 Measured = tuple[float, float]
 
@@ -195,13 +193,13 @@ class _Case:
         """Measure each query once: on Headgate, and on `flink` if given. A query without a rate on one, in `_TRIES`
         tries, is skipped."""
         for name, query in self.measured.items():
-            for last in (number == _TRIES for number in range(1, _TRIES + 1)):
+            for attempt in range(1, _TRIES + 1):
                 options.say(f"nexmark: {name}")
                 try:
                     query.add(*self._rates(name, sets, flink))
                     break
                 except NoRate as error:
-                    if last:
+                    if attempt == _TRIES:
                         self.skipped.append(Skipped(name, str(error)))
 
     def _rates(self, name: str, sets: _Sets, flink: FlinkNexmark | None) -> tuple[Measured, Measured | None]:

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headgate.records.canonical import Bools, Int64s, UInt64s, as_arrow, fixed_words, is_bytes
+from headgate.records.canonical import Bools, Int64s, UInt64s, as_arrow, same_values
 from headgate.records.hashing import key_hash
 
 #: The begins and the ends of rows. Both are the same array object if each span is a point.
@@ -104,10 +103,5 @@ def same_keys(some: Picked, others: Picked) -> Bools:
     same = np.ones(len(some.at), np.bool_)
     indices, other_indices = as_arrow(some.at), as_arrow(others.at)
     for mine, its in zip(some.keys, others.keys, strict=True):
-        one, other = some.rows.column(mine).take(indices), others.rows.column(its).take(other_indices)
-        if is_bytes(one.type):
-            same &= pc.equal(one, other).to_numpy(zero_copy_only=False)
-        else:
-            for word, its_word in zip(fixed_words(one), fixed_words(other), strict=True):
-                same &= word == its_word
+        same &= same_values(some.rows.column(mine).take(indices), others.rows.column(its).take(other_indices))
     return same

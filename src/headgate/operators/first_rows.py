@@ -1,5 +1,5 @@
-"""`LocalTop`: the combiner of `top`, `max_by`, `min_by` and `deduplicate`. It sends only those rows of a batch that may
-be among the first of their key."""
+"""`FirstRows`: makes the combiner of `top`, `max_by`, `min_by` and `deduplicate`, which leaves of each batch only the
+rows that may be among the first of their key."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headgate.records.canonical import Bools, Int64s, as_arrow, decoded, fixed_words, is_bytes
+from headgate.records.canonical import Int64s, as_arrow, decoded, same_values
 from headgate.records.hashing import key_hash
 from headgate.records.order_words import order_words
 
@@ -36,8 +35,8 @@ class FirstRows:
     greatest: bool = True
     later_first: bool = False
 
-    def __call__(self) -> LocalTop:
-        return LocalTop(self)
+    def __call__(self) -> FirstRowsOfBatch:
+        return FirstRowsOfBatch(self)
 
     def __str__(self) -> str:
         """
@@ -47,7 +46,7 @@ class FirstRows:
         return f"of each batch at most {self.most} {'row' if self.most == 1 else 'rows'} of a key"
 
 
-class LocalTop:
+class FirstRowsOfBatch:
     """The combiner that keeps the first rows of each key in a batch, in their order.
 
     Where the keys hardly repeat, it looks only at some batches.
@@ -86,20 +85,9 @@ class LocalTop:
             order = np.lexsort(sorted_by)
         ordered = hashes.take(order)
         begins = np.append(True, ordered[1:] != ordered[:-1])
-        if not _same_keys(keys, order[:-1], order[1:])[~begins[1:]].all():
-            return None
+        for key in keys:
+            if not same_values(key.take(as_arrow(order[:-1])), key.take(as_arrow(order[1:])))[~begins[1:]].all():
+                return None
         first = np.flatnonzero(begins)
         rank = np.arange(len(order)) - np.repeat(first, np.diff(np.append(first, len(order))))
         return np.sort(order[rank < self._most])
-
-
-def _same_keys(keys: Sequence[pa.Array], some: Int64s, others: Int64s) -> Bools:
-    """Return for each pair of rows whether their keys are equal. No key is null."""
-    same = np.ones(len(some), np.bool_)
-    for column in keys:
-        if is_bytes(column.type):
-            same &= pc.equal(column.take(as_arrow(some)), column.take(as_arrow(others))).to_numpy(zero_copy_only=False)
-        else:
-            for word in fixed_words(column):
-                same &= word.take(some) == word.take(others)
-    return same

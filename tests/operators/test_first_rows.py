@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import headgate as hg
-from headgate.operators.aggregates.local_top import FirstRows
+from headgate.operators.first_rows import FirstRows
 from tests.examples import examples
 
 SCHEMA = pa.schema([("key", pa.string()), ("other", pa.int32()), ("value", pa.float64()), ("n", pa.int64())])
@@ -74,7 +74,7 @@ def test_batches_with_nulls_stay_whole(column: str) -> None:
 
 def test_keys_with_the_same_hash_stay_apart() -> None:
     batch = made(2, 200, 3)
-    with patch("headgate.operators.aggregates.local_top.key_hash", lambda keys: np.zeros(len(keys[0]), np.uint64)):
+    with patch("headgate.operators.first_rows.key_hash", lambda keys: np.zeros(len(keys[0]), np.uint64)):
         assert FirstRows(("key",), "value")().combine(batch) is batch
 
 
