@@ -47,6 +47,7 @@ class Schedule:
         self._topic = broker.topic(PARTITIONS)
         self._place: Place = PLACES[into](broker, self._servers, folder)
         self._process: subprocess.Popen[bytes] | None = None
+        self._parallelism = 0
         self._writer: subprocess.Popen[bytes] | None = None
         self._pieces = 0
         self._log = folder / "log"
@@ -131,8 +132,9 @@ class Schedule:
         return (self._folder / "die.lines").read_text
 
     def _taskmanagers(self) -> set[int]:
-        """Return the processes of all TaskManagers, once they have started."""
-        return set(eventually(lambda: self._runs() and len(found := pids(self._pid)) == TASKMANAGERS and found,
+        """Return the processes of all TaskManagers, once they have started. One subtask needs only one of them."""
+        count = min(TASKMANAGERS, self._parallelism)
+        return set(eventually(lambda: self._runs() and len(found := pids(self._pid)) == count and found,
                               PATIENCE).values())  # fmt: skip
 
     def _finish(self) -> None:
@@ -197,7 +199,8 @@ class Schedule:
 
     def _start(self) -> None:
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HEADGATE_WEB": "off"}
-        arguments = [self._servers, self._topic, str(self._folder), str(self._chance.choice((1, 2, 3))),
+        self._parallelism = self._chance.choice((1, 2, 3))
+        arguments = [self._servers, self._topic, str(self._folder), str(self._parallelism),
                      json.dumps(self._place.spec)]  # fmt: skip
         with self._log.open("ab") as log:  # another process writes it: the job's processes may not, on a full disk
             self._writer = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=log)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from tests.kafka.test_kafka_source import received
 from tests.kafka_broker import Broker
 from tests.runtime.jobs import environment, eventually
 
@@ -104,14 +106,20 @@ def test_memory_stays_flat_for_ten_minutes(kafka: Broker, tmp_path: Path) -> Non
     slow, process = SlowJob(kafka, tmp_path, 1_000_000, rate=1_500), psutil.Process()
     try:
         eventually(lambda: len(slow.unread()) == 2)
-        sizes = []
+        sizes, committed, fetched = [], [slow.committed()], [received(kafka.port)]
         for _ in range(600):
             time.sleep(1.0)  # not a wait: the length of the measurement
             sizes.append(process.memory_info().rss)
             if len(sizes) % 60 == 0:
                 slow.check()
+                committed.append(slow.committed())
+                fetched.append(received(kafka.port))
         print(f"after 1 min {sizes[60] >> 20} MiB, at most {max(sizes[60:]) >> 20} MiB, unread {slow.unread()}")
         assert max(sizes) - sizes[0] < MOST_GROWTH
+        assert sorted(set(committed)) == committed, "each minute commits further offsets"
+        each_minute = [(after - before) / 60 for before, after in pairwise(fetched[1:])]
+        print(f"committed {committed}, fetched {[round(each / 1e6, 2) for each in each_minute]} MB/s")
+        assert max(each_minute) < 3 * 1_500 * len(MESSAGE), "fetching pauses: a topic is read at over 100 MB/s"
         assert sum(slow.unread().values()) > 0
     finally:
         slow.released.set()

@@ -23,6 +23,7 @@ from headgate.bench.peers.kafka_broker import free_port
 from headgate.connectors.kafka import kafka_offsets
 from headgate.connectors.kafka.commits_topic import TOPIC as COMMITS
 from headgate.connectors.kafka.commits_topic import CommitsTopic
+from headgate.connectors.kafka.delivery import Delivery, wait_for
 from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, KafkaClient
 from headgate.runtime.master.certificates import issue
 from tests.connectors.recorded_failures import assert_is_recorded, failing, record_in
@@ -76,6 +77,11 @@ class Secured:
         admin: Any = pytest.importorskip("confluent_kafka.admin")
         operations = (admin.AclOperation.READ, admin.AclOperation.WRITE, admin.AclOperation.DESCRIBE)
         self._ask("create_acls", [self._right(admin.AclBinding, user, topic, each) for each in operations])
+
+    def let_see(self, user: str, topic: str) -> None:
+        """Let a user only describe a topic."""
+        admin: Any = pytest.importorskip("confluent_kafka.admin")
+        self._ask("create_acls", [self._right(admin.AclBinding, user, topic, admin.AclOperation.DESCRIBE)])
 
     def revoke(self, user: str, topic: str) -> None:
         """Take all rights to a topic from a user."""
@@ -300,6 +306,26 @@ def test_rights_that_are_revoked_while_a_job_runs(secured: Secured, tmp_path: Pa
     assert topic in str(error)
     assert "give the user the right to use this topic" in str(error)
     assert job.restarts == 2
+
+
+def test_a_user_who_may_only_see_a_topic(secured: Secured) -> None:
+    """The producer gets no id, and each message fails because the producer has. The sink's error says why."""
+    topic = secured.broker.topic(1)
+    secured.let_see("nobody", topic)
+    delivery = Delivery(KafkaClient(secured.servers, secured.options("nobody")), topic, wait_for)
+
+    def is_refused() -> bool:
+        try:
+            delivery.producer.produce(topic, b"1")
+        except pytest.importorskip("confluent_kafka").KafkaException:
+            return True
+        return False
+
+    eventually(is_refused)
+    with pytest.raises(hg.SinkError, match="give the user the right to use this topic") as raised:
+        delivery.give(pa.record_batch({"value": [b"1"]}))
+    assert topic in str(raised.value)
+    delivery.close()
 
 
 def test_a_deleted_output_topic_loses_no_staged_row(secured: Secured, tmp_path: Path) -> None:

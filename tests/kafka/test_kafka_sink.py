@@ -72,7 +72,7 @@ def test_formats_keys_headers_and_timestamps(kafka: Broker) -> None:
     headers = pa.list_(pa.struct({"name": pa.string(), "value": pa.binary()}))
     schema = pa.schema({"k": pa.string(), "h": headers, "t": pa.timestamp("us", "UTC"), "n": pa.int64()})
     moment = datetime(2024, 5, 1, 10, 0, 0, 123000, UTC)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"k": "a", "h": [{"name": "x", "value": b"1"}, {"name": "x", "value": None}], "t": moment, "n": 1},
         {"k": None, "h": None, "t": None, "n": None},
     ]
@@ -84,6 +84,14 @@ def test_formats_keys_headers_and_timestamps(kafka: Broker) -> None:
     assert json.loads(second.value()) == {"k": None, "n": None}
     assert (second.key(), second.headers()) == (None, None)
     assert second.timestamp()[1] > 1714557600123
+
+    for key in (None, "k"):
+        topic = kafka.topic(1)
+        plain = [{name: row[name] for name in ("k", "t", "n")} for row in rows]
+        write(kafka, plain, topic, pa.schema([schema.field(name) for name in plain[0]]), key=key, timestamp="t")
+        first, second = kafka.messages(topic)
+        assert (first.key(), first.timestamp()[1]) == (key and b"a", 1714557600123)
+        assert second.timestamp()[1] > 1714557600123
 
     topic = kafka.topic(1)
     write(kafka, [{"k": 7, "value": b"\x00\xff"}, {"k": 8, "value": None}], topic, format="raw", key="k")
@@ -178,7 +186,7 @@ def test_a_message_that_is_too_large(kafka: Broker) -> None:
     error = error_of(env.execute_async())
     assert isinstance(error, hg.SinkError)
     assert "a message of 20000" in str(error)
-    assert "raise message.max.bytes" in str(error)
+    assert "raise max.message.bytes" in str(error)
 
 
 class Pausing(hg.Sink):

@@ -246,6 +246,31 @@ def test_partitions_that_come_later_are_read_from_their_beginning(kafka: Broker)
     assert_same_rows(results.to_table(), [{"n": 7}, {"n": 8}])
 
 
+def test_a_topic_that_is_added_at_a_resume_is_read_and_kept(kafka: Broker, tmp_path: Path) -> None:
+    """The checkpoint of the job with both topics names both: a job that leaves one out again is refused."""
+    first, second = kafka.topic(1), kafka.topic(2)
+    rows = [*fill(kafka, first, 1, 5), *fill(kafka, second, 2, 6, first=5)]
+
+    def started(topics: list[str], resume: str | None) -> hg.JobHandle:
+        env = environment(checkpoint_dir=tmp_path, checkpoint_interval="50 ms")
+        stream = env.from_source(source(kafka, topics, stop=None)).uid("source")
+        stream.sink_to(hg.sinks.for_each_batch(lambda batch, info: got.extend(batch.to_pylist()))).uid("sink")
+        return env.execute_async("topics", resume=resume)
+
+    got: list[dict[str, Any]] = []
+    job = started([first], None)
+    eventually(lambda: len(got) == 5)
+    job.stop(timeout=60)
+    job.wait()
+    job = started([first, second], "latest")
+    eventually(lambda: len(got) >= 11)
+    job.stop(timeout=60)
+    job.wait()
+    assert sorted(row["n"] for row in got) == sorted(row["n"] for row in rows)
+    with pytest.raises(hg.SourceError, match=f"also reads {second}"):
+        started([first], "latest").wait()
+
+
 def test_a_position_that_has_expired_is_refused_by_name(kafka: Broker, tmp_path: Path) -> None:
     topic = kafka.topic(1)
     fill(kafka, topic, 1, 5)

@@ -9,13 +9,14 @@ from __future__ import annotations
 import io
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
 import pyarrow as pa
 
+from headgate.connectors.kafka.avro_fields import misfits
 from headgate.connectors.kafka.message_decoders import Decoded, MessageDecoder, all_but
 from headgate.connectors.kafka.message_encoders import MessageEncoder
 from headgate.connectors.schemas import shown
@@ -175,6 +176,8 @@ class AvroEncoder(MessageEncoder):
         if missing or (unknown := [name for name in schema.names if name not in fields]):
             wrong = f"no column {missing[0]!r}" if missing else f"a column {unknown[0]!r} that is no field"
             raise PlanError(f"kafka: the rows have {wrong} of the schema in avro=; they have ({shown(schema)})")
+        if wrong := next(misfits(self._avro, schema), ""):
+            raise PlanError(f"kafka: the rows have {wrong} of the schema in avro=; they have ({shown(schema)})")
         if self._registry is not None:
             client = self._registry.client()
             new = import_module("confluent_kafka.schema_registry").Schema(json.dumps(_plain(self._avro)), "AVRO")
@@ -184,7 +187,8 @@ class AvroEncoder(MessageEncoder):
     def values(self, batch: pa.RecordBatch) -> pa.Array:
         write = _fastavro().schemaless_writer
         texts = []
-        for row in batch.to_pylist():
+        columns = [_for_fastavro(column) for column in batch.columns]
+        for row in pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist():
             stream = io.BytesIO()
             stream.write(self._head)
             try:
@@ -193,6 +197,33 @@ class AvroEncoder(MessageEncoder):
                 raise SinkError(f"a row does not fit the schema in avro=: {error or type(error).__name__}") from None
             texts.append(stream.getvalue())
         return pa.array(texts, pa.binary())
+
+
+def _for_fastavro(column: pa.Array) -> pa.Array:
+    """Return a column without dictionaries, and with the zone UTC for times without a zone, also in structs and lists.
+
+    fastavro takes a time without a zone for one in the machine's own zone. For `local-timestamp-*` it ignores the zone.
+    It cannot write maps of Arrow.
+    """
+    type_ = _with_values(column.type, lambda each: each.value_type if pa.types.is_dictionary(each) else each)
+    column = column if type_ == column.type else column.cast(type_)
+    return column.view(_with_values(type_, _in_utc))
+
+
+def _in_utc(type_: pa.DataType) -> pa.DataType:
+    return pa.timestamp(type_.unit, "UTC") if pa.types.is_timestamp(type_) and type_.tz is None else type_
+
+
+def _with_values(type_: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return the type with changed types of the values in it, at any depth of structs and lists."""
+    if pa.types.is_struct(type_):
+        return pa.struct([each.with_type(_with_values(each.type, changed)) for each in type_])
+    kinds = {pa.types.is_list: pa.list_, pa.types.is_large_list: pa.large_list}
+    kinds[pa.types.is_fixed_size_list] = lambda items: pa.list_(items, type_.list_size)
+    for is_kind, made in kinds.items():
+        if is_kind(type_):
+            return made(type_.value_field.with_type(_with_values(type_.value_type, changed)))
+    return changed(type_)
 
 
 def _plain(schema: Any) -> Any:

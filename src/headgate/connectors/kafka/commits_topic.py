@@ -64,9 +64,12 @@ class Marker:
         """The program that owns the run."""
         return self.claims[-1] if self.claims else None
 
-    def claimed(self, epoch: int, run: str) -> Marker:
-        """Return the marker after a program's claim."""
-        return Marker((*self.claims, Claimed(epoch, run))[-_MOST_CLAIMS:])
+    def claimed(self, epoch: int, run: str, resumed: str = "") -> Marker:
+        """Return the marker after a program's claim. `resumed` is the run of the program that took the checkpoint from
+        which this one continues: the marker keeps its claim, although other claims may follow it."""
+        dropped = self.claims[: 1 - _MOST_CLAIMS]
+        kept = [each for each in dropped if each.run == resumed]
+        return Marker((*kept, *self.claims[len(dropped) :], Claimed(epoch, run)))
 
     def with_checkpoint(self, run: str, checkpoint: int) -> Marker:
         """Return the marker after the commit of a checkpoint that the program `run` took."""
@@ -154,13 +157,7 @@ class CommitsTopic:
 
     def _check_policy(self) -> None:
         """Raise SinkError if Kafka removes old records of the topic. Without the right to ask, trust the topic."""
-        admin = import_module("confluent_kafka.admin")
-        resource, client = admin.ConfigResource(admin.ResourceType.TOPIC, TOPIC), self._client.admin()
-        try:
-            asked = client.describe_configs([resource], request_timeout=ANSWER_TIMEOUT)
-            policy = asked[resource].result(ANSWER_TIMEOUT)["cleanup.policy"].value
-        except kafka_library().KafkaException:
-            return
+        policy = self._client.topic_options(TOPIC).get("cleanup.policy", "")
         if "delete" in policy:
             raise SinkError(
                 f"topic {TOPIC!r}: has cleanup.policy={policy}, so Kafka would forget what is committed; set "

@@ -10,20 +10,23 @@ from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 
-from headgate.connectors.kafka.kafka_client import KafkaClient, failed, in_words, kafka_library
+from headgate.connectors.kafka.kafka_client import KafkaClient, failed, in_words, inner_of, kafka_library
 from headgate.errors import SinkError
 
 #: Waits until a condition is true.
 WaitUntil: TypeAlias = Callable[[Callable[[], bool]], None]
 #: Options of librdkafka that the sink sets itself.
-RESERVED: Final = ("enable.idempotence", "partitioner", "delivery.report.only.error", "transactional.id", "on_delivery")
+RESERVED: Final = (
+    "auto.offset.reset", "delivery.report.only.error", "enable.auto.commit", "enable.idempotence",
+    "enable.partition.eof", "group.id", "isolation.level", "on_delivery", "partitioner", "transactional.id",
+)  # fmt: skip
 #: The most kilobytes of messages that wait in a producer. While it has so many, `give` waits.
 _QUEUE_KILOBYTES: Final = 32 << 10
 #: The most messages that a producer takes in one call.
 _MOST_GIVEN: Final = 5_000
 #: Seconds between two looks for room in the queue.
 _LOOK: Final = 0.001
-#: Seconds of one wait for deliveries. Between two waits the caller looks whether it must end.
+#: Seconds of one wait for deliveries or errors. Between two waits the caller looks whether it must end.
 _FLUSH_WAIT: Final = 0.05
 
 
@@ -35,7 +38,7 @@ class Delivery:
     """
 
     def __init__(self, client: KafkaClient, topic: str, wait_until: WaitUntil, **own: Any) -> None:
-        self._topic = topic
+        self.topic = topic
         self._wait_until = wait_until
         #: The error of a message that was not delivered, or of the producer.
         self.failure: Any = None
@@ -43,7 +46,8 @@ class Delivery:
 
     def give(self, encoded: pa.RecordBatch) -> None:
         """Give the producer the messages of a batch that `Messages.encoded` made."""
-        produce = self._produce_singly if "headers" in encoded.schema.names else self._produce
+        is_single = "headers" in encoded.schema.names or "timestamp" in encoded.schema.names
+        produce = self._produce_singly if is_single else self._produce
         for begin in range(0, encoded.num_rows, _MOST_GIVEN):
             left = _as_arguments(encoded.slice(begin, _MOST_GIVEN))
             take = partial(self._take, produce, left)
@@ -59,10 +63,11 @@ class Delivery:
         self._look()
         return False
 
-    def _look(self) -> None:
-        """Let the producer run its callbacks. Raise the error that one of them reports."""
+    def _look(self, wait: float = 0.0) -> None:
+        """Let the producer run its callbacks, and wait up to `wait` seconds for one. Raise the error that one of them
+        reports."""
         with self._fatal_errors():
-            self.producer.poll(0)
+            self.producer.poll(wait)
         self.check()
 
     @contextmanager
@@ -75,7 +80,7 @@ class Delivery:
 
     def _produce(self, messages: list[dict[str, Any]]) -> int:
         """Produce messages, and return how many the producer took before its queue was full."""
-        if self.producer.produce_batch(self._topic, messages) == len(messages):
+        if self.producer.produce_batch(self.topic, messages) == len(messages):
             return len(messages)
         errors = [message.pop("_error", None) for message in messages]
         for number, error in enumerate(errors):
@@ -86,10 +91,10 @@ class Delivery:
         return len(messages)
 
     def _produce_singly(self, messages: list[dict[str, Any]]) -> int:
-        """Do the same as `_produce` for messages with headers, which librdkafka takes only one by one."""
+        """Do the same as `_produce` for messages with headers or timestamps, which go only one by one."""
         for number, message in enumerate(messages):
             try:
-                self.producer.produce(self._topic, **message)
+                self.producer.produce(self.topic, **message)
             except BufferError:
                 return number
             except kafka_library().KafkaException as error:
@@ -97,8 +102,12 @@ class Delivery:
         return len(messages)
 
     def _refused(self, message: dict[str, Any], error: Any) -> SinkError:
+        """Return the error of a message that the producer did not take. Raise the producer's own error, if it has one:
+        then the message's error is only that the producer has failed."""
+        if inner_of(error).code() == kafka_library().KafkaError._FATAL:
+            self._look(_FLUSH_WAIT)
         size = len(message["value"] or "")
-        return SinkError(f"topic {self._topic!r}: a message of {size} bytes: {in_words(error)}")
+        return SinkError(f"topic {self.topic!r}: a message of {size} bytes: {in_words(error)}")
 
     def wait(self) -> None:
         """Wait until the brokers have all messages."""
@@ -122,7 +131,7 @@ class Delivery:
     def check(self) -> None:
         """Raise the error of a message that was not delivered, or of the producer."""
         if self.failure is not None:
-            raise failed(SinkError, f"topic {self._topic!r}", self.failure)
+            raise failed(SinkError, f"topic {self.topic!r}", self.failure)
 
     def _fail(self, error: Any) -> None:
         self.failure = error

@@ -47,12 +47,16 @@ _ADVICE: Final = {
     "SASL_AUTHENTICATION_FAILED": "check user name and password in options=",
     "_SSL": "check the certificates in options=",
     "TOPIC_AUTHORIZATION_FAILED": "give the user the right to use this topic",
+    "CLUSTER_AUTHORIZATION_FAILED": "give the user the right to use this topic",
     "GROUP_AUTHORIZATION_FAILED": "give the user the right to use this group",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "give the user the right to use this transactional id",
     "UNKNOWN_TOPIC_OR_PART": "create the topic, or correct its name",
     "_UNKNOWN_TOPIC": "create the topic, or correct its name",
     "_UNKNOWN_PARTITION": "create the topic again, or start without resume",
-    "MSG_SIZE_TOO_LARGE": "raise message.max.bytes of the topic, and message.max.bytes in options=",
+    "INVALID_TIMESTAMP": "raise message.timestamp.before.max.ms and message.timestamp.after.max.ms of the topic",
+    "INVALID_RECORD": "a compacted topic takes no message without a key; filter rows whose key is null, or set "
+    "cleanup.policy=delete of the topic",
+    "MSG_SIZE_TOO_LARGE": "raise max.message.bytes of the topic, and message.max.bytes in options=",
 }
 
 
@@ -101,6 +105,17 @@ class KafkaClient:
             {"log_level": _LOG_LEVEL, **self.options, "bootstrap.servers": self.servers}, logger=log
         )
 
+    def topic_options(self, topic: str) -> dict[str, str]:
+        """Return the options of a topic, by name, as the brokers have them. It is empty without the right to ask."""
+        module = import_module("confluent_kafka.admin")
+        resource, client = module.ConfigResource(module.ResourceType.TOPIC, topic), self.admin()
+        try:
+            asked = client.describe_configs([resource], request_timeout=ANSWER_TIMEOUT)
+            found = asked[resource].result(ANSWER_TIMEOUT)
+        except (kafka_library().KafkaException, TimeoutError):
+            return {}
+        return {name: option.value for name, option in found.items() if option.value is not None}
+
     def _made(self, kind: str, fail: Callable[[KafkaError], None], own: Mapping[str, Any]) -> Any:
         library = kafka_library()
 
@@ -128,9 +143,14 @@ class KafkaClient:
         return text
 
 
+def inner_of(error: Any) -> Any:
+    """Return the KafkaError of an exception of the library. Return another error as it is."""
+    return error.args[0] if isinstance(error, Exception) and error.args else error
+
+
 def passes(error: Any) -> bool:
     """Return whether brokers may soon answer the same question without this error."""
-    inner = error.args[0] if isinstance(error, Exception) and error.args else error
+    inner = inner_of(error)
     return hasattr(inner, "name") and inner.name() in _PASSING
 
 
@@ -144,7 +164,7 @@ def is_about_group(error: Any) -> bool:
 
 def in_words(error: Any) -> str:
     """Return librdkafka's error in words, and what to do about it."""
-    inner = error.args[0] if isinstance(error, Exception) and error.args else error
+    inner = inner_of(error)
     if not hasattr(inner, "name"):
         return str(inner)
     advice = _ADVICE.get(inner.name())

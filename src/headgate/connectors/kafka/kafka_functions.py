@@ -140,10 +140,11 @@ def sink(
     `{"compression.type": "zstd"}`.
 
     Raises ConfigError for impossible arguments, and without the package confluent-kafka. When the job starts, raises
-    PlanError for columns that cannot be written, and SinkError if no broker answers or the topic does not exist. While
-    it runs, raises SinkError for a message that is too large, and for a message that is not delivered within
-    `message.timeout.ms` (5 minutes by default). Also raises it for a transaction that takes longer than
-    `transaction.timeout.ms` (one minute by default).
+    PlanError for columns that cannot be written and for a compacted topic without `key`, and SinkError if no broker
+    answers or the topic does not exist. While it runs, raises SinkError for a message that is too large, for one whose
+    time is too far from the clock for the topic, and for one without a key in a compacted topic. Also raises it for a
+    message that is not delivered within `message.timeout.ms` (5 minutes by default), and for a transaction that takes
+    longer than `transaction.timeout.ms` (one minute by default).
 
     >>> env = hg.StreamEnvironment()
     >>> rows = env.from_source(hg.sources.iterable([{"city": "Rome", "km": 7}]))

@@ -255,7 +255,7 @@ class _Fetching:
             self._value_bytes = max(1.0, sum(len(value) for value in values if value) / len(values))
         rows, counts, bad = self._decode(messages, values)
         for event in events:
-            offsets |= self._event(event)
+            self._take_event(event, offsets)
         self._offsets |= {each: at for each, at in offsets.items() if each in self._offsets}
         ended = self._end_partitions(consumer)
         by_partition, begin = [], 0
@@ -301,14 +301,18 @@ class _Fetching:
         rows = self._reading.columns.add(decoded.rows, messages, decoded.counts, self._reading.schema)
         return rows, decoded.counts, as_bad(messages, decoded.bad) if decoded.bad else None
 
-    def _event(self, event: Any) -> dict[Partition, int]:
-        """Return the position that an event tells. Raises SourceError for an event that is an error."""
+    def _take_event(self, event: Any, offsets: dict[Partition, int]) -> None:
+        """Add the position that an event tells to the positions after the messages that came with it.
+
+        Raises SourceError for an event that is an error.
+        """
         library, error = kafka_library(), event.error()
         if is_about_group(error) and not self._reading.commits_offsets:
-            return {}
+            return
         partition = event.topic(), event.partition()
-        if error.code() == library.KafkaError._PARTITION_EOF:
-            return {partition: max(event.offset(), self._offsets.get(partition, 0))}
+        if error.code() == library.KafkaError._PARTITION_EOF:  # a message may have come after it
+            offsets[partition] = max(event.offset(), offsets.get(partition, self._offsets.get(partition, 0)))
+            return
         place = f"{partition[0]}[{partition[1]}]"
         if error.code() == library.KafkaError._AUTO_OFFSET_RESET:
             raise SourceError(

@@ -16,13 +16,12 @@ from headgate.connectors.kafka.kafka_client import KafkaClient, cause, failed, k
 from headgate.connectors.kafka.kafka_offsets import partitions_of
 from headgate.connectors.kafka.message_encoders import Messages
 from headgate.connectors.kafka.staged_messages import StagedFile, StagedMessagesWriter, StagingFolder, give_staged
+from headgate.connectors.kafka.topic_limits import TopicLimits
 from headgate.connectors.kafka.transactions import Transactions, forgotten, unknown
 from headgate.errors import PlanError, SinkError, SourceError
 from headgate.state import shapes
 
 Guarantee: TypeAlias = Literal["exactly-once", "at-least-once"]
-#: The largest message that librdkafka takes by default, in bytes.
-_LARGEST: Final = 1_000_000
 _PREPARED: Final = shapes.fields({"run": shapes.text, "partition": shapes.count})
 _RUN: Final = re.compile("[A-Za-z0-9-]+")
 
@@ -48,6 +47,7 @@ class KafkaSink(Sink):
         self._set_guarantee(guarantee == "exactly-once")
         self._run: str | None = None
         self._partition = 0
+        self._limits = TopicLimits(topic=topic)
         self._is_resumed = False
         self._folder: StagingFolder | None = None
         self._transactions: Transactions | None = None
@@ -76,9 +76,7 @@ class KafkaSink(Sink):
             self._run, self._partition = job, CommitsTopic(self.client).partition_for(job)
 
     def resume(self, job: str, schema: pa.Schema, prepared: Any) -> None:
-        """Continue the run of another program if it staged messages, also with at-least-once now. Otherwise prepare."""
-        if prepared is None:
-            return self.prepare(job, schema)
+        """Continue the run of another program that staged messages, also with at-least-once now."""
         _PREPARED(prepared, "what the sink prepared")
         if not _RUN.fullmatch(prepared["run"]):
             raise SinkError(f"kafka: {prepared['run']!r} is not a run of a sink; start from another checkpoint")
@@ -101,6 +99,10 @@ class KafkaSink(Sink):
             raise failed(SinkError, f"topic {self.topic!r}", cause(error, consumer, told)) from None
         finally:
             consumer.close()
+        self._limits = TopicLimits.ask(self.client, self.topic)
+        self.messages.limit(self._limits.largest_value)
+        if self._limits.is_compacted and self.messages.key is None:
+            raise PlanError(f"kafka: topic {self.topic!r} is compacted, so each message needs a key; give key=")
 
     def newest_owner(self) -> int:
         """Return the highest epoch with which a program has claimed the run."""
@@ -130,7 +132,7 @@ class KafkaSink(Sink):
         if self._run is None or not self.exactly_once:
             return True
         self._drop()
-        self._transactions = Transactions(self.client, self.topic, self._run, self._partition, claim)
+        self._transactions = Transactions(self.client, self._limits, self._run, self._partition, claim)
         return self._transactions.claim(self._is_resumed)
 
     def begin(self, claim: Claim) -> None:
@@ -148,8 +150,7 @@ class KafkaSink(Sink):
         if not self.exactly_once:
             return _ProducingWriter(self, context)
         assert self._folder is not None  # `claim` comes first
-        largest = int(self.client.options.get("message.max.bytes", _LARGEST))
-        return StagedMessagesWriter(self.messages, self._folder, largest, context)
+        return StagedMessagesWriter(self.messages, self._folder, self._limits, context)
 
     def commit(self, pending: Sequence[Any], checkpoint: int = 0) -> None:
         """Produce the staged messages of a checkpoint in one transaction, and remove their files."""
@@ -170,7 +171,7 @@ class KafkaSink(Sink):
 
     def _produce(self, files: Sequence[StagedFile]) -> None:
         """Produce the messages that an exactly-once program staged, in a job that continues with at-least-once."""
-        delivery = Delivery(self.client, self.topic, wait_for)
+        delivery = Delivery(self._limits.applied(self.client), self.topic, wait_for)
         try:
             give_staged(delivery, [file for file in files if file.exists()])  # a committed file was removed
         finally:
@@ -212,7 +213,7 @@ class _ProducingWriter(SinkWriter):
 
     def __init__(self, sink: KafkaSink, context: WriterContext) -> None:
         self._messages = sink.messages
-        self._delivery = Delivery(sink.client, sink.topic, context.wait_until)
+        self._delivery = Delivery(sink._limits.applied(sink.client), sink.topic, context.wait_until)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._delivery.give(self._messages.encoded(batch))

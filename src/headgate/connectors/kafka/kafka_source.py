@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -117,18 +117,32 @@ class KafkaSource(Source):
         return {"starts": rows_of(self.starts), "stops": None if self.stops is None else rows_of(self.stops)}
 
     def restore(self, prepared: Any) -> None:
-        """Start and stop where the other program did. Raises SourceError if a topic is gone."""
+        """Start and stop where the other program did. Raises SourceError if topics are gone, or are others."""
         _PREPARED(prepared, "what the source prepared")
+        self._check_topics({topic for topic, *_ in prepared["starts"]}, is_endless=prepared["stops"] is None)
         told: list[Any] = []
         consumer = self.consumer(told.append)
+        self.starts = offsets_of(prepared["starts"])
+        known = {topic for topic, _ in self.starts}
         try:
-            self._partitions(consumer, told)
+            new = [place for place in self._partitions(consumer, told) if place[0] not in known]
+            if new:  # topics that the job has not read before
+                self.starts |= Offsets(self.client, self.read_committed).earliest(new)
         finally:
             consumer.close()
-        self.starts = offsets_of(prepared["starts"])
         if self.bounded and prepared["stops"] is None:
             raise SourceError("the job of the checkpoint reads without end; leave stop= out, or start without resume")
         self.stops = None if prepared["stops"] is None or not self.bounded else offsets_of(prepared["stops"])
+
+    def _check_topics(self, before: Collection[str], is_endless: bool) -> None:
+        """Refuse topics other than those of the job's first program. Only an endless job may get further topics."""
+        left_out, new = sorted(set(before) - set(self.topics)), sorted(set(self.topics) - set(before))
+        if left_out or (new and not is_endless):
+            names = ", ".join(left_out or new)
+            reads = "also reads" if left_out else "ends, and does not read"
+            raise SourceError(
+                f"the job of the checkpoint {reads} {names}; give topics={sorted(before)}, or start without resume"
+            )
 
     def check_position(self, position: Any) -> None:
         """Raise ValueError if `position` is not a list of topics, partitions and offsets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -10,10 +11,12 @@ import pyarrow.compute as pc
 
 from headgate.connectors.json_text import check_json_types, json_texts
 from headgate.connectors.schemas import shown
-from headgate.errors import ConfigError, PlanError
+from headgate.errors import ConfigError, PlanError, SinkError
 
-#: About the most bytes of a message in the format "arrow". A broker takes at most 1 MiB by default.
-_ARROW_BYTES: Final = 500_000
+#: The most bytes of a message of several rows in the format "arrow". A broker takes at most 1 MiB by default.
+_MOST_ARROW_BYTES: Final = 900_000
+#: How full such messages are at first. Streams have more bytes than their rows, and rows are larger than the average.
+_ARROW_SHARE: Final = 5 / 9
 _VALUE: Final = "value"
 #: The type of a column of headers, as the source has it.
 HEADERS: Final = pa.list_(pa.struct({"name": pa.string(), "value": pa.binary()}))
@@ -29,6 +32,9 @@ class MessageEncoder(ABC):
     @abstractmethod
     def values(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the values of the messages of a batch, as text or binary."""
+
+    def limit(self, largest: int) -> None:
+        """Make values of at most so many bytes, if the format can divide rows among messages."""
 
 
 class JsonEncoder(MessageEncoder):
@@ -58,12 +64,18 @@ class RawEncoder(MessageEncoder):
 class ArrowEncoder(MessageEncoder):
     """Makes an Arrow IPC stream of the rows of a batch, or several streams if it is large."""
 
+    def __init__(self) -> None:
+        self._most = _MOST_ARROW_BYTES
+
     def check(self, schema: pa.Schema) -> None: ...
 
+    def limit(self, largest: int) -> None:
+        self._most = min(_MOST_ARROW_BYTES, largest)
+
     def values(self, batch: pa.RecordBatch) -> pa.Array:
-        rows = max(1, int(batch.num_rows * _ARROW_BYTES / max(1, batch.nbytes)))
-        streams = [_stream(batch.slice(begin, rows)) for begin in range(0, batch.num_rows, rows)]
-        return pa.array(streams, pa.binary())
+        rows = max(1, int(batch.num_rows * self._most * _ARROW_SHARE / max(1, batch.nbytes)))
+        slices = (batch.slice(begin, rows) for begin in range(0, batch.num_rows, rows))
+        return pa.array([stream for each in slices for stream in _streams(each, self._most)], pa.binary())
 
 
 class Messages:
@@ -98,6 +110,10 @@ class Messages:
                 raise PlanError(f"kafka: {argument}={name!r} is {type_}; {_NEEDED[argument]}")
         self._encoder.check(pa.schema([field for field in schema if field.name not in self._left_out]))
 
+    def limit(self, largest: int) -> None:
+        """Make messages whose values have at most so many bytes, if the format can do so."""
+        self._encoder.limit(largest)
+
     @property
     def schema(self) -> pa.Schema:
         """The columns of encoded messages. Their names are those of the arguments of `Producer.produce`."""
@@ -120,7 +136,7 @@ class Messages:
             times = batch.column(self._timestamp).cast(pa.timestamp("ms"), safe=False).cast(pa.int64())
             columns.append(times.fill_null(0))
         if self._headers is not None:
-            columns.append(batch.column(self._headers))
+            columns.append(_checked_headers(batch.column(self._headers)))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
@@ -129,6 +145,14 @@ _NEEDED: Final = {
     "headers": "it must be a list of structs of name (text) and value (binary)",
     "timestamp": "it must be a timestamp",
 }
+
+
+def _checked_headers(headers: pa.Array) -> pa.Array:
+    """Return the headers. Raises SinkError for a header that is null, or whose name is."""
+    names, _ = headers.flatten().flatten()
+    if names.null_count:
+        raise SinkError("kafka: a header is null, or its name is: give each header a name, or none to the message")
+    return headers
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
@@ -148,6 +172,18 @@ def _is_key(type_: pa.DataType) -> bool:
 
 def _is_headers(type_: pa.DataType) -> bool:
     return bool(type_.equals(HEADERS))
+
+
+def _streams(batch: pa.RecordBatch, most: int) -> Iterator[bytes]:
+    """Yield the rows as one stream, or as several of at most `most` bytes. A single row may have more."""
+    stream, half = _stream(batch), batch.num_rows // 2
+    halves = batch.slice(0, half), batch.slice(half)
+    # A dictionary is in each stream, so halves of a batch with a large one would not be smaller.
+    if len(stream) <= most or not half or sum(each.nbytes for each in halves) > 1.5 * batch.nbytes:
+        yield stream
+        return
+    for each in halves:
+        yield from _streams(each, most)
 
 
 def _stream(batch: pa.RecordBatch) -> bytes:

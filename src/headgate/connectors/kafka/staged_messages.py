@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
 from pyarrow import fs
 
 from headgate.connectors.connector import SinkWriter, WriterContext
 from headgate.connectors.kafka.delivery import Delivery
 from headgate.connectors.kafka.message_encoders import Messages
+from headgate.connectors.kafka.topic_limits import TopicLimits
 from headgate.connectors.staging_limit import LOOK_INTERVAL, MOST_STAGED
 from headgate.errors import ResultsGone, SinkError
 from headgate.filesystems import brief, create_private, listing, locate, make_for_files, opened, sync, sync_folder
@@ -37,14 +37,18 @@ _FILE: Final = re.compile(r"([0-9]+)-[0-9]+-[0-9]+-[0-9]+\.arrow")
 _SIGN: Final = re.compile(r"([0-9]+)-committing")
 _COMPRESSION: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 _STAGED: Final = shapes.fields({"path": shapes.text, "size": shapes.count, "checksum": shapes.text,
-                                "messages": shapes.count})  # fmt: skip
+                                "messages": shapes.count}, {"topic": shapes.text})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile(WrittenFile):
-    """A file of staged messages, as a checkpoint names it."""
+    """A file of staged messages, as a checkpoint names it, and the topic of the messages.
+
+    Checkpoints of earlier versions name no topic.
+    """
 
     messages: int
+    topic: str = ""
 
     @staticmethod
     def of(values: Any, run: str) -> StagedFile:
@@ -155,10 +159,10 @@ class StagingFolder:
 class StagedMessagesWriter(SinkWriter):
     """The writer of one subtask: it encodes rows, and stages the messages of each checkpoint in a file."""
 
-    def __init__(self, messages: Messages, folder: StagingFolder, largest: int, context: WriterContext) -> None:
+    def __init__(self, messages: Messages, folder: StagingFolder, limits: TopicLimits, context: WriterContext) -> None:
         self._messages = messages
         self._folder = folder
-        self._largest = largest
+        self._limits = limits
         self._context = context
         self._checkpoint = context.checkpoint
         self._file: _OpenFile | None = None
@@ -175,11 +179,11 @@ class StagedMessagesWriter(SinkWriter):
         if self._staged >= MOST_STAGED:
             self._context.wait_until(self._may_stage)
         encoded = self._messages.encoded(batch)
-        check_sizes(encoded, self._largest)
+        self._limits.check(encoded, self._context.clock())
         if self._file is None:
             context = self._context
             name = f"{self._folder.owner}-{context.attempt}-{context.subtask}-{self._checkpoint}.arrow"
-            self._file = _OpenFile(f"{self._folder.path}/{name}", encoded.schema)
+            self._file = _OpenFile(f"{self._folder.path}/{name}", encoded.schema, self._limits.topic)
         self._file.write(encoded)
         self._staged += encoded.nbytes
 
@@ -208,21 +212,17 @@ class StagedMessagesWriter(SinkWriter):
             file.abandon()
 
 
-def check_sizes(encoded: pa.RecordBatch, largest: int) -> None:
-    """Raise SinkError if a message is larger than `largest` bytes."""
-    sizes = pc.fill_null(pc.binary_length(encoded.column("value")), 0)
-    if "key" in encoded.schema.names:
-        sizes = pc.add(sizes, pc.fill_null(pc.binary_length(encoded.column("key")), 0))
-    found = pc.max(sizes).as_py() or 0
-    if found > largest:
-        raise SinkError(
-            f"a message of {found} bytes is too large; raise message.max.bytes of the topic, and message.max.bytes in "
-            "options="
-        )
-
-
 def give_staged(delivery: Delivery, files: Sequence[StagedFile]) -> None:
-    """Produce the messages of files, batch by batch, and wait until the brokers have them."""
+    """Produce the messages of files, batch by batch, and wait until the brokers have them.
+
+    Raises SinkError for messages of another topic: since they were staged, another program gave the sink a new one.
+    """
+    if others := [file for file in files if file.topic not in ("", delivery.topic)]:
+        raise SinkError(
+            f"topic {delivery.topic!r}: {sum(file.messages for file in others)} messages up to the checkpoint belong "
+            f"in topic {others[0].topic!r}, and are not there yet; give that topic. To change it, resume with that "
+            "topic once, and end the job with stop()"
+        )
     for file in files:
         for batch in file.batches():
             delivery.give(batch)
@@ -232,8 +232,9 @@ def give_staged(delivery: Delivery, files: Sequence[StagedFile]) -> None:
 class _OpenFile:
     """A file that is being written."""
 
-    def __init__(self, path: str, schema: pa.Schema) -> None:
+    def __init__(self, path: str, schema: pa.Schema, topic: str) -> None:
         self._path = path
+        self._topic = topic
         self._messages = 0
         with _files(path):
             self._filesystem, self._inside = locate(path)
@@ -255,7 +256,8 @@ class _OpenFile:
             sync(self._filesystem, self._inside)
             if isinstance(self._filesystem, fs.LocalFileSystem):
                 sync_folder(self._filesystem, self._inside)
-        return StagedFile(self._path, self._stream.size, self._stream.checksum.hexdigest(), self._messages)
+        checksum = self._stream.checksum.hexdigest()
+        return StagedFile(self._path, self._stream.size, checksum, self._messages, self._topic)
 
     def abandon(self) -> None:
         for part in (self._writer, self._stream):

@@ -20,6 +20,7 @@ from headgate.connectors.kafka.commits_topic import TOPIC, CommitsTopic, Marker
 from headgate.connectors.kafka.delivery import Delivery, wait_for
 from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, KafkaClient, failed, in_words, kafka_library
 from headgate.connectors.kafka.staged_messages import StagedFile, give_staged
+from headgate.connectors.kafka.topic_limits import TopicLimits
 from headgate.errors import SinkError, Superseded
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,8 @@ _TIMEOUT_OPTION: Final = "transaction.timeout.ms"
 #: Errors that say that another producer has the transactional id, or that the transaction took too long.
 _FENCED: Final = frozenset(("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "INVALID_PRODUCER_ID_MAPPING",
                             "INVALID_TXN_STATE"))  # fmt: skip
-#: How often a commit is tried. A paused older program that continues may fence this one before it ends itself.
+#: How often a claim and a commit are tried. A paused older program that continues may fence this one before it ends
+#: itself.
 _TRIES: Final = 5
 #: Seconds for the abort of a failed transaction. If it takes longer, the next `init_transactions` ends it.
 _ABORT_TIMEOUT: Final = 5.0
@@ -46,9 +48,10 @@ class Transactions:
     One producer commits for all subtasks. One thread at a time uses the object.
     """
 
-    def __init__(self, client: KafkaClient, topic: str, run: str, partition: int, claim: Claim) -> None:
+    def __init__(self, client: KafkaClient, limits: TopicLimits, run: str, partition: int, claim: Claim) -> None:
         self._client = client
-        self._topic = topic
+        self._topic = limits.topic
+        self._limits = limits
         self._run = run
         self._partition = partition
         self._claim = claim
@@ -60,14 +63,24 @@ class Transactions:
     def claim(self, is_resumed: bool) -> bool:
         """Make this program the one that commits, and fence older ones. Return False if another program has claimed
         the run with the same epoch or a higher one."""
+        for _ in range(_TRIES):
+            try:
+                return self._claim_once(is_resumed)
+            except _Fenced as error:
+                self.close()
+                failure = error
+        raise SinkError(f"topic {self._topic!r}: the run {self._run} was claimed {_TRIES} times in vain: {failure}")
+
+    def _claim_once(self, is_resumed: bool) -> bool:
         self._open()
         newest = self._marker.newest
         if is_resumed and newest is None:
             raise forgotten(self._run)
-        if newest is not None and newest.epoch >= self._claim.epoch and newest.run != self._claim.program.run:
+        claim = self._claim
+        if newest is not None and newest.epoch >= claim.epoch and newest.run != claim.program.run:
             self.close()
             return False
-        self._write(self._marker.claimed(self._claim.epoch, self._claim.program.run), lambda: None)
+        self._write(self._marker.claimed(claim.epoch, claim.program.run, claim.resumed_run), lambda: None)
         return True
 
     def commit(self, files: Sequence[StagedFile], checkpoint: int) -> None:
@@ -113,7 +126,7 @@ class Transactions:
         """Fence other producers, end their transactions, and read the run's marker, which says what is in Kafka."""
         self.close()
         delivery = Delivery(
-            self._client, self._topic, wait_for, transactional_id=f"headgate-{self._run}",
+            self._limits.applied(self._client), self._topic, wait_for, transactional_id=f"headgate-{self._run}",
             **({} if _TIMEOUT_OPTION in self._client.options else {"transaction_timeout_ms": _TRANSACTION_TIMEOUT}),
         )  # fmt: skip
         self._call(delivery.producer.init_transactions, self._timeout + ANSWER_TIMEOUT)
