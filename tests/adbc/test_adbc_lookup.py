@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gc
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,19 @@ def test_keys_may_have_several_columns(database: Path) -> None:
     assert asked(keys).to_pylist() == [{"b": "x", "a": 2**60 + 1, "c": 0.5}]
     assert asked(keys.slice(1)).num_rows == 0
     asked.close()
+
+
+def test_rows_without_a_value_have_the_type_of_the_schema(database: Path) -> None:
+    """SQLite's driver says int64, which no cast turns into such types."""
+    execute(
+        database, "create table days (id integer primary key, day text, data blob)",
+        "insert into days values (1, '2024-05-01', x'00ff'), (2, null, null)",
+    )  # fmt: skip
+    wanted = pa.schema({"day": pa.date32(), "data": pa.binary()})
+    one: dict[str, Any] = {"day": datetime.date(2024, 5, 1), "data": b"\x00\xff"}
+    for ids in ([1, 2, 3], [2], [3]):
+        expected = [{"id": n, **(one if n == 1 else dict.fromkeys(one))} for n in ids]
+        assert looked_up(database, [{"id": n} for n in ids], "days", on="id", schema=wanted) == expected
 
 
 def test_a_key_with_two_rows_fails_the_job(database: Path) -> None:

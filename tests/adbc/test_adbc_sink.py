@@ -122,6 +122,7 @@ def test_a_row_without_a_key_is_refused(database: Path) -> None:
         ([{"n": 1}], {"mode": "upsert", "key": "m"}, "key= has 'm'; there are: n"),
         ([{"n": 1, "s": "a"}], {"mode": "upsert", "key": "s"}, "ON CONFLICT clause does not match"),
         ([{"n": 1, "headgate_row": 2}], {}, "'headgate_row' is a name of the sink itself"),
+        ([{"n": 1, "headgate_newest": 2}], {"mode": "upsert", "key": "n"}, "'headgate_newest' is a name of the sink"),
     ],
 )
 def test_a_wrong_table_is_refused_before_the_job(database: Path, given: Any, options: Any, error: str) -> None:

@@ -56,6 +56,27 @@ def test_text_can_order_the_rows(database: Path) -> None:
     assert [row["s"] for row in collected(made)] == sorted(f"row {n}" for n in range(30))
 
 
+@pytest.mark.parametrize(
+    ("query", "by", "error"),
+    [
+        ("other", "id", "table other: the job of the checkpoint reads table rows, and knows its place there; give"),
+        ("rows", "s", "table rows: the job of the checkpoint reads by='id', and knows its place there, not in 's'"),
+        ("select * from rows", "s", "the query: the job of the checkpoint reads by='id'"),
+    ],
+)
+def test_a_job_does_not_resume_with_another_table_or_column(database: Path, query: str, by: str, error: str) -> None:
+    execute(database, "create table other as select * from rows")
+    with pytest.raises(hg.SourceError, match=error):
+        source(database, query, by).restore(source(database).prepared())
+
+
+@pytest.mark.parametrize("before", ["rows", "select * from rows"])
+@pytest.mark.parametrize("now", ["rows", "select * from rows where id is not null"])
+def test_a_job_resumes_with_a_query_and_with_the_table_itself(database: Path, before: str, now: str) -> None:
+    """The source itself advises a query when a row has no place."""
+    source(database, now).restore(source(database, before).prepared())
+
+
 def test_rows_that_are_added_later_are_read(database: Path) -> None:
     env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     found = hg.sinks.collect()
@@ -90,6 +111,31 @@ def test_a_row_without_a_place_that_is_added_later_fails_the_job(database: Path)
 
 
 @pytest.mark.parametrize(
+    "kind", [pa.binary(), pa.date32(), pa.timestamp("us", "UTC"), pa.bool_(), pa.decimal128(9, 2), pa.list_(pa.int8())]
+)
+@pytest.mark.parametrize("batch_rows", [1, 100])
+def test_rows_without_a_value_have_the_type_of_the_schema(database: Path, kind: pa.DataType, batch_rows: int) -> None:
+    """SQLite's driver says int64, which no cast turns into such types."""
+    query = "select id, null as x from rows"
+    schema = pa.schema({"id": pa.int64(), "x": kind})
+    made = source(database, query, bounded=True, schema=schema, batch_rows=batch_rows)
+    assert collected(made) == [{"id": row["id"], "x": None} for row in ROWS]
+    assert collected(source(database, query + " where id < 0", bounded=True, schema=schema)) == []
+
+
+def test_values_may_come_after_many_nulls(database: Path) -> None:
+    """By default, SQLite's driver looks at 1024 rows to find the types."""
+    execute(
+        database, "create table late (id integer primary key, s text)",
+        "insert into late with recursive n(i) as (select 1 union all select i + 1 from n where i < 3000) "
+        "select i, case when i > 2500 then 'row ' || i end from n",
+    )  # fmt: skip
+    schema = pa.schema({"id": pa.int64(), "s": pa.string()})
+    rows = collected(source(database, "late", bounded=True, schema=schema))
+    assert [row["s"] for row in rows] == [None] * 2500 + [f"row {n}" for n in range(2501, 3001)]
+
+
+@pytest.mark.parametrize(
     ("make", "error"),
     [
         (lambda path: source(path, "missing", bounded=True), "adbc: table missing: .*no such table"),
@@ -117,6 +163,22 @@ def test_a_row_without_a_place_that_is_added_later_fails_the_job(database: Path)
 def test_a_wrong_query_is_refused(database: Path, make: Callable[[Path], hg.Source], error: str) -> None:
     with pytest.raises(hg.SourceError, match=error):
         collected(make(database))
+
+
+@pytest.mark.parametrize("batch_rows", [1, 3, 9])
+def test_texts_that_are_equal_for_the_database_are_refused_between_batches(tmp_path: Path, batch_rows: int) -> None:
+    """The query after the last row of a batch would leave out the other row."""
+    path = tmp_path / "a.db"
+    values = "insert into names values ('a'), ('b'), ('c'), ('C'), ('d')"
+    execute(path, "create table names (name text collate nocase)", values)
+    made = source(path, "names", "name", bounded=True, batch_rows=batch_rows)
+    if batch_rows == 9:
+        assert len(collected(made)) == 5
+    else:
+        with pytest.raises(hg.SourceError, match="the column 'name' has a value twice after "):
+            collected(made)
+    execute(path, "delete from names where name = 'C'", "insert into names values ('C')")
+    assert len(collected(made)) == 4
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ def write(postgres: Postgres, table: str, rows: Any, uri: str = "", **options: A
     env.execute()
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(1800)
-def test_the_sink_keeps_the_contract(postgres: Postgres) -> None:
-    """test_adbc_sink.py does the same with SQLite in less time."""
+@pytest.mark.parametrize("lines", [1, pytest.param(150, marks=pytest.mark.soak)])
+def test_the_sink_keeps_the_contract(postgres: Postgres, lines: int) -> None:
+    """test_adbc_sink.py crashes at more lines, with SQLite in less time."""
     made: dict[str, str] = {}
 
     def make(name: str) -> hg.Sink:
@@ -42,7 +42,8 @@ def test_the_sink_keeps_the_contract(postgres: Postgres) -> None:
             made[name] = postgres.table("n int primary key, s text")
         return hg.sinks.adbc("postgresql", postgres.uri, made[name])
 
-    check_sink(make, lambda name: postgres.rows(f"select n, s from {made[name]}"))
+    checkpoints = [2] if lines == 1 else [1, 2, 3]
+    check_sink(make, lambda name: postgres.rows(f"select n, s from {made[name]}"), checkpoints=checkpoints, lines=lines)
     assert postgres.rows("select tablename from pg_tables where tablename like 'headgate_stage%'") == []
 
 
@@ -91,6 +92,15 @@ def test_the_source_reads_a_query(postgres: Postgres) -> None:
     assert [row["id"] for row in environment().from_source(by_name).collect().to_pylist()] == [99]
     with pytest.raises(hg.SourceError, match="column 'amount' is numeric, which has no type in Arrow; cast it"):
         hg.sources.adbc("postgresql", postgres.uri, table, by="id")
+
+
+def test_texts_that_are_equal_for_the_database_are_refused_between_batches(postgres: Postgres) -> None:
+    postgres.execute("create collation blurred (provider = icu, locale = 'und-u-ks-level2', deterministic = false)")
+    table = postgres.table("name text collate blurred")
+    postgres.execute(f"insert into {table} values ('a'), ('A'), ('b')")
+    source = hg.sources.adbc("postgresql", postgres.uri, table, by="name", bounded=True, batch_rows=1)
+    with pytest.raises(hg.SourceError, match="the column 'name' has a value twice after None"):
+        environment().from_source(source).collect()
 
 
 def test_a_lookup_finds_rows_by_keys_of_many_types(postgres: Postgres) -> None:
@@ -146,6 +156,84 @@ def test_a_table_that_does_not_fit_is_refused(
         write(postgres, table, [row], **options)
     if columns:
         assert postgres.rows(f"select * from {table}") == []
+
+
+def test_values_keep_their_length(postgres: Postgres) -> None:
+    """A cast to a type with a length would cut them. The types `char` and `bit` mean one character and one bit."""
+    table = postgres.table("city char(10) primary key, n int")
+    write(postgres, table, [{"city": "Rome", "n": 1}, {"city": "Riga", "n": 2}], mode="upsert", key="city")
+    write(postgres, table, [{"city": "Riga", "n": 3}], mode="upsert", key="city")
+    found = postgres.rows(f"select rtrim(city) as city, n from {table} order by n")
+    assert found == [{"city": "Rome", "n": 1}, {"city": "Riga", "n": 3}]
+    table = postgres.table("b bit(8), v bit varying, c char(4)[]")
+    write(postgres, table, [{"b": "10101010", "v": "101", "c": ["Rome"]}])
+    found = postgres.rows(f"select b::text, v::text, c::text from {table}")
+    assert found == [{"b": "10101010", "v": "101", "c": "{Rome}"}]
+
+
+def test_domains_check_the_whole_value(postgres: Postgres) -> None:
+    postgres.execute(
+        "create domain short as varchar(3)",
+        "create domain shorter as short check (value <> 'bad')",
+        "create domain address as text check (value like '%@%')",
+    )
+    table = postgres.table("s shorter, a address")
+    write(postgres, table, [{"s": "Rom", "a": "a@b"}])
+    for row, error in [({"s": "Rome"}, "too long"), ({"s": "bad"}, "check constraint"), ({"a": "ab"}, "check constr")]:
+        with pytest.raises(hg.SinkError, match=error):
+            write(postgres, table, [row])
+    assert postgres.rows(f"select s::text, a::text from {table}") == [{"s": "Rom", "a": "a@b"}]
+
+
+@pytest.mark.parametrize("kind", ["numeric", "bigint"])
+def test_large_unsigned_numbers_keep_their_values(postgres: Postgres, kind: str) -> None:
+    """They are too large for `bigint`, to which the driver would wrap them."""
+    table = postgres.table(f"n {kind} primary key, s text")
+    rows = [{"n": n, "s": str(n)} for n in (5, 2**63, 2**64 - 1)]
+    batch = pa.RecordBatch.from_pylist(rows, pa.schema({"n": pa.uint64(), "s": pa.string()}))
+    if kind == "bigint":
+        with pytest.raises(hg.SinkError, match="out of range"):
+            write(postgres, table, [batch])
+    write(postgres, table, [batch.slice(0, 1) if kind == "bigint" else batch], mode="upsert", key="n")
+    found = postgres.rows(f"select n::text, s from {table} order by length(s), s")
+    assert [row["n"] for row in found] == [row["s"] for row in found] == [str(row["n"]) for row in rows[: len(found)]]
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.uint64()), pa.large_list(pa.uint64())], ids=str)
+def test_lists_of_large_unsigned_numbers_keep_their_values(postgres: Postgres, kind: pa.DataType) -> None:
+    table = postgres.table("n numeric[]")
+    write(postgres, table, [pa.record_batch([pa.array([[5, None, 2**64 - 1], None], kind)], names=["n"])])
+    found = postgres.rows(f"select n::text from {table}")
+    assert found == [{"n": "{5,NULL,18446744073709551615}"}, {"n": None}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["'infinity'::date", "'-infinity'::date", "'infinity'::timestamp", "'-infinity'::timestamptz",
+     "array['2024-05-01', 'infinity']::timestamp[]"],
+)  # fmt: skip
+def test_infinite_times_are_refused(postgres: Postgres, value: str) -> None:
+    """Arrow has no infinity: the driver returns a date BC."""
+    query = f"select 1 as id, {value} as until"
+    source = hg.sources.adbc("postgresql", postgres.uri, query, by="id", bounded=True)
+    with pytest.raises(hg.SourceError, match="column 'until' has a .* that Arrow does not have: inf.*select nullif"):
+        environment().from_source(source).collect()
+    stream = environment().from_source(hg.sources.iterable([{"id": 1}]))
+    with pytest.raises(hg.SourceError, match="column 'until' has a .* that Arrow does not have: inf.*select nullif"):
+        stream.lookup(hg.lookups.adbc("postgresql", postgres.uri, query), on="id", retries=0).collect()
+
+
+def test_the_first_and_the_last_time_of_the_database_are_read(postgres: Postgres) -> None:
+    query = (
+        "select 1 as id, '4714-11-24 BC'::date as d, '4714-11-24 00:00 BC'::timestamp as first, "
+        "'294246-12-31 23:59:59.999999'::timestamp as last, nullif('infinity'::date, 'infinity') as none"
+    )
+    source = hg.sources.adbc("postgresql", postgres.uri, query, by="id", bounded=True)
+    found = environment().from_source(source).collect()
+    assert found["d"].cast(pa.int32()).to_pylist() == [-2_440_588]
+    assert found["first"].cast(pa.int64()).to_pylist() == [-2_440_588 * 86_400_000_000]
+    assert found["last"].cast(pa.int64()).to_pylist() == [9_223_371_244_799_999_999]
+    assert found["none"].null_count == 1
 
 
 def test_missing_rights_and_servers_are_named_without_the_password(
@@ -244,3 +332,26 @@ def test_a_table_that_changes_while_it_is_written(postgres: Postgres, tmp_path: 
     assert isinstance(found, hg.SinkError)
     assert table in str(found)
     assert re.search(error, str(found))
+
+
+def test_times_are_those_of_utc_whatever_the_zone_of_the_server(postgres: Postgres) -> None:
+    """At the end of summer time, two hours of UTC are the same hour in Berlin."""
+    postgres.execute(
+        f"create role berliner superuser login password '{PASSWORD}'",
+        "alter role berliner set timezone = 'Europe/Berlin'",
+    )
+    uri, table = postgres.uri_of("berliner"), postgres.table("at timestamp primary key, day date, zoned timestamptz")
+    times = [datetime.datetime(2024, 10, 27, hour, 30) for hour in (0, 1, 23)]
+    utc = pa.timestamp("us", "UTC")
+    columns = pa.schema({"at": utc, "day": utc, "zoned": pa.timestamp("us")})
+    batch = pa.RecordBatch.from_pylist([dict.fromkeys(columns.names, time) for time in times], columns)
+    write(postgres, table, [batch], uri, mode="upsert", key="at")
+    rows = [{"at": time, "day": time.date(), "zoned": time.replace(tzinfo=datetime.UTC)} for time in times]
+    assert postgres.rows(f"select * from {table} order by at") == rows
+    query = f"select cast(extract(epoch from at) as bigint) as id, cast(zoned as timestamp) as at, zoned from {table}"
+    source = hg.sources.adbc("postgresql", uri, query, by="id", bounded=True)
+    found = environment().from_source(source).collect().to_pylist()
+    assert [(row["at"], row["zoned"]) for row in found] == [(row["at"], row["zoned"]) for row in rows]
+    keys = environment().from_source(hg.sources.iterable([{"zoned": str(time)} for time in times]))
+    asked = keys.lookup(hg.lookups.adbc("postgresql", uri, table), on="zoned").collect().to_pylist()
+    assert [row["at"] for row in asked] == times

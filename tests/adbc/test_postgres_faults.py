@@ -174,6 +174,24 @@ def test_a_fault_within_a_commit_costs_and_repeats_no_row(server: Postgres, tmp_
     assert_each_row_once(server, table)
 
 
+@contextmanager
+def asleep(server: Postgres) -> Iterator[None]:
+    """All processes of the server are stopped. The main one is the first, so that no other starts."""
+    main = psutil.Process(server.pid)
+    main.suspend()
+    stopped = [main]
+    try:
+        stopped += main.children()
+        for child in stopped[1:]:
+            with suppress(psutil.NoSuchProcess):  # the session whose client has left
+                child.suspend()
+        yield
+    finally:
+        for process in stopped:
+            with suppress(psutil.NoSuchProcess):
+                process.resume()
+
+
 @pytest.mark.timeout(240)
 def test_a_cancel_ends_the_wait_for_a_server_that_does_not_answer(server: Postgres) -> None:
     """All processes of the server are stopped, as if its machine slept."""
@@ -184,20 +202,12 @@ def test_a_cancel_ends_the_wait_for_a_server_that_does_not_answer(server: Postgr
     job = env.execute_async()
     stage = "select 1 from pg_tables where tablename like 'headgate_stage%'"
     eventually(lambda: server.rows(stage), timeout=60)
-    main = psutil.Process(server.pid)
-    processes = [main, *main.children()]
-    for process in processes:
-        process.suspend()
-    began = time.monotonic()
-    try:
+    with asleep(server):
+        began = time.monotonic()
         with suppress(hg.HeadgateError):
             job.cancel()
             job.wait()
         took = time.monotonic() - began
-    finally:
-        for process in processes:
-            with suppress(psutil.NoSuchProcess):  # the session whose client has left
-                process.resume()
     assert took < 45
     eventually(lambda: not any(thread.name.startswith("headgate-database") for thread in threading.enumerate()))
 

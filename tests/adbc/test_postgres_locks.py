@@ -67,6 +67,32 @@ def test_a_source_does_not_wait_long_for_a_lock_to_start(postgres: Postgres, mon
         hg.sources.adbc("postgresql", postgres.uri, table, by="n")
 
 
+def test_upserts_lock_rows_in_the_order_of_their_keys(postgres: Postgres) -> None:
+    """In the order in which they came, two jobs waited for each other's rows, and one failed with a deadlock."""
+    table = postgres.table("k int primary key, v text")
+    keys = list(range(5000))
+    errors: list[BaseException] = []
+
+    def job(keys: list[int]) -> None:
+        env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(processes=False))
+        rows = hg.sources.iterable([{"k": str(key), "v": str(keys[0])} for key in keys])
+        env.from_source(rows).sink_to(hg.sinks.adbc("postgresql", postgres.uri, table, mode="upsert", key="k"))
+        try:
+            env.execute()
+        except hg.HeadgateError as error:
+            errors.append(error)
+
+    job(keys[::-1])
+    assert [row["k"] for row in postgres.rows(f"select k from {table} order by ctid")] == keys
+    threads = [threading.Thread(target=job, args=(given,)) for given in (keys, keys[::-1]) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert postgres.rows(f"select count(*) as n, count(distinct v) as v from {table}") == [{"n": 5000, "v": 1}]
+
+
 def test_an_interrupt_ends_the_wait_for_a_lock(postgres: Postgres) -> None:
     """ADBC would take the signal, and fail the job with an error of the database."""
     table = postgres.table("n int")

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from headgate.connectors.adbc.adbc_query import AdbcQuery
 from headgate.connectors.adbc.database import DatabaseConnection, database_errors, quoted
+from headgate.connectors.adbc.null_columns import typed
+from headgate.connectors.adbc.postgres_values import refuse_infinity
 from headgate.errors import PlanError, SourceError
 from headgate.operators.asked_table import AskedTable, OpenedTable
 from headgate.records.canonical import value_type
@@ -83,9 +85,11 @@ class _OpenedTable(OpenedTable):
         except BaseException:
             self._close_free()  # one error can mean that all connections are cut
             raise
+        refuse_infinity(found, self._query.what)
         places = found.column(_KEYS).cast(pa.int64()).combine_chunks()
         arrays = [keys.column(name).take(places) for name in self._keys.names]
-        return pa.table([*arrays, *found.columns[1:]], names=[*self._keys.names, *self._columns.names])
+        added = [typed(column, field.type) for column, field in zip(found.columns[1:], self._columns, strict=True)]
+        return pa.table([*arrays, *added], names=[*self._keys.names, *self._columns.names])
 
     def close(self) -> None:
         self._is_closed = True

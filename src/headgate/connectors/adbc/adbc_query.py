@@ -36,7 +36,9 @@ class AdbcQuery:
     @contextmanager
     def asked(self) -> Iterator[DatabaseConnection]:
         """Connect before the job, to ask about the query. Raises SourceError."""
-        with self.database.connected(SourceError, self.what, lock_wait=START_LOCK_WAIT) as connection:
+        # Each question is a transaction of its own, since others lock an SQLite file.
+        connected = self.database.connected(SourceError, self.what, autocommit=True, lock_wait=START_LOCK_WAIT)
+        with connected as connection:
             yield connection
 
     def columns(self, *, may_be_empty: bool) -> pa.Schema:

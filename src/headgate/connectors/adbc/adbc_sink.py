@@ -20,6 +20,20 @@ from headgate.errors import PlanError, ResultsGone, SinkError
 
 Mode = Literal["append", "error", "upsert"]
 _RUN: Final = re.compile("[0-9a-f]{12}")
+#: The column that numbers the rows of a key, from the last one on.
+_NEWEST: Final = "headgate_newest"
+#: The types of a table's columns in PostgreSQL, without lengths, and with the type below each domain: a cast to a type
+#: with a length, as char and bit have by default, would cut a value that is too long. The insert itself checks lengths
+#: and domains.
+_TYPES: Final = """
+with recursive base(name, number, type, kind, below) as (
+    select attname, attnum, atttypid, typtype, typbasetype from pg_attribute join pg_type on pg_type.oid = atttypid
+    where attrelid = cast($1 as regclass) and attnum > 0 and not attisdropped
+    union all
+    select base.name, base.number, base.below, pg_type.typtype, pg_type.typbasetype
+    from base join pg_type on pg_type.oid = base.below where base.kind = 'd'
+) select name, format_type(type, -1) from base where kind <> 'd' order by number
+"""
 
 
 class AdbcSink(Sink):
@@ -73,8 +87,9 @@ class AdbcSink(Sink):
 
     def _prepare(self, schema: pa.Schema, run: str) -> None:
         self._staging = None
-        if ORDER in schema.names:
-            raise PlanError(f"{self._what}: {ORDER!r} is a name of the sink itself; rename the column")
+        for own in (ORDER, _NEWEST) if self._key else (ORDER,):
+            if own in schema.names:
+                raise PlanError(f"{self._what}: {own!r} is a name of the sink itself; rename the column")
         if missing := [name for name in self._key if name not in schema.names]:
             raise PlanError(f"{self._what}: key= has {missing[0]!r}; there are: {', '.join(schema.names)}")
         staging = Staging(self._schema, run, 0)
@@ -103,13 +118,7 @@ class AdbcSink(Sink):
         """Return the types of the table's columns. Raises SinkError if there is no table."""
         if not self._database.is_postgresql:
             return dict.fromkeys(connection.query(f"select * from {self._target} where 1 = 0").schema.names, "")
-        rows = connection.execute(
-            # Without the length of a varchar: a cast to that type would cut a text that is too long.
-            "select attname, format_type(atttypid, null) from pg_attribute "
-            "where attrelid = cast($1 as regclass) and attnum > 0 and not attisdropped order by attnum",
-            self._target,
-        )
-        return {str(name): str(type_) for name, type_ in rows}
+        return {str(name): str(type_) for name, type_ in connection.execute(_TYPES, self._target)}
 
     # --- owners
 
@@ -153,6 +162,8 @@ class AdbcSink(Sink):
 
     def published_after(self, checkpoint: int, run: str) -> int:
         """Return the last checkpoint in the table that `checkpoint` does not contain. Raises ResultsGone."""
+        if not self._resumes:  # a run that no checkpoint names has published nothing
+            return 0
         with self._starting() as connection:
             found = self._commits.find(connection, self._prepared().run)
         if found is None:
@@ -230,10 +241,12 @@ class AdbcSink(Sink):
         key = quoted(*self._key)
         changed = [quoted(name) for name in self._columns if name not in self._key]
         update = "update set " + ", ".join(f"{name} = excluded.{name}" for name in changed) if changed else "nothing"
+        # PostgreSQL locks each row: two jobs that lock rows of one table in different orders could wait for each other.
+        order = ", ".join(map(self._value, self._key)) if self._database.is_postgresql else ORDER
         return (
             f"insert into {self._target} ({columns}) select {values} from (select *, row_number() over "
-            f"(partition by {key} order by {ORDER} desc) as headgate_newest from {stage}) as staged "
-            f"where headgate_newest = 1 order by {ORDER} on conflict ({key}) do {update}"
+            f"(partition by {key} order by {ORDER} desc) as {_NEWEST} from {stage}) as staged "
+            f"where {_NEWEST} = 1 order by {order} on conflict ({key}) do {update}"
         )
 
     def _value(self, column: str) -> str:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.connectors.adbc.adbc_query import AdbcQuery
 from headgate.connectors.adbc.database import Database, DatabaseConnection, database_errors, quoted
+from headgate.connectors.adbc.null_columns import typed
+from headgate.connectors.adbc.postgres_values import refuse_infinity
 from headgate.connectors.polled_table import PolledTable
 from headgate.errors import SourceError
 
 #: The name of the only split: a query is read by one subtask.
 _SPLIT: Final = "rows"
+_T = TypeVar("_T")
 
 
 class AdbcSource(PolledTable["_Poll"]):
@@ -24,6 +28,29 @@ class AdbcSource(PolledTable["_Poll"]):
         poll = _Poll(database, query, by, start=start, batch_rows=batch_rows, bounded=bounded)
         poll.schema = schema.remove_metadata() if schema is not None else poll.found_schema()
         super().__init__(poll, poll.schema, _SPLIT, interval=interval, bounded=bounded)
+
+    def prepared(self) -> Any:
+        """Return the table, or None for a query, whose text may change; and the column."""
+        return {"table": self._poll.table, "by": self._poll.by}
+
+    def restore(self, prepared: Any) -> None:
+        """Raise SourceError if the job of the checkpoint read another table, or went by another column.
+
+        A query may take the place of a table, for example to leave out rows, and the other way round.
+        """
+        before = prepared if isinstance(prepared, dict) else {}
+        what, table, by = self._poll.what, before.get("table"), before.get("by")
+        if by != self._poll.by:
+            raise SourceError(
+                f"{what}: the job of the checkpoint reads by={by!r}, and knows its place there, not in "
+                f"{self._poll.by!r}; give that, or start without resume"
+            )
+        if None not in (table, self._poll.table) and table != self._poll.table:
+            raise SourceError(
+                f"{what}: the job of the checkpoint reads table {table}, and knows its place there; give that, written "
+                "in the same way, or start without resume"
+            )
+        self.prepare()
 
     def prepare(self) -> None:
         """Check that the query can be read, and that it has the columns of the schema. Raises SourceError."""
@@ -50,6 +77,7 @@ class _Poll:
                  bounded: bool) -> None:  # fmt: skip
         self._query = AdbcQuery(database, query)
         self.what = self._query.what
+        self.table = None if self._query.is_select else query
         self.by = by
         self.schema: pa.Schema | None = None
         self._database = database
@@ -85,8 +113,8 @@ class _Poll:
         rows = self._rows(last)
         if not rows.num_rows:
             return None if self._bounded else (rows, last)
-        values = rows.column(self.by)
-        if pc.count_distinct(values).as_py() < rows.num_rows:
+        values, has_more = rows.column(self.by), rows.num_rows > self._batch_rows
+        if pc.count_distinct(values).as_py() < rows.num_rows or (has_more and self._is_twice(values[-2].as_py())):
             raise SourceError(
                 f"{self.what}: the column {self.by!r} has a value twice after {last!r}. It must be unique, because the "
                 "source continues after the last value"
@@ -94,28 +122,50 @@ class _Poll:
         rows = rows.slice(0, self._batch_rows)
         return rows, rows.column(self.by)[-1].as_py()
 
+    def _is_twice(self, value: int | str) -> bool:
+        """Return whether a query after a value would leave out a row beside the one with this value.
+
+        The database may take two texts as equal that differ, such as `a` and `A`.
+        """
+        if isinstance(value, int):
+            return False
+        query = f"select 1 from {self._query.sql} as found where {quoted(self.by)} = $1 limit 2"
+        return len(self._asked(lambda connection: connection.execute(query, value))) > 1
+
     def _rows(self, last: int | str | None) -> pa.RecordBatch:
         """Return the next rows, and one more, which may have the same value as the row before it."""
         assert self.schema is not None
         by = quoted(self.by)
         after, values = (f"{by} is not null", ()) if last is None else (f"{by} > $1", (last,))
-        columns, given = quoted(*self.schema.names), self._query.sql
-        query = f"select {columns} from {given} as found where {after} order by {by} limit "
+        names, given = quoted(*self.schema.names), self._query.sql
+        query = f"select {names} from {given} as found where {after} order by {by} limit {self._batch_rows + 1}"
+
+        def found(connection: DatabaseConnection) -> pa.Table:
+            table = connection.query(query, *values)
+            if not table.num_rows:
+                self._refuse_nulls(connection)
+            return table
+
+        table = self._asked(found)
+        refuse_infinity(table, self.what)
+        columns = [typed(column, field.type) for column, field in zip(table.columns, self.schema, strict=True)]
         try:
-            with database_errors(SourceError, self.what):
-                if self._connection is None:
-                    self._connection = DatabaseConnection(self._database, autocommit=True)
-                table = self._connection.query(query + str(self._batch_rows + 1), *values)
-                if not table.num_rows:
-                    self._refuse_nulls(self._connection)
-        except SourceError:
-            self.close()
-            raise
-        try:
+            table = pa.table(columns, names=self.schema.names)
             batches = table.cast(self.schema).combine_chunks().to_batches()
         except (pa.ArrowException, ValueError) as error:
             raise SourceError(f"{self.what}: the rows are not of the schema: {error}") from None
         return batches[0] if batches else pa.RecordBatch.from_pylist([], self.schema)
+
+    def _asked(self, ask: Callable[[DatabaseConnection], _T]) -> _T:
+        """Return what a function of the open connection returns. After an error, close the connection."""
+        try:
+            with database_errors(SourceError, self.what):
+                if self._connection is None:
+                    self._connection = DatabaseConnection(self._database, autocommit=True)
+                return ask(self._connection)
+        except SourceError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the connection, if it is open."""

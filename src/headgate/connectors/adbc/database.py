@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 import pyarrow as pa
 
 from headgate.connectors.adbc.interruptible import Interruptible
+from headgate.connectors.adbc.postgres_values import without_uint64
 from headgate.errors import ConfigError, HeadgateError
 
 #: The packages of the drivers, by the names that users give.
@@ -27,6 +28,8 @@ _CONNECT_TIMEOUT: Final = 10
 LOCKED: Final = "55P03"
 #: Seconds that a statement waits for a lock while a job starts.
 START_LOCK_WAIT: Final = 30.0
+#: The rows from which SQLite's driver finds the types of a query's columns. Later values of other types would fail.
+_FOR_SQLITE: Final = {"adbc.sqlite.query.batch_rows": "1000000"}
 #: What to do about an error, by the SQLSTATE that it begins with.
 _ADVICE: Final = {
     "08": "check the uri= and that a server runs there",
@@ -110,10 +113,14 @@ class DatabaseConnection:
         dbapi = _dbapi(database.driver)
         if database.is_postgresql:
             uri, settings = _with_deadlines(database.uri, milliseconds), [f"set statement_timeout = {milliseconds}"]
+            settings.append("set timezone = 'UTC'")  # in others, two times of UTC can be one time of a clock
             if lock_wait is not None:
                 settings.append(f"set lock_timeout = {lock_wait_ms}")
         else:
             uri, settings = database.uri, [f"pragma busy_timeout = {lock_wait_ms}"]
+        self._is_postgresql = database.is_postgresql
+        #: Whether the next statement begins a transaction of SQLite. A connection without statements locks nothing.
+        self._begins = False
         self._calls = Interruptible()
         self._connection = dbapi.connect(uri, autocommit=True)
         try:
@@ -124,7 +131,7 @@ class DatabaseConnection:
         except BaseException:
             self.close()
             raise
-        self._is_manual = not autocommit
+        self._locks_first = self._begins = not autocommit and not database.is_postgresql
 
     def execute(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         """Run a statement. Returns the rows of a query or of a `returning`."""
@@ -140,6 +147,8 @@ class DatabaseConnection:
         """Return the rows of a query as a table."""
 
         def table(cursor: Any) -> Any:
+            if not self._is_postgresql:
+                cursor.adbc_statement.set_options(**_FOR_SQLITE)
             cursor.execute(statement, parameters=values or None)
             return cursor.fetch_arrow_table()
 
@@ -149,13 +158,17 @@ class DatabaseConnection:
     def add(self, schema: str | None, table: str, rows: pa.Table, *, create: bool) -> None:
         """Add rows to a table. With `create`, create the table first."""
         more = {"db_schema_name": schema} if schema else {}
+        if self._is_postgresql:
+            rows = without_uint64(rows)
         self._run(lambda cursor: cursor.adbc_ingest(table, rows, mode="create" if create else "append", **more))
 
     def commit(self) -> None:
         self._connection.adbc_connection.commit()
+        self._begins = self._locks_first
 
     def roll_back(self) -> None:
         self._connection.adbc_connection.rollback()
+        self._begins = self._locks_first
 
     def close(self) -> None:
         """Close the connection. What is not committed is rolled back. Raises no errors."""
@@ -173,6 +186,8 @@ class DatabaseConnection:
         def run() -> Any:
             with self._connection.cursor() as cursor:
                 cursors.append(cursor)
+                if self._begins:
+                    self._begin()
                 return statement(cursor)
 
         def cancel() -> None:
@@ -180,6 +195,21 @@ class DatabaseConnection:
                 cursor.adbc_cancel()
 
         return self._calls.run(run, cancel)
+
+    def _begin(self) -> None:
+        """Lock an SQLite file for this transaction, in place of the one that the driver has begun.
+
+        The driver's transaction would get this lock at its first write. If it has read before, and another program has
+        the lock, SQLite does not wait, but fails at once.
+        """
+        with self._connection.cursor() as cursor:
+            cursor.execute("rollback")
+            try:
+                cursor.execute("begin immediate")
+            except BaseException:
+                cursor.execute("begin")
+                raise
+        self._begins = False
 
 
 @contextmanager
