@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.errors import ResultsGone
 from headgate.testing.sink_program import SinkProgram, StoredJob
 from tests.runtime import jobs
 from tests.runtime.faults import behind_gate, open_gate
@@ -75,6 +76,22 @@ def test_a_delta_table_that_no_longer_takes_the_rows(tmp_path: Path, change: Cha
     program.commit()
     program.close()
     assert read(path) == FIRST
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_files_that_are_gone_before_the_commit(tmp_path: Path, kind: str) -> None:
+    """A clean-up of the table removes files that it does not list. Delta itself would list them all the same."""
+    path = str(tmp_path / "t")
+    lake = Lake(tmp_path)
+    program = before_the_commit(hg.sinks.delta(path) if kind == "delta" else lake.sink("t"), tmp_path)
+    [file] = (tmp_path if kind == "delta" else tmp_path / "lake").rglob("part*.parquet")
+    moved = file.rename(tmp_path / "moved")
+    with pytest.raises(ResultsGone, match="1 of 1 files of the last checkpoint are gone, such as part"):
+        program.commit()
+    moved.rename(file)
+    program.commit()
+    program.close()
+    assert (read(path) if kind == "delta" else lake.read("t")) == FIRST
 
 
 def test_a_delta_table_that_gets_a_column(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.connectors.tables.data_file_writer import converted
+from headgate.connectors.tables.table_columns import check_columns
 from headgate.connectors.tables.table_sink import Epoch
 from headgate.testing import check_sink
 from headgate.testing.sink_program import SinkProgram, StoredJob
@@ -136,6 +139,11 @@ def test_new_columns_are_added_on_request(tmp_path: Path) -> None:
     assert rows == [{"n": 1, "s": "a", "x": None}, {"n": 2, "s": None, "x": 2.5}]
 
 
+def test_a_store_where_nobody_can_own_the_results() -> None:
+    with pytest.raises(hg.SinkError, match="is in gs://; the sink writes only to"):
+        write("gs://lake/t", [numbers(0, 3)])  # type: ignore[arg-type]
+
+
 def test_no_table_can_be_where_a_file_is(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(hg.SinkError, match="delta: .*file/t"):
@@ -243,3 +251,78 @@ def test_a_table_that_is_removed_while_it_is_written(tmp_path: Path) -> None:
     error = jobs.error_of(job)
     assert isinstance(error, hg.SinkError | hg.Superseded)  # a task finds it, or the driver before a commit
     assert str(tmp_path / "t") in str(error)
+
+
+_STOP = pa.struct([pa.field("code", pa.string()), pa.field("at", pa.timestamp("us", "UTC"), nullable=False)])
+
+
+@pytest.mark.parametrize("options", [{}, {"new_columns": "add"}])
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"s": pa.struct({"code": pa.string()})}, "the rows have no field 's.at', which the table needs"),
+        ({"s": pa.struct([*_STOP, pa.field("n", pa.int64())])}, "the table has no field 's.n'. Leave it out"),
+        ({"l": pa.list_(pa.struct({"code": pa.string()}))}, "the rows have no field 'l.element.at'"),
+        ({"m": pa.map_(pa.string(), pa.struct({"code": pa.string()}))}, "the rows have no field 'm.value.at'"),
+        ({"s": pa.struct({"code": pa.int64(), "at": _STOP.field("at").type})}, "column 's.code' is int64, and string"),
+        ({"m": pa.list_(_STOP)}, "column 'm' is list<"),
+        ({"f": pa.list_(pa.float64())}, "column 'f.element' is double, and float"),
+        ({"f": pa.list_(pa.decimal128(9, 2))}, "column 'f.element' is decimal128"),
+        ({"f": pa.list_view(pa.float32())}, "column 'f' is list_view"),
+    ],
+)
+def test_fields_within_columns_must_fit(tmp_path: Path, given: Any, error: str, options: Any) -> None:
+    """Arrow would leave out their values, fill in nulls, or round numbers."""
+    columns = {"s": _STOP, "l": pa.list_(_STOP), "m": pa.map_(pa.string(), _STOP), "f": pa.list_(pa.float32())}
+    deltalake.DeltaTable.create(str(tmp_path / "t"), pa.schema(columns))
+    with pytest.raises(hg.PlanError, match=error):
+        hg.sinks.delta(tmp_path / "t", **options).prepare("job", pa.schema({**columns, **given}))
+
+
+def test_fields_within_columns_are_converted(tmp_path: Path) -> None:
+    columns = {"s": _STOP, "l": pa.list_(_STOP), "m": pa.map_(pa.string(), _STOP)}
+    deltalake.DeltaTable.create(str(tmp_path / "t"), pa.schema(columns))
+    stop = pa.struct({"at": pa.timestamp("ms", "Europe/Rome"), "code": pa.dictionary(pa.int32(), pa.large_string())})
+    schema = pa.schema({"s": stop, "l": pa.large_list(stop), "m": pa.map_(pa.large_string(), stop)})
+    value = {"code": "a", "at": datetime.datetime(2024, 5, 1, 10, tzinfo=datetime.UTC)}
+    row = {"s": value, "l": [value, None], "m": [("k", value)]}
+    write(tmp_path / "t", [pa.RecordBatch.from_pylist([row], schema)])
+    assert read(tmp_path / "t") == [row]
+
+
+def test_numbers_and_times_within_columns_are_converted_and_missing_fields_are_null(tmp_path: Path) -> None:
+    types = {"n": pa.float64(), "i": pa.int32(), "d": pa.int64(), "at": pa.timestamp("us", "UTC"), "new": pa.string()}
+    columns = {"l": pa.list_(pa.struct({**types, "day": pa.timestamp("us", "UTC")}))}
+    deltalake.DeltaTable.create(str(tmp_path / "t"), pa.schema(columns))
+    given = {"n": pa.int64(), "i": pa.float64(), "d": pa.decimal128(9, 2), "at": pa.timestamp("ns"), "day": pa.date32()}
+    day = datetime.datetime(2024, 5, 1)
+    row = {"n": 3, "i": 4.0, "d": decimal.Decimal("5.00"), "at": day, "day": day.date()}
+    schema = pa.schema({"l": pa.list_(pa.struct(given))})
+    sink = hg.sinks.delta(tmp_path / "t")
+    sink.prepare("job", schema)
+    sink.resume("job", schema, sink.prepared())
+    write(tmp_path / "t", [pa.RecordBatch.from_pylist([{"l": [row, None]}], schema)])
+    midnight = day.replace(tzinfo=datetime.UTC)
+    found = {"n": 3.0, "i": 4, "d": 5, "at": midnight, "new": None, "day": midnight}
+    assert read(tmp_path / "t") == [{"l": [found, None]}]
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "value"),
+    [
+        (pa.int64(), pa.float64(), 2**53 + 1),
+        (pa.int64(), pa.int8(), 128),
+        (pa.float64(), pa.int64(), 1.5),
+        (pa.float64(), pa.int64(), 1e300),
+        (pa.decimal128(9, 2), pa.int64(), decimal.Decimal("1.50")),
+        (pa.timestamp("ns"), pa.timestamp("us", "UTC"), 1),
+        (pa.time64("ns"), pa.time64("us"), 1),
+    ],
+)
+def test_a_number_or_time_within_a_column_that_does_not_fit_is_refused(given: Any, wanted: Any, value: Any) -> None:
+    rows, table = pa.schema({"l": pa.list_(given)}), pa.schema({"l": pa.list_(wanted)})
+    check_columns("t", rows, table, "refuse")
+    array = pa.array([value]).cast(given)
+    batch = pa.RecordBatch.from_arrays([pa.ListArray.from_arrays([0, 1], array)], ["l"])
+    with pytest.raises(hg.SinkError, match="t: column 'l'"):
+        converted(batch, table, "t")

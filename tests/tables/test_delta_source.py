@@ -70,6 +70,24 @@ def test_a_place_after_the_newest_version_is_kept(table: Path) -> None:
     assert seen == [[], [], numbers(12), [], numbers(13, 14), []]
 
 
+def test_a_job_does_not_resume_with_another_table(table: Path, tmp_path: Path) -> None:
+    append(tmp_path / "other", numbers(1))
+    other, prepared = hg.sources.delta(tmp_path / "other"), hg.sources.delta(table).prepared()
+    with pytest.raises(hg.SourceError, match=f"/other: the job of the checkpoint reads delta: {table},"):
+        other.restore(prepared)
+    hg.sources.delta(table, columns=["n"]).reading(["n"]).restore(prepared)
+
+
+def test_a_job_resumes_with_a_table_that_moved_and_not_with_one_made_anew(table: Path, tmp_path: Path) -> None:
+    prepared = hg.sources.delta(table).prepared()
+    deltalake.DeltaTable(table).alter.add_columns([deltalake.Field("new", deltalake.schema.PrimitiveType("string"))])
+    moved = table.rename(tmp_path / "moved")
+    hg.sources.delta(moved).restore(prepared)
+    append(table, numbers(20))
+    with pytest.raises(hg.SourceError, match="the table was removed and made anew after the checkpoint; restore it"):
+        hg.sources.delta(table).restore(prepared)
+
+
 def test_later_versions_are_followed(table: Path) -> None:
     env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     found = hg.sinks.collect()

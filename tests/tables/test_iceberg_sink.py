@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,57 @@ def test_rows_that_do_not_fit_are_refused(lake: Lake, given: Any, error: str) ->
     with pytest.raises(hg.PlanError, match=error):
         lake.write("t", given)
     assert lake.read("t") == [{"n": 1, "s": "a"}]
+
+
+@pytest.mark.parametrize("kind", [pa.binary(), pa.binary(3)], ids=str)
+def test_a_column_of_fixed_length(lake: Lake, kind: pa.DataType) -> None:
+    schema = pa.schema({"f": pa.binary(3), "s": pa.struct({"g": pa.binary(3)})})
+    lake.catalog.create_table("lake.t", schema)
+    row = {"f": b"abc", "s": {"g": b"xyz"}}
+    given = pa.schema({"f": kind, "s": schema.field("s").type})
+    lake.write("t", [pa.RecordBatch.from_pylist([row, dict.fromkeys(row)], given)])
+    assert sorted(lake.read("t"), key=str) == sorted([row, dict.fromkeys(row)], key=str)
+    with pytest.raises(hg.SinkError, match="column 'f': .*widths must match"):
+        lake.write("t", [{"f": b"abcd"}])
+
+
+@pytest.mark.parametrize(
+    ("type_", "path"),
+    [
+        (pa.timestamp("us"), "at"),
+        (pa.list_(pa.struct({"from": pa.timestamp("us")})), "at.element.from"),
+        (pa.map_(pa.string(), pa.timestamp("us")), "at.value"),
+    ],
+)
+def test_a_table_with_nanoseconds_is_refused(lake: Lake, type_: pa.DataType, path: str) -> None:
+    """The library reads such tables, and cannot create them."""
+    table = lake.catalog.create_table("lake.t", pa.schema({"at": type_}))
+    file = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(file.read_text().replace('"timestamp"', '"timestamp_ns"'))
+    changed = file.with_name(file.name.replace("00000-", "00001-"))
+    changed.write_text(json.dumps({**metadata, "format-version": 3, "next-row-id": 0}))
+    lake.catalog.register_table("lake.nanoseconds", f"file://{changed}")
+    with pytest.raises(hg.PlanError, match=f"column '{path}' has nanoseconds, and the sink writes times in micro"):
+        lake.sink("nanoseconds").prepare("job", pa.schema({"at": type_}))
+
+
+@pytest.mark.parametrize("beginning", ["file:", "file://", ""])
+def test_a_location_as_hadoop_writes_it(lake: Lake, tmp_path: Path, beginning: str) -> None:
+    """Spark makes tables with such locations."""
+    location = f"{beginning}{tmp_path}/else where/t"
+    lake.catalog.create_table("lake.t", pa.schema({"n": pa.int64()}), location=location)
+    lake.write("t", [numbers(0, 3)])
+    assert sorted(row["n"] for row in lake.read("t")) == [0, 1, 2]
+    assert list((tmp_path / "else where" / "t" / "data").glob("*.parquet"))
+
+
+def test_a_store_where_nobody_can_own_the_results(lake: Lake) -> None:
+    lake.catalog.create_table("lake.t", pa.schema({"n": pa.int64()}))
+    table = lake.catalog.load_table("lake.t")
+    with table.transaction() as change:
+        change.set_properties({"write.data.path": "gs://lake/t"})
+    with pytest.raises(hg.SinkError, match="lake.t: is in gs://; the sink writes only to"):
+        lake.write("t", [numbers(0, 3)])
 
 
 def test_a_table_with_rows_is_refused_on_request(lake: Lake) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import pickle
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
+from headgate.connectors.tables.iceberg_files import data_file
 from headgate.testing import check_source
 from tests.runtime.jobs import eventually
 
@@ -18,7 +21,7 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType
+from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestamptzType
 
 
 def numbers(*values: int) -> list[dict[str, Any]]:
@@ -107,6 +110,21 @@ def test_another_program_continues_after_the_newest_snapshot(lake: Any) -> None:
     assert seen == [[], [], numbers(12), [], numbers(13, 14), []]
 
 
+def test_a_job_does_not_resume_with_another_table(lake: Lake) -> None:
+    lake.append(numbers(1), "other")
+    with pytest.raises(hg.SourceError, match="test.lake.other: the job of the checkpoint reads iceberg: test.lake.t,"):
+        lake.source("other").restore(lake.source().prepared())
+
+
+def test_a_job_resumes_with_a_renamed_table_and_not_with_one_made_anew(lake: Lake) -> None:
+    prepared = lake.source().prepared()
+    lake.catalog.rename_table("lake.t", "lake.renamed")
+    lake.source("renamed").restore(prepared)
+    lake.append(numbers(20))
+    with pytest.raises(hg.SourceError, match="the table was removed and made anew after the checkpoint; restore it"):
+        lake.source().restore(prepared)
+
+
 def test_later_snapshots_are_followed(lake: Lake) -> None:
     env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
     found = hg.sinks.collect()
@@ -186,6 +204,80 @@ def test_partitions_are_read(lake: Lake) -> None:
     expected = [{"n": 1, "city": "Rome"}, {"n": 2, "city": "Oslo"}, {"n": 3, "city": None}]
     assert lake.collected("cities") == expected
     assert lake.collected("cities", start=0) == expected
+
+
+def add_file(table: Any, path: str, rows: pa.Table, *, has_numbers: bool = True) -> None:
+    """Write a file and add it. Its folder has the values of its partition."""
+    columns = table.schema().as_arrow()
+    numbered = [columns.field(name) if has_numbers else rows.schema.field(name) for name in rows.schema.names]
+    file = Path(table.location().removeprefix("file://"), "data", path)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(rows.cast(pa.schema(numbered)), file, store_schema=False)
+    with table.transaction() as transaction:
+        if not has_numbers:
+            mapping = table.schema().name_mapping.model_dump_json()
+            transaction.set_properties({"schema.name-mapping.default": mapping})
+        with transaction.update_snapshot().fast_append() as append:
+            append.append_data_file(data_file(table, transaction.table_metadata, path, f"file://{file}"))
+
+
+def test_columns_that_only_the_partition_has_are_read(lake: Lake) -> None:
+    """Spark's add_files and migrate make such tables from folders of Hive."""
+    types = {"n": LongType(), "city": StringType(), "day": DateType(), "at": TimestamptzType()}
+    fields = [NestedField(number, name, type_) for number, (name, type_) in enumerate(types.items(), 1)]
+    identity = [PartitionField(field.field_id, 1000, IdentityTransform(), field.name) for field in fields[1:]]
+    table = lake.catalog.create_table("lake.hive", Schema(*fields), partition_spec=PartitionSpec(*identity))
+    at = datetime.datetime(2024, 5, 1, 10, 30, tzinfo=datetime.UTC)
+    folder = f"city=Rome/day=2024-05-01/at={at:%Y-%m-%d %H%%3A%M%%3A%S}Z"
+    add_file(table, f"{folder}/a.parquet", pa.table({"n": [1, 2]}))
+    add_file(lake.table("hive"), "b.parquet", pa.table({"n": [3]}))
+    known, unknown = {"city": "Rome", "day": at.date(), "at": at}, {"city": None, "day": None, "at": None}
+    expected = [{"n": 1, **known}, {"n": 2, **known}, {"n": 3, **unknown}]
+    assert lake.collected("hive") == expected
+    assert lake.collected("hive", start=0) == expected
+    with lake.table("hive").update_spec() as update:
+        update.remove_field("city")
+    assert lake.collected("hive") == expected, "each file has a specification of its own"
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    cities = env.from_source(lake.source("hive", bounded=True, columns=["city"])).collect()
+    assert sorted(cities["city"].to_pylist(), key=str) == [None, "Rome", "Rome"]
+
+
+def test_fields_within_columns_are_found_by_their_numbers(lake: Lake) -> None:
+    stop = pa.struct({"code": pa.string(), "zone": pa.int64(), "old": pa.int64()})
+    schema = pa.schema({"n": pa.int64(), "s": stop, "l": pa.list_(stop), "m": pa.map_(pa.string(), stop)})
+    value = {"code": "a", "zone": 1, "old": 7}
+    rows = [{"n": n, "s": value, "l": [value, None], "m": [("k", value)]} for n in range(3)]
+    rows.append({"n": 3, "s": None, "l": None, "m": None})
+    add_file(lake.catalog.create_table("lake.nested", schema), "a.parquet", pa.Table.from_pylist(rows, schema))
+    with lake.table("nested").update_schema(allow_incompatible_changes=True) as update:
+        for path in (("s",), ("l", "element"), ("m", "value")):
+            update.delete_column((*path, "old"))
+            update.rename_column((*path, "code"), "name")
+            update.rename_column((*path, "zone"), "area")
+    with lake.table("nested").update_schema() as update:
+        for path in (("s",), ("l", "element"), ("m", "value")):
+            update.add_column((*path, "old"), LongType())  # another one
+            update.add_column((*path, "code"), StringType())
+    value = {"name": "a", "area": 1, "old": None, "code": None}
+    expected = [{"n": n, "s": value, "l": [value, None], "m": [("k", value)]} for n in range(3)]
+    expected.append({"n": 3, "s": None, "l": None, "m": None})
+    assert lake.collected("nested") == expected
+    source, place = pickle.loads(pickle.dumps(lake.source("nested", batch_rows=1))), None
+    for number in range(4):
+        batch, place = source.fn("table", place)
+        assert batch.to_pylist() == [expected[number]]
+        source.end_polls()
+
+
+def test_columns_of_files_without_numbers_are_found_by_the_name_mapping(lake: Lake) -> None:
+    schema = pa.schema({"n": pa.int64(), "s": pa.struct({"a": pa.int64()})})
+    table = lake.catalog.create_table("lake.plain", schema)
+    add_file(table, "a.parquet", pa.table({"n": [1], "s": [{"a": 2}]}), has_numbers=False)
+    with lake.table("plain").update_schema() as update:
+        update.rename_column(("s", "a"), "b")
+        update.rename_column("s", "t")
+    assert lake.collected("plain") == [{"n": 1, "t": {"b": 2}}]
 
 
 def test_a_snapshot_that_removes_rows_is_refused(lake: Any) -> None:

@@ -64,6 +64,7 @@ class DeltaSink(TableSink):
 
     def check(self, schema: pa.Schema) -> None:
         """Check that the table takes the rows, or if there is no table, that it can be created."""
+        self.check_place(self._uri)
         with self._errors():
             if self._exists():
                 self._check_table(self._table(), schema)

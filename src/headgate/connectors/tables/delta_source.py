@@ -75,6 +75,7 @@ class _Poll:
             table = self._table()
             #: The version whose columns are known. Only later versions can have new columns.
             self._made_at = int(table.version())
+            self.table_id = str(table.metadata().id)
             schema = pa.schema(table.schema().to_arrow())
             self._known = tuple(schema.names)
             self.columns = chosen_columns(self.what, schema, columns)

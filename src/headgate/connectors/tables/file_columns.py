@@ -9,20 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from headgate.connectors.file_sinks.file_writer import Target
-from headgate.errors import SinkError
+from headgate.errors import ResultsGone, SinkError
 from headgate.filesystems import brief
 
 #: The metadata key of a column's number, by which Iceberg finds the column even if it gets another name.
 _NUMBER: Final = b"PARQUET:field_id"
 #: The changes of types that Iceberg allows, beside those of decimals.
 _WIDER: Final = ((pa.int32(), pa.int64()), (pa.float32(), pa.float64()))
+#: The most files that are looked up at the same time.
+_LOOKUPS: Final = 16
 _ADVICE: Final = (
     "Change the table back and resume, so that the rows of the last checkpoint are added; or start without resume, and "
     "they are missing"
@@ -37,15 +41,33 @@ def columns_digest(columns: pa.Schema, folders: Sequence[str]) -> str:
 
 def check_files(what: str, target: Target, files: Sequence[dict[str, Any]], columns: pa.Schema,
                 folders: Sequence[str], *, widens: bool) -> None:  # fmt: skip
-    """Raise SinkError if readers of a table with these columns would not find the rows of a file.
+    """Raise SinkError if readers of a table with these columns would not find the rows of a file, and ResultsGone if a
+    file is gone.
 
     `folders` are the names of the folders that the table's partitions make. With `widens`, readers also find the values
     of a file that was written before its column got a wider type.
     """
+    _check_presence(what, target, [file["path"] for file in files])
     now = columns_digest(columns, folders)
     for file in files:
         if file.get("columns") != now:
             _check_file(what, target, file["path"], columns, folders, widens=widens)
+
+
+def _check_presence(what: str, target: Target, names: Sequence[str]) -> None:
+    paths = [target.path(name) for name in names]
+    try:
+        with ThreadPoolExecutor(_LOOKUPS) as lookups:  # Arrow would ask an object store for one after the other
+            found = list(lookups.map(target.filesystem.get_file_info, paths))
+    except OSError as error:
+        raise SinkError(f"{what}: the files of the last checkpoint cannot be looked up: {brief(error)}") from error
+    gone = [name for name, info in zip(names, found, strict=True) if info.type != fs.FileType.File]
+    if gone:
+        raise ResultsGone(
+            f"{what}: {len(gone)} of {len(names)} files of the last checkpoint are gone, such as {gone[0]}: something "
+            "removes files that the table does not list yet. Put them back, or start without resume, and their rows "
+            "are missing"
+        )
 
 
 def _check_file(what: str, target: Target, name: str, columns: pa.Schema, folders: Sequence[str], *,

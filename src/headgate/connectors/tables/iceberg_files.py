@@ -15,8 +15,13 @@ from headgate.connectors.tables.table_columns import table_columns
 def numbered_columns(table: Any) -> pa.Schema:
     """Return the columns of a table as its files have them, with their numbers, by which readers find them."""
     columns = table.schema().as_arrow()
-    plain = table_columns(columns)
-    return pa.schema([column.with_metadata(columns.field(column.name).metadata) for column in plain])
+    plain = {column.name: column for column in table_columns(columns)}
+    return pa.schema(
+        [
+            column if pa.types.is_fixed_size_binary(column.type) else plain[column.name].with_metadata(column.metadata)
+            for column in columns
+        ]
+    )
 
 
 def data_file(table: Any, metadata: Any, path: str, uri: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -18,14 +19,17 @@ import pyarrow as pa
 from headgate.connectors.tables.iceberg_catalog import IcebergCatalog, iceberg_library
 from headgate.connectors.tables.iceberg_files import data_file, numbered_columns
 from headgate.connectors.tables.iceberg_partitions import partition_names, partitions_of
-from headgate.connectors.tables.table_columns import NewColumns, check_columns, table_columns
+from headgate.connectors.tables.table_columns import NewColumns, check_columns, paths_of, table_columns
 from headgate.connectors.tables.table_sink import ATTEMPTS, Epoch, TableMode, TableSink
-from headgate.errors import SinkError, Superseded
+from headgate.errors import PlanError, SinkError, Superseded
 
 #: How often the library repeats a commit: never, because a repetition could add an epoch that is there already.
 _RETRIES: Final = "commit.retry.num-retries"
 #: The property that says which names of columns in files belong to which columns of the table.
 _NAMES: Final = "schema.name-mapping.default"
+_SCHEME: Final = re.compile("[a-z][a-z0-9]*:/")
+#: How Spark and Hadoop may name folders in a catalog, and how Arrow names them.
+_OTHER_NAMES: Final = ((re.compile("file:/+"), "/"), (re.compile("s3[an]://"), "s3://"))
 
 
 class IcebergSink(TableSink):
@@ -38,6 +42,8 @@ class IcebergSink(TableSink):
         iceberg_library("catalog")
         super().__init__(f"iceberg: {catalog}.{table}", mode, new_columns, file_bytes)
         self._name = table
+        #: The folder of the data files, as the catalog names it.
+        self._location = ""
         self._catalog = IcebergCatalog(catalog, options, self._what, SinkError)
 
     def check(self, schema: pa.Schema) -> None:
@@ -46,7 +52,9 @@ class IcebergSink(TableSink):
             catalog = self._catalog.connected()
             if catalog.table_exists(self._name):
                 self._check_table(catalog.load_table(self._name), schema)
-            elif not catalog.namespace_exists(namespace := self._name.rpartition(".")[0]):
+                return
+            self.check_place(as_arrow_names_it(catalog.properties.get("warehouse", "")))
+            if not catalog.namespace_exists(namespace := self._name.rpartition(".")[0]):
                 raise SinkError(f"{self._what}: there is no namespace {namespace!r} in the catalog; create it")
 
     def has_files(self) -> bool:
@@ -64,9 +72,9 @@ class IcebergSink(TableSink):
                 with table.update_schema() as update:
                     update.union_by_name(pa.schema(added))
                 table = catalog.load_table(self._name)
-            location = table.properties.get("write.data.path", f"{table.location().rstrip('/')}/data")
+            self._location = _data_folder(table)
             self._partitions = partitions_of(self._what, table, numbered_columns(table))
-            return location.removeprefix("file://"), numbered_columns(table), ()
+            return as_arrow_names_it(self._location), numbered_columns(table), ()
 
     def fence(self, epoch: Epoch) -> None:
         """Add an empty snapshot, with the owner."""
@@ -109,13 +117,37 @@ class IcebergSink(TableSink):
 
     def _data_files(self, table: Any, metadata: Any, files: Sequence[dict[str, Any]]) -> Iterator[Any]:
         """Describe the files to the library, several at a time, because it reads the footer of each."""
-        root = self._root if "://" in self._root else f"file://{self._root}"
+        root = self._location if _SCHEME.match(self._location) else f"file://{self._location}"
         executor = iceberg_library("utils.concurrent").ExecutorFactory.get_or_create()
         paths = [file["path"] for file in files]
         uris = [posixpath.join(root, path) for path in paths]
         yield from executor.map(partial(data_file, table, metadata), paths, uris)
 
     def _check_table(self, table: Any, schema: pa.Schema) -> pa.Schema:
+        self.check_place(as_arrow_names_it(_data_folder(table)))
+        columns = table.schema().as_arrow()
+        for path, type_ in (found for column in columns for found in paths_of(column.name, column.type)):
+            if pa.types.is_timestamp(type_) and type_.unit == "ns":
+                raise PlanError(
+                    f"{self._what}: the table's column {path!r} has nanoseconds, and the sink writes times in "
+                    "microseconds; write to another table, with the type timestamp or timestamptz"
+                )
         added = check_columns(self._what, schema, numbered_columns(table), self._new_columns)
         partitions_of(self._what, table, numbered_columns(table))
         return added
+
+
+def _data_folder(table: Any) -> str:
+    folder: str = table.properties.get("write.data.path", f"{table.location().rstrip('/')}/data")
+    return folder
+
+
+def as_arrow_names_it(location: str) -> str:
+    """Return the path or URI that Arrow has for the location of a table in a catalog.
+
+    >>> as_arrow_names_it("file:/lake/trips"), as_arrow_names_it("s3a://lake/trips")
+    ('/lake/trips', 's3://lake/trips')
+    """
+    for other, name in _OTHER_NAMES:
+        location = other.sub(name, location, count=1) if other.match(location) else location
+    return location

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from headgate.connectors.tables.followed_table import FollowedTable
 from headgate.connectors.tables.iceberg_catalog import IcebergCatalog, iceberg_library
+from headgate.connectors.tables.iceberg_columns import FileColumns, IcebergFile
 from headgate.connectors.tables.open_file import OpenFile, needed_names
 from headgate.connectors.tables.table_columns import ReadNewColumns, chosen_columns, new_columns_error
 from headgate.errors import SourceError
@@ -24,7 +25,6 @@ from headgate.errors import SourceError
 _ADDED, _WHOLE, _DONE = 0, 1, 2
 #: Stands for the snapshot of a table without one. Iceberg's IDs are above 0.
 _NO_SNAPSHOT: Final = 0
-_FIELD_ID: Final = b"PARQUET:field_id"
 
 
 class IcebergSource(FollowedTable["_Poll"]):
@@ -62,13 +62,16 @@ class _Poll:
         self._new_columns = new_columns
         #: The table as it was when the source last looked for a newer snapshot.
         self._table: Any = None
-        #: The snapshot, the phase, and the paths of its files.
-        self._files: tuple[int, int, Sequence[str]] | None = None
+        #: The snapshot, the phase, and its files.
+        self._files: tuple[int, int, Sequence[IcebergFile]] | None = None
         self._file = OpenFile(batch_rows)
+        #: The columns of the open file.
+        self._found: FileColumns | None = None
         self.needed: Collection[str] | None = None
         with self._catalog.errors():
             table = self._newest()
             schema = table.schema()
+            self.table_id = str(table.metadata.table_uuid)
             #: The highest number of a column so far. New columns have higher numbers, and dropped ones lower ones.
             self._highest_id = int(table.metadata.last_column_id)
             self.columns = chosen_columns(self.what, schema.as_arrow(), columns)
@@ -124,11 +127,11 @@ class _Poll:
             )
         return parents[snapshot]
 
-    def _files_of(self, table: Any, snapshot: int, phase: int) -> Sequence[str]:
+    def _files_of(self, table: Any, snapshot: int, phase: int) -> Sequence[IcebergFile]:
         if self._files is None or self._files[:2] != (snapshot, phase):
             self._check_names(table, snapshot)
             found = self._all_files(table, snapshot) if phase == _WHOLE else self._added(table, snapshot)
-            self._files = snapshot, phase, sorted(found)
+            self._files = snapshot, phase, sorted(found, key=lambda file: file.uri)
             self._file.close()
         return self._files[2]
 
@@ -141,7 +144,7 @@ class _Poll:
         if added := [field.name for field in fields if field.field_id > self._highest_id]:
             raise new_columns_error(self.what, f"snapshot {number}", added)
 
-    def _all_files(self, table: Any, snapshot: int) -> Iterator[str]:
+    def _all_files(self, table: Any, snapshot: int) -> Iterator[IcebergFile]:
         if table.snapshot_by_id(snapshot) is None:
             raise SourceError(f"{self.what}: snapshot {snapshot} has expired; start again without resume")
         for task in table.scan(snapshot_id=snapshot).plan_files():
@@ -150,9 +153,9 @@ class _Poll:
                     f"{self.what}: snapshot {snapshot} has files with deleted rows, which the source cannot read; "
                     "rewrite the table's data files, or start after it"
                 )
-            yield self._checked(task.file)
+            yield self._checked(table, task.file)
 
-    def _added(self, table: Any, number: int) -> Iterator[str]:
+    def _added(self, table: Any, number: int) -> Iterator[IcebergFile]:
         """Yield the files that a snapshot adds. Raises SourceError if it changes or removes rows."""
         snapshot = table.snapshot_by_id(number)
         operation = iceberg_library("table.snapshots").Operation
@@ -168,40 +171,37 @@ class _Poll:
             if manifest.added_snapshot_id == number:
                 for entry in manifest.fetch_manifest_entry(table.io):
                     if entry.status == added:
-                        yield self._checked(entry.data_file)
+                        yield self._checked(table, entry.data_file)
 
-    def _checked(self, file: Any) -> str:
+    def _checked(self, table: Any, file: Any) -> IcebergFile:
         if file.file_format != iceberg_library("manifest").FileFormat.PARQUET:
             raise SourceError(f"{self.what}: {file.file_path} is not a Parquet file; the source reads no others")
-        return str(file.file_path)
+        return IcebergFile.of(table, file)
 
-    def _next(self, path: str, number: int, row: int) -> pa.RecordBatch | None:
+    def _next(self, file: IcebergFile, number: int, row: int) -> pa.RecordBatch | None:
         """Return the rows of a file from `row` on, at most `batch_rows`, or None at its end."""
-        batch = self._file.next(number, row, partial(self._opened, path))
+        batch = self._file.next(number, row, partial(self._opened, file))
         if batch is None:
             return None
-        assert self._file.parquet is not None
-        names = self._names_in(self._file.parquet)
-        columns = [
-            batch.column(names[column.name]).cast(column.type)
-            if names.get(column.name) in batch.schema.names
-            else pa.nulls(batch.num_rows, column.type)
-            for column in self.columns
-        ]
+        columns = [self._column(column, batch, file) for column in self.columns]
         return pa.RecordBatch.from_arrays(columns, schema=self.columns)
 
-    def _opened(self, path: str) -> tuple[pq.ParquetFile, Sequence[str]]:
-        parquet = pq.ParquetFile(self._table.io.new_input(path).open())
-        names = {in_file: name for name, in_file in self._names_in(parquet).items()}
-        return parquet, needed_names([*names], lambda name: self.needed is None or names[name] in self.needed)
+    def _column(self, column: pa.Field, batch: pa.RecordBatch, file: IcebergFile) -> pa.Array:
+        """Return a column of a file: from its rows, or from its partition. A column that it lacks is null."""
+        assert self._found is not None
+        name = self._found.names.get(column.name)
+        if name is not None and name in batch.schema.names:
+            return self._found.named(batch.column(name), name, column.type).cast(column.type)
+        value = file.values.get(self._ids[column.name]) if name is None else None
+        if value is None:
+            return pa.nulls(batch.num_rows, column.type)
+        return pa.repeat(pa.scalar(value, column.type), batch.num_rows)
 
-    def _names_in(self, parquet: pq.ParquetFile) -> dict[str, str]:
-        """Return the columns that a file has: by the name in the table, the name in the file. Columns are matched by
-        number, or by name if the file has no numbers, because another program wrote it."""
-        in_file = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in parquet.schema_arrow}
-        if in_file.keys() == {-1}:
-            return {name: name for name in self._ids if name in parquet.schema_arrow.names}
-        return {name: in_file[number] for name, number in self._ids.items() if number in in_file}
+    def _opened(self, file: IcebergFile) -> tuple[pq.ParquetFile, Sequence[str]]:
+        parquet = pq.ParquetFile(self._table.io.new_input(file.uri).open())
+        self._found = FileColumns(parquet.schema_arrow, self._table.metadata.name_mapping(), self._ids)
+        names = {in_file: name for name, in_file in self._found.names.items()}
+        return parquet, needed_names([*names], lambda name: self.needed is None or names[name] in self.needed)
 
     def close(self) -> None:
         """Close the file that is open."""
@@ -211,4 +211,5 @@ class _Poll:
         return self._catalog.connected().load_table(self._name)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_table": None, "_files": None, "_file": OpenFile(self._file.batch_rows)}
+        file = OpenFile(self._file.batch_rows)
+        return {**self.__dict__, "_table": None, "_files": None, "_file": file, "_found": None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -51,11 +51,8 @@ def check_columns(what: str, schema: pa.Schema, table: pa.Schema, new_columns: N
         if column.name not in given.names:
             if not column.nullable:
                 raise PlanError(f"{what}: the rows have no column {column.name!r}, which the table needs")
-        elif not _fits(given.field(column.name).type, column.type):
-            raise PlanError(
-                f"{what}: column {column.name!r} is {given.field(column.name).type}, and {column.type} in the table; "
-                "convert it with select"
-            )
+        elif misfit := next(_misfits(column.name, given.field(column.name).type, column.type), None):
+            raise PlanError(f"{what}: {misfit}")
     return pa.schema([column.with_nullable(True) for column in added])
 
 
@@ -73,10 +70,73 @@ def _plain(type_: pa.DataType) -> pa.DataType:
     return _SIGNED.get(type_, type_)
 
 
+def _misfits(path: str, given: pa.DataType, wanted: pa.DataType, *, is_within: bool = False) -> Iterator[str]:
+    """Yield why values of type `given` do not fit into the column `path` of type `wanted`, and what to do. With
+    `is_within`, the values are within a column.
+
+    Arrow would convert structs with other fields too: it leaves out values, and fills in nulls.
+    """
+    (kind, fields), (wanted_kind, wanted_fields) = _inside(given), _inside(wanted)
+    if not kind or kind != wanted_kind:
+        if not _fits(given, wanted) and not (is_within and _becomes(given, wanted)):
+            yield f"column {path!r} is {given}, and {wanted} in the table; convert it with select"
+        return
+    for name, field in fields.items():
+        if name in wanted_fields:
+            yield from _misfits(f"{path}.{name}", field.type, wanted_fields[name].type, is_within=True)
+        else:
+            yield (
+                f"the table has no field {f'{path}.{name}'!r}. Leave it out with select; new_columns= is not for "
+                "fields within columns"
+            )
+    for name, field in wanted_fields.items():
+        if name not in fields and not field.nullable:
+            yield f"the rows have no field {f'{path}.{name}'!r}, which the table needs; add it with select"
+
+
+def _inside(type_: pa.DataType) -> tuple[str, Mapping[str, pa.Field]]:
+    """Return the kind of a nested type, and the fields within it by name. The kind is "" for other types."""
+    if pa.types.is_struct(type_):
+        return "struct", {field.name: field for field in type_}
+    if pa.types.is_map(type_):
+        return "map", {"key": type_.key_field, "value": type_.item_field}
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return "list", {"element": type_.value_field}
+    return "", {}  # also for views of lists: Arrow's cast of them loses values
+
+
+def paths_of(path: str, type_: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    """Yield the paths and types of the values in a column, at any depth.
+
+    >>> dict(paths_of("stop", pa.struct({"tags": pa.list_(pa.string())})))
+    {'stop.tags.element': DataType(string)}
+    """
+    kind, fields = _inside(type_)
+    if not kind:
+        yield path, type_
+    for name, field in fields.items():
+        yield from paths_of(f"{path}.{name}", field.type)
+
+
+def _becomes(given: pa.DataType, wanted: pa.DataType) -> bool:
+    """Return whether a cast makes values of type `given` into type `wanted`, or fails, but loses nothing in silence.
+
+    `select` cannot convert what is within a column, so more types fit there.
+    """
+    given, wanted = _plain(given), _plain(wanted)
+    if pa.types.is_integer(wanted):
+        return bool(pa.types.is_floating(given) or pa.types.is_decimal(given))
+    if pa.types.is_floating(wanted):
+        return bool(pa.types.is_integer(given))  # not of a decimal or a wider float, which Arrow rounds
+    if pa.types.is_timestamp(wanted):
+        return bool(pa.types.is_timestamp(given) or pa.types.is_date(given))
+    return bool(pa.types.is_time(wanted) and pa.types.is_time(given))
+
+
 def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
     """Return whether values of type `given` fit into type `wanted`. Whole numbers always fit: the sink checks each
     value when it writes it."""
-    wanted = _plain(wanted)
+    given, wanted = _plain(given), _plain(wanted)
     if given == wanted or pa.types.is_null(given):
         return True
     if pa.types.is_integer(wanted):
@@ -85,4 +145,4 @@ def _fits(given: pa.DataType, wanted: pa.DataType) -> bool:
         return bool(pa.types.is_floating(given) and given.bit_width <= wanted.bit_width)
     if pa.types.is_decimal(wanted):
         return bool(pa.types.is_integer(given) or pa.types.is_decimal(given))
-    return bool(pa.types.is_nested(wanted) and pa.types.is_nested(given))
+    return False

@@ -34,7 +34,9 @@ def delta(
     checkpoints, they see them at the end of the job.
 
     Columns go to the columns with the same names; columns that the rows lack are null. Types must be the same, apart
-    from the width of whole numbers. With `new_columns="add"`, the job first adds the columns that the table lacks.
+    from the width of whole numbers. Structs have no fields that the table lacks; nullable ones that they lack are null.
+    Numbers and times within structs, lists and maps are converted. With `new_columns="add"`, the job first adds the
+    columns that the table lacks.
     `storage_options` are those of the library deltalake, which makes the commits; `pyarrow.fs` writes the data files.
 
     Raises ConfigError for impossible arguments, and without the package deltalake. When the job starts, raises

@@ -25,7 +25,7 @@ from headgate.connectors.tables.file_columns import check_files, columns_digest
 from headgate.connectors.tables.iceberg_partitions import IcebergPartition
 from headgate.connectors.tables.table_columns import NewColumns
 from headgate.errors import ResultsGone, SinkError
-from headgate.filesystems import locate
+from headgate.filesystems import WRITABLE, locate
 from headgate.ownership import Program
 
 #: How often a commit looks at the table again after another writer was faster.
@@ -123,6 +123,15 @@ class TableSink(Sink):
                 table = prepared.get("table") if isinstance(prepared, dict) else None
                 raise SinkError(f"{self._what}: the rows up to the checkpoint are in {table}; give that table")
 
+    def check_place(self, location: str) -> None:
+        """Raise SinkError if the sink cannot own the results in a folder, which is a path or URI."""
+        scheme, separator, _ = location.partition("://")
+        if separator and scheme not in WRITABLE:
+            raise SinkError(
+                f"{self._what}: is in {scheme}://; the sink writes only to local paths and to "
+                f"{', '.join(f'{name}://' for name in WRITABLE)}, where two programs cannot both own the results"
+            )
+
     def _open(self) -> None:
         """Create or change the table if needed, and find out where its files go."""
         if self._target is None:
@@ -156,6 +165,8 @@ class TableSink(Sink):
 
     def published_after(self, checkpoint: int, run: str) -> int:
         """Return the last checkpoint in the table that `checkpoint` does not contain. Raises ResultsGone."""
+        if not self._resumes:  # a run that no checkpoint names has published nothing
+            return 0
         self._open()
         assert self._target is not None
         ledger = Ledger(self._root, self._run, None, Program.this(""))
