@@ -16,6 +16,9 @@ from headgate.option_kinds import refuse_credentials
 
 #: Filesystems where a file appears all at once, when its writer closes it.
 OBJECT_STORES: Final = ("s3", "gcs", "abfs")
+#: The URI schemes of filesystems that sinks can write to: those that rename atomically, and S3, where completing an
+#: upload is atomic. See also `write_new`.
+WRITABLE: Final = ("file", "hdfs", "viewfs", "s3")
 #: Filesystems that rename a file in one step, and refuse to rename over a file that exists.
 _RENAMING: Final = ("hdfs", "viewfs")
 #: Names that only Hadoop and Spark have for a filesystem, and its name here.

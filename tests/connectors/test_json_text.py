@@ -107,3 +107,42 @@ def test_a_sink_writes_lines_that_a_source_reads(tmp_path: Path) -> None:
 def test_a_sink_refuses_what_json_cannot_hold(tmp_path: Path) -> None:
     with pytest.raises(hg.PlanError, match="column 'b' is binary, which jsonl files cannot hold"):
         write(tmp_path / "out", pa.record_batch({"b": [b"x"]}))
+
+
+def test_a_whole_float_stays_a_float() -> None:
+    given = pa.record_batch({"f": pa.array([3.0, -0.0, 1e20, 1e-7, 7.5, None, math.nan]), "n": pa.array(range(7))})
+    texts = json_texts(given).to_pylist()
+    read = [json.loads(text)["f"] for text in texts]
+    assert read == [3.0, -0.0, 1e20, 1e-7, 7.5, None, None]
+    assert {type(value) for value in read} == {float, type(None)}
+    assert texts[0] == '{"f": 3.0, "n": 0}'
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("type_", "values"),
+    [
+        (pa.struct([]), [{}, {}, {}]),
+        (pa.struct([]), [{}, None, {}]),
+        (pa.list_(pa.struct([])), [[{}], None, [{}, None]]),
+        (pa.struct({"e": pa.struct([]), "s": pa.string()}), [{"e": {}, "s": 'a "b"'}, None, {"e": None, "s": "c"}]),
+        (pa.struct({"in": pa.struct({"n": pa.int8()})}), [{"in": {"n": 1}}, {"in": {"n": 2}}, {"in": {"n": 3}}]),
+        (pa.struct({"in": pa.struct({"n": pa.int8()})}), [{"in": None}, {"in": {"n": None}}, None]),
+        (pa.large_list(pa.large_string()), [["a"], [], ["\\", None]]),
+    ],
+)
+def test_containers_beside_columns_with_and_without_nulls_and_escapes(type_: Any, values: list[Any], cut: int) -> None:
+    columns = {
+        "first": pa.array(["x", "y", "z"]),
+        "nulls": pa.array([None, "y", None]),
+        "given": pa.array(values, type_),
+        "escapes": pa.array(['"', "\n", "\\"]),
+        "both": pa.array(['"', None, "a, b"]),
+        "last": pa.array([date(2024, 5, 1)] * 3),
+    }
+    rows = [{**row, "last": str(row["last"])} for row in pa.RecordBatch.from_pydict(columns).to_pylist()]
+    whole = pa.record_batch(columns)
+    check_json_types(whole.schema)
+    for length in range(4 - cut):
+        given = whole.slice(cut, length)
+        assert [json.loads(text) for text in json_texts(given).to_pylist()] == rows[cut : cut + length]

@@ -52,6 +52,22 @@ def test_chosen_columns_come_in_the_order_of_the_argument(tmp_path: Path, reader
     assert (reader.read(), reader.finished) == (None, True)
 
 
+def test_texts_come_with_the_dictionaries_of_the_files_that_have_some(tmp_path: Path, read_source: Read) -> None:
+    rows = pa.table({"s": ["one", None, "two"] * 100, "t": [f"text {n}" for n in range(300)], "n": range(300)})
+    pq.write_table(rows, tmp_path / "1.parquet", row_group_size=100)
+    pq.write_table(rows, tmp_path / "2.parquet", row_group_size=100, use_dictionary=False)
+    source = hg.sources.parquet(tmp_path, batch_rows=40, split_size=1).with_dictionaries(["s", "n"])
+    text = pa.dictionary(pa.int32(), pa.string())
+    assert source.schema.types == [text, pa.string(), pa.int64()]
+    (found,) = read_source(source, 1)
+    sizes = [len(chunk.dictionary) for chunk in found["s"].chunks]
+    assert set(sizes[: len(sizes) // 2]) == {2}, "the dictionary of the row group"
+    assert min(sizes[len(sizes) // 2 :]) > 2, "without one, each row has its own text"
+    assert found["s"].cast(pa.string()).to_pylist() == rows["s"].to_pylist() * 2
+    assert found.select(["t", "n"]).equals(pa.concat_tables([rows, rows]).select(["t", "n"]))
+    assert read_source(source.reading(["s"]), 1)[0]["t"].null_count == 600
+
+
 def test_an_error_about_different_schemas_names_both_files(tmp_path: Path, read_source: Read) -> None:
     first = write(tmp_path / "1.parquet", 0, 3)
     second = tmp_path / "2.parquet"

@@ -10,7 +10,7 @@ import pytest
 import headgate as hg
 from headgate.protocol.handshake import Identity
 from headgate.runtime.master import certificates
-from tests.connectors.recorded_failures import RATE, assert_is_recorded, failing, numbers, record_in
+from tests.connectors.recorded_failures import RATE, ROWS, assert_is_recorded, failing, numbers, record_in
 from tests.connectors.shown import SECRET, Shown
 from tests.postgres_server import PASSWORD, Postgres
 from tests.webhook.webhook_service import Answer, running
@@ -40,7 +40,7 @@ def test_a_lookup_that_fails_in_a_job_hides_its_password(postgres: Postgres, sho
 
     def build(env: hg.StreamEnvironment) -> Any:
         rows = env.from_source(hg.sources.generate(numbers, rate=RATE, batch_rows=10))
-        texts = rows.select("n", u="case when n < 200 then '6f1c2f4e-6f0f-4b7e-8f5a-0a3a4b5c6d7e' else 'none' end")
+        texts = rows.select("n", u=f"case when n < {ROWS} then '6f1c2f4e-6f0f-4b7e-8f5a-0a3a4b5c6d7e' else 'none' end")
         found = texts.lookup(hg.lookups.adbc("postgresql", postgres.uri, asked), on="u", retries=0)
         return found.sink_to(hg.sinks.null())
 
@@ -77,7 +77,7 @@ def test_a_job_with_a_webhook_hides_its_address_and_headers(shown: Shown) -> Non
     headers = {"Authorization": f"Bearer {token}", "Proxy-Authorization": f"Basic {basic}"}
     with running() as service:
         told = f"no hook {SECRET} for {token}, {basic}".encode()
-        service.answers = [*[Answer()] * 20, Answer(400, {}, told)]
+        service.answers = [*[Answer()] * 80, Answer(400, {}, told)]
 
         def build(env: hg.StreamEnvironment) -> Any:
             rows = env.from_source(hg.sources.generate(numbers, rate=RATE, batch_rows=10))

@@ -325,6 +325,67 @@ def test_a_half_read_file_is_read_to_the_size_at_which_it_was_found(tmp_path: Pa
     assert run.rows == Counter((row,) for row in range(20))
 
 
+def half_read(folder: Path, write: Callable[[Path, int], None], **options: Any) -> Run:
+    """Return a run that has read a part of a file with the numbers from 0 to 19."""
+    write(folder / "a", 0)
+    os.utime(folder / "a", ns=(0, 7_000_000_000))
+    run = Run(hg.sources.files(folder, watch=True, interval=1, **options))
+    run.source.prepare()
+    run.start(1)
+    assert run.read(0)
+    run.stop()
+    return run
+
+
+def put_csv(path: Path, start: int) -> None:
+    path.write_text("".join(f"{row:05}\n" for row in range(start, start + 20)))
+
+
+def put_parquet(path: Path, start: int) -> None:
+    pq.write_table(pa.table(numbers(start, 20)), path)
+
+
+CSV: dict[str, Any] = {"format": "csv", "schema": SCHEMA, "header": False}
+
+
+@pytest.mark.parametrize(
+    ("write", "options"),
+    [(put_csv, CSV), (put_parquet, {"format": "parquet", "batch_rows": 5})],
+    ids=["csv", "parquet"],
+)
+def test_another_file_with_the_name_of_a_half_read_one_is_refused(
+    tmp_path: Path, write: Callable[[Path, int], None], options: Any
+) -> None:
+    """Its rows after the place in the old file would follow the old rows, and its first rows would be lost."""
+    run = half_read(tmp_path, write, **options)
+    old = (tmp_path / "a").read_bytes()
+    (tmp_path / "a").write_bytes(old)  # at another time
+    with pytest.raises(hg.SourceError, match=r"/a: was written at .*, after 1970-01-01T00:00:07.*put the old file bac"):
+        run.start(2)
+    (tmp_path / "a").write_bytes(old[:-3])
+    with pytest.raises(hg.SourceError, match=r"/a: has \d+ bytes now, and had \d+; .*put the old file back"):
+        run.start(2)
+    if write is put_parquet:
+        pq.write_table(pa.table(numbers(0, 1000)), tmp_path / "a")
+        with pytest.raises(hg.SourceError, match=r"/a: has \d+ bytes now, and had"):
+            run.start(2)
+    (tmp_path / "a").write_bytes(old)
+    os.utime(tmp_path / "a", ns=(0, 7_000_000_000))
+    run.finish(2)
+    assert run.rows == Counter((row,) for row in range(20))
+
+
+def test_a_half_read_file_of_an_older_checkpoint_has_no_time(tmp_path: Path) -> None:
+    run = half_read(tmp_path, put_csv, **CSV)
+    assert run.positions is not None
+    [begun] = run.positions[0]["begun"]
+    assert begun.pop() == 7_000_000_000
+    run.source.check_position(run.positions[0])
+    os.utime(tmp_path / "a")
+    run.finish(1)
+    assert run.rows == Counter((row,) for row in range(20))
+
+
 def test_iterators_without_end_need_a_reader_each() -> None:
     source = hg.sources.iterable(batches, SCHEMA, bounded=False)
     run = Run(source)

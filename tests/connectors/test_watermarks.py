@@ -162,18 +162,44 @@ def test_the_splits_that_hold_the_watermark_are_those_with_the_least_time() -> N
     now = 0.0
     generator = WatermarkGenerator("t", batch().schema, idle_timeout=5, clock=lambda: now)
     assert generator.holding_splits(now) == {}
+    assert generator.silence(now) is None
     generator.observe_splits(batch(100), [(0, 1)], [0, 1, 2])
     assert generator.holding_splits(now) == {1: MIN_TIME, 2: MIN_TIME}, "they have had no rows"
     now = 3.0
     generator.observe_splits(batch(70, 90), [(1, 1), (2, 1)], [0, 1, 2])
     assert generator.holding_splits(now) == {1: 70}
+    assert (generator.silence(now), generator.silence(5.0)) == (0.0, 2.0)
     assert generator.holding_splits(6.0) == {1: 70}, "split 0 is idle"
     now = 7.0
     generator.observe_splits(batch(120), [(0, 1)], [0, 1, 2])
     assert generator.holding_splits(9.0) == {0: 120}, "the others are idle"
+    generator.pause(8.0)
+    assert generator.silence(9.0) == 2.0, "a pause counts"
+    generator.resume(8.0)
     assert generator.holding_splits(20.0) == {}, "all are idle"
     generator.observe_splits(batch(), [], [2])
     assert generator.holding_splits(7.0) == {2: 90}, "the others have ended"
+
+
+def test_a_split_that_is_read_without_rows_becomes_idle() -> None:
+    now = 0.0
+    generator = WatermarkGenerator("t", batch().schema, idle_timeout=5, clock=lambda: now)
+    assert generator.observe_splits(batch(100, 70), [(0, 1), (1, 1)], [0, 1]) == 70
+    now = 4.0
+    assert generator.observe_splits(batch(110), [(0, 1), (1, 0)], [0, 1]) == 70
+    now = 5.0
+    assert generator.observe_splits(batch(120), [(0, 1), (1, 0)], [0, 1]) == 120
+
+
+def test_of_splits_with_the_same_time_that_without_rows_for_longest_counts() -> None:
+    now = 0.0
+    generator = WatermarkGenerator("t", batch().schema, clock=lambda: now)
+    generator.observe_splits(batch(70, 70, 90), [(0, 1), (1, 1), (2, 1)], [0, 1, 2])
+    now = 8.0
+    generator.observe_splits(batch(70), [(1, 1)], [0, 1, 2])
+    assert generator.silence(9.0) == 9.0
+    generator.observe_splits(batch(70), [(0, 1)], [0, 1, 2])
+    assert generator.silence(9.0) == 1.0, "split 2 is further"
 
 
 def test_splits_that_are_read_at_once_keep_their_times_over_a_restart() -> None:

@@ -429,6 +429,11 @@ class BrokenSink(hg.Sink):
     def prepare(self, job: str, schema: pa.Schema) -> None:
         self.folder.mkdir(exist_ok=True)
 
+    def published_after(self, checkpoint: int, run: str) -> int:
+        if self.how == "wants a checkpoint with its name" and not list(self.folder.iterdir()):
+            raise hg.SinkError("the results are gone")
+        return checkpoint + 1 if self.how == "counts from 0" else 0
+
     def writer(self, context: hg.WriterContext) -> hg.SinkWriter:
         return BrokenWriter(self.folder, self.how, context)
 
@@ -487,6 +492,8 @@ def read_broken(name: str) -> Any:
         ("shows at once", "too early or twice"),
         ("keeps its rows", "too early or twice|rows differ"),
         ("loses names", "rows differ"),
+        ("wants a checkpoint with its name", "a job could not resume with one more sink: the results are gone"),
+        ("counts from 0", r"published_after\(\) returned 2, and 1 is the last checkpoint"),
     ],
 )
 def test_a_sink_that_breaks_the_contract_is_found(

@@ -18,6 +18,7 @@ import pytest
 import headgate as hg
 from headgate.bench.peers.kafka_broker import free_port
 from headgate.connectors.webhook.request_queue import RowsRequest
+from headgate.connectors.webhook.request_sender import _seconds
 from headgate.testing import check_sink
 from headgate.testing.sink_program import SinkProgram, StoredJob
 from tests.runtime.jobs import counted, endless, environment, error_of, eventually, numbers, pids
@@ -132,6 +133,32 @@ def test_it_does_not_wait_longer_than_retry_for(service: Service) -> None:
     assert "status 429 Too Many Requests: 'slow down'" in message
     assert "asks to wait for 3600 s" in message
     assert len(service.received) == 1
+
+
+def test_a_wait_for_the_rate_is_no_part_of_retry_for(service: Service) -> None:
+    """A request that had waited longer than retry_for was not repeated at all."""
+    service.answers = [Answer(200), Answer(503)]
+    rows = [{"n": n} for n in range(4)]
+    write(service, [pa.RecordBatch.from_pylist(rows)], batch_rows=2, rows_per_s=1.0, retry_for="1 s")
+    assert service.rows() == [*rows, *rows[2:]]
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("Mon, 01 Jan 99999999999999 00:00:00 GMT", 0),
+        ("Mon, 01 Jan 2024 00:00:00 +99999999999999999999", 0),
+        ("Mon, 01 Jan 2024 00:00:00 GMT", 0),
+        ("-5", 0),
+        ("1.5", 0),
+        ("", 0),
+        (None, 0),
+        ("120", 120),
+        ("9" * 400, 999_999_999),
+    ],
+)
+def test_any_header_is_a_number_of_seconds(header: str | None, expected: float) -> None:
+    assert _seconds(header) == expected
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,8 @@ def poll(fn: PollFunction, schema: pa.Schema, splits: Sequence[str] = ("all",), 
     `splits` names parts that can be read independently, such as tables or devices. Split i goes to subtask i mod
     parallelism, also after a restart with another parallelism. Each split has its own watermark. A split ends when `fn`
     returns None. When no split of a subtask has rows, the subtask waits for `interval` before it asks again. Give
-    `bounded=True` if every split ends: otherwise the source counts as unbounded.
+    `bounded=True` if every split ends: otherwise the source counts as unbounded. A job may resume with other splits:
+    new ones begin with None, and checkpoints keep the positions of those that are left out, in case they come back.
 
     A subtask calls `fn` on a thread of its own, so `fn` may block. The thread is at most three answers ahead of the
     job; while the job is back-pressured, it does not call `fn`. If `fn` raises, the task fails with UserFunctionError.

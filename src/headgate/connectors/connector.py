@@ -1,8 +1,7 @@
 """The interfaces of sources and sinks.
 
 The driver makes and checks a `Source` or `Sink`, and sends a pickled copy to each task. There each subtask makes a
-`SourceReader` from the source, or a `SinkWriter` from the sink. The task thread of the subtask
-calls the reader or writer.
+`SourceReader` from the source, or a `SinkWriter` from the sink. The subtask's task thread calls the reader or writer.
 """
 
 from __future__ import annotations
@@ -40,18 +39,14 @@ class ReaderContext:
     operator: str
     subtask: int
     parallelism: int
-    #: Makes the task thread call `read` again soon. Any thread may call it.
     wake: Callable[[], None]
     #: The time at which the whole job started, in seconds since the epoch. If the job does not resume, a source with a
     #: rate counts the due times of its rows from here.
     started_at: float
-    #: Returns the wall-clock time in seconds since the epoch.
     clock: Callable[[], float]
     #: If the job resumes from a checkpoint: the results of `position` of all earlier readers, by subtask. Readers that
     #: had finished are included, so the number of positions is the earlier parallelism.
     positions: Sequence[Any] | None = None
-    #: For each side output that the job reads, by tag: the function that takes its rows. A reader calls it only within
-    #: `read`.
     sides: Mapping[str, Callable[[pa.RecordBatch], None]] = field(default_factory=dict)
 
 
@@ -91,7 +86,7 @@ class Source(ABC):
     def prepared(self) -> Any:
         """Return the JSON values that `restore` needs in another program. The driver calls this after `prepare`.
 
-        Returns None if `restore` needs nothing.
+        If it returns None, the driver calls `prepare` also when a job resumes.
         """
         return None
 
@@ -99,7 +94,7 @@ class Source(ABC):
         """Look for the input that another program had found. The driver calls this instead of `prepare`.
 
         The job resumes from a checkpoint of the other program. The argument is the result of `prepared` in that
-        program. Raises SourceError if the input is gone or has changed.
+        program, and never None. Raises SourceError if the input is gone or has changed.
         """
         self.prepare()
 
@@ -118,6 +113,14 @@ class Source(ABC):
 
         The rows of the result have all columns of `schema`. The values of columns that are not needed may be null. The
         positions of its readers must not depend on `columns`: a job that resumes may need other columns.
+        """
+        return self
+
+    def with_dictionaries(self, columns: Collection[str]) -> Source:
+        """Return a source that gives these columns of texts with dictionaries, or this source. The driver calls this.
+
+        The result's `schema` has `pa.dictionary(pa.int32(), type)` for them. Expressions are then evaluated once for
+        each text of a dictionary, and not for each row. Positions must not depend on it.
         """
         return self
 
@@ -347,7 +350,7 @@ class Sink(ABC):
     def prepared(self) -> Any:
         """Return the JSON values that `resume` needs in another program to add to the same results.
 
-        The driver calls this after `prepare`. Returns None if `resume` needs nothing.
+        The driver calls this after `prepare`. If it returns None, the driver calls `prepare` also when a job resumes.
         """
         return None
 
@@ -355,7 +358,7 @@ class Sink(ABC):
         """Check that the results of another program can be continued. The driver calls this instead of `prepare`.
 
         The job resumes from a checkpoint of the other program. The argument `prepared` is the result of `prepared` in
-        that program. Raises SinkError.
+        that program, and never None. Raises SinkError.
         """
         self.prepare(job, schema)
 
@@ -436,7 +439,8 @@ class WriterContext:
     - `job`, `operator`: the names of the job's run and of the sink.
     - `subtask`, `parallelism`: the number of this writer, from 0, and the number of writers.
     - `schema`: the schema of the batches.
-    - `attempt`, `checkpoint`: how often the job has restarted, and the checkpoint that the first batches belong to.
+    - `attempt`, `checkpoint`: how often the job has restarted in this program, and the first batches' checkpoint, or 0.
+      A writer of an earlier attempt may still run on another machine.
     - `wait_until(condition)`: waits until the target takes rows again. A cancel of the job ends the wait.
     - `deliver(batch)`: sends a batch to `Sink.deliver` on the driver. It waits while the driver is slower.
     - `clock()`, `sleep(seconds)`: the time in seconds since the epoch, and a wait.
@@ -447,13 +451,9 @@ class WriterContext:
     subtask: int
     parallelism: int
     schema: pa.Schema
-    #: Sends a batch to `Sink.deliver` on the driver. The call may wait for the driver (flow control).
     deliver: Callable[[pa.RecordBatch], None]
-    #: How often the job has restarted in this program. A writer of an earlier attempt may still run on another machine.
     attempt: int = 0
-    #: The checkpoint that the first batches belong to, or 0 without checkpoints.
     checkpoint: int = 0
-    #: Returns the wall-clock time in seconds since the epoch.
     clock: Callable[[], float]
     #: Waits for a number of seconds. A writer that waits by this call also works in the virtual time of a simulation.
     sleep: Callable[[float], None]

@@ -25,13 +25,14 @@ def stored(value: Any, what: str) -> Any:
     return json.loads(as_json(value, what))
 
 
-def check_json(value: Any, what: str) -> None:
-    """Raise ValueError if `value` cannot be stored as JSON, or comes back as another value.
+def checked(value: Any, what: str) -> Any:
+    """Return a copy of `value`. Raises ValueError if `value` cannot be stored as JSON, or comes back as another value.
 
     `what` names the value in the message.
 
-    >>> check_json({"offset": 7, "parts": [1, 2]}, "the position")
-    >>> check_json({7: 1}, "the position")
+    >>> checked({"offset": 7, "parts": [1, 2]}, "the position")
+    {'offset': 7, 'parts': [1, 2]}
+    >>> checked({7: 1}, "the position")
     Traceback (most recent call last):
         ...
     ValueError: the position would come back from a checkpoint as {'7': 1}; use lists, and texts as keys
@@ -39,3 +40,4 @@ def check_json(value: Any, what: str) -> None:
     back = stored(value, what)
     if back != value:
         raise ValueError(f"{what} would come back from a checkpoint as {back!r:.200}; use lists, and texts as keys")
+    return back

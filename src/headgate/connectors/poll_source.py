@@ -13,7 +13,7 @@ from headgate.connectors.arguments import check_texts
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.fetcher import Fetcher
 from headgate.connectors.iterable_source import Item, to_batch
-from headgate.connectors.json_values import check_json
+from headgate.connectors.json_values import checked, stored
 from headgate.errors import ConfigError, UserFunctionError
 from headgate.operators.operator import call_user, check_function
 from headgate.quantities import seconds
@@ -82,6 +82,8 @@ class _PollReader(SourceReader):
         before = {split: place for position in context.positions or () for split, place in position.items()}
         mine = range(context.subtask, len(source.splits), context.parallelism)
         self._places = {number: before.get(source.splits[number], ["open", None]) for number in mine}
+        #: The places of splits that the user has left out. If a later program has them again, it goes on there.
+        self._left_out = {} if context.subtask else {s: place for s, place in before.items() if s not in source.splits}
         self._no_rows = pa.RecordBatch.from_pylist([], source.schema)
         self._paused: Collection[int] = ()
         self._is_closing = threading.Event()
@@ -108,7 +110,7 @@ class _PollReader(SourceReader):
         self._paused = splits  # the reader's thread looks before each call
 
     def position(self) -> Any:
-        return {self._source.splits[number]: place for number, place in self._places.items()}
+        return {**self._left_out, **{self._source.splits[number]: place for number, place in self._places.items()}}
 
     def split_name(self) -> str:
         """Return the names of the splits that are not read to their end."""
@@ -152,7 +154,8 @@ class _PollReader(SourceReader):
 
     def _poll(self, number: int, position: Any) -> _Polled:
         fn, split = self._source.fn, self._source.splits[number]
-        answer = call_user(fn, split, position)
+        # The function gets a copy, since it may change its argument, which checkpoints need as it was.
+        answer = call_user(fn, split, stored(position, "the position"))
         if answer is None:
             return _Polled(number, None, position)
         if not isinstance(answer, tuple) or len(answer) != 2:
@@ -162,7 +165,7 @@ class _PollReader(SourceReader):
             )
         rows, after = answer
         try:
-            check_json(after, "the position")
+            after = checked(after, "the position")
         except ValueError as error:
             raise UserFunctionError(f"poll: split {split!r}: {error}") from None
         return _Polled(number, to_batch(rows, self._source.schema, f"poll: the rows of split {split!r}"), after)

@@ -15,6 +15,9 @@ from headgate.connectors.poll_source import PollSource
 class TablePoll(Protocol):
     """A function for a `PollSource` that holds a connection or a file."""
 
+    #: The name of the table, for errors and checkpoints. It has no passwords. A table may have several.
+    what: str
+
     def __call__(self, split: str, position: Any) -> tuple[pa.RecordBatch, Any] | None: ...
 
     def close(self) -> None:
@@ -31,6 +34,14 @@ class PolledTable(PollSource, Generic[Poll]):
         super().__init__(poll, schema, [split], interval=interval, bounded=bounded)
         self.task_functions = ()  # the function is not the user's
         self._poll = poll
+
+    @abstractmethod
+    def prepared(self) -> Any:
+        """Return what the source reads, because a place in one table says nothing about another."""
+
+    @abstractmethod
+    def restore(self, prepared: Any) -> None:
+        """Raise SourceError if the job of the checkpoint read another table. Otherwise prepare."""
 
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader whose function holds a connection or a file of its own."""

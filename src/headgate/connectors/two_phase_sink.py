@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.connectors.for_each_batch_sink import BatchInfo
-from headgate.connectors.json_values import check_json
+from headgate.connectors.json_values import checked
 from headgate.errors import UserFunctionError
 from headgate.operators.operator import call_user, check_function
 
@@ -92,7 +92,6 @@ class _TwoPhaseWriter(SinkWriter):
         self._held, self._bytes = [], 0
         value = call_user(self._write_rows, table, self._info)
         try:
-            check_json(value, "what write() returned")
+            self._written.append(checked(value, "what write() returned"))
         except ValueError as error:
             raise UserFunctionError(f"two_phase: {error}") from None
-        self._written.append(value)

@@ -77,7 +77,8 @@ class WatermarkGenerator:
         if batch.num_rows:
             self._idle.restart(now)
         for split, rows in rows_by_split:
-            self._splits.observe(split, self._largest_time(batch.slice(start, rows)), now)
+            if rows:  # a reader may report the position of a split that has had no rows
+                self._splits.observe(split, self._largest_time(batch.slice(start, rows)), now)
             start += rows
         return self.leave_idle_splits(now)
 
@@ -148,6 +149,13 @@ class WatermarkGenerator:
         Any thread may call this method.
         """
         return self._splits.holding(now)
+
+    def silence(self, now: float) -> float | None:
+        """Return for how many seconds some split that holds back the watermark has had no rows.
+
+        Pauses count. Return None if no open split holds it back. Any thread may call this method.
+        """
+        return self._splits.silence(now)
 
     def restore_splits(self, open_splits: Collection[int], times: Mapping[int, int]) -> None:
         """Resume with the largest event times of open splits, as `split_times` returned them before the restart.
@@ -230,6 +238,15 @@ class OpenSplits:
         least = min(active.values(), default=MIN_TIME)
         return {split: time for split, time in active.items() if time == least}
 
+    def silence(self, now: float) -> float | None:
+        """Return the longest time for which one of the `holding` splits has had no rows, or None if there is none.
+
+        Pauses count, since event time stands then, too.
+        """
+        timers = self._timers.copy()  # the task thread may change them now
+        held = [timers[split] for split in self.holding(now) if split in timers]
+        return max((now - timer.restarted_at for timer in held), default=None)
+
     def pause(self, now: float) -> None:
         for timer in self._timers.values():
             timer.pause(now)
@@ -245,11 +262,13 @@ class IdleTimer:
 
     def __init__(self, timeout: float | None, now: float) -> None:
         self._timeout = timeout
+        #: The time of the last `restart`, without regard to pauses.
+        self.restarted_at = now
         self._since = now
         self._paused_at: float | None = None
 
     def restart(self, now: float) -> None:
-        self._since = now
+        self.restarted_at = self._since = now
         if self._paused_at is not None:
             self._paused_at = now
 
@@ -263,5 +282,7 @@ class IdleTimer:
             self._paused_at = None
 
     def is_over(self, now: float) -> bool:
-        now = now if self._paused_at is None else self._paused_at
-        return self._timeout is not None and now - self._since >= self._timeout
+        if self._timeout is None:
+            return False
+        paused_at = self._paused_at  # the task thread may change it now
+        return (now if paused_at is None else paused_at) - self._since >= self._timeout

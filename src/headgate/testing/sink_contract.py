@@ -26,6 +26,8 @@ from headgate.testing.source_run import LONGEST_CALL
 _STEPS: Final = ("write", "flush", "store", "commit")
 #: What a test writes if it gives no rows.
 _ROWS: Final = [{"n": n, "s": f"row {n}"} for n in range(40)]
+#: After so many lines at which a program has ended, all objects are collected.
+_COLLECTED_AFTER: Final = 20
 
 
 def check_sink(
@@ -54,6 +56,7 @@ def check_sink(
     - with `exactly_once`, readers see each row once; otherwise at least once,
     - with `shows_at_commit`, readers never see rows whose checkpoint is not complete,
     - `commit` may be called again, and changes nothing then,
+    - `published_after` finds no rows after the last checkpoint, also if the checkpoint does not name the sink,
     - a restart in the same program takes back the rows after the checkpoint, while old writers still run,
     - a program that was paused before its commit, and replaced, changes nothing,
     - `abort` leaves the rows of the last checkpoint.
@@ -80,14 +83,13 @@ def check_sink(
         raise ConfigError(
             f"check_sink: checkpoints={checkpoints!r} must be of 1 to {EPOCHS}, and lines={lines!r} at least 0"
         )
-    table = pa.Table.from_pylist(listed(rows if rows is not None else _ROWS))
-    table = rows if isinstance(rows, pa.Table) else table
+    table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(listed(_ROWS if rows is None else rows))
     with tempfile.TemporaryDirectory() as home:
         check = _Check(make, read, table, home)
         check.crashes_between_steps(checkpoints)
-        if lines:
-            for call in ("commit", "rollback", "claim"):
-                check.crashes_within(call, lines)
+        for call in ("commit", "rollback", "claim") if lines else ():
+            check.crashes_within(call, lines)
+        check.joins()
         check.commits_again()
         check.restarts()
         check.aborts()
@@ -117,9 +119,9 @@ class _Check:
         program.start()
         return program
 
-    def _expect(self, name: str, epochs: int, when: str) -> None:
-        """Check that readers see the rows of the first `epochs` epochs."""
-        expected = [row for number, row in enumerate(self._rows.to_pylist()) if number % EPOCHS < epochs]
+    def _expect(self, name: str, epochs: int, when: str, without: int = 0) -> None:
+        """Check that readers see the rows of the first `epochs` epochs, but not of the first `without`."""
+        expected = [row for number, row in enumerate(self._rows.to_pylist()) if without <= number % EPOCHS < epochs]
         seen = listed(self._read(name))
         if not self.is_exactly_once:  # each row at least once
             seen = list({repr(sorted(row.items())): row for row in seen}.values())
@@ -173,13 +175,27 @@ class _Check:
                 program.claim()
             else:
                 getattr(program.sink, call)(stored.pending, stored.checkpoint)
-        del program
-        gc.collect(1)  # a program that has ended holds nothing, such as a connection that it did not close
+        lines = crash.lines
+        del program, crash
+        # A program that has ended holds nothing, such as a connection that it did not close. To collect what has lived
+        # for long takes long, so it is done less often.
+        gc.collect(1 if number is None or number % _COLLECTED_AFTER else 2)
         when = f"the program ended in {call}(), before its line {number}"
         self._expect_no_more(name, stored.checkpoint, when)
         self._program(name, stored, 3).go_on()
         self._expect(name, EPOCHS, f"{when}, and another one resumed")
-        return crash.lines
+        return lines
+
+    def joins(self) -> None:
+        """Let a job resume from a checkpoint that does not name the sink. Then another program resumes with it."""
+        name, stored = next(self._names), StoredJob(checkpoint=1, run="test-earlier", owner=1)
+        try:
+            program = self._program(name, stored)
+        except HeadgateError as error:
+            raise AssertionError(f"a job could not resume with one more sink: {error}") from error
+        _run(program, _STEPS)
+        self._program(name, stored, 3).go_on()
+        self._expect(name, EPOCHS, "a job resumed with one more sink, and then once more", without=1)
 
     def commits_again(self) -> None:
         name, stored = next(self._names), StoredJob()

@@ -55,14 +55,16 @@ class SinkProgram:
         """Claim the sink's results, and take back what is not in the last checkpoint."""
         self.claim()
         self.roll_back()
+        self._refuse_repeats()
 
     def claim(self) -> None:
         """Prepare the sink, or resume it, and claim its results."""
         stored, name = self._stored, f"{self.run}-1"
-        if stored.checkpoint:
+        if stored.prepared is not None:
             self.sink.resume(name, self._rows.schema, stored.prepared)
-        else:
+        else:  # the job starts, or resumes from a checkpoint that does not name the sink
             self.sink.prepare(name, self._rows.schema)
+        self._refuse_repeats()
         stored.owner = epoch = 1 + max(stored.owner, self.sink.newest_owner())
 
         def check() -> None:
@@ -75,6 +77,13 @@ class SinkProgram:
         )  # fmt: skip
         assert self.sink.claim(claim), "claim() refused an epoch that nobody has"
         self.sink.begin(claim)
+
+    def _refuse_repeats(self) -> None:
+        """Check that the sink knows of no rows after the checkpoint from which the program resumes."""
+        stored = self._stored
+        if stored.checkpoint:
+            shown = self.sink.published_after(stored.checkpoint, stored.run)
+            assert not shown, f"published_after() returned {shown}, and {stored.checkpoint} is the last checkpoint"
 
     def roll_back(self) -> None:
         """Take back what is not in the last checkpoint, and open new writers, as a restart does."""

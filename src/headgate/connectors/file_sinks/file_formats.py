@@ -11,8 +11,12 @@ from pyarrow import csv
 from headgate.errors import PlanError
 
 
+class UnfitRowsError(ValueError):
+    """Rows have a value that a file of this format would lose. The message says what to do."""
+
+
 class TableWriter(Protocol):
-    """A writer of Arrow that takes tables. `close` writes the end of the file, and leaves the stream open."""
+    """A writer of tables, such as those of Arrow. `close` writes the end of the file, and leaves the stream open."""
 
     def write_table(self, table: pa.Table) -> None: ...
 
@@ -51,7 +55,25 @@ class CsvFormat:
         if any("\n" in name or "\r" in name for name in schema.names):
             raise pa.ArrowInvalid("a column's name has a line break")
         writer: TableWriter = csv.CSVWriter(stream, schema)
-        return writer
+        return _OneColumnWriter(writer) if len(schema) == 1 else writer
+
+
+class _OneColumnWriter:
+    """A writer of CSV files with one column. Their nulls would be empty lines, which readers skip."""
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+
+    def write_table(self, table: pa.Table) -> None:
+        if table.column(0).null_count:
+            raise UnfitRowsError(
+                f"{table.column_names[0]!r} is the only column of the file, and has a null, which would be an empty "
+                "line: readers skip it. Add a column, fill or filter the nulls, or write Parquet or JSON"
+            )
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
 
 
 def check_writable(format_: FileFormat, schema: pa.Schema) -> None:

@@ -33,7 +33,7 @@ from headgate.connectors.file_sinks.file_writer import (
 from headgate.connectors.file_sinks.ledger import FOLDER, Ledger, abandoned
 from headgate.connectors.file_sinks.partition_by import check_partitioning
 from headgate.errors import ConfigError, ResultsGone, SinkError, Superseded
-from headgate.filesystems import absolute, listing, locate
+from headgate.filesystems import WRITABLE, absolute, listing, locate
 from headgate.ownership import LAST_EPOCH, Program
 from headgate.state.checkpoint_storage import is_complete_checkpoint
 
@@ -42,8 +42,6 @@ Mode = Literal["error", "append", "overwrite"]
 #: How many times a removal looks for further hidden files. Files that appear after the last time stay until the next
 #: removal.
 _LOOKS = 5
-#: The URI schemes of filesystems with an atomic rename, and of S3, where completing an upload is atomic.
-_SCHEMES = ("file", "hdfs", "viewfs", "s3")
 
 
 class FileSink(Sink):
@@ -59,10 +57,10 @@ class FileSink(Sink):
             raise ConfigError(f"mode={mode!r} is unknown; it must be one of {', '.join(map(repr, get_args(Mode)))}")
         self.path = absolute(path)
         scheme, separator, _ = self.path.partition("://")
-        if separator and scheme not in _SCHEMES:
+        if separator and scheme not in WRITABLE:
             raise SinkError(
                 f"{self.path}: the sink makes each file visible in one step, which it cannot do with {scheme}; write "
-                f"to a local path or to {', '.join(f'{name}://' for name in _SCHEMES)}"
+                f"to a local path or to {', '.join(f'{name}://' for name in WRITABLE)}"
             )
         self._format = format_
         self.format_name = format_.extension

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from headgate.connectors.connector import SinkWriter
-from headgate.connectors.file_sinks.file_formats import FileFormat
+from headgate.connectors.file_sinks.file_formats import FileFormat, UnfitRowsError
 from headgate.connectors.file_sinks.hidden_files import HiddenFiles, RenamedFiles
 from headgate.connectors.file_sinks.partition_by import by_folder
 from headgate.errors import ConfigError, SinkError
@@ -144,6 +144,8 @@ def writing(path: str) -> Iterator[None]:
     """Turn errors of filesystems and encoders into a SinkError, which names the file."""
     try:
         yield
+    except UnfitRowsError as error:
+        raise SinkError(f"{path}: {error}") from None
     except (OSError, pa.ArrowException) as error:
         raise SinkError(f"{path}: cannot be written: {brief(error)}; check free space and permissions there") from error
 

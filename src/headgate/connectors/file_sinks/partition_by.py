@@ -73,11 +73,11 @@ def divided(
         ]  # renumber from 0, so that the product over many columns does not overflow
     order = np.argsort(codes, kind="stable")
     starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    rows = rows.take(as_arrow(order))
     firsts = as_arrow(order[starts])
     folders = [_folders(name, column.take(firsts), exact) for name, column in zip(names, encoded, strict=True)]
     for start, end, *parts in zip(starts, [*starts[1:], len(order)], *folders, strict=True):
-        yield "/".join(parts), rows.slice(start, end - start)
+        # A copy: writers keep the rows of folders with few rows for long, and a slice would keep the whole batch.
+        yield "/".join(parts), rows.take(as_arrow(order[start:end]))
 
 
 def _folders(name: str, values: pa.DictionaryArray, exact: bool) -> list[str]:

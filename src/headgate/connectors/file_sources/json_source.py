@@ -19,6 +19,7 @@ from headgate.errors import ConfigError, SourceError
 #: The pattern of a line that does not begin with an object. Arrow's parser misreads such lines, and crashes on some of
 #: them.
 _NO_OBJECT = re.compile(rb"^[ \t\r]*[^{\s]", re.MULTILINE)
+_NO_END = re.compile(rb"[^}\s][ \t\r]*\n")
 _BLANK = re.compile(rb"^[ \t\r]*\n", re.MULTILINE)
 _ROW = re.compile(r"^JSON parse error: | in row \d+$")
 _COLUMN = re.compile(r"^Column\(/?(.*?)\)")
@@ -47,7 +48,7 @@ class JsonParser(LineParser):
         """Parse `rows` lines in UTF-8, each of which begins with an object. Raises pa.ArrowInvalid if a line does not
         parse."""
         table = _read(lines, json.ParseOptions(explicit_schema=self._read_as, unexpected_field_behavior="ignore"))
-        if table.num_rows != rows:
+        if table.num_rows != rows or not _end_with_objects(lines):
             raise pa.ArrowInvalid("a line must hold one JSON object, whole")
         columns = [_fit(table.column(field.name).combine_chunks(), field) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -88,6 +89,14 @@ class JsonLinesSource(LineSource):
 
 def _read(lines: bytes, options: json.ParseOptions) -> pa.Table:
     return json.read_json(pa.py_buffer(lines), json.ReadOptions(use_threads=False, block_size=len(lines)), options)
+
+
+def _end_with_objects(lines: bytes) -> bool:
+    """Return whether each line ends with a brace. Then no object continues on the next line, which begins with one."""
+    characters = np.frombuffer(lines, np.uint8)
+    last = np.flatnonzero(characters == ord("\n")) - 1
+    last -= characters[last] == ord("\r")
+    return bool((characters[last] == ord("}")).all()) or _NO_END.search(lines) is None
 
 
 def _check_text(lines: bytes) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.fs as fs
 import pyarrow.parquet as pq
@@ -21,10 +22,15 @@ from headgate.connectors.file_sources.splits import SplitReader, check_split_siz
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import share_shape
 from headgate.errors import ConfigError, SourceError
+from headgate.records.arrow import is_text
+from headgate.records.canonical import null_mask
 from headgate.state import shapes
 
 #: The size of the pieces, in bytes, in which each column of a local file is read.
 _PIECE: Final = 1 << 20
+#: A row group has a dictionary for a column of texts, and not each text, if a row takes fewer bytes than this: without
+#: a dictionary, the length of a text alone takes as many.
+_LENGTH_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +59,9 @@ class ParquetSource(Source):
         self._split_size = check_split_size(split_size)
         self._splits: list[RowGroups] = []
         self._model = expand(self._paths)[0]
-        self.schema = self._footer(self._model)[0]
+        #: The columns as they are in the files.
+        self._read = self._footer(self._model)[0]
+        self.schema = self._read
         #: The columns whose values the job needs.
         self._needed = self.schema.names
 
@@ -91,6 +99,12 @@ class ParquetSource(Source):
         other._needed = [name for name in self.schema.names if name in columns]
         return other
 
+    def with_dictionaries(self, columns: Collection[str]) -> ParquetSource:
+        """Return a source that gives these columns of texts with the dictionaries of the files."""
+        other = copy(self)
+        other.schema = schema_with_dictionaries(self.schema, columns)
+        return other
+
     def reader(self, context: ReaderContext) -> SourceReader:
         """Return a reader of this subtask's splits."""
         read = partial(read_row_groups, schema=self.schema, batch_rows=self._batch_rows, needed=self._needed)
@@ -108,10 +122,10 @@ class ParquetSource(Source):
         """Return the size of each row group in bytes. Raises SourceError if the file does not have the source's
         columns."""
         schema, sizes = self._footer(file)
-        if not schema.equals(self.schema):
+        if not schema.equals(self._read):
             raise SourceError(
                 f"{file.path}: its columns ({shown(schema)}) differ from the columns of {self._model.path} "
-                f"({shown(self.schema)}); all files must agree, at least in the columns named by columns="
+                f"({shown(self._read)}); all files must agree, at least in the columns named by columns="
             )
         return sizes
 
@@ -134,6 +148,14 @@ def read_footer(file: DataFile) -> tuple[pa.Schema, list[int]]:
     if len(set(schema.names)) < len(schema):
         raise SourceError(f"{file.path}: has two columns with the same name; its columns are ({shown(schema)})")
     return schema, [footer.row_group(number).total_byte_size for number in range(footer.num_row_groups)]
+
+
+def schema_with_dictionaries(schema: pa.Schema, columns: Collection[str]) -> pa.Schema:
+    """Return the schema with dictionaries for these columns of texts."""
+    given = {field.name for field in schema if field.name in columns and is_text(field.type)}
+    return pa.schema(
+        [field.with_type(pa.dictionary(pa.int32(), field.type)) if field.name in given else field for field in schema]
+    )
 
 
 def pack_row_groups(file: DataFile, sizes: Sequence[int], split_size: int) -> list[RowGroups]:
@@ -166,7 +188,11 @@ def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema, batc
         # local file is read in small pieces, so memory holds no chunk. An object store would answer each piece late.
         # Spark writes timestamps as INT96. By default Arrow reads INT96 as nanoseconds, which overflow after 2262.
         piece = _PIECE if isinstance(file.filesystem, fs.LocalFileSystem) else 0
-        parquet = pq.ParquetFile(stream, pre_buffer=False, buffer_size=piece, coerce_int96_timestamp_unit="us")
+        footer = pq.read_metadata(stream)
+        parquet = pq.ParquetFile(
+            stream, metadata=footer, read_dictionary=_with_dictionaries(footer, split.numbers, schema, needed),
+            pre_buffer=False, buffer_size=piece, coerce_int96_timestamp_unit="us",
+        )  # fmt: skip
         numbers = deque(split.numbers)
         while numbers and at + parquet.metadata.row_group(numbers[0]).num_rows <= given:
             at += parquet.metadata.row_group(numbers.popleft()).num_rows
@@ -174,9 +200,32 @@ def read_row_groups(split: RowGroups, place: int | None, schema: pa.Schema, batc
             columns = [
                 nulls[field.name][: batch.num_rows]
                 if field.name in nulls
-                else batch.column(field.name).cast(field.type)
+                else _as(field.type, batch.column(field.name))
                 for field in schema
             ]
             rows = pa.RecordBatch.from_arrays(columns, schema=schema).slice(max(given - at, 0))
             at += batch.num_rows
             yield rows, max(given, at)
+
+
+def _with_dictionaries(
+    footer: pq.FileMetaData, numbers: Sequence[int], schema: pa.Schema, needed: Sequence[str]
+) -> list[str]:
+    """Return the columns to give with dictionaries for which all of these row groups have some."""
+    wanted = {field.name for field in schema if field.name in needed and pa.types.is_dictionary(field.type)}
+    groups = [footer.row_group(number) for number in numbers]
+    paths = {index: footer.schema.column(index).path for index in range(footer.num_columns)}
+    return [
+        path
+        for index, path in paths.items()
+        if path in wanted
+        and all(group.column(index).total_uncompressed_size < _LENGTH_BYTES * group.num_rows for group in groups)
+    ]
+
+
+def _as(type_: pa.DataType, column: pa.Array) -> pa.Array:
+    """Return a column with this type. Without a dictionary in the file, the texts themselves are the dictionary."""
+    if pa.types.is_dictionary(type_) and not pa.types.is_dictionary(column.type):
+        places = pa.array(np.arange(len(column), dtype=np.int32), mask=null_mask(column))
+        return pa.DictionaryArray.from_arrays(places, column.cast(type_.value_type))
+    return column.cast(type_)

@@ -68,18 +68,22 @@ def expand_again(paths: Sequence[str], known: Mapping[str, Sequence[int | None]]
     for path, (size, modified) in known.items():
         if path not in present:
             raise SourceError(f"{path}: is gone; {_WAS_READ}: put it back, or start without the checkpoint")
-        file = present[path]
-        if file.size != size:
-            raise SourceError(
-                f"{path}: has {file.size} bytes now, and had {size}; {_WAS_READ}: put the old file back, or start "
-                "without the checkpoint"
-            )
-        if modified is not None and file.modified is not None and file.modified != modified:
-            raise SourceError(
-                f"{path}: was written at {_time(file.modified)}, after {_time(modified)}; {_WAS_READ}, and may resume "
-                "in the middle of it: put the old file back with its time (cp -p), or start without the checkpoint"
-            )
+        check_unchanged(present[path], size, modified)
     return [present[path] for path in known]
+
+
+def check_unchanged(file: DataFile, size: int | None, modified: int | None) -> None:
+    """Raise SourceError if a file has another size or time than in the checkpoint. A time of None is not known."""
+    if file.size != size:
+        raise SourceError(
+            f"{file.path}: has {file.size} bytes now, and had {size}; {_WAS_READ}: put the old file back, or start "
+            "without the checkpoint"
+        )
+    if modified is not None and file.modified is not None and file.modified != modified:
+        raise SourceError(
+            f"{file.path}: was written at {_time(file.modified)}, after {_time(modified)}; {_WAS_READ}, and may resume "
+            "in the middle of it: put the old file back with its time (cp -p), or start without the checkpoint"
+        )
 
 
 def _time(nanoseconds: int) -> str:

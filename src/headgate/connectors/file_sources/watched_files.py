@@ -15,7 +15,7 @@ from headgate.connectors.connector import ReaderContext, Source, SourceReader
 from headgate.connectors.data_file import DataFile
 from headgate.connectors.file_sources.line_source import BAD, LineSource
 from headgate.connectors.file_sources.parquet_source import ParquetSource
-from headgate.connectors.file_sources.paths import folder_above, look
+from headgate.connectors.file_sources.paths import check_unchanged, folder_above, look
 from headgate.errors import ConfigError, SourceError
 from headgate.filesystems import absolute, locate
 from headgate.quantities import seconds
@@ -68,16 +68,27 @@ class WatchedFiles(Source):
 
     def check_position(self, position: Any) -> None:
         """Raise ValueError if no reader can return `position`: the files that are read, and other files with places."""
-        started = shapes.row(shapes.path_below, shapes.count, self._source.place)
-        fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(started)}
+        file = (shapes.path_below, shapes.count, self._source.place)
+        dated = shapes.row(*file, shapes.optional(shapes.time))
+
+        def begun(value: Any, place: str) -> None:
+            """Checkpoints of older versions have no times."""
+            (shapes.row(*file) if isinstance(value, list | tuple) and len(value) == len(file) else dated)(value, place)
+
+        fields = {"read": shapes.items(shapes.path_below), "begun": shapes.items(begun)}
         shapes.fields(fields)(position, "the position")
 
     def reading(self, columns: Collection[str]) -> WatchedFiles:
         """Return a source that reads only these columns of Parquet files, or this source for other files."""
-        if not isinstance(self._source, ParquetSource):
-            return self
+        return self._of(self._source.reading(columns)) if isinstance(self._source, ParquetSource) else self
+
+    def with_dictionaries(self, columns: Collection[str]) -> WatchedFiles:
+        """Return a source that gives these columns of texts with the dictionaries of Parquet files, or this source."""
+        return self._of(self._source.with_dictionaries(columns)) if isinstance(self._source, ParquetSource) else self
+
+    def _of(self, source: ParquetSource) -> WatchedFiles:
         other = copy(self)
-        other._source = self._source.reading(columns)
+        other._source, other.schema = source, source.schema
         return other
 
     def reader(self, context: ReaderContext) -> SourceReader:
@@ -98,42 +109,48 @@ class _WatchReader(SourceReader):
         self._root = folder_above(inside)
         #: The names of the files that are read to their end.
         self._read: list[str] = []
-        #: The other files, the current file first: name, size when found, and the place up to which the file is read.
-        self._waiting: deque[tuple[str, int, Any]] = deque()
+        #: The other files, the current file first: name, size when found, the place up to which the file is read, and
+        #: the time when found, or None.
+        self._waiting: deque[tuple[str, int, Any, int | None]] = deque()
         for position in context.positions or ():
             self._read += filter(self._is_mine, position["read"])
-            self._waiting.extend((name, size, place) for name, size, place in position["begun"] if self._is_mine(name))
+            begun = [(*file, None)[:4] for file in position["begun"]]
+            self._waiting.extend(file for file in begun if self._is_mine(file[0]))
         self._check_waiting_files()
-        self._seen = {*self._read, *(name for name, _, _ in self._waiting)}
+        self._seen = {*self._read, *(name for name, *_ in self._waiting)}
         self._batches: Iterator[tuple[pa.RecordBatch, Any]] | None = None
         self._look_at = context.started_at
         self._name = ""
 
     def _check_waiting_files(self) -> None:
-        """Raise SourceError if the path no longer has a file that is partly read in the checkpoint.
+        """Raise SourceError if the path no longer has a file that is partly read in the checkpoint, or has another one.
 
-        Without this check, a forged checkpoint could name any file.
+        Without this check, a forged checkpoint could name any file. Text may have been appended to a file meanwhile,
+        which the reader leaves out. Nothing can be appended to a Parquet file.
         """
-        present = {file.path.removeprefix(self._root) for file in look(self._path)} if self._waiting else set()
-        for name, _, _ in self._waiting:
+        present = {file.path.removeprefix(self._root): file for file in look(self._path)} if self._waiting else {}
+        may_grow = not isinstance(self._source, ParquetSource)
+        for name, size, _, modified in self._waiting:
             if name not in present:
                 raise SourceError(
                     f"{self._root}{name}: is no longer a file of {self._path}, and the job of the checkpoint has read "
                     "a part of it; put it back"
                 )
+            if not may_grow or present[name].size <= size:
+                check_unchanged(present[name], size, modified)
 
     def read(self) -> pa.RecordBatch | None:
         """Return the next batch, which may be empty. Return None if all files are read and it is not time to list the
         folder."""
         while self._waiting or self._look_for_more():
-            name, size, place = self._waiting[0]
+            name, size, place, modified = self._waiting[0]
             if self._batches is None:
                 self.split += 1
                 self._name = name
                 file = DataFile(self._filesystem, self._root + name, size)
                 self._batches = self._source.read_file(file, place, self._context.sides.get(BAD))
             for batch, place in self._batches:
-                self._waiting[0] = name, size, place
+                self._waiting[0] = name, size, place, modified
                 return batch
             self._batches = None
             self._waiting.popleft()
@@ -165,7 +182,7 @@ class _WatchReader(SourceReader):
             if file.size and name not in self._seen:
                 self._seen.add(name)
                 if self._is_mine(name):
-                    self._waiting.append((name, file.size, None))
+                    self._waiting.append((name, file.size, None, file.modified))
         self.has_split = bool(self._waiting)
         return self.has_split
 

@@ -76,5 +76,5 @@ def source(
         schema=rows_of.schema,
         time=None,
         batch_rows=8192,
-        batch_time="1 ms",
+        batch_time="10 ms",
     )

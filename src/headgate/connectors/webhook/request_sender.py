@@ -80,7 +80,8 @@ class RequestSender:
     """Sends requests of a queue, one after the other, on a thread of its own.
 
     `key_of` returns the idempotency key of a request, which goes into the header `key_header`. Without `key_header`
-    (None), requests have no key. A request that fails for a reason that may pass is repeated for `retry_for` seconds.
+    (None), requests have no key. A request that fails for a reason that may pass is repeated for `retry_for` seconds
+    after its first failure.
     """
 
     def __init__(
@@ -132,7 +133,7 @@ class RequestSender:
         headers = self._headers if self._key_header is None else {
             **self._headers, self._key_header: self._key_of(request),
         }  # fmt: skip
-        begun, tries = time.monotonic(), 0
+        failed_at, tries = 0.0, 0
         while self._queue.pause(self._pace.wait(time.monotonic(), request.rows)):
             answer = self._sent(request.body, headers)
             if answer.is_success:
@@ -142,8 +143,10 @@ class RequestSender:
             if not answer.may_pass:
                 raise SinkError(f"POST {self._endpoint}: {answer.text}")
             wait = max(answer.retry_after, min(_LONGEST_WAIT, _FIRST_WAIT * 2**tries) * random.uniform(0.5, 1))
+            if not tries:  # the time before does not count: the first attempt may wait long for the limits of the rate
+                failed_at = time.monotonic()
             tries += 1
-            if time.monotonic() + wait - begun > self._retry_for:
+            if time.monotonic() + wait - failed_at > self._retry_for:
                 raise SinkError(f"POST {self._endpoint}: {answer.text}{self._given_up(answer, tries)}")
             self._warn(answer)
             if not self._queue.pause(wait):
@@ -235,8 +238,8 @@ def _seconds(retry_after: str | None) -> float:
         return float(text[:9])
     try:
         moment = parsedate_to_datetime(text)
-    except ValueError:
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return max(0.0, (moment - datetime.now(UTC)).total_seconds())
+    except (ValueError, OverflowError):
         return 0.0
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
