@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.operators.joins import sorted_runs
+from headgate.operators.joins import row_parts, sorted_runs
 from headgate.operators.joins.join import How
 from tests.operators.two_streams import Subtasks, interleaved
 
@@ -115,11 +115,15 @@ def planned(build: Build, how: How) -> Subtasks:
 
 @pytest.mark.turns(2)
 @pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 3), marks=pytest.mark.soak)], ids=["one", "two"])
+@pytest.mark.parametrize("part", [row_parts._MOST_ROWS, 40], ids=["one part", "parts"])
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("case", CASES)
-def test_a_join_is_that_of_duckdb(case: str, how: How, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_join_is_that_of_duckdb(
+    case: str, how: How, part: int, seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sorted_runs, "_SMALL", 16)  # so that there are several runs
     monkeypatch.setattr(sorted_runs, "_MOST_CANDIDATES", 64)
+    monkeypatch.setattr(row_parts, "_MOST_ROWS", part)
     build, condition = CASES[case]
     for seed in seeds:
         rng = random.Random(seed)

@@ -152,6 +152,25 @@ def test_keys_of_a_batch(rows: list[tuple[int, int]]) -> None:
         assert all(column[:row].count(column[row]) == rank for row in order)
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.int64()])
+def test_values_that_are_null_are_refused(kind: pa.DataType) -> None:
+    """NumPy has NaN for them, and then each later sum of the key would be NaN."""
+    keys, values = hg.BatchKeys.of(["a", "b"]), pa.array([1, None], kind)
+    for call in (keys.running_sum, keys.previous):
+        with pytest.raises(hg.DataError, match=r"1 of 2 values are null, .* pc\.fill_null"):
+            call(values, 0)
+    assert keys.running_sum(values.fill_null(0)).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("kind", "of_sums"), [(np.int32, np.int64), (np.uint8, np.uint64)])
+def test_a_running_sum_of_small_integers_has_64_bits(kind: Any, of_sums: Any) -> None:
+    largest = int(np.iinfo(kind).max)
+    values = np.array([largest, largest], kind)
+    sums = hg.BatchKeys.of(["a", "a"]).running_sum(values, before=np.zeros(1, kind))
+    assert sums.tolist() == [largest, 2 * largest]
+    assert sums.dtype == of_sums
+
+
 def test_a_running_sum_is_not_disturbed_by_other_keys() -> None:
     sums = hg.BatchKeys.of([1, 2] * 100).running_sum([0.1, 1e300] * 99 + [0.1, np.inf])
     total = 0.0

@@ -341,3 +341,31 @@ def test_a_table_is_read_again_each_refresh(tmp_path: Any) -> None:
     operator.process(STREAM)
     assert [row["country"] for row in output.rows[5:]] == [None, None, "Norway", None, None]
     assert operator.next_time() == 220_000_000
+
+
+@pytest.mark.parametrize("columns", [
+    {"a": pa.array(range(10**12, 10**12 + 1000))},
+    {"a": pa.array([number / 7 for number in range(1000)])},
+    {"a": pa.array([f"key {number % 40}" for number in range(1000)]), "b": pa.array(range(-500, 500))},
+], ids=["large integers", "floats", "two columns"])  # fmt: skip
+def test_each_of_many_new_keys_gets_its_own_row(columns: dict[str, pa.Array]) -> None:
+    batch = pa.record_batch(columns)
+
+    def names(keys: pa.RecordBatch) -> pa.Table:
+        texts = [str(tuple(row.values())) for row in keys.to_pylist()]
+        return pa.Table.from_batches([keys]).append_column("name", pa.array(texts)).take(list(range(len(texts)))[::-1])
+
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    given = env.from_source(hg.sources.iterable([batch]))
+    found = given.lookup(names, on=list(columns), schema=pa.schema({"name": pa.string()})).collect().to_pylist()
+    assert len(found) == 1000
+    assert [row["name"] for row in found] == [str(tuple(row[name] for name in columns)) for row in found]
+
+
+def test_rows_without_the_key_column_are_an_error() -> None:
+    """A list of dicts may lack a column. Without the key, each row would silently get nulls."""
+    env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
+    given = env.from_source(hg.sources.iterable([STREAM]))
+    misspelt = given.lookup(lambda keys: [{"town": "Rome", "country": "Italy"}], on="city", schema=SCHEMA)
+    with pytest.raises(DataError, match="returned 1 rows, all without a value of the key column 'city'"):
+        misspelt.collect()

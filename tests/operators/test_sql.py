@@ -7,8 +7,9 @@ import pickle
 import struct
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
+from typing import Any
 
 import cloudpickle
 import pyarrow as pa
@@ -429,3 +430,32 @@ def test_a_case_calls_a_function_only_for_the_rows_that_need_it() -> None:
     assert value(text, call, text) == ["a", "B", "c", "d"]
     assert value(text, text, call) == ["a", "b", "C", "D"]
     assert seen == [["b"], ["c", "d"]]
+
+
+@pytest.mark.parametrize("text", ["date_add(d, 4294967296)", "d + 4294967296", "date_sub(d, 4294967296)"])
+def test_a_date_beyond_32_bits_is_an_error(text: str) -> None:
+    batch = pa.RecordBatch.from_pydict({"d": [None, date(2024, 1, 1)]}, schema=pa.schema({"d": pa.date32()}))
+    with pytest.raises(DataError, match="leaves the range of its type"):
+        compile_expression(text, batch.schema).evaluate(batch)
+    assert compile_expression(text, batch.schema).evaluate(batch.slice(0, 1)).to_pylist() == [None]
+
+
+def test_nanoseconds_that_leave_their_range_are_an_error() -> None:
+    schema = pa.schema({"t": pa.timestamp("ns")})
+    batch = pa.RecordBatch.from_pydict({"t": [datetime(2000, 1, 1)]}, schema=schema)
+    with pytest.raises(DataError, match="leaves the range of its type"):
+        compile_expression("t + interval 120000 days", schema).evaluate(batch)
+    [moved] = compile_expression("t + interval 12000 days", schema).evaluate(batch).cast(pa.timestamp("us")).to_pylist()
+    assert moved == datetime(2032, 11, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("round(x, -400)", [0.0, -0.0]), ("round(x, 400)", [1.5, -1e308]), ("greatest(x > 0, x > 9)", [True, False]),
+        ("least(x > 0, null, x > 9)", [False, False]), ("greatest(x > null, null)", [None, None]),
+    ],
+)  # fmt: skip
+def test_extremes_of_booleans_and_any_number_of_digits(text: str, wanted: list[Any]) -> None:
+    batch = pa.RecordBatch.from_pydict({"x": [1.5, -1e308]})
+    assert compile_expression(text, batch.schema).evaluate(batch).to_pylist() == wanted

@@ -26,6 +26,7 @@ STRINGS = ["", "a", "ab", "b a", "Abc", "é", "aXbXc", "a.b", " a ", "abcabc", "
 NUMBERS = [
     *("12", "-7", " 12 ", "+5", "1.5", "-1.99", ".5", "5.", ".", "1e3", "1E-2", "x", "", "0012", "2147483648", "300"),
     *("99999999999999999999", "-9223372036854775808", "9223372036854775808", "NaN", "inf", "-Infinity", "1d", "0x1"),
+    *("1234567890123456789e0", "12.5e-3", "-.5E+1", "1e-200"),
     *("true", "T", "no", "y", "1", "0", "123.456789", "-0", "1 2", "1.005", "99999999.995"),
 ]
 TIMES = [
@@ -98,6 +99,7 @@ FORMS: dict[str, list[str]] = {
         *("m", "1.50BD", "({decimal} + m)", "(m * m)", "(m - 1)", "round({decimal}, 1)", "round(m, -1)", "abs(m)"),
         *("floor(m)", "ceil(m)", "cast(n as decimal(9, 2))", "cast(x as decimal(12, 3))", "cast(i as decimal(5, 1))"),
         *("cast(m as decimal(3, 1))", "greatest(m, m - 1)", "if({bool}, m, 1.5BD)", "extract(second from {time})"),
+        *("cast(n as decimal(38, 6))", "cast(x as decimal(38, 6))", "cast(x as decimal(20, 0))"),
         *("coalesce(m, 0)", "cast(n as decimal(20, 5))", "cast(i * 40 as decimal(4, 1))"),
     ],
     "str": [
@@ -165,6 +167,7 @@ FORMS: dict[str, list[str]] = {
         *("({int} in (1, 2, null))", "({str} like 'a%')", "({str} rlike 'a.b')", "isnan({float})", "({str} is null)"),
         *("startswith({str}, 'a')", "endswith({str}, 'c')", "contains({str}, 'b')", "({int} between -1 and {int})"),
         *("({float} <=> {float})", "({str} <=> {str})", "(not {bool})", "({bool} and {bool})", "({bool} or {bool})"),
+        *("greatest({bool}, {bool})", "least(f, {bool}, {bool})"),
         *("cast(n as boolean)", "cast({int} as boolean)", "cast({float} as boolean)", "({decimal} > 1)"),
         *("(({time} - {time}) > interval 1 hour)", "regexp_like({str}, '^[a-b]+$')", "({str} not like '_b%')"),
     ],

@@ -97,6 +97,44 @@ def test_factors_of_38_digits_can_have_a_product_that_fits() -> None:
     assert evaluated("a * b", batch).to_pylist() == [Decimal(10) ** 27]
 
 
+EXPONENTS = st.one_of(st.none(), st.integers(-90, 90), st.sampled_from([-400, 400, 99999, -99999]))
+
+
+@given(st.from_regex(r"[+-]?(\d{1,40}\.?\d{0,30}|\.\d{1,30})", fullmatch=True), EXPONENTS)
+def test_a_text_is_the_decimal_that_it_says(digits: str, exponent: int | None) -> None:
+    digits = digits.encode("ascii", "ignore").decode()  # \d has digits of all scripts
+    text = digits if exponent is None else f"{digits}e{exponent}"
+    kind = pa.decimal128(38, 10)
+    batch = pa.RecordBatch.from_pydict({"s": [None, text, "1e1"]})
+    _, found, ten = evaluated(f"cast(s as decimal({kind.precision}, {kind.scale}))", batch).to_pylist()
+    assert ten == 10
+    try:
+        exact = Decimal(text)
+    except decimal.InvalidOperation:
+        assert found is None
+        return
+    if exact and exact.adjusted() >= kind.precision - kind.scale:
+        assert found is None
+    else:
+        unit = Decimal(1).scaleb(-kind.scale)
+        rounded = Decimal(0) if not exact or exact.adjusted() < -kind.scale - 1 else exact.quantize(unit, context=EXACT)
+        assert found == (None if abs(rounded) >= 10 ** (kind.precision - kind.scale) else rounded)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("cast(f / 5 as decimal(38, 20))", ["0.1", "0.3", "0.5", "0.7"]),
+        ("cast(1.2345678901234567e19 as decimal(20, 0))", ["12345678901234567000"] * 4),
+        ("cast('1234567890123456789e0' as decimal(20, 0))", ["1234567890123456789"] * 4),
+        ("m * 1e2BD", ["150", "-25", None, "123456789"]),
+        ("decimal('1e2') + decimal('1.5e1')", ["115"] * 4),
+    ],
+)
+def test_exponents_and_floats_are_exact(text: str, wanted: list[str | None]) -> None:
+    assert evaluated(text).to_pylist() == [None if each is None else Decimal(each) for each in wanted]
+
+
 TYPES = [pa.decimal128(*digits) for digits in [(5, 0), (9, 2), (20, 18), (38, 0), (38, 18), (30, 30)]]
 WIDE = [pa.decimal256(*digits) for digits in [(39, 0), (40, 2), (60, 10), (76, 0), (76, 38), (76, 76)]]
 PYTHON: dict[str, Any] = {

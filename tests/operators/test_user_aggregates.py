@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 import headgate as hg
+from headgate.operators.aggregates import user_aggregate
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
 from headgate.operators.operator import Operator
 from tests.operators.test_restore import OPERATORS, compare
@@ -186,3 +187,14 @@ def test_a_type_that_states_cannot_have_is_refused_when_the_aggregate_is_made(ki
 
     with pytest.raises(hg.PlanError, match="OfState: states and results cannot have the type"):
         OfState()("km")
+
+
+def test_states_that_move_while_slots_of_one_accumulator_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three sessions become one, and the merge of the first two removes old states from the log."""
+    monkeypatch.setattr(user_aggregate, "_SLACK", 0)
+    accumulator = user_aggregate.UserAccumulator(Mean())
+    for _ in range(2):
+        values = pa.StructArray.from_arrays([pa.array([1.0, 10.0, 100.0, 1000.0]), pa.array([1] * 4)], ["x", "w"])
+        accumulator.update(4, np.arange(4), values, None)
+    accumulator.absorb(4, np.array([1, 1]), accumulator, np.array([2, 3]))
+    assert accumulator.result(np.array([0, 1])).to_pylist() == [1.0, 370.0]

@@ -18,6 +18,7 @@ from headgate.operators.operator import MAX_TIME, MIN_TIME, OperatorContext
 from headgate.operators.windows.window import WindowAggregate
 from headgate.operators.windows.window_kinds import Windows, hop, tumble, window_schema
 from headgate.operators.windows.window_panes import PaneState
+from headgate.state.pairs import PairTable
 from tests.operators.window_rig import Kept, attach
 
 SECOND = 1_000_000
@@ -466,3 +467,26 @@ def test_the_windows_of_panes_are_found_without_listing_all_windows() -> None:
         assert state._windows_of(panes, after, last) == sorted(w for w in inside if after < w <= last)
     day = PaneState([pa.int64()], lambda: AccumulatorSet([], pa.schema([])), 10**12)  # type: ignore[arg-type]
     assert day._windows_of(np.array([0, 10**11]), 10**11 - 3, 2**62) == [10**11 - 2, 10**11 - 1, 10**11]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_jump_of_the_watermark_goes_through_the_entries_of_panes_once(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a jump of 4 days would cost 16 times as much as one of a day."""
+    times = [pane * SECOND for pane in range(300) for _ in range(2)]
+    batch = rows(times, [1, 2] * 300)
+    operator, kept, _ = late_build(hop("4 s", every="1 s"), lateness=1000 if late else 0)
+    operator.process(batch)
+    calls = []
+    for name in ("left", "right"):
+        method = getattr(PairTable, name)
+        monkeypatch.setattr(PairTable, name, lambda *given, call=method: (calls.append(1), call(*given))[1])
+    operator.process_watermark(300 * SECOND)
+    if late:
+        kept.events = []
+        operator.process(batch)
+    rounds = 2 if late else 1
+    wanted = [(start, start + 4, rounds * min(4, 4 + start)) for start in range(-3, 297) for _ in range(2)]
+    assert sorted(in_seconds(kept)) == wanted
+    assert len(calls) < 20

@@ -165,5 +165,5 @@ def test_the_plan_shows_windows_whose_rows_are_append_only(capsys: pytest.Captur
     counted(rows_of_one_source(env), WINDOWS["tumbling"]).sink_to(hg.sinks.null())
     env.explain()
     plan = capsys.readouterr().out
-    assert "2  window -> null" in plan
+    assert f"2  window ({WINDOWS['tumbling']}) -> null" in plan
     assert "upserts" not in plan

@@ -32,6 +32,48 @@ def _windows(stream: Stream, window: Any, **aggregates: Any) -> Stream:
     return stream.key_by("key").window(window).aggregate(**aggregates)
 
 
+def _without_bounds(stream: Stream) -> Stream:
+    """Leave out the bounds of windows by the clock."""
+    return stream.select("key", "rows", "total")
+
+
+#: By the clock, one session has all rows, and ends with the input.
+TOTALS: Any = {"rows": hg.count(), "total": hg.sum("number")}
+TOTAL = pa.schema({"key": pa.int64(), "total": pa.int64()})
+
+
+class Total(hg.KeyedBatchFunction):
+    """The number of rows of each key up to each row: it does not depend on their order."""
+
+    rows = hg.ColumnState(pa.int64())
+
+    def process(self, batch: pa.RecordBatch, keys: hg.BatchKeys, ctx: Any) -> pa.RecordBatch:
+        counts = keys.running_sum(np.ones(batch.num_rows, np.int64), before=self.rows.values())
+        self.rows.update(counts[keys.last])
+        return pa.record_batch([batch["key"], pa.array(counts)], schema=TOTAL)
+
+
+class Most(hg.AggregateFunction):
+    """The greatest of integers that are not negative."""
+
+    state = pa.schema({"most": pa.int64()})
+    type = pa.int64()
+
+    def create(self, count: int) -> Any:
+        return {"most": np.full(count, -1)}
+
+    def accumulate(self, values: pa.RecordBatch, groups: Any, count: int) -> Any:
+        most = np.full(count, -1)
+        np.maximum.at(most, groups, values.column(0).to_numpy())
+        return {"most": most}
+
+    def merge(self, states: Any, others: Any) -> Any:
+        return {"most": np.maximum(states["most"], others["most"])}
+
+    def result(self, states: Any) -> Any:
+        return states["most"]
+
+
 OPERATORS: dict[str, Callable[[Stream, Stream], Stream]] = {
     "interval join": lambda one, two: one.join(two, on="key", within=("-10 ms", "10 ms"), suffix="_too"),
     "window join": lambda one, two: one.join(two, on="number", window=hg.tumble("100 ms"), suffix="_too"),
@@ -40,6 +82,13 @@ OPERATORS: dict[str, Callable[[Stream, Stream], Stream]] = {
     "quantile": lambda one, two: _windows(one.union(two), hg.tumble("100 ms"), middle=hg.quantile("number", 0.5)),
     "top": lambda one, two: one.union(two).key_by("key").window(hg.tumble("100 ms")).top(2, by="number"),
     "deduplicate": lambda one, two: one.union(two).deduplicate("number").select("number"),
+    "join with a ttl": lambda one, two: one.join(two, on="number", ttl="1 h", suffix="_too"),
+    "session by the clock": lambda one, two: _without_bounds(
+        _windows(one.union(two), hg.session("1 h", time="processing"), **TOTALS)
+    ),
+    "running top": lambda one, two: one.union(two).key_by("key").top(3, by="number", final=True),
+    "columns of state": lambda one, two: one.union(two).key_by("key").process(Total(), schema=TOTAL),
+    "own aggregate": lambda one, two: _windows(one.union(two), hg.tumble("100 ms"), most=Most()("number")),
 }
 
 

@@ -143,8 +143,15 @@ def _answer_once(listening: socket.socket, answer: bytes) -> None:
         connection.sendall(answer)
 
 
-def test_without_zookeeper_the_job_does_not_start() -> None:
-    env = environment(throttle=hg.throttle.StormZooKeeper("127.0.0.1:1"), **EACH)
+@pytest.mark.parametrize(
+    ("hosts", "says"),
+    [
+        ("127.0.0.1:1", "ZooKeeper does not answer at hosts='127.0.0.1:1'"),
+        ("zk:port", "hosts='zk:port' is impossible: it must be like host:2181"),
+    ],
+)
+def test_without_zookeeper_the_job_does_not_start(hosts: str, says: str) -> None:
+    env = environment(throttle=hg.throttle.StormZooKeeper(hosts), **EACH)
     env.from_source(hg.sources.generate(numbers, rows=64)).rebalance().sink_to(hg.sinks.null())
-    with pytest.raises(hg.ConfigError, match="ZooKeeper does not answer at hosts='127.0.0.1:1'"):
+    with pytest.raises(hg.ConfigError, match=says):
         env.execute()

@@ -121,6 +121,87 @@ def test_checkpoints_and_a_cancel_do_not_wait_for_a_throttle(tmp_path: Path) -> 
         job.wait(30)
 
 
+@pytest.mark.parametrize("name", ["StormStatus", "HeronSpout", "JStormStages", "JStormMaster"])
+@pytest.mark.parametrize("taskmanagers", [1, 2])
+def test_a_throttle_stops_its_source_while_barriers_wait_in_a_queue(
+    name: str, taskmanagers: int, tmp_path: Path
+) -> None:
+    """The first barrier comes before the queue is full, and waits there until the source has waited for its throttle.
+    A failure behind a checkpoint must not change how often a row counts. The full queue of `JStormMaster` stops its
+    connection, and must still let barriers in."""
+    env = environment(
+        taskmanagers=taskmanagers,
+        throttle=MECHANISMS[name],
+        checkpoint_dir=tmp_path,
+        checkpoint_interval=0.05,
+        restart=hg.restart.fixed(1, 0),
+        **(EACH | {"flow_control": "tcp"} if name == "JStormMaster" else EACH),
+    )
+    goes_on, failures = threading.Event(), threading.Semaphore(1)
+    jobs: list[hg.JobHandle] = []
+
+    def slowly(batch: pa.RecordBatch) -> pa.RecordBatch:
+        assert goes_on.wait(60)
+        if jobs and jobs[0].checkpoints() and failures.acquire(blocking=False):
+            raise OSError("once")
+        return batch
+
+    rows, collected = 160 * BATCH, hg.sinks.collect()
+    source = hg.sources.generate(numbers, rows=rows, batch_rows=BATCH, rate=40 * BATCH, batch_time=1)
+    stream = env.from_source(source).name("numbers").rebalance().map_batches(slowly, schema=NUMBERS)
+    stream.sink_to(collected)
+    job = env.execute_async()
+    jobs.append(job)
+    try:
+        eventually(lambda: job.status() == "FAILED" or _throttled(job) > 0.3)
+        assert job.checkpoints() == []
+    finally:
+        goes_on.set()
+    result = job.wait(200)
+    assert result.restarts == 1
+    assert sorted(collected.to_table()["n"].to_pylist()) == list(range(rows))
+
+
+@pytest.mark.parametrize(("name", "taskmanagers"), [("StormStatus", 1), ("StormStatus", 2), ("JStormMaster", 2)])
+def test_a_quick_branch_waits_on_disk_for_the_barrier_of_a_slow_one(
+    name: str, taskmanagers: int, tmp_path: Path
+) -> None:
+    """The barrier of the slow branch comes when the quick one has sent more than may wait in a queue."""
+    memory = 4 << 20
+    env = environment(
+        taskmanagers=taskmanagers,
+        throttle=MECHANISMS[name],
+        network_memory=memory,
+        segment_size=4096,
+        checkpoint_dir=tmp_path,
+        checkpoint_interval=0.1,
+        **(EACH | {"flow_control": "tcp"} if name == "JStormMaster" else EACH),
+    )
+    goes_on = threading.Event()
+
+    def slowly(batch: pa.RecordBatch) -> pa.RecordBatch:
+        assert goes_on.wait(60)
+        return batch
+
+    rows = 1 << 21
+    quick = env.from_source(hg.sources.generate(numbers, rows=rows, batch_rows=4096, rate=rows // 4)).name("quick")
+    slow = counted(env, 1000).rebalance().map_batches(slowly, schema=NUMBERS)
+    quick.union(slow).rebalance().sink_to(hg.sinks.null())
+    job = env.execute_async()
+    try:
+        eventually(lambda: job.status() == "FAILED" or _spilled(job) > memory)
+    finally:
+        goes_on.set()
+    result = job.wait(60)
+    assert result.rows_out == rows + 1000
+    assert result.restarts == 0
+
+
+def _spilled(job: hg.JobHandle) -> int:
+    tasks = job.metrics()["tasks"]
+    return min((task["alignment_spilled_bytes"] for name, task in tasks.items() if name.startswith("null")), default=0)
+
+
 def test_a_mechanism_over_credit_must_be_asked_for() -> None:
     with pytest.raises(hg.ConfigError, match=r"two mechanisms at once: use .* StormStatus\(..., over_credit=True"):
         hg.Config(throttle=T.StormStatus())
@@ -132,6 +213,26 @@ def test_a_mechanism_over_credit_must_be_asked_for() -> None:
     env = hg.StreamEnvironment()
     with pytest.raises(hg.PlanError, match=r"limits no source: give it as hg.Config\(throttle=...\)"):
         env.from_source(hg.sources.iterable([[{"n": 1}]]), throttle=T.StormStatus())
+
+
+@pytest.mark.parametrize("aligned_timeout", [0, 1])
+def test_a_mechanism_with_a_queue_refuses_barriers_that_overtake(tmp_path: Path, aligned_timeout: float) -> None:
+    """The rows in its queue would be in no checkpoint."""
+    options: dict[str, Any] = {"checkpoint_dir": tmp_path, "unaligned": True, "aligned_timeout": aligned_timeout}
+    queued = T.StormStatus, T.JStormStages, T.JStormMaster, T.HeronSpout, T.StormZooKeeper
+    for mechanism in queued:
+        with pytest.raises(hg.ConfigError, match="with unaligned=True would lose rows after a restart"):
+            hg.Config(throttle=mechanism(over_credit=True), **options)
+    for other in T.MaxPending(acking=False, over_credit=True), T.FixedRate(10):
+        assert hg.Config(throttle=other, **options).unaligned
+
+
+def test_the_mark_of_heron_must_be_below_the_memory_of_its_queues() -> None:
+    with pytest.raises(hg.ConfigError, match="network_memory=67108864 bytes .* high=104857600 .* set network_memory"):
+        hg.Config(throttle=T.HeronSpout(), flow_control="unbounded")
+    with pytest.raises(hg.ConfigError, match="could never stop a source"):
+        hg.Config(throttle=T.HeronSpout(over_credit=True), network_memory="100 mb")
+    assert hg.Config(throttle=T.HeronSpout(), flow_control="unbounded", network_memory="128 mb").throttle is not None
 
 
 def test_a_source_that_may_send_messages_again_has_no_checkpoints_and_its_messages_are_whole(tmp_path: Path) -> None:
@@ -191,6 +292,13 @@ def test_event_time_and_windows_go_through_batches() -> None:
     """Watermarks keep their place between the rows, and the end of the source comes last."""
     env = environment(throttle=T.SparkPid(batch_interval=0.02, initial_rate=100_000), **EACH)
     assert keyed(counted(env, 5000)).collect().num_rows == 5000
+
+
+def test_no_source_has_a_throttle_of_its_own_beside_batches() -> None:
+    """A batch waits for all sources, and such a source would report none."""
+    env = environment(throttle=T.SparkPid(batch_interval=0.1), **EACH)
+    with pytest.raises(hg.PlanError, match=r"FixedRate\(.*\) would take the source out of the batches of SparkPid"):
+        env.from_source(hg.sources.generate(numbers, rows=10), throttle=T.FixedRate(10))
 
 
 def test_batches_leave_no_room_for_checkpoints(tmp_path: Path) -> None:

@@ -40,14 +40,15 @@ def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
         for kind in set(map(type, values)):
             if issubclass(kind, float | Decimal | np.floating):
                 raise TypeError(f"{kind.__name__} is not converted to {data_type}")
+    if any(is_such(data_type) for is_such in _STRICT):
+        return pa.array(values, data_type)
     at_once = _converted_at_once(values, data_type)
     if at_once is not None:
         return at_once
     array = pa.array(values, data_type)
-    if not any(is_such(data_type) for is_such in _STRICT):
-        for given, stored in zip(values, array.to_pylist(), strict=True):
-            if not is_kept(given, stored):
-                raise ValueError(f"it would become {shown(stored)}")
+    for given, stored in zip(values, array.to_pylist(), strict=True):
+        if not is_kept(given, stored):
+            raise ValueError(f"it would become {shown(stored)}")
     return array
 
 

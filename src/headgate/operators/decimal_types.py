@@ -84,10 +84,11 @@ def as_decimal(kind: pa.DataType) -> pa.DataType:
 
 
 def literal_type(value: Decimal) -> pa.DataType:
-    """Return the decimal type of a number as the user wrote it: 1.50 is decimal(3, 2), 0.05 is decimal(2, 2)."""
+    """Return the decimal type of a number as the user wrote it: 1.50 is decimal(3, 2), 0.05 is decimal(2, 2), and 1e2
+    is decimal(3, 0)."""
     _, digits, exponent = value.as_tuple()
     scale = max(0, -int(exponent))
-    precision = max(len(digits), scale)
+    precision = max(len(digits) + max(0, int(exponent)), scale)
     return (pa.decimal256 if precision > _MOST_OF_128 else pa.decimal128)(precision, scale)
 
 

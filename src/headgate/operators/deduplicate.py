@@ -162,13 +162,12 @@ class KeepFirst(Deduplicate):
 
     what = "deduplication that keeps first rows"
 
-    def _times_of(self, batch: pa.RecordBatch) -> Int64s:
-        return np.zeros(batch.num_rows, np.int64) if self._ttl is None else super()._times_of(batch)
-
     def _chosen(self, slots: Int64s, times: Int64s, known: int) -> Int64s:
         if self._ttl is None:
             fresh = np.flatnonzero(slots >= known)
-            return fresh.take(self._first_of_each(slots.take(fresh)))
+            chosen = fresh.take(self._first_of_each(slots.take(fresh)))
+            self._times.values[slots.take(chosen)] = times.take(chosen)  # for a job that resumes with a ttl
+            return chosen
         held = self._times.values.take(slots)
         rows = np.flatnonzero((slots >= known) | (np.maximum(times, MIN_TIME + self._ttl) - self._ttl >= held))
         if self._time_column is None:  # all rows have one time
@@ -177,6 +176,12 @@ class KeepFirst(Deduplicate):
             chosen = rows.take(apart_by(slots.take(rows), times.take(rows), self._ttl))
         np.maximum.at(self._times.values, slots.take(chosen), times.take(chosen))
         return chosen
+
+    def restore(self, snapshots: Sequence[Snapshot]) -> None:
+        super().restore(snapshots)
+        if self._time_column is None:
+            times = self._times.values
+            times[times == 0] = self._now()  # earlier versions kept no times without a ttl
 
 
 class KeepLast(Deduplicate):
@@ -209,17 +214,24 @@ class KeepLastToCome(Operator):
 
 
 def apart_by(slots: Int64s, times: Int64s, ttl: int) -> Int64s:
-    """Return the rows that are left if each remaining row, in the order of time, removes the rows of its slot that are
-    less than `ttl` after it."""
+    """Return the rows that are left if each remaining row, in the order of the rows, removes the later rows of its slot
+    that are less than `ttl` after it in time. The result is ordered by slot.
+
+    A row that is left is newer than all rows of its slot before it. So the other rows fall away first. The times of a
+    slot then ascend, and a search finds the first row that is `ttl` after another one.
+    """
     if not len(slots):
         return slots
     known = np.unique(times)
     count = len(known) + 1
-    words = slots * count + np.searchsorted(known, times)
-    order = np.argsort(words, kind="stable")
-    words, slots = words.take(order), slots.take(order)
+    order = np.argsort(slots, kind="stable")
+    words = (slots * count + np.searchsorted(known, times)).take(order)
+    newest = np.maximum.accumulate(words)  # the words of a slot are greater than those of the slots before it
+    newer = np.flatnonzero(np.append(True, newest[1:] > newest[:-1]))
+    order, words = order.take(newer), words.take(newer)
+    slots, times = slots.take(order), times.take(order)
     ends = np.searchsorted(slots, slots, side="right")
-    after = np.minimum(times.take(order), MAX_TIME - ttl) + ttl
+    after = np.minimum(times, MAX_TIME - ttl) + ttl
     following = np.searchsorted(words, slots * count + np.searchsorted(known, after))
     jump = np.append(np.where(following < ends, following, len(order)), len(order))
     left = np.zeros(len(order) + 1, np.bool_)
@@ -228,4 +240,4 @@ def apart_by(slots: Int64s, times: Int64s, ttl: int) -> Int64s:
     while found != (found := int(np.count_nonzero(left))):  # each round doubles how far the jumps go
         left[jump[np.flatnonzero(left)]] = True
         jump = jump[jump]
-    return order[np.flatnonzero(left[:-1])]
+    return order.take(np.flatnonzero(left[:-1]))

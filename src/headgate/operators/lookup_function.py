@@ -126,17 +126,20 @@ class FunctionLookup(Operator):
         except (TypeError, ValueError, KeyError, pa.ArrowException) as error:
             wanted = ", ".join(f"{field.name} {field.type}" for field in self._expected)
             raise DataError(f"{name} returned rows that do not have the columns {wanted}: {error}") from None
+        for key in self._on:
+            if table.num_rows and table.column(key).null_count == table.num_rows:
+                raise DataError(f"{name} returned {table.num_rows} rows, all without a value of the key column {key!r}")
         return table
 
     def _in_order(self, keys: pa.RecordBatch, table: pa.Table) -> pa.RecordBatch:
         """Return the table's row for each key, with nulls for a key without a row. Raises DataError for two rows of
         one key."""
         index = KeyTable(self._asked.types)
-        index.find_or_add(keys.columns, keys.num_rows)
+        asked = index.find_or_add(keys.columns, keys.num_rows)  # new keys of one batch get slots in any order
         columns = [_one(table.column(name), self._asked.field(name).type) for name in self._on]
         slots = index.known_slots(columns, table.num_rows)
         known = np.flatnonzero(slots >= 0)
-        counts = np.bincount(slots[known], minlength=keys.num_rows)
+        counts = np.bincount(slots[known], minlength=keys.num_rows).take(asked)
         if (counts > 1).any():
             first = int(np.flatnonzero(counts > 1)[0])
             shown = ", ".join(f"{name}={keys.column(name)[first].as_py()!r}" for name in self._on)
@@ -144,7 +147,7 @@ class FunctionLookup(Operator):
             raise DataError(f"{name} returned {counts[first]} rows for the key {shown}; a key has at most one")
         places = np.zeros(keys.num_rows, np.int64)
         places[slots[known]] = known
-        taken = as_arrow(places, nulls=counts == 0)
+        taken = as_arrow(places.take(asked), nulls=counts == 0)
         names = self._added.names[:-1]
         arrays = [_one(table.column(name), self._added.field(name).type).take(taken) for name in names]
         return pa.RecordBatch.from_arrays([*arrays, as_arrow(counts > 0)], schema=self._added)

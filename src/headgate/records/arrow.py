@@ -122,6 +122,15 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([_plain_column(field) for field in schema])
 
 
+def is_text(type_: pa.DataType) -> bool:
+    """Return whether the values of a type are texts, or bytes."""
+    return any(test(type_) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary))
+
+
+def has_dictionaries(batch: pa.RecordBatch) -> bool:
+    return any(map(pa.types.is_dictionary, batch.schema.types))
+
+
 def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch converted to `schema`, its plain schema."""
     columns = map(plain_array, batch.columns, schema.types)

@@ -57,8 +57,9 @@ class FixedLog:
         reader._nulls = None if self._nulls is None else self._nulls.shared()
         return reader
 
-    def replace(self, values: pa.Array) -> None:
-        """Replace all values by these."""
+    def keep(self, positions: Int64s) -> None:
+        """Keep only the values at these positions, in this order. No position may be negative."""
+        values = self.take(positions)
         self._values.replace(raw_values(values))
         nulls = null_mask(values)
         if self._nulls is not None or nulls is not None:
@@ -101,7 +102,7 @@ class RowLog:
     def keep(self, positions: Int64s) -> None:
         """Forget all other rows. The rows at these positions get the positions 0, 1, 2 ..."""
         for log in self._columns:
-            log.replace(log.take(positions))
+            log.keep(positions)
         self._size = len(positions)
 
     def frozen(self) -> Self:

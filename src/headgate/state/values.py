@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import copy
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 import pyarrow as pa
 
 from headgate.records.canonical import Int64s, as_arrow
 
+#: The most bytes of a chunk that is joined. Arrow's texts have offsets of 32 bits, so 2 GiB would be too many.
+_MOST_BYTES: Final = 1 << 30
+
 
 class ValueLog:
     """A log of values that are appended in batches and read by position.
 
-    While the last chunk is at most twice as long as the new values, `append` joins the two. The chunks therefore stay
-    few, and appending stays cheap.
+    `append` joins the new values with the last chunks, as long as such a chunk is at most twice as long as what comes
+    after it, and they have at most `_MOST_BYTES` together. The chunks therefore stay few, and appending stays cheap.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -34,9 +37,15 @@ class ValueLog:
         """Add values at the end. Returns the position of the first one."""
         begin = self._size
         self._size += len(values)
-        while self._chunks and len(self._chunks[-1]) <= 2 * len(values):
-            values = pa.concat_arrays([self._chunks.pop(), values])
-        self._chunks.append(values)
+        first, joined, size = len(self._chunks), len(values), values.nbytes
+        while first and len(self._chunks[first - 1]) <= 2 * joined:
+            size += self._chunks[first - 1].nbytes
+            if size > _MOST_BYTES:
+                break
+            first -= 1
+            joined += len(self._chunks[first])
+        last = self._chunks[first:]
+        self._chunks[first:] = [pa.concat_arrays([*last, values]) if last else values]
         return begin
 
     def take(self, positions: Int64s) -> pa.Array:
@@ -66,7 +75,17 @@ class ValueLog:
         reader._chunks = list(self._chunks)
         return reader
 
-    def replace(self, values: pa.Array) -> None:
-        """Replace all values by these."""
-        self._chunks = [values]
-        self._size = len(values)
+    def keep(self, positions: Int64s) -> None:
+        """Keep only the values at these positions, in this order; null for each negative position."""
+        self._chunks = self._parts_at(positions)
+        self._size = len(positions)
+
+    def _parts_at(self, positions: Int64s) -> list[pa.Array]:
+        """Return the values at these positions, in parts that Arrow can hold."""
+        try:
+            return [self.take(positions)]
+        except pa.ArrowInvalid:  # more than 2 GiB of text
+            if len(positions) < 2:
+                raise
+        half = len(positions) // 2
+        return self._parts_at(positions[:half]) + self._parts_at(positions[half:])

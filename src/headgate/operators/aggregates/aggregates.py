@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -125,8 +127,14 @@ class Aggregate(OtherNames):
 
     @property
     def where_text(self) -> str:
-        """The condition as text."""
-        return self.where.text if isinstance(self.where, Expression) else str(self.where)
+        """The condition as text. Different conditions have different texts, though Arrow's text of a long list leaves
+        out its middle."""
+        if isinstance(self.where, Expression):
+            return self.where.text
+        text = str(self.where)
+        if "..." not in text:
+            return text
+        return f"{text} #{hashlib.sha256(pickle.dumps(self.where)).hexdigest()[:16]}"
 
     def reader(self, schema: pa.Schema) -> Reader:
         """Return the function that reads the values for the accumulator from a batch. For a count of rows, it returns
@@ -294,7 +302,8 @@ def count_distinct(column: str, *, where: Where = None) -> Aggregate:
 def approx_count_distinct(column: str, *, where: Where = None) -> Aggregate:
     """Estimate the number of different non-null values, with a standard error of 1.6 %, and less for few values.
 
-    A group takes at most about 100 KB of memory, however many values it has. `count_distinct` keeps all values.
+    A group takes at most about 100 KB of memory, however many values it has. `count_distinct` keeps all values. The
+    estimate is a HyperLogLog of Headgate's own: those of Python's libraries take one value in each call.
 
     ```python
     stream.key_by("shop").aggregate(customers=hg.approx_count_distinct("customer"))

@@ -206,13 +206,14 @@ class UserAccumulator(Accumulator):
         self._positions.resize(size)
         positions = other._positions.values.take(others)
         filled = np.flatnonzero(positions >= 0)
-        slots, positions = slots.take(filled), positions.take(filled)
+        # Read before the first `_put`: if `other` is this accumulator, that may move all states.
+        slots, states = slots.take(filled), other._states(positions.take(filled))
         while len(slots):  # several `others` may go to one slot: each round merges one into each slot
             chosen = self._picker.pick(slots, size)
-            self._put(slots.take(chosen), other._states(positions.take(chosen)))
+            self._put(slots.take(chosen), states.take(as_arrow(chosen)))
             left = np.ones(len(slots), np.bool_)
             left[chosen] = False
-            slots, positions = slots[left], positions[left]
+            slots, states = slots[left], states.filter(as_arrow(left))
 
     def of_no_rows(self) -> Any:
         """Return the result for a group without rows."""

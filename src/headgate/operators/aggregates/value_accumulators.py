@@ -53,10 +53,9 @@ class PickedValues:
 
     def keep(self, slots: Int64s) -> None:
         """Keep only these slots. They become 0, 1, 2 ..."""
-        values = self.take(slots)
-        missing = self.positions.values.take(slots) < 0
-        self._log.replace(values)
-        self.positions.replace(np.where(missing, -1, np.arange(len(slots))))
+        positions = self.positions.values.take(slots)
+        self._log.keep(positions)
+        self.positions.replace(np.where(positions < 0, -1, np.arange(len(slots))))
 
 
 class TimedAccumulator(Accumulator):
@@ -277,7 +276,7 @@ class ListAccumulator(Accumulator):
     def keep(self, slots: Int64s) -> None:
         owners = renumbering(slots, self._size).take(self._owners.values)
         owned = np.flatnonzero(owners >= 0)
-        self._values.replace(self._values.take(owned))
+        self._values.keep(owned)
         self._owners.replace(owners.take(owned))
         self._size, self._order = len(slots), None
 

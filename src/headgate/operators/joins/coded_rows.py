@@ -47,9 +47,9 @@ class Codes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodedRows:
-    """Rows that look for partners, in the order of their codes. `keys` has the positions of the key columns.
+    """Rows that look for partners, in the order of their codes. Row i has position `at[i]` in `rows`.
 
-    No key column has a null in these rows.
+    `keys` has the positions of the key columns. No key column has a null in these rows.
     """
 
     rows: pa.RecordBatch
@@ -58,6 +58,7 @@ class CodedRows:
     codes: UInt64s
     begins: Int64s
     ends: Int64s
+    at: Int64s
     #: Whether each row has found a partner.
     matched: Bools
 
@@ -77,12 +78,13 @@ class CodedRows:
         order = np.argsort(code)
         sorted_begins = begins.take(order)
         return cls(
-            rows=rows.take(as_arrow(order)),
+            rows=rows,
             keys=keys,
             hashes=hashes.take(order),
             codes=code.take(order),
             begins=sorted_begins,
             ends=sorted_begins if ends is begins else ends.take(order),
+            at=order,
             matched=np.zeros(len(order), np.bool_) if matched is None else matched.take(order),
         )
 

@@ -92,8 +92,8 @@ class Join(TwoInputOperator):
 
     def _emit_pairs(self, side: int, probe: CodedRows) -> None:
         pairs: list[pa.RecordBatch] = []
-        for probing, run, positions in self._kept[1 - side].partners(probe, self._codes):
-            rows = (probe.rows, probing), (run.rows, run.at.take(positions))
+        for probing, batch, positions in self._kept[1 - side].partners(probe, self._codes):
+            rows = (probe.rows, probe.at.take(probing)), (batch, positions)
             (left, left_at), (right, right_at) = rows if side == 0 else rows[::-1]
             pairs.append(self._columns.rows(left, left_at, right, right_at, probe.begins.take(probing)))
             if sum(map(len, pairs)) >= _MOST_ROWS:
@@ -111,7 +111,7 @@ class Join(TwoInputOperator):
             return
         if self._sides[side].keeps_all:
             alone = np.flatnonzero(~stay & ~probe.matched)
-            self._emit_alone(side, probe.rows, alone, probe.begins.take(alone))
+            self._emit_alone(side, probe.rows, probe.at.take(alone), probe.begins.take(alone))
         if stay.any():
             self._kept[side].add(Run.of_rows(probe, np.flatnonzero(stay)))
 
@@ -166,7 +166,9 @@ class Join(TwoInputOperator):
         for side, kept in enumerate(self._kept):
             if self._sides[side].keeps_all:
                 for run, positions in kept.take_unmatched(time):
-                    self._emit_alone(side, run.rows, run.at.take(positions), run.begins.take(positions))
+                    starts = run.begins.take(positions)
+                    for batch, rows, places in run.rows.split(run.at.take(positions)):
+                        self._emit_alone(side, batch, rows, starts[places])
             kept.expire(time)
 
     # State

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.operators.joins.coded_rows import CodedRows, Codes
+from headgate.operators.joins.columns import NO_ROWS
 from headgate.operators.joins.sorted_runs import Run
-from headgate.records.canonical import Int64s, as_arrow, null_mask, raw_values
+from headgate.records.canonical import Bools, Int64s, as_arrow, null_mask, raw_values
 from headgate.records.hashing import key_groups, key_hash
 from headgate.state.keys import check_key_groups
 from headgate.state.snapshot import KEY_GROUP
@@ -37,21 +38,20 @@ def table_of(schema: pa.Schema, keys: Sequence[int], runs: Sequence[Run], gone: 
     """Return those rows of `runs` whose span does not end before `gone`, with the span, and whether a row has a
     partner."""
 
-    def part(run: Run | None, some: Int64s) -> pa.Table:
-        if run is None:
-            rows = pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
-            begins = ends = np.zeros(0, np.int64)
-            matched = np.zeros(0, np.bool_)
-        else:
-            rows = run.rows.take(as_arrow(run.at.take(some)))
-            begins, ends, matched = run.begins.take(some), run.ends.take(some), run.matched.take(some)
+    def piece(rows: pa.RecordBatch, begins: Int64s, ends: Int64s, matched: Bools) -> pa.Table:
         span = {"begin": as_arrow(begins), "end": as_arrow(ends), "matched": as_arrow(matched)}
         return pa.table(keyed_rows(rows, keys, max_parallelism) | span)
 
-    tables = [part(None, np.zeros(0, np.int64))]
+    no_rows = pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
+    tables = [piece(no_rows, NO_ROWS, NO_ROWS, np.zeros(0, np.bool_))]
     for run in runs:
         living = run.living(gone)
-        tables += [part(run, living[begin : begin + _PIECE]) for begin in range(0, len(living), _PIECE)]
+        for batch, at, places in run.rows.split(run.at.take(living)):
+            those = living[places]
+            for begin in range(0, len(at), _PIECE):
+                some = those[begin : begin + _PIECE]
+                rows = batch.take(as_arrow(at[begin : begin + _PIECE]))
+                tables.append(piece(rows, run.begins.take(some), run.ends.take(some), run.matched.take(some)))
     return pa.concat_tables(tables)
 
 
@@ -71,5 +71,7 @@ def loaded(
         if (begins == ends).all():
             ends = begins
         matched = raw_values(columns[2]).astype(np.bool_)
-        probe = CodedRows.of(rows_of(batch, schema, keys), keys, (begins, ends), codes, matched)
+        rows = rows_of(batch, schema, keys)
+        rows = rows.take(as_arrow(np.arange(len(rows))))  # a slice would keep the whole file in memory
+        probe = CodedRows.of(rows, keys, (begins, ends), codes, matched)
         yield Run.of_rows(probe, None)

@@ -1,8 +1,9 @@
 """`SortedRuns`: the rows that one side of a join keeps, in a few sorted runs.
 
 New rows become a run of their own. The last four runs merge if the last one is at least half as long as the first one.
-So each row is moved about log4(rows) times, and there are at most about 3 log2(rows) runs. A run is never changed,
-except for its flags `matched`. So a snapshot shares the runs.
+So the code of each row is moved about log4(rows) times, and there are at most about 3 log2(rows) runs. The rows
+themselves are copied once or twice: see `RowParts`. A run is never changed, except for its flags `matched`. So a
+snapshot shares the runs.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from itertools import accumulate
 import numpy as np
 import pyarrow as pa
 
-from headgate.compat import concat_batches
 from headgate.operators.joins.coded_rows import CodedRows, Codes, Picked, Spans, same_keys
+from headgate.operators.joins.row_parts import RowParts
 from headgate.operators.operator import MIN_TIME
-from headgate.records.canonical import Bools, Int64s, UInt64s, as_arrow, flat_ranges
+from headgate.records.canonical import Bools, Int64s, UInt64s, flat_ranges
 
 #: Runs that together have at most so many rows merge in any case: many tiny batches then make few runs.
 _SMALL = 2048
 #: How many runs merge at once.
 _FAN = 4
-#: Runs that together have more rows or bytes do not merge: 32-bit offsets of strings end at 2 GiB.
+#: Runs that together have more rows, or more bytes in their keys, do not merge: 32-bit offsets of strings end at 2 GiB.
 _MOST_ROWS, _MOST_BYTES = 1 << 22, 1 << 29
 #: The most candidates that are compared at once, except for the candidates of a single row.
 _MOST_CANDIDATES = 1 << 16
@@ -33,7 +34,7 @@ _SAMPLE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Rows in the order of their codes. Row i has position `at[i]` in `rows`, which has another order.
+    """Rows in the order of their codes. Row i has the number `at[i]` in `rows`, which has another order.
 
     All times are in microseconds.
     """
@@ -43,7 +44,7 @@ class Run:
     ends: Int64s
     at: Int64s
     matched: Bools
-    rows: pa.RecordBatch
+    rows: RowParts
     #: The length of the longest span, the first and the last end, and approximately the median of the ends.
     longest: int
     first_end: int
@@ -52,7 +53,7 @@ class Run:
     nbytes: int
 
     @classmethod
-    def of(cls, codes: UInt64s, spans: Spans, at: Int64s, matched: Bools, rows: pa.RecordBatch) -> Run:
+    def of(cls, codes: UInt64s, spans: Spans, at: Int64s, matched: Bools, rows: RowParts) -> Run:
         """Return a run of at least one row. The arguments are fields of the run; `spans` has the begins and the
         ends."""
         begins, ends = spans
@@ -70,14 +71,14 @@ class Run:
             first_end=int(ends.min()),
             last_end=int(ends.max()),
             middle_end=int(sample[len(sample) // 2]),
-            nbytes=sum(array.nbytes for array in arrays) + int(rows.nbytes),
+            nbytes=sum(array.nbytes for array in arrays) + rows.nbytes,
         )  # fmt: skip
 
     @classmethod
     def of_rows(cls, probe: CodedRows, kept: Int64s | None) -> Run:
         """Return the rows `kept` as a run, at least one row. None means all rows."""
-        at = np.arange(len(probe))
-        run = cls.of(probe.codes, (probe.begins, probe.ends), at, probe.matched, probe.rows)
+        rows = RowParts.of(probe.rows, probe.keys)
+        run = cls.of(probe.codes, (probe.begins, probe.ends), probe.at, probe.matched, rows)
         return run if kept is None else run.take(kept)
 
     def __len__(self) -> int:
@@ -88,8 +89,8 @@ class Run:
         begins = self.begins.take(kept)
         ends = begins if self.ends is self.begins else self.ends.take(kept)
         at, rows = self.at.take(kept), self.rows
-        if 2 * len(at) < rows.num_rows:  # let go of the memory of the other rows
-            at, rows = np.arange(len(at)), rows.take(as_arrow(at))
+        if 2 * len(at) < len(rows):  # let go of the memory of the other rows
+            rows, at = rows.taken(at)
         return Run.of(self.codes.take(kept), (begins, ends), at, self.matched.take(kept), rows)
 
     def living(self, gone: int) -> Int64s:
@@ -104,10 +105,11 @@ class Run:
         begins = np.concatenate([run.begins for run in runs]).take(order)
         is_point = all(run.ends is run.begins for run in runs)
         ends = begins if is_point else np.concatenate([run.ends for run in runs]).take(order)
-        starts = accumulate((run.rows.num_rows for run in runs), initial=0)
+        starts = accumulate((len(run.rows) for run in runs), initial=0)
         at = np.concatenate([run.at + start for run, start in zip(runs, starts, strict=False)]).take(order)
         matched = np.concatenate([run.matched for run in runs]).take(order)
-        return cls.of(codes.take(order), (begins, ends), at, matched, concat_batches([run.rows for run in runs]))
+        rows = RowParts.joined([run.rows for run in runs])
+        return cls.of(codes.take(order), (begins, ends), at, matched, rows)
 
     def candidates(self, low: UInt64s, high: UInt64s) -> Iterator[tuple[Int64s, Int64s]]:
         """Yield pairs of a probing row and a row of this run whose code is from `low` to `high` of the probing row."""
@@ -184,8 +186,8 @@ class SortedRuns:
                 if len(due):
                     yield run, due
 
-    def partners(self, probe: CodedRows, codes: Codes) -> Iterator[tuple[Int64s, Run, Int64s]]:
-        """Yield the pairs of a probing row and a row of this side: probing rows, a run, and positions in the run.
+    def partners(self, probe: CodedRows, codes: Codes) -> Iterator[tuple[Int64s, pa.RecordBatch, Int64s]]:
+        """Yield the pairs of a probing row and a row of this side: probing rows, a batch, and positions in the batch.
 
         Both rows of each pair are marked as matched.
         """
@@ -199,13 +201,14 @@ class SortedRuns:
                 overlap = run.begins.take(positions) <= probe.ends.take(probing)
                 overlap &= run.ends.take(positions) >= begins.take(probing)
                 probing, positions = _those(overlap, probing, positions)
-                mine = Picked(probe.rows, probe.keys, probing)
-                same = same_keys(mine, Picked(run.rows, self.keys, run.at.take(positions)))
+                mine = Picked(probe.rows, probe.keys, probe.at.take(probing))
+                same = same_keys(mine, Picked(run.rows.keys, range(len(self.keys)), run.at.take(positions)))
                 probing, positions = _those(same, probing, positions)
-                if len(probing):
-                    probe.matched[probing] = True
-                    run.matched[positions] = True
-                    yield probing, run, positions
+                probe.matched[probing] = True
+                run.matched[positions] = True
+                for batch, rows, places in run.rows.split(run.at.take(positions)):
+                    if len(rows):
+                        yield probing[places], batch, rows
 
     def _count_bytes(self) -> None:
         self.nbytes = sum(run.nbytes for run in self.runs)
@@ -218,7 +221,7 @@ def _to_merge(runs: Sequence[Run]) -> int:
     last = runs[-_FAN:]
     if len(last) < _FAN or len(last[0]) >= 2 * len(last[-1]):
         return 0
-    is_large = sum(map(len, last)) > _MOST_ROWS or sum(run.nbytes for run in last) > _MOST_BYTES
+    is_large = sum(map(len, last)) > _MOST_ROWS or sum(run.rows.keys.nbytes for run in last) > _MOST_BYTES
     return 0 if is_large else _FAN
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from headgate.errors import DataError
 from headgate.other_names import OtherNames
 from headgate.records.canonical import Int64s
 
@@ -64,7 +66,7 @@ class BatchKeys(OtherNames):
         >>> hg.BatchKeys.of(["a", "b", "a"]).previous([1, 2, 3], before=[10, 20]).tolist()
         [10, 20, 1]
         """
-        values, before = np.asarray(values), np.asarray(before)
+        values, before = _without_nulls(values), np.asarray(before)
         by_key = np.empty(len(values), np.result_type(values, before))
         by_key[1:] = values.take(self._order)[:-1]
         by_key[self._begins] = before
@@ -74,13 +76,14 @@ class BatchKeys(OtherNames):
         """Return, for each row, `before` plus the sum of its key's values up to this row.
 
         `values` has one value per row. `before` has one value per key, or one value for all keys. The values of a key
-        are added in their order, so the result is the same as in a loop over the rows.
+        are added in their order, so the result is the same as in a loop over the rows. Sums of integers and booleans
+        have 64 bits.
 
         >>> hg.BatchKeys.of(["a", "b", "a"]).running_sum([1, 2, 3], before=[10, 20]).tolist()
         [11, 22, 14]
         """
-        values, before = np.asarray(values), np.asarray(before)
-        by_key = values.take(self._order).astype(np.result_type(values, before), copy=False)
+        values, before = _without_nulls(values), np.asarray(before)
+        by_key = values.take(self._order).astype(_of_sums(np.result_type(values, before)), copy=False)
         by_key[self._begins] += before
         for keys, rank in self._ranks():
             if rank == _TOGETHER:
@@ -132,3 +135,19 @@ class BatchKeys(OtherNames):
         result = np.empty_like(by_key)
         result[self._order] = by_key
         return result
+
+
+def _of_sums(kind: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type of sums: integers get 64 bits, as in `numpy.cumsum`."""
+    return kind if kind.kind not in "bui" else np.result_type(kind, np.uint64 if kind.kind == "u" else np.int64)
+
+
+def _without_nulls(values: Any) -> npt.NDArray[Any]:
+    """Return values as a NumPy array. Raises DataError for an Arrow array with nulls: NumPy would take a null for NaN,
+    and each later sum of its key would be NaN."""
+    if isinstance(values, pa.Array | pa.ChunkedArray) and values.null_count:
+        raise DataError(
+            f"{values.null_count} of {len(values)} values are null, which NumPy does not know: fill them, for example "
+            "with pc.fill_null(values, 0), or filter such rows out"
+        )
+    return np.asarray(values)

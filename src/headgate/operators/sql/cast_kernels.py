@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.operators.sql.number_kernels import round_floats, to_int64
+from headgate.operators.sql.string_kernels import for_each_pair
 from headgate.records.canonical import as_arrow, null_mask, raw_values
 
 _INTEGER = r"^\s*(?P<sign>[+-]?)0*(?P<digits>\d*)\s*$"
@@ -21,6 +22,12 @@ _DECIMAL = r"^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*$"
 _TRUE = pa.array(["t", "true", "y", "yes", "1"])
 _FALSE = pa.array(["f", "false", "n", "no", "0"])
 _MOST_DIGITS = 76
+_SCIENTIFIC = r"^(?P<number>[+-]?\d*\.?\d*)[eE](?P<exponent>[+-]?\d+)$"
+_LONGEST_EXPONENT = 10
+#: Beyond these exponents, a number of a few hundred digits is 0 or does not fit.
+_EXPONENTS = (-999, 999)
+#: The most digits of a decimal that each have a float64 of their own.
+_DIGITS_OF_FLOAT = 15
 
 
 def _kept(keep: pa.Array, column: pa.Array) -> pa.Array:
@@ -70,16 +77,36 @@ def string_to_boolean(strings: pa.Array) -> pa.Array:
 
 def string_to_decimal(strings: pa.Array, kind: pa.DataType) -> pa.Array:
     plain = pc.utf8_trim_whitespace(_kept(pc.match_substring_regex(strings, _DECIMAL), strings))
-    # Few strings have an exponent. These pass through a float64.
     has_exponent = pc.fill_null(pc.match_substring_regex(plain, "[eE]"), False)
-    exact = pc.replace_substring_regex(_kept(pc.invert(has_exponent), plain), r"^\+", "")
-    exact = pc.replace_substring_regex(exact, r"^(-?)0*(\d)", r"\1\2")
-    digits = pc.utf8_length(pc.replace_substring_regex(exact, r"[^\d]", ""))
-    exact = _kept(pc.less_equal(digits, _MOST_DIGITS), exact)
-    return pc.coalesce(
-        _parsed_decimals(exact, kind),
-        float_to_decimal(string_to_float(_kept(has_exponent, plain), pa.float64()), kind),
-    )
+    if pc.any(has_exponent).as_py():
+        plain = pc.if_else(has_exponent, _without_exponents(plain), plain)
+    exact = pc.replace_substring_regex(plain, r"^\+", "")
+    return _parsed_decimals(pc.replace_substring_regex(exact, r"^(-?)0*(\d)", r"\1\2"), kind)
+
+
+def _without_exponents(numbers: pa.Array) -> pa.Array:
+    """Return numbers such as 12.5e-1 as numbers without an exponent: 1.25. The others become null."""
+    parts = pc.extract_regex(numbers, _SCIENTIFIC)
+    texts = pc.replace_substring_regex(pc.struct_field(parts, "exponent"), r"^\+", "")
+    exponents = pc.cast(_kept(pc.less_equal(pc.utf8_length(texts), _LONGEST_EXPONENT), texts), pa.int64())
+    near = pc.max_element_wise(pc.min_element_wise(exponents, _EXPONENTS[1], skip_nulls=False), _EXPONENTS[0],
+                               skip_nulls=False)  # fmt: skip
+    return for_each_pair(_point_moved, pc.struct_field(parts, "number"), near, near)
+
+
+def _point_moved(numbers: pa.Array, places: int, _places: int) -> pa.Array:
+    """Return numbers whose point is moved to the right by `places`."""
+    parts = pc.extract_regex(numbers, r"^(?P<sign>[+-]?)(?P<whole>\d*)\.?(?P<fraction>\d*)$")
+    sign, whole, fraction = (pc.struct_field(parts, name) for name in ("sign", "whole", "fraction"))
+    if places >= 0:
+        fraction = pc.utf8_rpad(fraction, places, "0")
+        whole = pc.binary_join_element_wise(whole, pc.utf8_slice_codeunits(fraction, 0, places), "")
+        fraction = pc.utf8_slice_codeunits(fraction, places)
+    else:
+        whole = pc.utf8_lpad(whole, -places, "0")
+        fraction = pc.binary_join_element_wise(pc.utf8_slice_codeunits(whole, places), fraction, "")
+        whole = pc.utf8_slice_codeunits(whole, 0, places)
+    return pc.binary_join_element_wise(sign, pc.binary_join_element_wise(whole, fraction, "."), "")
 
 
 def _parsed_decimals(strings: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -136,7 +163,13 @@ def as_units(column: pa.Array) -> pa.Array:
 
 
 def float_to_decimal(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return the decimals of the shortest texts of numbers, as Spark does: 0.1 is 0.1 in any number of digits."""
     values = raw_values(column).astype(np.float64)
+    # A rounded value of at most 15 digits is the nearest float64 of its decimal, and Arrow's cast finds this decimal.
+    if np.abs(values, where=np.isfinite(values), out=np.zeros(len(values))).max(initial=0.0) >= 10.0 ** (
+        _DIGITS_OF_FLOAT - kind.scale
+    ):
+        return string_to_decimal(pc.cast(pc.cast(column, pa.float64()), pa.string()), kind)
     with np.errstate(all="ignore"):
         rounded = round_floats(values, kind.scale)
         outside = ~np.isfinite(values) | (np.abs(rounded) >= 10.0 ** (kind.precision - kind.scale))

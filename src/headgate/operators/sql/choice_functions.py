@@ -60,7 +60,7 @@ def _decimal(arguments: Arguments) -> SqlNode:
     try:
         value = Decimal(text)
         return Literal(value, literal_type(value))
-    except (InvalidOperation, pa.ArrowInvalid, ValueError):
+    except (InvalidOperation, pa.ArrowInvalid, ValueError, OverflowError):
         arguments.refuse(0, f"{text!r} is not a decimal of at most 76 digits, such as 1.50BD")
 
 

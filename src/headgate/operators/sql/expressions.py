@@ -43,14 +43,16 @@ class Expression:
         return self.root.name if isinstance(self.root, Column) else None
 
     def evaluate(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the expression's value for each row of `batch`. Raises DataError if an integer or a decimal
-        overflows."""
+        """Return the expression's value for each row of `batch`. Raises DataError if an integer, a decimal or
+        a time overflows."""
         try:
             value = self.root.evaluate(batch)
         except pa.ArrowInvalid as error:
-            limits = "its type" if pa.types.is_decimal(self.type) else "64 bits"
+            is_time = pa.types.is_temporal(self.type)
+            limits = "its type" if is_time or pa.types.is_decimal(self.type) else "64 bits"
             problem = f"a value of {self.text!r} leaves the range of {limits} ({error})"
-            raise DataError(f"{problem}; to calculate in float64, write 1.0D * column") from None
+            advice = "filter such rows out" if is_time else "to calculate in float64, write 1.0D * column"
+            raise DataError(f"{problem}; {advice}") from None
         return as_column(value, batch.num_rows)
 
 

@@ -64,6 +64,8 @@ def round_floats(values: Floats, digits: int) -> Floats:
     """
     if digits > 300:
         return values
+    if digits < -308:
+        return np.where(np.isfinite(values), np.copysign(0.0, values), values)
     size = np.abs(values)
     if digits < 0:
         step = 10.0**-digits
@@ -128,6 +130,9 @@ def positive_remainder(dividend: pa.Array, divisor: pa.Array) -> pa.Array:
 def extreme(greatest: bool, *columns: pa.Array) -> pa.Array:
     """Return the greatest or least of the values that are not null. NaN is greater than any number."""
     kernel = pc.max_element_wise if greatest else pc.min_element_wise
+    if pa.types.is_boolean(columns[0].type):  # Arrow has no such kernel for booleans
+        bits = (pc.cast(column, pa.uint8()) for column in columns)
+        return pc.cast(kernel(*bits, skip_nulls=True), pa.bool_())
     if pa.types.is_timestamp(columns[0].type):  # Arrow has no such kernel for times with a zone
         columns = tuple(pc.cast(column, pa.timestamp(column.type.unit)) for column in columns)
     result = kernel(*columns, skip_nulls=True)

@@ -25,7 +25,7 @@ _GROUPS: Final = re.compile(
 
 def substring(strings: pa.Array, start: pa.Array, length: pa.Array) -> pa.Array:
     """Return `length` characters from position `start`. A negative position counts from the end."""
-    return _for_each_pair(_substring, strings, start, length)
+    return for_each_pair(_substring, strings, start, length)
 
 
 def _substring(strings: pa.Array, start: int, length: int) -> pa.Array:
@@ -41,7 +41,7 @@ def _near(position: int) -> int:
     return max(-_FAR, min(position, _FAR))
 
 
-def _for_each_pair(
+def for_each_pair(
     function: Callable[[pa.Array, int, int], pa.Array], strings: pa.Array, first: pa.Array, second: pa.Array
 ) -> pa.Array:
     """Call the function once for each distinct pair of numbers, with the strings that have this pair."""

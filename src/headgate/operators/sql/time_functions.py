@@ -130,7 +130,10 @@ def _shifted(left: SqlNode, right: SqlNode, is_sum: bool) -> SqlNode:
     """Return a time moved by a length of time. A date moved by whole days stays a date."""
     length = as_type(right, pa.duration("us"))
     moment = moment_of(left)
-    moved = _sum(moment, as_type(length, pa.duration(moment.type.unit)), is_sum, moment.type)
+    unit = moment.type.unit
+    if unit != "us":
+        length = Apply(partial(kernels.durations, unit), (length,), pa.duration(unit))
+    moved = _sum(moment, length, is_sum, moment.type)
     if pa.types.is_date(left.type):
         stays = isinstance(right, Interval) and not right.has_clock
         return as_type(moved, pa.date32()) if stays else as_type(moved, _UTC)

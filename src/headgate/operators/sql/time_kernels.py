@@ -40,7 +40,18 @@ def moments(column: pa.Array) -> Times:
 
 
 def dates(days: npt.NDArray[Any], nulls: Bools | None) -> pa.Array:
-    return pc.cast(as_arrow(days.astype(np.int64).astype(np.int32), nulls), pa.date32())
+    """Return days since 1970 as dates. Raises ArrowInvalid for a day that 32 bits cannot hold."""
+    long = days.astype(np.int64)
+    short = long.astype(np.int32)
+    is_lost = short != long
+    if (is_lost if nulls is None else is_lost & ~nulls).any():
+        raise pa.ArrowInvalid("a date has 32 bits")
+    return pc.cast(as_arrow(short, nulls), pa.date32())
+
+
+def durations(unit: str, column: pa.Array) -> pa.Array:
+    """Return durations in another unit. Raises ArrowInvalid for one that 64 bits cannot hold."""
+    return pc.cast(column, pa.duration(unit))
 
 
 def nulls_of(*columns: pa.Array) -> Bools | None:

@@ -233,11 +233,14 @@ def window_schema(
     windows: TimeWindows,
     aggregates: tuple[tuple[str, Aggregate], ...],
     input_schema: pa.Schema,
+    *,
+    time_offset: int = 0,
 ) -> pa.Schema:
     """Return the schema of the results: key columns, window_start, window_end, aggregates.
 
-    A `time_column` of None means windows by the clock. Raises PlanError for an impossible aggregation, or if the time
-    column's unit is too coarse for the windows.
+    A `time_column` of None means windows by the clock. An event time is a value of this column plus `time_offset`
+    microseconds. Raises PlanError for an impossible aggregation, or if the time column's unit is too coarse for the
+    windows.
     """
     kind = CLOCK_TIME if time_column is None else check_time_column(time_column, input_schema)
     for name, value in windows.durations.items():
@@ -246,5 +249,11 @@ def window_schema(
                 f"window: {name} is {value} us, and event-time column {time_column!r} of type {kind} cannot hold "
                 f"such a window's bounds; cast it to timestamp('us')"
             )
+    if isinstance(windows, Sessions) and time_offset % unit_of(kind):  # a session's bounds are event times
+        raise PlanError(
+            f"window: the event time of a row is {-time_offset} us before the end of an earlier window, and event-time "
+            f"column {time_column!r} of type {kind} cannot hold the bounds of such sessions; cast it to "
+            "timestamp('us') directly after the earlier window"
+        )
     bounds = [pa.field(name, kind, nullable=False) for name in ("window_start", "window_end")]
     return unique_names([*key_fields(keys, input_schema), *bounds, *aggregate_fields(aggregates, input_schema)])

@@ -251,6 +251,8 @@ class WindowOperator(Operator, Generic[State]):
             for begin, end, watermark, closed in self._progress(snapshot):
                 groups = range(max(begin, mine.start), min(end, mine.stop))
                 if groups:
+                    # The job of the checkpoint may have allowed rows to be later: its windows have fired for good.
+                    closed = max(closed, self._last_ended(watermark - self._lateness))
                     shard = shards.setdefault((watermark, closed), self._new_shard(watermark, closed))
                     shard.groups.append(groups)
                     parts.append((shard, groups, snapshot))
@@ -266,6 +268,7 @@ class WindowOperator(Operator, Generic[State]):
                 entries = snapshot.of_key_groups(groups).tables["entries"]
                 check_key_groups(entries, len(self._keys), self.context.max_parallelism)
                 shard.state.load(entries)
+                shard.state.close(shard.closed)
         self._shards, self._shards_bytes = list(shards.values()), None
 
     def _progress(self, snapshot: Snapshot) -> list[tuple[int, int, int, int]]:

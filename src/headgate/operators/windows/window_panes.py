@@ -36,9 +36,9 @@ class PaneState(WindowState):
         time."""
         if last <= after or last < self._first_open - self._panes + 1:
             return
-        panes = np.unique(self._windows.column()[self._open.values])
-        for window in self._windows_of(panes, after, last):
-            yield from self._merge_panes(window, self._entries_of(window), most)
+        panes, keys = np.unique(self._windows.column()[self._open.values]), self._entries.right()
+        for window, inside in self._entries_in(self._windows_of(panes, after, last)):
+            yield from self._merge_panes(window, inside, keys.take(inside), most)
 
     def next_number(self, after: int) -> int | None:
         """Return the number of the first window above `after` that may have an open pane, or None if no pane is
@@ -50,13 +50,12 @@ class PaneState(WindowState):
 
         In each window, these are the results of all keys that have one of the entries in this window.
         """
-        panes = self._windows.column().take(self._entries.left().take(entries))
-        keys = self._entries.right().take(entries)
-        for window in self._windows_of(np.unique(panes), after, last):
+        panes, keys = self._windows.column().take(self._entries.left().take(entries)), self._entries.right()
+        for window, inside in self._entries_in(self._windows_of(np.unique(panes), after, last)):
             changed = np.zeros(len(self._keys), np.bool_)
-            changed[keys[(panes >= window) & (panes < window + self._panes)]] = True
-            inside = self._entries_of(window)
-            yield from self._merge_panes(window, inside[changed.take(self._entries.right().take(inside))], most)
+            changed[keys.take(entries[(panes >= window) & (panes < window + self._panes)])] = True
+            inside = inside[changed.take(keys.take(inside))]
+            yield from self._merge_panes(window, inside, keys.take(inside), most)
 
     def _windows_of(self, panes: Int64s, after: int, last: int) -> list[int]:
         """Return the windows from `after` + 1 to `last` that contain one of these panes, in ascending order.
@@ -79,17 +78,33 @@ class PaneState(WindowState):
         windows: list[int] = (np.repeat(first - ends + counts, counts) + np.arange(counts.sum())).tolist()
         return windows
 
-    def _entries_of(self, window: int) -> Int64s:
-        numbers = self._windows.column()
-        inside = self._open.values & (numbers >= window) & (numbers < window + self._panes)
-        entries: Int64s = np.flatnonzero(inside.take(self._entries.left()))
-        return entries
+    def _entries_in(self, windows: list[int]) -> Iterator[tuple[int, Int64s]]:
+        """Yield each of these windows, with the open entries in its panes in ascending order. The windows ascend.
 
-    def _merge_panes(self, window: int, entries: Int64s, most: int) -> Iterator[Fired]:
-        """Yield one result for each key of these entries. The entries are in the panes of one window."""
+        The entries are sorted by pane once. The entries of a window are then next to each other, so the time does not
+        grow with the number of windows times the number of entries.
+        """
+        if not windows:
+            return
+        numbers, slots = self._windows.column(), self._entries.left()
+        wanted = self._open.values & (numbers >= windows[0]) & (numbers < windows[-1] + self._panes)
+        entries = np.flatnonzero(wanted.take(slots))
+        if len(windows) == 1:
+            yield windows[0], entries
+            return
+        entries = self._in_order(entries, slots)
+        panes = numbers.take(slots.take(entries))
+        begins = np.searchsorted(panes, windows).tolist()
+        ends = np.searchsorted(panes, [window + self._panes for window in windows]).tolist()
+        for window, begin, end in zip(windows, begins, ends, strict=True):
+            yield window, np.sort(entries[begin:end])
+
+    def _merge_panes(self, window: int, entries: Int64s, keys: Int64s, most: int) -> Iterator[Fired]:
+        """Yield one result for each key of these entries. The entries are in the panes of one window, and `keys` has
+        the key of each."""
         if not len(entries):
             return
-        keys, slots = np.unique(self._entries.right().take(entries), return_inverse=True)
+        keys, slots = np.unique(keys, return_inverse=True)
         whole = self._empty()
         whole.absorb(len(keys), slots, self._accumulators, entries)
         for begin in range(0, len(keys), most):
