@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,9 @@ from headgate.runtime.task.clocks import Clocks
 from headgate.runtime.task.heads import END, MORE, WAIT, SourceHead
 from headgate.runtime.task.throttled_head import ThrottledSourceHead
 from headgate.runtime.task.time_account import Wait
+from headgate.runtime.taskmanager.throttling.batch_throttling import BatchedHead
+from headgate.runtime.taskmanager.throttling.stored_output import StoredOutput
+from headgate.throttle.spark_pid import PidSource
 
 SCHEMA = pa.schema({"at": pa.timestamp("us")})
 IDLE_TIMEOUT = 1.0
@@ -131,6 +135,34 @@ def test_a_throttled_source_is_not_idle_and_its_idle_clock_stands(rig: Rig) -> N
     assert rig.output.statuses == [False]
 
 
+def test_the_idle_clock_stands_too_while_a_source_of_batches_waits_for_its_rate(rig: Rig) -> None:
+    head = BatchedHead(
+        rig.source, cast(PidSource, rig.gate), lambda: 0, lambda batch, rows: None, StoredOutput(1 << 20, None)
+    )
+
+    def statuses() -> list[bool]:
+        """Those that were sent when the head has passed on what it has stored."""
+        head.release(0)
+        while head.step(rig.now) == MORE:
+            pass
+        return rig.output.statuses
+
+    rig.give(1)
+    head.step(rig.now)
+    rig.gate.opens_at = 150.0
+    assert head.step(rig.now) == 150.0
+    assert head.waits_for is Wait.THROTTLED
+    head.on_backpressure(True, rig.now)
+    rig.now = 120.0
+    head.on_backpressure(False, rig.now)
+    rig.now = 150.0
+    head.step(rig.now)
+    assert statuses() == []
+    rig.now = 150.0 + IDLE_TIMEOUT
+    head.step(rig.now)
+    assert statuses() == [False]
+
+
 def test_the_idle_clock_stands_when_back_pressure_ends_and_the_throttle_goes_on(rig: Rig) -> None:
     rig.give(1)
     rig.head.step(rig.now)
@@ -168,6 +200,7 @@ def test_a_held_source_waits_for_the_checkpoint_and_a_drained_one_ends_at_once(r
 
 def test_messages_name_the_splits_that_hold_back_the_watermark_at_most_five(rig: Rig) -> None:
     assert rig.source.split_now() == (None, None), "there is no reader yet"
+    assert rig.source.split_silence is None
     rig.reader.open_splits, rig.reader.rows_by_split = range(9), [(0, 1)]
     rig.give(1)
     rig.head.step(rig.now)
@@ -176,7 +209,22 @@ def test_messages_name_the_splits_that_hold_back_the_watermark_at_most_five(rig:
     rig.give(1)
     rig.head.step(rig.now)
     assert rig.source.split_now() == ("split 0", True)
+    rig.now += IDLE_TIMEOUT / 2
+    assert rig.source.split_silence == IDLE_TIMEOUT / 2
     rig.reader.open_splits = ()
     rig.give(0)
     rig.head.step(rig.now)
     assert rig.source.split_now() == (rig.reader.split_name(), None), "no split is open"
+
+
+@pytest.mark.parametrize("opens_at", [0.0, 200.0], ids=["back-pressure", "a throttle"])
+def test_a_split_is_silent_too_while_its_source_may_not_read(rig: Rig, opens_at: float) -> None:
+    rig.reader.open_splits, rig.reader.rows_by_split = [0], [(0, 1)]
+    rig.give(1)
+    rig.head.step(rig.now)
+    rig.gate.opens_at = opens_at
+    rig.head.step(rig.now)
+    rig.head.on_backpressure(not opens_at, rig.now)
+    rig.now += 20.0
+    assert rig.source.split_now() == ("split 0", True), "it is not idle"
+    assert rig.source.split_silence == 20.0

@@ -25,8 +25,15 @@ class Watch:
     def added(self, channel: int, messages: int, size: int) -> None:
         self.told.append(("added", channel, messages, size))
 
-    def taken(self, messages: int, size: int) -> None:
-        self.told.append(("taken", messages, size))
+    def left(self, messages: int, size: int) -> None:
+        self.told.append(("left", messages, size))
+
+    def taken(self) -> None:
+        self.told.append(("taken",))
+
+    @property
+    def queued(self) -> int:
+        return sum({"added": 1, "left": -1, "taken": 0}[str(kind)] for kind, *_ in self.told)
 
 
 class Watched(Fed):
@@ -59,9 +66,9 @@ def test_the_watch_is_told_of_each_message_when_it_comes_and_when_the_task_takes
     assert fed.watch.told == [("added", 0, 1, 2 * size), ("added", 1, 2, size)]
     fed.watch.told.clear()
     assert fed.next() == (1, 2), "messages are not joined"
-    assert fed.watch.told == [("taken", 1, 2 * size)]
+    assert fed.watch.told == [("left", 1, 2 * size), ("taken",)]
     assert fed.all() == [(3,)]
-    assert fed.watch.told == [("taken", 1, 2 * size), ("taken", 0, size)]
+    assert fed.watch.told[2:] == [("left", 0, size), ("taken",)]
 
 
 def test_nothing_is_dropped() -> None:
@@ -80,17 +87,14 @@ def test_more_bytes_than_the_guard_allows_end_the_job() -> None:
 
 
 def test_a_queue_without_room_leaves_messages_in_the_channels() -> None:
-    def waiting() -> int:
-        return sum(1 if kind == "added" else -1 for kind, *_ in fed.watch.told)
-
-    fed = Watched(2, has_room=lambda: waiting() < 3)
+    fed = Watched(2, has_room=lambda: fed.watch.queued < 3)
     for number in range(5):
         fed.feed(0, number % 2, rows(number))
-    assert waiting() == 3
+    assert fed.watch.queued == 3
     fed.feed(0, 1, rows(5))
-    assert waiting() == 3
+    assert fed.watch.queued == 3
     taken = [fed.next() for _ in range(2)]
-    assert waiting() <= 3
+    assert fed.watch.queued <= 3
     left = fed.all()
     got = [each for each in [*taken, *left] if isinstance(each, tuple)]
     assert sorted(got) == [(number,) for number in range(6)]

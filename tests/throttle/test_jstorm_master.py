@@ -28,8 +28,8 @@ SUBTASKS = {0: 2, 1: 1, 2: 10, 3: 1, 4: 4}
 LEFT, RIGHT = ((0, 0), (0, 1)), ((1, 0),)
 
 
-def coordinator() -> ThrottleCoordinator:
-    return JStormMaster().coordinator(READS, SUBTASKS)
+def coordinator(**options: Any) -> ThrottleCoordinator:
+    return JStormMaster().coordinator(READS, SUBTASKS, **options)
 
 
 # --- a subtask's samples
@@ -203,6 +203,14 @@ def test_a_stop_of_an_operator_that_the_coordinator_has_forgotten_is_lost() -> N
     master.on_signal(1.0, StopRequest((1, 0)))
     master.on_signal(2.0, StartRequest((2, 0), 10))
     assert master.on_signal(5.0, StopRequest((3, 0))) == []
+
+
+def test_a_source_with_a_throttle_of_its_own_gets_no_orders_and_is_not_waited_for() -> None:
+    """Source 1 is the only one above operator 3."""
+    master = coordinator(never_asleep=[1])
+    assert master.on_signal(0.0, StartRequest((2, 0), 10)) == [SleepLonger(LEFT, 10)]
+    assert master.on_signal(0.0, StartRequest((3, 0), 10)) == []
+    assert master.on_signal(1.0, StopRequest((3, 0))) == [SleepShorter(((3, 0),))]
 
 
 # --- the sleep of a source
@@ -379,6 +387,7 @@ def test_a_coordinator_that_has_forgotten_everything_leaves_sources_asleep_until
         ({"trigger_ratio": 0}, "trigger_ratio=0 is impossible: it must be a fraction above 0 and up to 1"),
         ({"sample_rate": 1.1}, "sample_rate=1.1 is impossible"),
         ({"low": 0.8}, "low=0.8 and high=0.8 are impossible"),
+        ({"check_interval": "0 s"}, "check_interval='0 s' is impossible: it must be above 0"),
         ({"check_interval": "x"}, "check_interval: 'x' is not a duration"),
     ],
 )

@@ -198,6 +198,7 @@ def test_the_shortest_interval_is_a_millisecond() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
+        ({"batch_interval": 1, "storage": []}, r'storage=\[\] is unknown: it must be "memory" or'),
         ({"batch_interval": 0}, "batch_interval=0 is impossible: it must be at least 1 ms"),
         ({"batch_interval": "soon"}, "batch_interval: 'soon' is not a duration"),
         ({"batch_interval": 1, "min_rate": 0}, "min_rate=0 is impossible: it must be a number above 0"),

@@ -265,7 +265,8 @@ def test_tasks_in_a_circle_stop_for_ever() -> None:
     [
         ({"receive_buffer": 0}, "receive_buffer=0 is impossible: it must be a whole number of at least 1"),
         ({"transfer_buffer": 0.5}, "transfer_buffer=0.5 is impossible: it must be a whole number of at least 1"),
-        ({"check_interval": -1}, "check_interval=-1 is impossible: it must be at least 0"),
+        ({"check_interval": -1}, "check_interval=-1 is impossible: it must be above 0"),
+        ({"check_interval": 0}, "check_interval=0 is impossible: it must be above 0"),
     ],
 )
 def test_impossible_values_are_refused(wrong: dict[str, Any], says: str) -> None:

@@ -341,6 +341,7 @@ def test_clocks_that_differ_shift_the_timeout(skew: float, throttled: bool) -> N
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
+        ({"version": []}, r'version=\[\] is unknown: it must be "1.0" or "1.2"'),
         ({"version": "2.0"}, 'version=\'2.0\' is unknown: it must be "1.0" or "1.2"'),
         ({"low": 0.9}, "low=0.9 and high=0.9 are impossible: they must be fractions above 0 and up to 1, low below"),
         ({"high": 1.1}, "low=0.4 and high=1.1 are impossible"),
@@ -348,6 +349,8 @@ def test_clocks_that_differ_shift_the_timeout(skew: float, throttled: bool) -> N
         ({"high": "much"}, "low=0.4 and high='much' are impossible"),
         ({"receive_buffer": 0}, "receive_buffer=0 is impossible"),
         ({"poll": -1}, "poll=-1 is impossible"),
+        ({"poll": 0}, "poll=0 is impossible: it must be above 0"),
+        ({"znode_timeout": 0}, "znode_timeout=0 is impossible: it must be above 0"),
     ],
 )
 def test_impossible_values_are_refused(wrong: dict[str, Any], says: str) -> None:

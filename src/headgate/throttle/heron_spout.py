@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from headgate.errors import ConfigError
 from headgate.quantities import size
-from headgate.throttle.mechanism import NEVER, ComparedMechanism, Scope, ThrottleSignal
+from headgate.throttle.mechanism import NEVER, ComparedMechanism, JobOptions, Scope, ThrottleSignal
 
 #: A connection is full after more sends in a row than this that find too many unsent bytes. Heron reads an option for
 #: it, but uses this constant.
@@ -42,8 +42,8 @@ class HeronSpout(ComparedMechanism):
 
     Both are sizes. A connection leads to a subtask of the same TaskManager, or to another TaskManager. It stops the
     sources at the fourth message in a row after which it has at least `high` unsent bytes. Operators between sources
-    and the full connection do not stop. For `over_credit` see docs/concepts/mechanisms.md. Raises ConfigError for
-    impossible values.
+    and the full connection do not stop. `network_memory` must be above `high`, and its default of 64 MiB is not. For
+    `over_credit` see docs/concepts/mechanisms.md. Raises ConfigError for impossible values.
 
     >>> hg.throttle.HeronSpout(high="10 mb", low="5 mb")
     HeronSpout(high='10 mb', low='5 mb')
@@ -56,6 +56,15 @@ class HeronSpout(ComparedMechanism):
         if not 0 < size(self.low) <= size(self.high):
             raise ConfigError(
                 f"low={self.low!r} and high={self.high!r} are impossible: both must be above 0, and low at most high"
+            )
+
+    def check(self, job: JobOptions) -> None:
+        super(HeronSpout, self).check(job)
+        if size(self.high) >= job.network_memory:
+            raise ConfigError(
+                f"throttle={self} could never stop a source: the job fails when network_memory={job.network_memory} "
+                f"bytes wait, before a connection has high={size(self.high)} unsent bytes: set network_memory to more "
+                "than high, or lower high and low"
             )
 
     def worker(self, taskmanager: int) -> HeronWorker:

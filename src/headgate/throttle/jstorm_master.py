@@ -8,7 +8,7 @@ configuration file of JStorm 2.1.1: classes `BackpressureTrigger`, `Backpressure
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.throttle.bisected_sleep import BisectedSleep
@@ -20,7 +20,14 @@ from headgate.throttle.throttle_coordinator import (
     StopRequest,
     ThrottleCoordinator,
 )
-from headgate.throttle.validation import Duration, duration, fraction, rising_fractions, whole_number
+from headgate.throttle.validation import (
+    Duration,
+    duration,
+    duration_above_zero,
+    fraction,
+    rising_fractions,
+    whole_number,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +63,7 @@ class JStormMaster(ComparedMechanism):
         rising_fractions(low=self.low, high=self.high)
         fraction("trigger_ratio", self.trigger_ratio)
         fraction("sample_rate", self.sample_rate)
-        duration("check_interval", self.check_interval)
+        duration_above_zero("check_interval", self.check_interval)
 
     def sampler(self, task: Task, now: float) -> LoadSampler:
         """Return the policy of one subtask with an input queue: it takes the samples."""
@@ -66,14 +73,19 @@ class JStormMaster(ComparedMechanism):
         """Return the policy of one subtask of a source. It sends each batch to `destinations` subtasks."""
         return SleepingSource(task, destinations, now)
 
-    def coordinator(self, inputs: Mapping[int, Sequence[int]], parallelism: Mapping[int, int]) -> ThrottleCoordinator:
+    def coordinator(
+        self,
+        inputs: Mapping[int, Sequence[int]],
+        parallelism: Mapping[int, int],
+        never_asleep: Collection[int] = (),
+    ) -> ThrottleCoordinator:
         """Return the coordinator, which runs on the driver.
 
         `inputs` lists for each vertex the vertices that it reads from. `parallelism` is each vertex's number of
-        subtasks.
+        subtasks. `never_asleep` are the sources with a throttle of their own.
         """
         period = duration("check_interval", self.check_interval) * self.samples
-        return ThrottleCoordinator(inputs, parallelism, period, self.trigger_ratio)
+        return ThrottleCoordinator(inputs, parallelism, period, self.trigger_ratio, never_asleep=never_asleep)
 
 
 class LoadSampler:

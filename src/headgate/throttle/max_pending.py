@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from headgate.errors import ConfigError
 from headgate.throttle.acker import AnchoredMessage, Anchors, TreeEnded, TreeStarted
 from headgate.throttle.mechanism import NEVER, ComparedMechanism, JobOptions, Task
 from headgate.throttle.rotating_map import RotatingMap
-from headgate.throttle.validation import Duration, duration, whole_number
+from headgate.throttle.validation import Duration, duration, duration_above_zero, whole_number
 
 M = TypeVar("M")
 
@@ -26,14 +26,16 @@ class MaxPending(ComparedMechanism):
 
     With `messages=None` there is no limit. A message counts until everything that came from it is processed, or until
     it has failed, for example because this took longer than `timeout` (up to twice as long). The source then sends a
-    failed message again, although parts of it may be processed: **rows are doubled**. Without `acking`, a message
-    counts as processed when it is sent, so there is no limit. For `over_credit` see docs/concepts/mechanisms.md. Raises
-    ConfigError for impossible values.
+    failed message again, although parts of it may be processed: **rows are doubled**. Keep `messages` times the time
+    that a message takes below `timeout`: otherwise messages fail that only wait, and a job may send them again for
+    ever. Without `acking`, a message counts as processed when it is sent, so there is no limit. For `over_credit` see
+    docs/concepts/mechanisms.md. Raises ConfigError for impossible values.
 
     >>> hg.throttle.MaxPending(1000)
     MaxPending(messages=1000, timeout=30.0, acking=True)
     """
 
+    has_queue: ClassVar[bool] = False
     messages: int | None = None
     timeout: Duration = 30.0
     acking: bool = True
@@ -41,8 +43,7 @@ class MaxPending(ComparedMechanism):
     def __post_init__(self) -> None:
         if self.messages is not None:
             whole_number("messages", self.messages, least=1)
-        if not duration("timeout", self.timeout):
-            raise ConfigError(f"timeout={self.timeout!r} is impossible: it must be above 0")
+        duration_above_zero("timeout", self.timeout)
         if not isinstance(self.acking, bool):
             raise ConfigError(f"acking={self.acking!r} is impossible: it must be True or False")
 

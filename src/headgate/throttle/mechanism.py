@@ -131,8 +131,12 @@ class QueuePolicy:
 class JobOptions:
     """What a mechanism must know of the options of its job."""
 
+    #: The most bytes that may wait in one input queue.
+    network_memory: int
     has_credit: bool = False
     has_checkpoints: bool = False
+    #: Whether barriers may overtake rows.
+    is_unaligned: bool = False
     is_batch: bool = False
     #: Whether writers send the rows of each batch at once, so that a message has no rows of another batch.
     flushes_each_batch: bool = True
@@ -144,6 +148,8 @@ class Mechanism:
     __slots__ = ()
     #: Whether the limit on sources never changes, whatever the job can process.
     is_static: ClassVar[bool] = False
+    #: Whether the mechanism waits for every source of the job, so that no source may have another throttle.
+    needs_all_sources: ClassVar[bool] = False
 
     def check(self, job: JobOptions) -> None:
         """Raise ConfigError if a job with these options cannot have this throttle."""
@@ -169,6 +175,8 @@ class ComparedMechanism(Mechanism):
     for the flow control `credit` as well.
     """
 
+    #: Whether consumers keep messages in a queue of their own, outside of the channels.
+    has_queue: ClassVar[bool] = True
     over_credit: bool = field(default=False, repr=False)
 
     def check(self, job: JobOptions) -> None:
@@ -183,4 +191,9 @@ class ComparedMechanism(Mechanism):
             raise ConfigError(
                 f"throttle={self} has no effect with execution_mode='batch', where the output of each operator is in "
                 "files: leave one out"
+            )
+        if self.has_queue and job.is_unaligned:
+            raise ConfigError(
+                f"throttle={self} with unaligned=True would lose rows after a restart: a barrier can overtake rows in "
+                "channels, but not those in the input queue of a throttle: leave one out"
             )

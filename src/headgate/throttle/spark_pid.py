@@ -45,6 +45,8 @@ class SparkPid(ComparedMechanism):
     100.0
     """
 
+    has_queue: ClassVar[bool] = False
+    needs_all_sources: ClassVar[bool] = True
     batch_interval: Duration
     initial_rate: float | None = None
     min_rate: float = 100.0
@@ -55,7 +57,7 @@ class SparkPid(ComparedMechanism):
     storage: Literal["memory", "memory_and_disk"] = "memory_and_disk"
 
     def __post_init__(self) -> None:
-        if self.storage not in {"memory", "memory_and_disk"}:
+        if self.storage not in ("memory", "memory_and_disk"):
             raise ConfigError(f'storage={self.storage!r} is unknown: it must be "memory" or "memory_and_disk"')
         for name in ("proportional", "integral", "derivative"):
             number_of_at_least_zero(name, getattr(self, name))

@@ -14,7 +14,7 @@ from typing import Final
 from headgate.throttle.mechanism import ComparedMechanism, Task
 from headgate.throttle.spilling_queue import SpillingQueue
 from headgate.throttle.stage_signals import BackPressureStatus
-from headgate.throttle.validation import Duration, duration, whole_number
+from headgate.throttle.validation import Duration, duration, duration_above_zero, whole_number
 
 #: Storm sends a status again when the overflow of a full task has grown by more messages than this.
 _RESEND_GROWTH: Final = 10_000
@@ -40,7 +40,7 @@ class StormStatus(ComparedMechanism):
     def __post_init__(self) -> None:
         whole_number("receive_buffer", self.receive_buffer, least=1)
         whole_number("transfer_buffer", self.transfer_buffer, least=1)
-        duration("check_interval", self.check_interval)
+        duration_above_zero("check_interval", self.check_interval)
 
     def stages(self, taskmanager: int, tasks: Iterable[Task], now: float) -> StormWorker:
         return StormWorker(self, taskmanager, tasks, now)

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Literal, TypeAlias
 from headgate.errors import ConfigError
 from headgate.throttle.level_flag import LevelFlag
 from headgate.throttle.mechanism import NEVER, ComparedMechanism, Scope, Task, ThrottleSignal
-from headgate.throttle.validation import Duration, duration, rising_fractions, whole_number
+from headgate.throttle.validation import Duration, duration, duration_above_zero, rising_fractions, whole_number
 
 #: The queue of a TaskManager's messages for other TaskManagers. It is watched like the input queue of a subtask.
 TRANSFER: Final[Task] = (-1, 0)
@@ -75,12 +75,13 @@ class StormZooKeeper(ComparedMechanism):
             raise ConfigError(
                 f"hosts={self.hosts!r} is impossible: it must be the address of ZooKeeper, like host:2181"
             )
-        if self.version not in {"1.0", "1.2"}:
+        if self.version not in ("1.0", "1.2"):
             raise ConfigError(f'version={self.version!r} is unknown: it must be "1.0" or "1.2"')
         whole_number("receive_buffer", self.receive_buffer, least=1)
         rising_fractions(low=self.low, high=self.high)
-        for name in ("poll", "znode_update", "znode_timeout"):
-            duration(name, getattr(self, name))
+        for name in ("poll", "znode_timeout"):
+            duration_above_zero(name, getattr(self, name))
+        duration("znode_update", self.znode_update)
 
     def folder(self, job: str) -> str:
         """Return the path of the node whose children are the TaskManagers of a job."""

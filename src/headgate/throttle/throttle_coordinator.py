@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final, TypeAlias
 
@@ -84,7 +84,8 @@ class ThrottleCoordinator:
     It forwards a start to all subtasks of each source above the operator in four cases: no request about this source
     was forwarded yet; the last forwarded one is older than `period`; it was a stop; or the new one asks for over 5 ms
     more than the last request of every operator. In addition, a share of `trigger_ratio` of the operator's subtasks
-    must be congested. A stop is forwarded when the last forwarded request is older than `period`.
+    must be congested. A stop is forwarded when the last forwarded request is older than `period`. The sources
+    `never_asleep` get no orders.
 
     >>> coordinator = ThrottleCoordinator({0: [], 1: [0]}, {0: 2, 1: 1}, period=2.0, trigger_ratio=0.1)
     >>> coordinator.on_signal(0.0, StartRequest((1, 0), flow_ms=3))
@@ -97,11 +98,14 @@ class ThrottleCoordinator:
         parallelism: Mapping[int, int],
         period: float,
         trigger_ratio: float,
+        *,
+        never_asleep: Collection[int] = (),
     ) -> None:
         self._inputs = inputs
         self._parallelism = parallelism
         self._period = period
         self._trigger_ratio = trigger_ratio
+        self._never_asleep = never_asleep
         self._sources: dict[int, _Source] = {}
 
     @property
@@ -191,8 +195,9 @@ class ThrottleCoordinator:
         return [(vertex, number) for number in range(self._parallelism[vertex])]
 
     def _above(self, vertex: int) -> list[int]:
-        """Return the sources from which rows reach a vertex. The job may have circles."""
-        return sorted(each for each in self._reached(vertex) if not self._inputs[each])
+        """Return the sources that may sleep, and from which rows reach a vertex. The job may have circles."""
+        reached = self._reached(vertex)
+        return sorted(each for each in reached if not self._inputs[each] and each not in self._never_asleep)
 
     def _reached(self, vertex: int) -> Iterator[int]:
         seen: set[int] = set()

@@ -75,7 +75,7 @@ def throttle_master_of(mechanism: Mechanism | None, plan: ExecutionPlan) -> Thro
             job = plan.job
             inputs = {vertex.id: [edge.source for edge in job.inputs(vertex)] for vertex in job.vertices}
             parallelism = {vertex.id: vertex.parallelism for vertex in job.vertices}
-            return SleepMaster(mechanism.coordinator(inputs, parallelism))
+            return SleepMaster(mechanism.coordinator(inputs, parallelism, _with_own_throttle(job)))
         case HeronSpout():
             return Relay(plan.taskmanagers)
         case MaxPending():
@@ -84,6 +84,12 @@ def throttle_master_of(mechanism: Mechanism | None, plan: ExecutionPlan) -> Thro
             return BatchMaster(mechanism, plan.job)
         case _:
             return None
+
+
+def _with_own_throttle(job: JobGraph) -> set[int]:
+    """Return the sources that have a throttle of their own, and do not ask that of the job."""
+    throttles = {vertex.id: vertex.head.throttle for vertex in job.vertices}
+    return {each for each, throttle in throttles.items() if throttle and throttle.source_policy(0.0) is not None}
 
 
 class _Master:
@@ -129,18 +135,27 @@ class AckMaster(_Master):
     def on_time(self, now: float) -> Sequence[Order]:
         if now >= self.deadline:
             self._acker.rotate()
-            self.deadline = now + self._timeout
+            self.deadline = math.inf
+            self._plan_rotation(now)
         return ()
+
+    def _plan_rotation(self, now: float) -> None:
+        """Set the deadline if the acker holds trees. Without trees the job's thread need not wake up."""
+        if not len(self._acker):
+            self.deadline = math.inf
+        elif self.deadline == math.inf:
+            self.deadline = now + self._timeout
 
     def on_message(self, now: float, sender: int, message: Heard) -> Sequence[Order]:
         if not isinstance(message, ReportTrees):
             return ()
-        self.deadline = min(self.deadline, now + self._timeout)
         signals: list[TreeStarted | MessageDone] = [
             *(TreeStarted(root, ids, (vertex, subtask)) for root, ids, vertex, subtask in message.started),
             *(MessageDone(root, ids) for root, ids in message.done),
         ]
-        return self._tell(ended for signal in signals if (ended := self._acker.on_signal(signal)) is not None)
+        orders = self._tell(ended for signal in signals if (ended := self._acker.on_signal(signal)) is not None)
+        self._plan_rotation(now)
+        return orders
 
     def _tell(self, ended: Iterable[TreeEnded]) -> list[Order]:
         trees: dict[int, list[tuple[int, int, int, bool]]] = {}

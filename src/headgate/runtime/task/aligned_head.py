@@ -7,7 +7,7 @@ from headgate.runtime.task.heads import MORE, WAIT, Head, SourceHead
 from headgate.runtime.task.throttled_head import GatedSourceHead
 
 
-class AlignedSourceHead(GatedSourceHead):
+class AlignedSourceHead(GatedSourceHead[Head]):
     """A `Head` that wraps the head of a source, or the source's throttle. While the subtask's watermark is above the
     alignment's bound, the head reads nothing. Barriers, timers and a cancel do not wait."""
 

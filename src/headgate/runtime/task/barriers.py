@@ -100,6 +100,9 @@ class TaskBarriers:
         #: `TaskInput` sets this function. It returns, for each channel, the bytes that the task has taken but not
         #: processed.
         self.held: Callable[[], list[Pieces]] = list
+        #: Lets the task go on with channels that a barrier has blocked. An input with a queue sets this function: its
+        #: producers have already resumed.
+        self.unblock: Callable[[Sequence[int]], None] = self._resume_channels
         self.capturer: StateCapturer | None = None
 
     def inject(self, barrier: CheckpointBarrier) -> None:
@@ -235,8 +238,7 @@ class TaskBarriers:
                 for channel in channels:
                     self._channels[channel].prioritise(self._barrier.id)
             case Resume(channels):
-                for channel in channels:
-                    self._channels[channel].resume()
+                self.unblock(channels)
             case AllBarriersIn():
                 self._finish(aborted=False)
             case AbortAlignment(checkpoint):
@@ -244,6 +246,10 @@ class TaskBarriers:
                     writer.write_event(CancelMarker(checkpoint))
                 if self._part["checkpoint"] == checkpoint:
                     self._finish(aborted=True)
+
+    def _resume_channels(self, channels: Sequence[int]) -> None:
+        for channel in channels:
+            self._channels[channel].resume()
 
     def _begin(self, barrier: CheckpointBarrier) -> None:
         self._drop(f"checkpoint {barrier.id} started before this checkpoint's barrier had left the task")

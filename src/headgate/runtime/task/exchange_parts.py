@@ -14,13 +14,8 @@ from functools import partial
 from headgate.config import Config, FlowControl
 from headgate.errors import ConfigError
 from headgate.exchange.blocking import Subpartition
-from headgate.exchange.channels import (
-    ChannelBuffers,
-    Connection,
-    InputChannel,
-    LocalInputChannel,
-    RemoteInputChannel,
-)
+from headgate.exchange.channel_parts import ChannelBuffers, Connection
+from headgate.exchange.channels import InputChannel, LocalInputChannel, RemoteInputChannel
 from headgate.exchange.combiner import Combiner
 from headgate.exchange.due import DueOutput
 from headgate.exchange.gate import InputGate

@@ -337,6 +337,15 @@ class SourceHead:
         return ", ".join([*names[:_MOST_NAMED], *more]), max(held.values()) > MIN_TIME
 
     @property
+    def split_silence(self) -> float | None:
+        """For how many seconds one of the splits that hold back the watermark has had no rows.
+
+        Pauses count, such as back-pressure. None if the reader does not read several splits at the same time. Any
+        thread may read this property.
+        """
+        return None if self._watermarks is None else self._watermarks.silence(self._clocks.monotonic())
+
+    @property
     def is_stuck(self) -> bool:
         """Whether the user's iterator, which has a thread of its own, still runs after `close`."""
         return self._reader is not None and self._reader.is_stuck()

@@ -33,8 +33,9 @@ class StateMemory:
         keys = most.operator.state_keys()
         raise StateMemoryExceeded(
             f"the operators of its TaskManager hold {held} bytes, and max_state_memory is {self._limit} bytes; "
-            f"{most.held} bytes are this operator's, which has {keys} keys. Raise max_state_memory if there is memory, "
-            "raise the parallelism over more TaskManagers, or let state end sooner (windows, allowed_lateness, ttl). "
+            f"{most.held} bytes are this operator's, which has {keys} keys or rows. Raise max_state_memory if there is "
+            "memory, raise the parallelism over more TaskManagers, or let state end sooner (windows, allowed_lateness, "
+            "ttl). "
             'With checkpoints, resume="latest" resumes from the last one. The job does not restart by itself: it would '
             "reach the limit again"
         ).at(operator=most.context.operator, subtask=most.context.subtask)

@@ -337,7 +337,9 @@ class _TaskAssembly:
                 max_drift=None if self._services.config.is_batch else spec.max_drift,
                 clock=self._services.clocks.monotonic,
             )
-        plain = None if node.schema.types == source.schema.types else node.schema
+        fields = zip(source.schema, node.schema, strict=True)
+        given = pa.schema([read if read.name in node.with_dictionaries else sent for read, sent in fields])
+        plain = None if given.types == source.schema.types else given
         interval = self._services.config.latency_interval
         markers = MarkerTimer(interval, node.id, self._subtask) if interval else None
         return SourceHead(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from headgate.runtime.task.heads import Head, SourceHead
 from headgate.runtime.task.time_account import Wait
 from headgate.throttle.mechanism import SourcePolicy
 
+H = TypeVar("H", bound=Head)
 
-class GatedSourceHead:
+
+class GatedSourceHead(Generic[H]):
     """A `Head` that wraps the head of a source, or another `GatedSourceHead`. A subclass adds `step`, which calls
     `_throttle`.
 
@@ -17,7 +20,7 @@ class GatedSourceHead:
     run.
     """
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: H) -> None:
         self._head = head
         self._is_throttled = False
         self._is_backpressured = False
@@ -45,7 +48,7 @@ class GatedSourceHead:
         self._head.close()
 
 
-class ThrottledSourceHead(GatedSourceHead):
+class ThrottledSourceHead(GatedSourceHead[SourceHead]):
     """A `Head` that wraps the head of a source. It asks `policy` before each read, and reports the rows to `policy`.
 
     The head never splits a batch. If a batch has more rows than the policy allows, the next read waits longer.
@@ -54,12 +57,11 @@ class ThrottledSourceHead(GatedSourceHead):
 
     def __init__(self, source: SourceHead, policy: SourcePolicy, clock: Callable[[], float]) -> None:
         super().__init__(source)
-        self._source = source
         self._policy = policy
         self._clock = clock
 
     def step(self, now: float) -> float:
-        source = self._source
+        source = self._head
         at = now if source.is_held or source.ends_now else self._policy.permit(now)
         self._throttle(at > now, now)
         if at > now:

@@ -14,8 +14,8 @@ from headgate.runtime.control_messages import FromTaskManager, ReleaseBatch, Rep
 from headgate.runtime.task.clocks import Clocks
 from headgate.runtime.task.heads import END, MORE, WAIT, Head, SourceHead
 from headgate.runtime.task.task import TaskMail
+from headgate.runtime.task.throttled_head import GatedSourceHead
 from headgate.runtime.task.throttling import Throttling
-from headgate.runtime.task.time_account import Wait
 from headgate.runtime.taskmanager.throttling.source_output import EachCall
 from headgate.runtime.taskmanager.throttling.stored_output import StoredOutput
 from headgate.throttle.mechanism import Task
@@ -84,7 +84,7 @@ class BatchThrottling(Throttling):
             mail.put(lambda: head.policy.on_signal(self._clocks.monotonic(), RateUpdate((task,), rows_per_s)))
 
 
-class BatchedHead:
+class BatchedHead(GatedSourceHead[SourceHead]):
     """A `Head` that wraps the head of a source. It stores the source's output until the driver releases the batch.
 
     The source reads at the rate of `policy`. `present_batch` returns the number of the batch to which rows that are
@@ -100,19 +100,14 @@ class BatchedHead:
         close: Callable[[int, int], None],
         stored: StoredOutput,
     ) -> None:
-        self._source = source
+        super().__init__(source)
         self.policy = policy
         self._close_batch = close
         source.output = EachCall(source.output, stored, present_batch)
         self._stored = stored
         self._released: deque[int] = deque()
         self._rows_sent = 0
-        self._wait = Wait.INPUT
         self._has_ended = False
-
-    @property
-    def waits_for(self) -> Wait:
-        return self._wait
 
     def release(self, batch: int) -> None:
         """Allow the head to send the rows of a batch. Runs on the task's thread."""
@@ -125,17 +120,16 @@ class BatchedHead:
         if self._has_ended:
             if not self._stored:
                 return END
-            self._wait = Wait.THROTTLED
+            self._throttle(True, now)
             return WAIT
-        at = now if self._source.is_held or self._source.ends_now else self.policy.permit(now)
+        at = now if self._head.is_held or self._head.ends_now else self.policy.permit(now)
+        self._throttle(at > now, now)
         if at > now:
-            self._wait = Wait.THROTTLED
             return at
-        rows = self._source.rows
-        until = self._source.step(now)
-        if self._source.rows > rows:
-            self.policy.emitted(now, self._source.rows - rows)
-        self._wait = self._source.waits_for
+        rows = self._head.rows
+        until = self._head.step(now)
+        if self._head.rows > rows:
+            self.policy.emitted(now, self._head.rows - rows)
         self._has_ended = until == END
         return MORE if self._has_ended else until
 
@@ -149,13 +143,10 @@ class BatchedHead:
         self._rows_sent = 0
 
     def end(self) -> None:
-        self._source.end()
+        super().end()
         while self._stored:
             self._stored.pass_on()
 
-    def on_backpressure(self, begins: bool, now: float) -> None:
-        self._source.on_backpressure(begins, now)
-
     def close(self) -> None:
         self._stored.close()
-        self._source.close()
+        super().close()

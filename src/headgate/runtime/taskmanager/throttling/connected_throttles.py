@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from headgate.plan.graph import BROADCAST
+from headgate.plan.job_graph import JobGraph
 from headgate.runtime.task.throttling import Throttling
 from headgate.runtime.taskmanager.throttling.throttle_place import ThrottlePlace
 from headgate.throttle.heron_spout import HeronSpout
@@ -27,10 +31,9 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
     if isinstance(mechanism, JStormMaster):
         from headgate.runtime.taskmanager.throttling.sleep_throttling import SleepThrottling
 
-        edges = place.plan.job.edges
         return SleepThrottling(
             mechanism,
-            destinations=lambda vertex: sum(edge.source == vertex for edge in edges),
+            destinations=partial(destinations, place.plan.job),
             clock=clock,
             network=place.network,
             send=place.signal_driver,
@@ -48,6 +51,15 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
     tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]
     stages = mechanism.stages(place.index, tasks, place.clocks.monotonic())
     return None if stages is None else _stages(stages, place)
+
+
+def destinations(job: JobGraph, vertex: int) -> int:
+    """Return to how many subtasks each row of a vertex goes."""
+    return sum(
+        job.vertex(edge.target).parallelism if edge.partitioning == BROADCAST else 1
+        for edge in job.edges
+        if edge.source == vertex
+    )
 
 
 def _acks(mechanism: MaxPending, place: ThrottlePlace) -> Throttling | None:

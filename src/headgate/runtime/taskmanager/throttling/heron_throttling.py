@@ -100,6 +100,8 @@ class _Connection:
         self._unsent += size
         self._heron.sent(self._task, self._unsent)
 
-    def taken(self, messages: int, size: int) -> None:
+    def left(self, messages: int, size: int) -> None:
         self._unsent -= size
         self._heron.drained(self._task, self._unsent)
+
+    def taken(self) -> None: ...

@@ -20,7 +20,7 @@ class CurrentMessage(Protocol):
     message: AnchoredMessage | None
 
 
-class ReplayingHead(GatedSourceHead):
+class ReplayingHead(GatedSourceHead[SourceHead]):
     """A `Head` that wraps the head of a source. Each batch is a message, which is pending until all tasks have
     processed it.
 
@@ -36,7 +36,6 @@ class ReplayingHead(GatedSourceHead):
         started: Callable[[TreeStarted], None],
     ) -> None:
         super().__init__(source)
-        self._source = source
         self._policy = policy
         self._current = current
         self._started = started
@@ -54,9 +53,9 @@ class ReplayingHead(GatedSourceHead):
             self.replayed += 1
             self._emit(policy.failed.popleft())
             return MORE
-        may_read = self._source.is_held or policy.permit(now) <= now
+        may_read = self._head.is_held or policy.permit(now) <= now
         if may_read and not self._has_ended:
-            until = self._source.step(now)
+            until = self._head.step(now)
             self._has_ended = until == END
             if not self._has_ended:
                 self._throttle(False, now)

@@ -26,7 +26,7 @@ from headgate.transport.network_thread import Network
 class SleepThrottling(Throttling):
     """The part of `JStormMaster` in one TaskManager. It samples the load of subtasks, and lets sources sleep.
 
-    `destinations` returns the number of exchanges to which the subtasks of a vertex send. `send` sends a message to the
+    `destinations` returns to how many subtasks each row of a vertex goes. `send` sends a message to the
     driver. `guard` is the most bytes that may wait in one input queue. The lock protects samplers and sources.
     """
 
@@ -133,8 +133,10 @@ class _Queue:
     def added(self, channel: int, messages: int, size: int) -> None:
         self.ring.added(messages)
 
-    def taken(self, messages: int, size: int) -> None:
+    def left(self, messages: int, size: int) -> None:
         self.ring.taken(messages)
+
+    def taken(self) -> None:
         self.taken_messages += 1
 
 

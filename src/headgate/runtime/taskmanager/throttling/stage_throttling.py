@@ -200,8 +200,10 @@ class _Watch:
     def added(self, channel: int, messages: int, size: int) -> None:
         self._stages.added(self._task, messages, self._senders[channel])
 
-    def taken(self, messages: int, size: int) -> None:
+    def left(self, messages: int, size: int) -> None:
         self._stages.taken(self._task, messages)
+
+    def taken(self) -> None: ...
 
 
 class _Gate:

@@ -89,18 +89,25 @@ class ZooKeeperThrottling(Throttling):
     # --- ZooKeeper
 
     def start(self) -> None:
-        """Connect to ZooKeeper. Raises ConfigError if it does not answer, or if its client is not installed."""
+        """Connect to ZooKeeper. Raises ConfigError if it does not answer, for addresses that are none, and if its
+        client is not installed."""
         try:
             from kazoo.client import KazooClient
         except ImportError:
             raise ConfigError("StormZooKeeper needs kazoo: pip install 'headgate[zookeeper]'") from None
-        self._client = KazooClient(self._mechanism.hosts, timeout=_SESSION)
+        hosts = self._mechanism.hosts
+        try:
+            self._client = KazooClient(hosts, timeout=_SESSION)
+        except ValueError as error:
+            raise ConfigError(
+                f"hosts={hosts!r} is impossible: it must be like host:2181, or several of these with commas: {error}"
+            ) from error
         try:
             self._client.start(timeout=_ANSWER)
             self._client.ensure_path(self._folder)
         except Exception as error:
             self._client.stop()
-            raise ConfigError(f"ZooKeeper does not answer at hosts={self._mechanism.hosts!r}: {error}") from error
+            raise ConfigError(f"ZooKeeper does not answer at hosts={hosts!r}: {error}") from error
         self._thread.start()
 
     def _run(self) -> None:
@@ -147,10 +154,10 @@ class ZooKeeperThrottling(Throttling):
         self._count.note()
         try:
             try:
-                names = self._client.get_children(self._folder, watch=lambda _event: self._look_soon())
+                names = self._client.get_children(self._folder, watch=self._on_change)
             except NoNodeError:  # another TaskManager has left, and found the folder empty
                 self._client.ensure_path(self._folder)
-                names = self._client.get_children(self._folder, watch=lambda _event: self._look_soon())
+                names = self._client.get_children(self._folder, watch=self._on_change)
             nodes = {name: self._data(name) for name in names}
         except self._errors:
             with self._lock:
@@ -174,7 +181,8 @@ class ZooKeeperThrottling(Throttling):
             return None  # it was deleted meanwhile
         return data or bytes(8)
 
-    def _look_soon(self) -> None:
+    def _on_change(self, _event: object) -> None:
+        """Read the nodes again. Kazoo keeps each watch in a set until it has called it: all lists have this one."""
         with self._lock:
             self._worker.next_poll = 0.0
         self._due.set()
@@ -220,5 +228,7 @@ class _Queue:
     def added(self, channel: int, messages: int, size: int) -> None:
         self._throttling.added(self._task, messages)
 
-    def taken(self, messages: int, size: int) -> None:
+    def left(self, messages: int, size: int) -> None:
         self._throttling.taken(self._task, messages)
+
+    def taken(self) -> None: ...
