@@ -9,7 +9,8 @@ from functools import partial
 
 from headgate.config import FlowControl
 from headgate.errors import ExchangeError
-from headgate.exchange.channels import BuffersOf, RemoteInputChannel
+from headgate.exchange.channel_parts import BuffersOf
+from headgate.exchange.channels import RemoteInputChannel
 from headgate.exchange.gate import InputGate
 from headgate.exchange.subpartition import PipelinedSubpartition
 from headgate.memory.buffer import Buffer

@@ -399,6 +399,32 @@ def test_an_aligned_barrier_stays_in_order_and_the_producer_is_asked_to_resume(r
     assert remote.messages == [ResumeConsumption(remote.number)]
 
 
+def test_a_blocked_channel_keeps_its_data_and_gives_no_credit(remote: Remote) -> None:
+    remote.arrive(remote.frame(b"1"))
+    remote.channel.block()
+    assert remote.poll() is None
+    remote.arrive(remote.frame(b"2"))
+    assert remote.poll() is None
+    assert remote.channel.queue_length == 2
+    remote.channel.unblock()
+    assert [remote.poll(), remote.poll()] == [b"1", b"2"]
+    remote.channel.block()
+    remote.channel.on_error(ExchangeError("gone"))
+    with pytest.raises(ExchangeError, match="gone"):
+        remote.poll()
+
+
+def test_a_blocked_local_channel_leaves_the_data_to_its_producer(local: Local) -> None:
+    local.write(b"0123")
+    local.channel.block()
+    local.partition.flush(0)
+    assert local.read() == []
+    local.notified.clear()
+    local.channel.unblock()
+    assert local.notified == [3]
+    assert local.read() == [b"0123"]
+
+
 def test_a_priority_barrier_is_there_at_once_and_counts_what_came_before_it(remote: Remote) -> None:
     remote.arrive(remote.frame(b"12") + remote.frame(b"345"))
     remote.poll()

@@ -89,7 +89,7 @@ BUGS = [
     PlantedBug("the checkpoint lacks data that wait before the channel's barrier", Recording.end, dropped(increment())),
     PlantedBug("the checkpoint contains all data that wait in a channel", Remote.bytes_before,
                only(call("get").argument(2))),
-    PlantedBug("the task processes overtaken rows before the priority barrier", Remote.poll, never(condition(2, of=7))),
+    PlantedBug("the task processes overtaken rows before the priority barrier", Remote.poll, never(condition(4, of=9))),
     PlantedBug("a task's part is stored while its barrier may still overtake output", Barriers._store_if_known,
                dropped(comparison(1, of=2))),
     PlantedBug("the checkpoint lacks the output that a barrier overtakes after its timeout",

@@ -140,6 +140,26 @@ def test_what_stood_behind_the_barrier_when_it_came_is_spilled_too(fed: Fed) -> 
     assert polled == [b"a", run, None]
 
 
+def test_a_channel_that_has_resumed_spills_when_it_is_blocked_again(fed: Fed) -> None:
+    fed.event(CheckpointBarrier(1, 0))
+    fed.data(b"a")
+    assert isinstance(fed.poll(), CheckpointBarrier)
+    fed.channel.resume()
+    assert fed.poll() == b"a"
+    fed.data(b"b")
+    fed.channel.block()
+    assert fed.poll() is None
+    assert fed.pool.in_use == 0
+    fed.channel.unblock()
+    fed.data(b"c")
+    assert fed.poll() == b"b"
+    fed.channel.block()
+    assert fed.poll() is None
+    fed.channel.unblock()
+    assert fed.poll() == b"c"
+    assert fed.messages == [ResumeConsumption(7)]
+
+
 def test_a_lost_connection_is_reported_while_the_channel_is_blocked(fed: Fed) -> None:
     fed.event(CheckpointBarrier(1, 0))
     assert isinstance(fed.poll(), CheckpointBarrier)
@@ -269,7 +289,10 @@ def test_any_course_of_a_local_channel_keeps_the_order_and_never_blocks_the_prod
                 local.event(barrier)
             elif choice < 0.7 and is_blocked:
                 is_blocked = False
-                local.channel.resume()
+                local.channel.unblock()
+            elif choice > 0.95:
+                is_blocked = True
+                local.channel.block()
             seen = local.read()
             assert not (is_blocked and seen), "read while blocked"
             read += seen

@@ -130,6 +130,41 @@ class Longest(hg.AggregateFunction):
         return states["length"]
 
 
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (lambda rows: rows.select("a", x="upper(c)"), {"c"}),
+        (lambda rows: rows.select("a", "c"), set()),  # nothing is computed
+        (lambda rows: rows.select("c", x="concat(day, c)"), {"c", "day"}),
+        (lambda rows: rows.filter("c like '%1'").select("day"), {"c"}),
+        (lambda rows: rows.filter("a > 1").select(x="upper(c)"), set()),  # only the first operator takes them
+        (lambda rows: rows.filter(lambda batch: pc.greater(batch["a"], 3)), set()),
+        (lambda rows: rows.rebalance().select(x="upper(c)"), set()),
+        (lambda rows: rows.key_by("c").aggregate(n=hg.count()), set()),
+        (lambda rows: rows.select(x="upper(c)").union(rows.select(x="lower(day)")), {"c", "day"}),
+        (lambda rows: rows.select(x="upper(c)").union(rows.select(x="day").rebalance()), {"c"}),
+        (lambda rows: rows.select(x="upper(c)").union(rows.rebalance().select(x="c")), set()),
+    ],
+)
+def test_texts_have_dictionaries_if_all_operators_take_them(folder: str, build: Any, expected: set[str]) -> None:
+    rows = build(stream(folder))
+    graph = with_used_columns(build_job_graph(rows._rows.graph.graph([rows.sink_to(hg.sinks.null())._node_id])))
+    assert graph.vertices[0].head.with_dictionaries == expected
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_texts_with_dictionaries_give_the_same_answer(folder: str, parallelism: int) -> None:
+    rows = stream(folder, parallelism, hg.Watermark("t"))
+    found = rows.select("day", "a", x="concat(upper(day), c)").collect().sort_by("a").to_pylist()
+    assert found == [
+        {"day": day, "a": a, "x": f"{day.upper()}text {a}"}
+        for day, a in zip(TABLE["day"].to_pylist(), range(10), strict=True)
+    ]
+    kept = rows.filter("day = 'x' and c <> 'text 2'").collect().sort_by("a")
+    assert kept["c"].to_pylist() == ["text 0", "text 4", "text 6", "text 8"]
+    assert kept.schema.field("day").type == pa.string()
+
+
 @pytest.mark.parametrize("processes", [False, True])
 def test_aggregates_of_few_columns_have_the_answers_of_all(folder: str, processes: bool) -> None:
     env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(processes=processes))
@@ -177,6 +212,8 @@ def test_a_watched_folder_of_parquet_files_reads_them_too(folder: str) -> None:
     rows = env.from_source(hg.sources.files(folder, format="parquet", watch=True)).filter("a >= 5").select("c")
     assert reads(rows) == {"a", "c"}
     assert sorted(rows.collect(limit=5)["c"].to_pylist()) == [f"text {number}" for number in range(5, 10)]
+    upper = env.from_source(hg.sources.files(folder, format="parquet", watch=True)).select(x="upper(c)", y="day")
+    assert sorted(upper.collect(limit=10)["x"].to_pylist()) == [f"TEXT {number}" for number in range(10)]
 
 
 def test_the_source_of_the_program_stays_as_it_is(folder: str) -> None:

@@ -10,7 +10,8 @@ from headgate.records.events import Event, blocks
 class AlignmentSpill:
     """A queue on disk of the buffers and events that arrive on a channel while a barrier blocks the channel.
 
-    Only the task thread uses it. If `folder` is None, the file is in the system's temporary folder.
+    One thread at a time uses it: the task thread, or a thread that fills the task's queue. If `folder` is None, the
+    file is in the system's temporary folder.
     """
 
     def __init__(self, folder: str | None) -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from headgate.errors import ExchangeError, HeadgateError
 from headgate.exchange.blocking import Subpartition
+from headgate.exchange.channel_parts import BuffersOf, Connection
 from headgate.exchange.compression import all_decompressed
 from headgate.memory.buffer import Buffer
 from headgate.memory.segment import MemorySegment
@@ -22,7 +23,6 @@ from headgate.protocol.messages import (
     AckAllUserRecordsProcessed,
     BufferResponse,
     NewBufferSize,
-    OfChannel,
     PartitionRequest,
     ResumeConsumption,
 )
@@ -71,6 +71,13 @@ class InputChannel:
 
     def resume(self) -> None:
         """Ask the producer to resume after the aligned barrier that blocks this channel."""
+
+    def block(self) -> None:
+        """Return no data until `unblock`, although the producer has resumed. A barrier has its turn in a queue behind
+        the gate, and waits there for those of other channels."""
+
+    def unblock(self) -> None:
+        """Return data again after `block`."""
 
     def prioritise(self, checkpoint: int) -> None:
         """Let `poll` skip a checkpoint's barrier, because the task has already acted on its announcement."""
@@ -161,11 +168,14 @@ class LocalInputChannel(InputChannel):
         self._subpartition = subpartition
         self._notify = notify
         self._notify_priority = notify_priority
+        self._is_blocked = False
 
     def start(self) -> None:
         self._subpartition.attach(lambda: self._notify(self.index), lambda: self._notify_priority(self.index))
 
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
+        if self._is_blocked:
+            return None, False
         polled, more = self._take(limit)
         self.bytes_polled += bytes_of(polled)
         return polled, more
@@ -186,6 +196,13 @@ class LocalInputChannel(InputChannel):
     def resume(self) -> None:
         self._subpartition.resume()
 
+    def block(self) -> None:
+        self._is_blocked = True
+
+    def unblock(self) -> None:
+        self._is_blocked = False
+        self._notify(self.index)
+
     def acknowledge(self) -> None:
         self._subpartition.acknowledge()
 
@@ -202,46 +219,6 @@ class LocalInputChannel(InputChannel):
 
     def release(self) -> None:
         self._subpartition.release()
-
-
-class Connection(Protocol):
-    """The methods of the consumer's end of a data link that a channel calls, on any thread."""
-
-    def credit_available(self, receiver: int) -> None:
-        """Record that a channel has new credit. In plain TCP: record that its waiting frame can have a buffer."""
-
-    def send(self, message: OfChannel) -> None: ...
-
-    def cancel(self, receiver: int) -> None: ...
-
-
-class ChannelBuffers(Protocol):
-    """The memory of one remote channel: `BufferManager` with credit, `SharedBuffers` without."""
-
-    @property
-    def initial_credit(self) -> int: ...
-    @property
-    def free_exclusive(self) -> int: ...
-    @property
-    def free_floating(self) -> int: ...
-    @property
-    def unannounced(self) -> int: ...
-    @property
-    def announced(self) -> int: ...
-    @property
-    def without_buffer_s(self) -> float: ...
-    @property
-    def reader_stops(self) -> int: ...
-    def take(self, count: int) -> Sequence[MemorySegment] | NoMemoryYet | None: ...
-    def recycle(self, *segments: MemorySegment) -> None: ...
-    def on_backlog(self, backlog: int) -> None: ...
-    def block(self) -> None: ...
-    def take_unannounced(self) -> int: ...
-    def release(self) -> None: ...
-
-
-#: A function that makes a channel's buffers. The buffers call its argument when they have new credit or a free buffer.
-BuffersOf = Callable[[Callable[[], None]], ChannelBuffers]
 
 
 class RemoteInputChannel(InputChannel):
@@ -277,6 +254,7 @@ class RemoteInputChannel(InputChannel):
         self._sequence = 0
         self._released = False
         self._error: HeadgateError | None = None
+        self._is_blocked = False
         self._backlog = 0
         self.bytes_in = 0
         self.buffers_in = 0
@@ -380,6 +358,10 @@ class RemoteInputChannel(InputChannel):
     def poll(self, limit: int = 1) -> tuple[list[Buffer] | Event | None, bool]:
         received = self._received
         buffers: list[Buffer] = []
+        if self._is_blocked:
+            if self._error is not None:
+                raise self._error
+            return None, False
         while received and limit > 0:
             item = received[0]
             if self._priority and self._is_overtaken:  # check after reading the item: a barrier may overtake it
@@ -428,6 +410,13 @@ class RemoteInputChannel(InputChannel):
 
     def resume(self) -> None:
         self._send_message(ResumeConsumption)
+
+    def block(self) -> None:
+        self._is_blocked = True
+
+    def unblock(self) -> None:
+        self._is_blocked = False
+        self._notify(self.index)
 
     def acknowledge(self) -> None:
         self._send_message(AckAllUserRecordsProcessed)

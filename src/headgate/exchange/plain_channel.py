@@ -4,20 +4,17 @@ Data of a blocked channel must not stay in the gate's buffers or in the socket. 
 whose barriers have not arrived. The producer must not wait after its barrier either. The data of the producer's own
 input would then stay in a socket, and a pipeline could deadlock. The producer therefore resumes at once. The channel
 spills the data after the barrier to disk until the task resumes the channel (Flink: BarrierBuffer and BufferSpiller).
+
+An input with a queue resumes the channel when the barrier enters the queue. If the barrier has its turn there before
+the barriers of other channels have come, the queue blocks the channel again. Then the channel spills what arrives.
 """
 
 from __future__ import annotations
 
 from headgate.exchange.alignment_spill import AlignmentSpill
 from headgate.exchange.blocking import Subpartition
-from headgate.exchange.channels import (
-    BuffersOf,
-    Connection,
-    LocalInputChannel,
-    NotifyGate,
-    RemoteInputChannel,
-    bytes_of,
-)
+from headgate.exchange.channel_parts import BuffersOf, Connection
+from headgate.exchange.channels import LocalInputChannel, NotifyGate, RemoteInputChannel, bytes_of
 from headgate.memory.buffer import Buffer
 from headgate.protocol.messages import BufferResponse, ResumeConsumption
 from headgate.records.events import Event, blocks, decode_event
@@ -75,6 +72,12 @@ class PlainInputChannel(RemoteInputChannel):
         """Return data again: first the spilled data after the barrier. The producer has already resumed."""
         self._alignment.is_blocked = False
         self._notify(self.index)
+
+    def block(self) -> None:
+        self._alignment.is_blocked = True
+
+    def unblock(self) -> None:
+        self.resume()
 
     def release(self) -> None:
         super().release()
@@ -136,6 +139,12 @@ class PlainLocalChannel(LocalInputChannel):
         """Return data again: first the spilled data after the barrier. The producer has already resumed."""
         self._alignment.is_blocked = False
         self._notify(self.index)
+
+    def block(self) -> None:
+        self._alignment.is_blocked = True
+
+    def unblock(self) -> None:
+        self.resume()
 
     def release(self) -> None:
         super().release()

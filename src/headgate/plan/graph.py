@@ -102,6 +102,8 @@ class ColumnUse:
 
     The operator reads the columns `read`. `passed` has the columns that the operator passes on unchanged: output name
     to input name. The operator needs a passed column only if a later operator needs it.
+
+    Such an operator takes columns of texts with dictionaries, too. What it returns has none.
     """
 
     read: frozenset[str]
@@ -131,6 +133,8 @@ class Node:
     throttle: Mechanism | None = None
     operator: OperatorFactory | None = None
     sink: Sink | None = None
+    #: The columns of texts that the source's operators take with dictionaries, as the source gives them.
+    with_dictionaries: frozenset[str] = frozenset()
     #: The columns that the operator needs. None: all columns.
     uses: ColumnUse | None = None
     event_time: EventTime | None = None

@@ -84,11 +84,18 @@ class JobGraph:
         return schema if edge.columns is None else pa.schema([schema.field(name) for name in edge.columns])
 
     def edge_name(self, edge: JobEdge) -> str:
-        """Return the name of an exchange: `operator -> operator`, with the side output that it carries."""
+        """Return the name of an exchange: `operator -> operator`, with the side output that it carries.
+
+        If the operator reads the same rows before, as a join of a stream with itself does, the name has the input's
+        number: `operator -> operator (input 2)`. Counters are kept by name.
+        """
         vertex = self.vertex(edge.source)
         source = next((node.name for node in vertex.nodes if node.id == edge.source_node), vertex.name)
         side = "" if edge.tag is None else f" ({edge.tag})"
-        return f"{source}{side} -> {self.vertex(edge.target).head.name}"
+        ends = edge.source_node, edge.tag, edge.target
+        inputs = [each.target_input for each in self.edges if (each.source_node, each.tag, each.target) == ends]
+        again = f" (input {edge.target_input + 1})" if edge.target_input > min(inputs) else ""
+        return f"{source}{side} -> {self.vertex(edge.target).head.name}{again}"
 
     @property
     def parallelism(self) -> int:

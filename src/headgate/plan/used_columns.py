@@ -1,5 +1,8 @@
 """Finds the columns that a task needs from its source. The source then reads only these columns.
 
+If SQL expressions compute something from texts, the source may give these texts with dictionaries: an expression is
+then evaluated once for each different text, and not for each row.
+
 Only the operators of the source's own task count, and the columns that its exchanges send. An exchange sends all
 columns, except to an aggregation, which says what it reads: a checkpoint may store the rows of the exchange, and a job
 that resumes from the checkpoint may need other columns than this job.
@@ -10,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from headgate.connectors.connector import Source
 from headgate.plan.graph import ColumnUse, Node
 from headgate.plan.job_graph import JobGraph, JobVertex
+from headgate.records.arrow import is_text
 
 
 def with_used_columns(graph: JobGraph) -> JobGraph:
@@ -28,13 +33,33 @@ def _with_used_columns(graph: JobGraph, vertex: JobVertex) -> JobVertex:
     if head.watermark is not None:
         used |= {head.watermark.column}
     used = used or frozenset(head.schema.names[:1])  # a batch without a column has no number of rows
-    if used >= set(head.schema.names):
-        return vertex
-    source = head.source.reading(used)
-    if source is head.source:
-        return vertex
+    texts = _texts_to_compute_with(vertex, head) if head.id not in leaving else frozenset()
+    given = head.source.with_dictionaries(texts) if texts else head.source
+    if given is not head.source:
+        head = replace(head, source=given, with_dictionaries=texts)
+    if not used >= set(head.schema.names):
+        head = _reading(head, given, used)
+    return replace(vertex, nodes=(head, *vertex.nodes[1:]))
+
+
+def _reading(head: Node, given: Source, used: frozenset[str]) -> Node:
+    source = given.reading(used)
+    if source is given:
+        return head
     attributes = {**head.attributes, "reads": [name for name in head.schema.names if name in used]}
-    return replace(vertex, nodes=(replace(head, source=source, attributes=attributes), *vertex.nodes[1:]))
+    return replace(head, source=source, attributes=attributes)
+
+
+def _texts_to_compute_with(vertex: JobVertex, head: Node) -> frozenset[str]:
+    """Return the columns of texts that the source's consumers compute something from, if all of them take
+    dictionaries."""
+    uses = [consumer.uses for consumer in vertex.chained_consumers(head.id, None)]
+    computed = set[str]()
+    for each in uses:
+        if each is None:
+            return frozenset()
+        computed |= each.read
+    return frozenset(field.name for field in head.schema if field.name in computed and is_text(field.type))
 
 
 def _leaving(graph: JobGraph, vertex: JobVertex) -> dict[int, frozenset[str]]:

@@ -147,6 +147,7 @@ class NetworkThread:
 
     def _turn(self) -> None:
         ready = self._selector.select(self._timeout())
+        self._woken = True  # work that comes from here on needs no wake-up, because this turn looks for it below
         if self._filled:
             ready = self._with_filled(ready)
         for key, mask in ready:
