@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from functools import cache
@@ -179,11 +180,26 @@ def test_what_a_simulation_does_not_have_is_refused() -> None:
     environment.from_source(numbers(100)).key_by("n").sink_to(hg.sinks.null())
     with pytest.raises(InsufficientBuffers):
         environment.execute()
-    for wrong in ({"byte": -1.0}, {"task_turn": 0.0}, {"jitter": 2.0}, {"rows": {"map": float("nan")}}):
+    options: list[dict[str, Any]] = [{"byte": -1.0}, {"task_turn": 0.0}, {"jitter": 2.0}, {"rows": {"map": math.nan}}]
+    for wrong in (*options, {"task_turn": "1 ms"}, {"jitter": "0.1"}, {"rows": {"map": "1 us"}}):
         with pytest.raises(ConfigError, match="Costs"):
             Costs(**wrong)
     with pytest.raises(ConfigError, match="bytes_per_s"):
         Line(bytes_per_s=0)
+    given: Any = "1 mb"
+    with pytest.raises(ConfigError, match="buffer must be numbers"):
+        Line(buffer=given)
+    with pytest.raises(ConfigError, match="taskmanagers='1 mb' is impossible"):
+        SimulatedEnvironment(taskmanagers=given)
+    for seconds in (-1, 0, math.nan, given):
+        with pytest.raises(ConfigError, match="seconds=.* must be a number above 0"):
+            SimulatedEnvironment(seconds=seconds)
+    with pytest.raises(ConfigError, match="interval=0 is impossible"):
+        Watch(interval=0, look=lambda now, metrics: None)
+    environment = SimulatedEnvironment(costs=Costs(rows={"mpa": 1e-6}))
+    environment.from_source(numbers(100)).sink_to(hg.sinks.null())
+    with pytest.raises(ConfigError, match=r"rows=\['mpa'\] name no node of the job: its nodes are \['iter"):
+        environment.execute()
 
 
 def test_the_costs_of_operators_sources_and_sinks_take_virtual_time() -> None:

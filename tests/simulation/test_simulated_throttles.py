@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import headgate as hg
+from headgate.lab.faults.lossy_mechanisms import LossyStormStatus
 from headgate.lab.flows import Flow, Flows, by_target
 from headgate.lab.probe import Probe, Seen, Stall
 from headgate.simulation.costs import Costs
@@ -218,3 +219,44 @@ def test_the_same_seed_has_the_same_events_in_every_process() -> None:
     }
     (printed,) = hashes
     assert len(printed.splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("throttle", "taskmanagers"),
+    [(T.MaxPending(10), 2), (T.StormStatus(), 3), (T.JStormMaster(), 2), (T.SparkPid(batch_interval=0.1), 2)],
+)
+def test_a_job_ends_although_its_throttle_has_timers(throttle: Mechanism, taskmanagers: int) -> None:
+    """The third TaskManager has no task."""
+    config = hg.Config(flow_control="unbounded", buffer_timeout=0, throttle=throttle)
+    environment = SimulatedEnvironment(parallelism=2, taskmanagers=taskmanagers, config=config)
+    source = hg.sources.iterable([[{"n": n}] for n in range(40)])
+    environment.from_source(source).rebalance().sink_to(hg.sinks.null())
+    result = environment.execute()
+    assert result.rows_out == 40
+    assert result.duration_s < 1
+
+
+@pytest.mark.parametrize(
+    "throttle", [T.SparkPid(batch_interval="5 h"), T.StormStatus(receive_buffer=2, check_interval="5 h")]
+)
+def test_tasks_may_wait_longer_than_an_hour_for_a_check_of_their_throttle(throttle: Mechanism) -> None:
+    config = hg.Config(flow_control="unbounded", buffer_timeout=0, throttle=throttle)
+    costs = Costs(rows={"null": 0.01})
+    environment = SimulatedEnvironment(parallelism=2, taskmanagers=2, config=config, costs=costs)
+    source = hg.sources.iterable([[{"n": n}] for n in range(100)])
+    environment.from_source(source).rebalance().sink_to(hg.sinks.null())
+    result = environment.execute()
+    assert result.rows_out == 100
+    assert result.duration_s > 18_000
+
+
+def test_tasks_that_wait_for_each_other_are_an_error_although_their_throttle_goes_on_checking() -> None:
+    """The signal that lets the source go on is lost."""
+    throttle = LossyStormStatus(receive_buffer=2, lost="start")
+    config = hg.Config(flow_control="unbounded", buffer_timeout=0, throttle=throttle)
+    costs = Costs(rows={"null": 0.01})
+    environment = SimulatedEnvironment(parallelism=2, taskmanagers=2, config=config, costs=costs)
+    source = hg.sources.iterable([[{"n": n}] for n in range(100)])
+    environment.from_source(source).rebalance().sink_to(hg.sinks.null())
+    with pytest.raises(hg.HeadgateError, match=r"^job: all tasks wait for each other since 0\.\d+ s"):
+        environment.execute()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from headgate.errors import ConfigError
+from headgate.throttle.validation import number_or_nan
 from headgate.transport.sockets import SOCKET_BUFFER
 
 
@@ -38,11 +39,11 @@ class Costs:
     def __post_init__(self) -> None:
         times = {"task_turn": self.task_turn, "network_turn": self.network_turn, "batch": self.batch, "byte": self.byte}
         for name, value in [*times.items(), *self.rows.items()]:
-            if not value >= 0:
+            if not number_or_nan(value) >= 0:
                 raise ConfigError(f"Costs: {name}={value!r} must be a time in seconds, 0 or more")
         if not self.task_turn or not self.network_turn:
             raise ConfigError("Costs: task_turn and network_turn must be above 0, or virtual time would stand")
-        if not 0 <= self.jitter <= 1:
+        if not 0 <= number_or_nan(self.jitter) <= 1:
             raise ConfigError(f"Costs: jitter={self.jitter!r} must be from 0 to 1")
 
 
@@ -64,5 +65,6 @@ class Line:
     buffer: int = 2 * SOCKET_BUFFER
 
     def __post_init__(self) -> None:
-        if not self.latency >= 0 or not self.bytes_per_s > 0 or not self.buffer > 0:
-            raise ConfigError(f"{self}: latency must be 0 or more, bytes_per_s and buffer must be above 0")
+        latency, bytes_per_s, buffer = map(number_or_nan, (self.latency, self.bytes_per_s, self.buffer))
+        if not (latency >= 0 and bytes_per_s > 0 and buffer > 0):
+            raise ConfigError(f"{self}: latency must be 0 or more, bytes_per_s and buffer must be numbers above 0")

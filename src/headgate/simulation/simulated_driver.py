@@ -53,7 +53,7 @@ class SimulatedDriver:
         at = self._master.deadline if self._master is not None else math.inf
         if at < self._due:
             self._due = at
-            self._world.at(at, self._on_time)
+            self._world.check_at(at, self._on_time)
 
     def _on_time(self) -> None:
         self._due = math.inf

@@ -11,6 +11,7 @@ from headgate.runtime.launch.local import LocalDeployment
 from headgate.runtime.master.job import JobHandle
 from headgate.simulation.costs import Costs, Line
 from headgate.simulation.simulated_job import SimulatedJob, SimulatedResult, Watch
+from headgate.throttle.validation import number_or_nan, whole_number
 
 
 class SimulatedEnvironment(StreamEnvironment):
@@ -42,8 +43,9 @@ class SimulatedEnvironment(StreamEnvironment):
         seconds: float = math.inf,
         watch: Watch | None = None,
     ) -> None:
-        if not 1 <= taskmanagers:
-            raise ConfigError(f"SimulatedEnvironment: taskmanagers={taskmanagers!r} must be at least 1")
+        whole_number("taskmanagers", taskmanagers, least=1)
+        if not number_or_nan(seconds) > 0:
+            raise ConfigError(f"SimulatedEnvironment: seconds={seconds!r} must be a number above 0")
         super().__init__(parallelism=parallelism, config=config, deployment=LocalDeployment(taskmanagers=taskmanagers))
         self._taskmanagers = taskmanagers
         self._seed = seed

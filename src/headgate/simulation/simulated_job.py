@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -18,6 +18,7 @@ from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
 from headgate.plan.network_memory import check_network_memory
 from headgate.runtime.checkpointing.driver_connectors import DriverConnectors, Pending
+from headgate.runtime.control_messages import FromTaskManager, TaskFinished
 from headgate.runtime.master.job import JobResult
 from headgate.runtime.master.job_metrics import merge
 from headgate.runtime.master.throttle_master import throttle_master_of
@@ -28,6 +29,14 @@ from headgate.simulation.work import Work
 from headgate.simulation.working_nodes import working_graph
 from headgate.simulation.world import World
 from headgate.throttle.storm_zookeeper import StormZooKeeper
+from headgate.throttle.validation import number_above_zero
+
+#: When all tasks have ended, the job looks again after so many virtual seconds whether their output is consumed.
+_LEFTOVERS: Final = 1e-3
+#: Tasks that have all waited for at least so many virtual seconds wait for each other, whatever else still happens.
+_STUCK: Final = 3600.0
+#: They have waited for at least so many times the longest time between two checks of a throttle, too.
+_CHECKS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,10 +52,16 @@ class SimulatedResult(JobResult):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Calls `look` with the time and the job's counters, every `interval` virtual seconds while the job runs."""
+    """Calls `look` with the time and the job's counters, every `interval` virtual seconds while the job runs.
+
+    Raises ConfigError unless `interval` is above 0.
+    """
 
     interval: float
     look: Callable[[float, dict[str, Any]], None]
+
+    def __post_init__(self) -> None:
+        number_above_zero("interval", self.interval)
 
 
 class SimulatedJob:
@@ -73,6 +88,9 @@ class SimulatedJob:
         if isinstance(config.throttle, StormZooKeeper):
             raise ConfigError("a simulated job has no ZooKeeper: use another throttle")
         costs = costs or Costs()
+        names = {node.name for node in graph.nodes}
+        if unknown := sorted(costs.rows.keys() - names):
+            raise ConfigError(f"Costs: rows={unknown} name no node of the job: its nodes are {sorted(names)}")
         self._name = name
         self._seed = seed
         self._line = line or Line()
@@ -83,6 +101,7 @@ class SimulatedJob:
         self._plan = plan = ExecutionPlan(build_job_graph(working_graph(graph, costs.rows, work.take)), taskmanagers)
         check_network_memory(plan, config)
         self._error: HeadgateError | None = None
+        self._tasks_left = 0
         self._taskmanagers = [
             SimulatedTaskManager(
                 name,
@@ -92,7 +111,7 @@ class SimulatedJob:
                 work,
                 deliver=self._on_batch,
                 fail=self._on_error,
-                report=lambda sender, message: self._driver.on_report(sender, message),
+                report=self._on_report,
             )
             for index in range(taskmanagers)
         ]
@@ -106,6 +125,13 @@ class SimulatedJob:
     def _on_error(self, error: HeadgateError) -> None:
         self._error = self._error or error
         self.world.stop()
+
+    def _on_report(self, sender: int, message: FromTaskManager) -> None:
+        self._driver.on_report(sender, message)
+        if isinstance(message, TaskFinished):
+            self._tasks_left -= 1
+            if not self._tasks_left:
+                self.world.stop()
 
     def run(self, seconds: float = math.inf, watch: Watch | None = None) -> SimulatedResult:
         """Run the job until it ends, at most `seconds` of virtual time. Raises the first error of a task.
@@ -124,6 +150,7 @@ class SimulatedJob:
     def _start(self) -> None:
         for taskmanager in self._taskmanagers:
             taskmanager.build()
+            self._tasks_left += taskmanager.running
         for taskmanager in self._taskmanagers:
             taskmanager.connect(self._taskmanagers, self._line)
         self._driver.start()
@@ -131,16 +158,32 @@ class SimulatedJob:
             taskmanager.begin()
 
     def _follow(self, seconds: float, watch: Watch | None) -> None:
-        """Run the world until the job has ended, failed, or reached `seconds`."""
-        looks = 0
-        while self._error is None and not self._is_over and self.world.now < seconds:
-            looks += 1
+        """Run the world until the job has ended, failed, or reached `seconds`.
+
+        The world need not become idle: the last tasks may have ended, and a throttle may still check something again
+        and again.
+        """
+        looks = 1
+        while self._runs and self.world.now < seconds:
             until = seconds if watch is None else min(seconds, looks * watch.interval)
-            self.world.run(until)
-            if self.world.is_idle and not self._is_over and self._error is None:
-                raise HeadgateError(f"{self._name}: all tasks wait for each other since {self.world.now:g} s")
-            if watch is not None:
+            self.world.run(min(until, self.world.now + (_STUCK if self._tasks_left else _LEFTOVERS)))
+            if self._runs and self._is_stuck:
+                since = self._work.last_task_turn
+                self._error = HeadgateError(f"{self._name}: all tasks wait for each other since {since:g} s")
+            if watch is not None and (self.world.now >= until or not self._runs):
+                looks += 1
                 watch.look(self.world.now, self.metrics())
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether nothing can wake a task. Checks of a throttle may go on, but would have done so by now."""
+        longest = max(_STUCK, _CHECKS * self.world.longest_check)
+        has_waited_long = self.world.now - self._work.last_task_turn >= longest
+        return self.world.is_idle or (has_waited_long and all(each.is_waiting for each in self._taskmanagers))
+
+    @property
+    def _runs(self) -> bool:
+        return self._error is None and not self._is_over
 
     @property
     def _is_over(self) -> bool:

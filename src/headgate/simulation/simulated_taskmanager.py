@@ -133,7 +133,7 @@ class SimulatedTaskManager:
 
     def begin(self) -> None:
         """Let the tasks open their operators, and take their first batches."""
-        if self._throttling is not None:
+        if self._throttling is not None and self.built:  # without tasks, nothing would close it
             self._throttling.start()
         for built in self.built:
             for channel in built.channels:
@@ -161,6 +161,11 @@ class SimulatedTaskManager:
         self._report(self._index, finished)
         for each in built.gates:
             each.gate.release()  # this tells the producers that all data were consumed
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether all tasks wait for another thread to wake them."""
+        return all(driver.is_waiting for driver in self._drivers)
 
     @property
     def is_consumed(self) -> bool:

@@ -35,7 +35,7 @@ class VirtualNetwork(VirtualThread):
 
     def call_later(self, delay: float, work: Callable[[], object]) -> None:
         """Run `work` on the simulated network thread, after `delay` seconds of virtual time."""
-        self.world.at(self.world.clock() + delay, lambda: self.post(work))
+        self.world.check_at(self.world.clock() + delay, lambda: self.post(work))
 
     def register(self, sock: VirtualSocket, mask: int, link: Link) -> None:
         """Call `link.on_ready` when the socket is ready for an event of `mask`."""

@@ -19,6 +19,11 @@ class VirtualThread(ABC):
         self._next = math.inf
         self._runs = False
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the thread has no turn ahead, until another thread wakes it."""
+        return self._next == math.inf
+
     def wake(self) -> None:
         """Run the next turn as soon as the thread is free."""
         self.wake_at(self.world.clock())

@@ -28,6 +28,8 @@ class Work:
         self._costs = costs
         self._least = 1 - costs.jitter
         self._range = 2 * costs.jitter
+        #: When a task began its last turn.
+        self.last_task_turn = 0.0
 
     def take(self, seconds: float) -> None:
         """Let the running event take about `seconds` longer."""
@@ -35,6 +37,7 @@ class Work:
 
     def take_task_turn(self) -> None:
         """Let the running event take as long as a task's turn without work."""
+        self.last_task_turn = self.world.clock()
         self.take(self._costs.task_turn)
 
     def take_network_turn(self) -> None:

@@ -68,6 +68,8 @@ class World:
         self._scheduled = 0
         self._threads = 0
         self._stops = False
+        #: The longest time for which `check_at` has planned an event.
+        self.longest_check = 0.0
 
     def clock(self) -> float:
         """Return the time that the running event has reached."""
@@ -90,6 +92,11 @@ class World:
         """Run `event` at `time`, or now if `time` has passed."""
         self._scheduled += 1
         heapq.heappush(self._queue, (time if time > self.now else self.now, self._scheduled, event))
+
+    def check_at(self, time: float, event: Callable[[], None]) -> None:
+        """Run `event` at `time`, like `at`. Tasks may wait until then, although no event of the job wakes them."""
+        self.longest_check = max(self.longest_check, time - self.clock())
+        self.at(time, event)
 
     def run(self, until: float = math.inf) -> None:
         """Run the events up to and including the time `until`, in order. `stop` ends the run earlier.
