@@ -53,6 +53,20 @@ def line(*vertices: str, parallelism: int = 2) -> Topology:
     return Topology("job", tuple(shapes), edges)
 
 
+def branches(names: Sequence[str], *sends: tuple[int, int]) -> Topology:
+    """Return vertices with one subtask each. `sends` has (producer, consumer) for each exchange."""
+    targets, sources = {target for _, target in sends}, {source for source, _ in sends}
+    kinds = ["source" if each not in targets else "map_batches" if each in sources else "sink" for each in range(9)]
+    vertices = tuple(
+        VertexShape(id_, name, 1, (OperatorShape(id_, name, kinds[id_]),)) for id_, name in enumerate(names)
+    )
+    edges = tuple(
+        EdgeShape(f"{names[source]} -> {names[target]}", source, source, target, "rebalance")
+        for source, target in sends
+    )
+    return Topology("job", vertices, edges)
+
+
 def snapshots(
     topology: Topology,
     tasks: Tasks,
@@ -61,8 +75,9 @@ def snapshots(
     machine: Mapping[str, float] | None = None,
     channels: Channels | None = None,
     link: Mapping[str, Any] | None = None,
-    edges: Mapping[str, Mapping[str, int]] | None = None,
+    edges: Mapping[str, Mapping[str, float]] | None = None,
     memory_usage: float = 0.5,
+    driver: Mapping[str, Any] | None = None,
     attempt: int = 0,
     begin: float = 1000.0,
 ) -> list[MetricsSnapshot]:
@@ -72,7 +87,8 @@ def snapshots(
     It waits for input for the rest. Its busy time is that of its operator `in`, the first one if not given, unless
     `in_s` says otherwise. `channels` says the same of channels, by exchange, producer and consumer, and `link` of a
     connection of the process to itself. `edges` says what exchanges carry in a second: `rows_out`, `bytes_out`,
-    `buffers_out`.
+    `buffers_out`; and how full their buffers are: `out_pool_usage`. `driver` says how many
+    processors the driver uses: `cpu_s`.
     """
     made = [_report(topology, tasks, second, machine or {}) for second in range(count)]
     for second, report in enumerate(made):
@@ -84,11 +100,27 @@ def snapshots(
         )
         report["links"] = [] if link is None else [{"peer": 0, "number": 0, "bytes_sent": 0, **_totals(link, second)}]
         report["edges"] = [
-            {"name": name, "producer": 0, **{counter: value * second for counter, value in does.items()}}
+            {
+                "name": name,
+                "producer": 0,
+                **{each: value if each == "out_pool_usage" else value * second for each, value in does.items()},
+            }
             for name, does in (edges or {}).items()
         ]
         report["network_memory"] = {"requested_usage": memory_usage, "segment_size": 32768}
-    return [MetricsSnapshot(at=begin + at, attempt=attempt, reports=(report,)) for at, report in enumerate(made)]
+    return [
+        MetricsSnapshot(
+            at=begin + at,
+            attempt=attempt,
+            reports=(report,),
+            driver=None if driver is None else _of_driver(driver, at),
+        )
+        for at, report in enumerate(made)
+    ]
+
+
+def _of_driver(does: Mapping[str, Any], second: int) -> dict[str, Any]:
+    return {"host": "one", "pid": 1, **does, "cpu_s": does["cpu_s"] * second, "clock_s": float(second)}
 
 
 def _totals(does: Mapping[str, Any], second: int) -> dict[str, Any]:
@@ -124,7 +156,8 @@ def _report(topology: Topology, tasks: Tasks, second: int, machine: Mapping[str,
         "tasks": rows,
         "operators": operators,
         "machine": {
-            name: value if name == "cores" else value * second for name, value in {**_MACHINE, **machine}.items()
+            name: value * second if name in _MACHINE.keys() - {"cores"} else value
+            for name, value in {**_MACHINE, **machine}.items()
         },
     }
 
@@ -152,6 +185,7 @@ def _operators(
             "is_idle": does.get("is_idle", False),
             "split": does.get("split"),
             "split_has_rows": does.get("split_has_rows"),
+            "split_silent_s": does.get("split_silent_s"),
         }
         for each in operators
     ]

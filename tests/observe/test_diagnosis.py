@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from headgate.observe.channel_columns import columns_of
 from headgate.observe.diagnosis import diagnose, windows_of
-from headgate.observe.finding import Severity
-from tests.observe.made_metrics import Does, Tasks, line, snapshots
+from headgate.observe.finding import Finding, Severity
+from tests.observe.made_metrics import Does, Tasks, branches, line, snapshots
 
 #: A task that waits for room in its output most of the time, one that waits for input, and one that works.
 WAITS = {"soft_backpressured_s": 0.9, "busy_s": 0.1, "cpu_s": 0.05, "rows": 100}
@@ -59,14 +60,67 @@ def test_a_busy_source_chain_whose_consumers_idle_is_the_root() -> None:
     assert finding.waits == ("out",)
 
 
+ENDED = {"busy_s": 0.0, "ended": True}
+
+
+@pytest.mark.parametrize(("numbers", "is_found"), [((ENDED, ENDED), True), ((ENDED, IDLES), False)])
+def test_a_busy_vertex_of_a_later_stage_is_the_root(numbers: tuple[Does, Does], is_found: bool) -> None:
+    """Its producers have ended, so none of them waits, and none sends rows. They wait in files."""
+    topology = line("numbers", "sums", "out")
+    tasks = {(0, 0): numbers[0], (0, 1): numbers[1], **both(1, SLEEPS), **both(2, IDLES)}
+    findings = diagnose(topology, snapshots(topology, tasks))
+    assert [(each.place, each.waits, each.remedy.gain) for each in findings] == [("'sums'", (), 4.0)] * is_found
+
+
+@pytest.mark.parametrize(
+    ("driver", "cause"),
+    [
+        (None, "machine_taken"),
+        ({"cpu_s": 3.0}, "out_of_cpu"),
+        ({"cpu_s": 3.0, "host": "other"}, "machine_taken"),
+        ({"cpu_s": 3.0, "pid": 7}, "machine_taken"),
+        ({"cpu_s": 3.0, "pid": 7, "pid_namespace": 2}, "out_of_cpu"),
+    ],
+    ids=[
+        "unknown", "it computes", "on another machine", "it is the process of both TaskManagers",
+        "in another container",
+    ],
+)  # fmt: skip
+def test_the_driver_is_no_other_program(driver: dict[str, Any] | None, cause: str) -> None:
+    """And a process counts once, also with two TaskManagers in it: five of eight processors are others'."""
+    topology = line("numbers", "sums", "out")
+    tasks = {**both(0, WAITS), **both(1, {**WORKS, "run_delay_s": 0.5, "cpu_s": 0.5}), **both(2, IDLES)}
+    made = snapshots(topology, tasks, machine={"machine_cpu_s": 8.0, "cpu_s": 3.0, "pid": 7}, driver=driver)
+    nothing = {"tasks": [], "operators": [], "channels": columns_of([]), "links": [], "edges": []}
+    both_in_one = [replace(each, reports=(*each.reports, {**each.reports[0], **nothing})) for each in made]
+    (finding,) = diagnose(topology, both_in_one)
+    assert finding.cause.name == cause
+
+
+@pytest.mark.parametrize("busy", [(0.86, 1.0), (1.0, 0.86)])
+def test_of_two_vertices_that_the_same_producer_awaits_the_busiest_comes_first(busy: tuple[float, float]) -> None:
+    topology = branches(("numbers", "one", "other"), (0, 1), (0, 2))
+    tasks = {(0, 0): WAITS, **{(id_, 0): {**SLEEPS, "busy_s": each} for id_, each in enumerate(busy, 1)}}
+    found = [finding.operator for finding in diagnose(topology, snapshots(topology, tasks))]
+    assert found == (["one", "other"] if busy[0] == 1.0 else ["other", "one"])
+
+
 def test_one_subtask_with_most_of_the_rows_is_skew() -> None:
     topology = line("numbers", "sums", "out", parallelism=4)
-    tasks = {(0, i): WAITS for i in range(4)} | {(1, i): {**IDLES, "rows": 100} for i in range(1, 4)}
+    tasks = {(0, i): {**WAITS, "rows": 325} for i in range(4)} | {(1, i): {**IDLES, "rows": 100} for i in range(1, 4)}
     tasks[1, 0] = {**WORKS, "rows": 1000}
     (finding,) = diagnose(topology, snapshots(topology, tasks))
     assert finding.place == "'sums[0]'"
     assert finding.cause.name == "data_skew"
     assert finding.remedy.gain == pytest.approx(1000 / 325)
+
+
+def test_a_subtask_that_catches_up_is_not_skew() -> None:
+    """After a stall it takes the rows that waited for it, while its peers get only what comes."""
+    topology = line("numbers", "sums", "out")
+    tasks = {**both(0, {**WAITS, "rows": 200}), (1, 0): {**IDLES, "rows": 100}, (1, 1): {**WORKS, "rows": 1000}}
+    found = diagnose(topology, snapshots(topology, tasks))
+    assert "data_skew" not in [finding.cause.name for finding in found]
 
 
 @pytest.mark.parametrize("count", range(10, 18))
@@ -97,7 +151,7 @@ def test_a_hot_subtask_is_skew_although_its_peer_is_busy_too() -> None:
 
 def test_of_two_subtasks_with_more_rows_than_they_can_take_the_one_with_most_is_hot() -> None:
     topology = line("numbers", "sums", "out", parallelism=3)
-    tasks = {(0, i): WAITS for i in range(3)} | {(1, 0): IDLES | {"rows": 0}}
+    tasks = {(0, i): {**WAITS, "rows": 400} for i in range(3)} | {(1, 0): IDLES | {"rows": 0}}
     tasks |= {(1, 1): {**WORKS, "rows": 900}, (1, 2): {**WORKS, "rows": 300}}
     (finding,) = diagnose(topology, snapshots(topology, tasks))
     assert (finding.place, finding.cause.name) == ("'sums[1]'", "data_skew")
@@ -166,12 +220,12 @@ def test_one_subtask_that_needs_longer_for_a_row_is_a_slow_instance() -> None:
     assert finding.cause.name == "slow_instance"
 
 
-def test_two_slow_vertices_on_two_branches_are_both_found() -> None:
+def test_two_slow_vertices_are_both_found_and_the_one_with_less_room_comes_first() -> None:
     topology = line("numbers", "first", "second", "out")
     tasks = {**both(0, WAITS), **both(1, WORKS), **both(2, {**WORKS, "busy_s": 0.9, "soft_backpressured_s": 0.0})}
     tasks = {**tasks, **both(1, {"busy_s": 0.86, "soft_backpressured_s": 0.14, "rows": 100, "cpu_s": 0.86})}
     places = [finding.place for finding in diagnose(topology, snapshots(topology, tasks))]
-    assert places == ["'first'", "'second'"]
+    assert places == ["'second'", "'first'"]
 
 
 def test_producers_that_wait_for_idle_consumers_wait_for_the_exchange() -> None:
@@ -217,6 +271,8 @@ def test_a_source_that_waits_for_its_fixed_rate_is_the_limit() -> None:
     ("task", "machine", "cause"),
     [
         ({}, {"collection_s": 0.4}, "garbage_collection"),
+        ({"cpu_s": 0.2}, {"collection_s": 0.4}, "garbage_collection"),
+        ({"cpu_s": 0.0}, {"collection_s": 0.3}, "waiting_function"),
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"throttled_s": 0.5}, "processor_quota"),
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"steal_s": 0.5}, "stolen_processor"),
         ({"run_delay_s": 0.5, "cpu_s": 0.5}, {"machine_cpu_s": 8.0, "cpu_s": 2.0}, "machine_taken"),
@@ -303,14 +359,19 @@ def test_free_processors_limit_the_gain_of_work_and_not_of_waiting() -> None:
 
 def test_a_gain_without_a_known_limit_is_at_least_the_largest_that_is_reported() -> None:
     topology = line("numbers", "sums", "out", parallelism=5)
-    tasks = {(vertex, i): does for vertex, does in ((0, WAITS), (2, IDLES)) for i in range(5)}
-    tasks |= {(1, i): {**IDLES, "rows": 100} for i in range(1, 5)}
-    hot = {**WORKS, "rows": 5000}
-    (finding,) = diagnose(topology, snapshots(topology, {**tasks, (1, 0): hot}))
+
+    def diagnosed(hot: int) -> Finding:
+        """`hot` are the rows for one of five subtasks; 100 rows come for each of the others."""
+        tasks = {(vertex, i): does for vertex, does in ((1, IDLES), (2, IDLES)) for i in range(5)}
+        tasks |= {(0, i): {**WAITS, "rows": (hot + 400) / 5} for i in range(5)}
+        (finding,) = diagnose(topology, snapshots(topology, {**tasks, (1, 0): {**WORKS, "rows": hot}}))
+        return finding
+
+    finding = diagnosed(5000)
     assert finding.cause.name == "data_skew"
     assert finding.sentence.endswith("spread its hot keys, which would carry at least 4.0 times as many rows")
     assert (finding.remedy.gain, finding.remedy.at_least) == (4.0, True)
-    (finding,) = diagnose(topology, snapshots(topology, {**tasks, (1, 0): {**hot, "rows": 800}}))
+    finding = diagnosed(800)
     assert finding.cause.name == "data_skew"
     assert "would carry 3.3 times as many rows" in finding.sentence
     assert not finding.remedy.at_least
@@ -415,6 +476,16 @@ def test_a_job_is_behind_while_a_queue_grows_before_a_busy_task() -> None:
     assert finding.operator == "sums"
     assert finding.remedy.gain == pytest.approx(3)
     assert finding.sentence.startswith("rows queue for 'sums': ")
+
+
+def test_a_job_is_behind_while_a_queue_grows_before_a_victim() -> None:
+    """The queue before the slow vertex is full, and its producer waits. The source does not yet."""
+    topology = line("numbers", "ids", "sums", "out")
+    paced = {"idle_s": 0.9, "busy_s": 0.1, "lag_s": 0.0, "rows": 300}
+    tasks = {**both(0, paced), **both(1, {**WAITS, "idle_s": 0.0}), **both(2, SLEEPS), **both(3, IDLES)}
+    (finding,) = diagnose(topology, snapshots(topology, tasks, count=16))
+    assert finding.operator == "sums"
+    assert finding.severity is Severity.BEHIND
 
 
 def test_early_in_a_stall_a_source_falls_behind_while_queues_still_grow() -> None:
@@ -523,6 +594,17 @@ def test_a_source_that_waits_for_the_lock_beside_consumers_that_hold_it_has_a_ho
     assert found[0].cause.name == "interpreter_lock"
     never = diagnose(topology, snapshots(topology, tasks, machine={"lock_wait_s": 0.0, "lock_probes": 0.0}))
     assert [each.operator for each in never] == ["sums", "numbers"], "no thread that asked has got the lock"
+
+
+def test_a_task_that_has_ended_does_not_hold_the_lock_any_more() -> None:
+    """It has computed in the window, more than any task that still runs."""
+    topology = line("numbers", "sums", "out", parallelism=1)
+    waits = {"busy_s": 1.0, "cpu_s": 0.2, "rows": 200, "batches": 2, "at_lock_s": 0.9, "running_s": 0.0}
+    source = {**WORKS, "rows": 1000, "at_lock_s": 0.0, "running_s": 0.0}
+    made = snapshots(topology, {(0, 0): source, (1, 0): waits})
+    assert diagnose(topology, made)
+    made[-1].reports[0]["tasks"][0]["ended"] = True
+    assert {each.operator for each in diagnose(topology, made)} <= {"sums"}
 
 
 def test_consumers_that_only_wait_for_the_lock_neither_explain_their_source_nor_limit_its_gain() -> None:

@@ -10,9 +10,10 @@ import pytest
 from headgate.observe.channel_columns import columns_of
 from headgate.observe.channel_window import ChannelWindow
 from headgate.observe.diagnosis import diagnose, windows_of
+from headgate.observe.edge_window import edge_windows
 from headgate.observe.finding import Finding
 from headgate.observe.reported_channels import ReportedChannels
-from tests.observe.made_metrics import line, snapshots
+from tests.observe.made_metrics import branches, line, snapshots
 
 TOPOLOGY = line("numbers", "out")
 EDGE = "numbers -> out"
@@ -205,6 +206,39 @@ def test_producers_that_wait_little_blame_no_exchange(waits: float, is_slow: boo
     }
     findings = diagnose(TOPOLOGY, snapshots(TOPOLOGY, tasks))
     assert [each.place for each in findings] == [f"the exchange '{EDGE}'"] * is_slow
+
+
+@pytest.mark.parametrize(
+    ("usages", "slow"),
+    [
+        ((0.17, 0.83), ["far"]),
+        ((0.83, 0.17), ["near"]),
+        ((0.5, 0.83), ["far", "near"]),
+        ((0.83, 0.83), ["near", "far"]),
+        ((0.0, 0.0), ["near", "far"]),
+        (None, ["near", "far"]),
+    ],
+)
+def test_of_several_exchanges_of_a_producer_those_with_much_emptier_buffers_are_not_slow(
+    usages: tuple[float, float] | None, slow: list[str]
+) -> None:
+    """The fullest one comes first."""
+    topology = branches(("numbers", "near", "far"), (0, 1), (0, 2))
+    edges = {} if usages is None else {
+        f"numbers -> {name}": {"rows_out": 100, "bytes_out": 1e8, "buffers_out": 100, "out_pool_usage": usage}
+        for name, usage in zip(("near", "far"), usages, strict=True)
+    }  # fmt: skip
+    found = diagnose(topology, snapshots(topology, {(0, 0): WAITS, (1, 0): IDLES, (2, 0): IDLES}, edges=edges))
+    assert [each.place for each in found] == [f"the exchange 'numbers -> {name}'" for name in slow]
+
+
+def test_the_buffers_of_the_fullest_producer_count() -> None:
+    reports = [
+        {"edges": [{"name": EDGE, "producer": producer, "out_pool_usage": usage, "rows_out": 0, "bytes_out": 0}
+                   for producer, usage in enumerate(usages)]}
+        for usages in ((0.2, 0.6), (0.4, 1.0))
+    ]  # fmt: skip
+    assert edge_windows([(reports[0], reports[1])])[EDGE].usage == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(("sent", "inflow"), [(None, 200), ({"rows_out": 20}, 20), ({"rows_out": 200}, 200)])

@@ -32,6 +32,44 @@ def test_what_is_old_is_coarse_and_keeps_its_peak() -> None:
     assert [point.begin for point in fine] == [30.0, 31.0, 32.0, 33.0, 34.0]
 
 
+def test_only_the_bins_that_are_asked_for_are_read() -> None:
+    """A page asks for five minutes of many series, and an hour has 3,600 bins."""
+    history = History(SHORT)
+    for second in range(1000, 1100):
+        history.record(float(second), {"queue": 1.0})
+    asked = [point.begin for point in history.points("queue") if 1060.0 <= point.begin < 1095.0]
+    for each in (each for level in history._levels for each in level):
+        if each.begin not in asked:
+            del each.values
+    assert asked[:2] == [1060.0, 1070.0]
+    assert [point.begin for point in history.points("queue", 1060.0, 1095.0)] == asked
+
+
+def test_a_clock_that_is_set_back_drops_what_lies_after_it() -> None:
+    history = History(SHORT)
+    for second in range(1000, 1100):
+        history.record(float(second), {"queue": 1.0})
+    for second in range(1050, 1060):
+        history.record(float(second), {"queue": 2.0})
+    begins = [point.begin for point in history.points("queue")]
+    assert begins == sorted(set(begins))
+    assert begins[-10:] == [float(second) for second in range(1050, 1060)]
+    assert [point.mean for point in history.points("queue", 1050.0)] == [2.0] * 10
+    assert len(history._open) == 1
+    assert history.nbytes == sum(each.nbytes for level in history._levels for each in level)
+
+
+def test_a_clock_that_is_set_back_a_little_goes_on_in_the_same_bin() -> None:
+    history = History(SHORT)
+    for at, value in ((1000.0, 1.0), (1005.0, 2.0), (1002.0, 6.0), (1006.0, 3.0)):
+        history.record(at, {"queue": value})
+    assert [(point.begin, point.mean) for point in history.points("queue")] == [
+        (1000.0, 1.0),
+        (1005.0, 4.0),
+        (1006.0, 3.0),
+    ]
+
+
 def test_a_bin_that_is_joined_in_steps_keeps_the_mean() -> None:
     history = History(((1.0, 4), (10.0, 12), (100.0, 2)))
     for second in range(20, 31):

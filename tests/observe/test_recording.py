@@ -8,6 +8,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from headgate.errors import RecordingError
 from headgate.observe.diagnosis import diagnose
 from headgate.observe.lock_samples import lock_samples
 from headgate.observe.metrics_snapshot import MetricsSnapshot
-from headgate.observe.recording import Recorder, Recording, read_recording, recordings_folder
+from headgate.observe.recording import Recorder, Recording, read_recording, recordings_folder, write_recording
 from tests.observe.made_metrics import line, snapshots
 
 TOPOLOGY = line("numbers", "warehouse", "out")
@@ -30,7 +31,7 @@ def saved(path: Path, made: Sequence[MetricsSnapshot], **options: int) -> Path:
     recorder = Recorder(**options)
     for snapshot in made:
         recorder.add(snapshot)
-    recorder.save(path, TOPOLOGY, {"options": {"segment_size": "65536"}})
+    write_recording(path, recorder.lines, TOPOLOGY, {"options": {"segment_size": "65536"}})
     return path
 
 
@@ -97,6 +98,20 @@ def test_the_doctor_says_what_held_the_job_up(tmp_path: Path, capsys: pytest.Cap
     assert "'warehouse'" in output.err
 
 
+def test_the_doctor_says_when_a_job_became_worse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The place and the cause stay, and the source falls behind only later."""
+    tasks = {**TASKS, **{(0, each): {**WAITS, "lag_s": 0.5} for each in range(2)}}
+    made = snapshots(TOPOLOGY, tasks, count=30)
+    for second, snapshot in enumerate(made):
+        for row in snapshot.reports[0]["operators"][:2]:
+            row["lag_s"] = 0.0 if second < 15 else 2.0 * (second - 14)
+    assert main(["doctor", str(saved(tmp_path / "job.gz", made)), "--json", "-"]) == 0
+    verdicts = [each["findings"] for each in json.loads(capsys.readouterr().out)["verdicts"] if each["findings"]]
+    assert [(each[0]["operator"], each[0]["severity"]) for each in verdicts] == [
+        ("warehouse", "limit"), ("warehouse", "behind"),
+    ]  # fmt: skip
+
+
 def test_the_doctor_saves_the_page_of_a_recording(tmp_path: Path) -> None:
     path = saved(tmp_path / "job.gz", snapshots(TOPOLOGY, TASKS))
     assert main(["doctor", str(path), "--html", str(tmp_path / "job.html")]) == 0
@@ -111,6 +126,25 @@ def test_the_doctor_refuses_a_damaged_recording(tmp_path: Path, capsys: pytest.C
     for snapshot in made:
         del snapshot.reports[0]["tasks"][0]["busy_s"]
     assert main(["doctor", str(saved(tmp_path / "job.gz", made))]) == 1
+    assert "is damaged" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_the_doctor_refuses_a_recording_of_a_time_that_no_calendar_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    made = snapshots(TOPOLOGY, TASKS, count=1, begin=1e300)
+    assert main(["doctor", str(saved(tmp_path / "job.gz", made)), option, str(tmp_path / "out")]) == 1
+    assert "is damaged" in capsys.readouterr().err
+
+
+def test_the_doctor_refuses_reports_of_which_it_can_make_no_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (made,) = snapshots(TOPOLOGY, TASKS, count=1)
+    reports = [{name: value for name, value in each.items() if name != "operators"} for each in made.reports]
+    path = saved(tmp_path / "job.gz", [replace(made, reports=reports)])
+    assert main(["doctor", str(path), "--html", str(tmp_path / "out")]) == 1
     assert "is damaged" in capsys.readouterr().err
 
 

@@ -78,19 +78,41 @@ def test_the_page_does_not_have_the_name_of_the_split() -> None:
         (job(), tasks({"watermark": SECOND}, {"watermark": SECOND}), 20),
         (job(), tasks({"watermark": MIN_TIME, "is_idle": True}, {"watermark": SECOND}), 20),
         (job(), tasks({"watermark": MAX_TIME}, {"watermark": MAX_TIME}, MAX_TIME), 20),
+        (job(), tasks({"watermark": SECOND}, {"watermark": SECOND}, SECOND), 20),
+        (job(), tasks({"watermark": SECOND}, {"watermark": 5 * SECOND}, SECOND), 20),
     ],
     ids=[
         "no row comes", "not yet for 10 s", "no operator goes by event time", "sources without watermarks",
         "it is on its way", "the one that has none is idle", "the input has ended",
+        "event time is coarse", "event time of the one that is behind is coarse",
     ],
 )  # fmt: skip
 def test_there_is_no_finding(topology: Topology, does: Tasks, seconds: int) -> None:
     assert found(topology, snapshots(topology, does, count=seconds)) == []
 
 
+def test_of_two_subtasks_with_the_same_watermark_the_one_without_rows_holds_it() -> None:
+    silent = {"watermark": SECOND, "rows": 0}
+    (finding,) = found(job(), snapshots(job(), tasks({"watermark": SECOND}, silent, SECOND), count=20))
+    assert finding.place == "'trips[1]'"
+    assert finding.note == "trips[1] reads split 3 and is at 1970-01-01T00:00:01Z"
+
+
+def test_of_several_splits_one_may_hold_the_watermark_while_others_have_rows() -> None:
+    for silent in (9.0, 60.0, None):  # an old recording does not say it
+        several = {"watermark": SECOND, "split_has_rows": True, "split_silent_s": silent}
+        (finding,) = found(job(), snapshots(job(), tasks(several, {"watermark": 5 * SECOND}, SECOND), count=20))
+        assert finding.place == "'trips[0]'"
+
+
+def test_of_several_splits_all_of_which_have_rows_none_holds_the_watermark() -> None:
+    several = {"watermark": SECOND, "split_has_rows": True, "split_silent_s": 0.5}
+    assert found(job(), snapshots(job(), tasks(several, {"watermark": 5 * SECOND}, SECOND), count=20)) == []
+
+
 def test_each_watermark_that_stands_is_logged_once() -> None:
     told = ToldFindings("job")
-    at_five = tasks({"watermark": 5 * SECOND}, {"watermark": MAX_TIME}, 5 * SECOND)
+    at_five = tasks({"watermark": 5 * SECOND, "rows": 0}, {"watermark": MAX_TIME}, 5 * SECOND)
     lines: list[str] = []
     for second in range(60):
         does = HELD if second < 30 else at_five
@@ -189,6 +211,6 @@ def test_of_several_open_splits_the_warning_names_the_one_that_holds_the_waterma
 
 def test_a_new_split_without_rows_holds_a_watermark_that_has_begun() -> None:
     """The watermark of the subtask is not the time of this split."""
-    new = {"watermark": SECOND, "split": "new", "split_has_rows": False}
+    new = {"watermark": SECOND, "split": "new", "split_has_rows": False, "split_silent_s": 3.0}
     (finding,) = found(job(), snapshots(job(), tasks(new, {"watermark": 5 * SECOND}, SECOND), count=20))
     assert finding.note == "trips[0] has read no row of new yet"

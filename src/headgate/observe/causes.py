@@ -85,14 +85,22 @@ def factor_text(factor: float) -> str:
 
 
 def _collector(window: Window, root: SlowTasks) -> Cause | None:
+    """Find a garbage collector that stops the tasks, unless they wait longer for something else."""
     share = _worst(window, root, "collection_s")
-    if share is None or share < _COLLECTOR:
+    if share is None or share < max(_COLLECTOR, _waits_outside(root) / 2):
         return None
     return Cause(
         name="garbage_collection",
         text=f"Python's garbage collector takes {share:.0%} of its process's time",
         evidence={"collection": share},
     )
+
+
+def _waits_outside(root: SlowTasks) -> float:
+    """Return the share of the time in which tasks neither compute nor wait for a processor, 0 if it is unknown."""
+    known = [task for task in root.tasks if task.cpu is not None]
+    waits = [task.busy - task.kept_back - (task.cpu or 0.0) - (task.run_delay or 0.0) for task in known]
+    return sum(waits) / len(waits) if len(waits) == len(root.tasks) else 0.0
 
 
 def _machine(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
@@ -202,6 +210,8 @@ def _work_per_row(tasks: Sequence[TaskWindow]) -> float:
 
 def _skew(windows: Sequence[Window], root: SlowTasks) -> Cause | None:
     """Find hot subtasks that get more rows than their peers."""
+    if not root.all and peer_rows(windows, root).are_old:
+        return None
     amounts = amounts_of_rows(windows, root)
     hottest = with_most_rows(root, amounts)
     if hottest.all and len(hottest.tasks) > 1:
@@ -364,4 +374,4 @@ def _worst(window: Window, root: SlowTasks, name: str) -> float | None:
 def _processes_cpu(window: Window, root: SlowTasks) -> float:
     """Return the processors that the job's processes use on the machines of the root's tasks."""
     hosts = {window.processes[task.taskmanager].host for task in root.tasks}
-    return sum(process.rate("cpu_s") or 0.0 for process in window.processes.values() if process.host in hosts)
+    return sum(process.rate("cpu_s") or 0.0 for host in hosts for process in window.processes_on(host))

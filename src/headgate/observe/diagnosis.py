@@ -18,6 +18,7 @@ from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, Slow
 from headgate.observe.standing_watermarks import standing_watermarks
 from headgate.observe.topology import Topology
 from headgate.observe.trend import severity
+from headgate.observe.windows_on_demand import WindowsOnDemand
 
 #: The seconds of one window. In a much shorter window, shares of time would depend on chance.
 WINDOW: Final = 3.0
@@ -41,24 +42,36 @@ def diagnose(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[F
     return slow + standing_watermarks(windows)
 
 
-def windows_of(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> list[Window]:
+def windows_of(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Sequence[Window]:
     """Return the windows of the last attempt, the latest last. Windows do not overlap."""
-    return list(_backwards(topology, snapshots))[::-1]
+    return WindowsOnDemand(topology, tuple(_backwards(snapshots))[::-1])
 
 
 def latest_window(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Window | None:
     """Return the window that ends with the latest snapshot, or None before the first window is complete."""
-    return next(_backwards(topology, snapshots), None)
+    latest = next(_backwards(snapshots), None)
+    return None if latest is None else window_of(topology, *latest)
 
 
-def _backwards(topology: Topology, snapshots: Sequence[MetricsSnapshot]) -> Iterator[Window]:
-    """Yield the windows of the last attempt, the latest first."""
+def while_tasks_ran(snapshots: Sequence[MetricsSnapshot]) -> Sequence[MetricsSnapshot]:
+    """Return the snapshots without the last ones, in which all tasks have ended.
+
+    The last snapshot of a finished job has its final counters, but says nothing of what its tasks spend their time on.
+    """
+    end = len(snapshots)
+    while end > 0 and all(task["ended"] for report in snapshots[end - 1].reports for task in report["tasks"]):
+        end -= 1
+    return snapshots[:end]
+
+
+def _backwards(snapshots: Sequence[MetricsSnapshot]) -> Iterator[tuple[MetricsSnapshot, MetricsSnapshot]]:
+    """Yield the first and the last snapshot of each window of the last attempt, the latest window first."""
     end = len(snapshots) - 1
     while end > 0:
         begin = _before(snapshots, end)
         if begin is None:
             return
-        yield window_of(topology, snapshots[begin], snapshots[end])
+        yield snapshots[begin], snapshots[end]
         end = begin
 
 
@@ -97,7 +110,7 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
             return _of_tasks(window, root, cause, Remedy(text="write to files, or collect fewer rows"))
         case SlowExchange():
             cause = exchange_cause(window, root)
-            return _of_exchange(window, root, cause, exchange_remedy(window, cause))
+            return _of_exchange(window, root, cause, exchange_remedy(window, root, cause))
         case ThrottledSource():
             return _of_throttle(window, root, throttle_cause(window, root), raise_rate(window, root))
 

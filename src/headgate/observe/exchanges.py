@@ -13,7 +13,7 @@ from typing import Final
 from headgate.observe.channel_window import ChannelWindow, LinkWindow
 from headgate.observe.durations import duration
 from headgate.observe.finding import Cause, Remedy
-from headgate.observe.gains import Gain, next_limit
+from headgate.observe.gains import Gain, next_limit_of_exchange
 from headgate.observe.metrics_window import Window
 from headgate.observe.own_work import large_row, nearly_empty
 from headgate.observe.roots import SlowExchange
@@ -78,9 +78,9 @@ def exchange_cause(window: Window, root: SlowExchange) -> Cause:
     )
 
 
-def exchange_remedy(window: Window, cause: Cause) -> Remedy:
+def exchange_remedy(window: Window, root: SlowExchange, cause: Cause) -> Remedy:
     """Return what to do about the cause, and the expected gain. Twice the buffers carry up to twice the rows."""
-    gain = _gain(window, cause)
+    gain = _gain(window, root, cause)
     match cause.name:
         case "network":
             return Remedy(
@@ -113,8 +113,8 @@ def exchange_remedy(window: Window, cause: Cause) -> Remedy:
             )
 
 
-def _gain(window: Window, cause: Cause) -> Gain:
-    further = next_limit(window, -1)
+def _gain(window: Window, root: SlowExchange, cause: Cause) -> Gain:
+    further = next_limit_of_exchange(window, root.edge.source)
     factor = 1 / max(1e-2, 1 - cause.evidence["blocked"])
     return Gain(factor, "") if factor < further.factor else further
 

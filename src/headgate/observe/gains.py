@@ -11,8 +11,9 @@ from headgate.observe.causes import factor_text
 from headgate.observe.edge_window import EdgeWindow
 from headgate.observe.finding import Remedy
 from headgate.observe.interpreter_lock import holder_of_the_lock, wait_for_the_lock
-from headgate.observe.metrics_window import TaskWindow, Window
+from headgate.observe.metrics_window import ProcessWindow, TaskWindow, Window
 from headgate.observe.own_work import nearly_empty
+from headgate.observe.topology import VertexShape
 
 #: The largest gain that is reported for one remedy, and for full buffers.
 _MOST: Final = 4.0
@@ -62,21 +63,46 @@ class Gain:
 
 
 def next_limit(window: Window, root: int) -> Gain:
-    """Return the gain if the vertex `root` took no time. With -1 for `root`, no vertex is left out.
+    """Return the gain if the vertex `root` took no time.
 
-    Another vertex may limit the gain. A vertex that is busy for a share u of the time can take 1/u times as many rows.
+    Another vertex that would get more rows may limit the gain, see `_with_more_rows`. A vertex that is busy for a share
+    u of the time can take 1/u times as many rows.
     A vertex that is busy because it waits for the interpreter lock of `root` is no limit.
     Sources with a schedule also limit the gain: they have no more rows than their schedule provides.
     """
+    others = [
+        vertex
+        for vertex in _with_more_rows(window, root)
+        if vertex.id != root and window.busy(vertex.id) > 0 and not _waits_for_the_lock_of(window, root, vertex.id)
+    ]
+    return _at_the_pace(window, root, _least(window, others))
+
+
+def next_limit_of_exchange(window: Window, source: int) -> Gain:
+    """Return the gain if an exchange that begins at the vertex `source` took no time, by the rules of `next_limit`."""
+    return _at_the_pace(window, source, _least(window, _with_more_rows(window, source)))
+
+
+def _least(window: Window, vertices: Sequence[VertexShape]) -> Gain:
+    """Return how many times as many rows these vertices can take. The one that can take least limits the gain."""
     gain = Gain(_MOST, "", at_least=True)
-    for vertex in window.topology.vertices:
+    for vertex in vertices:
         busy = window.busy(vertex.id)
-        if vertex.id == root or busy <= 0 or _waits_for_the_lock_of(window, root, vertex.id):
-            continue
-        factor = max(1.0, 1 / busy)
+        factor = max(1.0, 1 / busy) if busy > 0 else _MOST
         if factor < gain.factor:
             gain = Gain(factor, f"{vertex.name!r} is the limit")
-    return _at_the_pace(window, root, gain)
+    return gain
+
+
+def _with_more_rows(window: Window, root: int) -> list[VertexShape]:
+    """Return the vertices that get more rows if `root` is faster: `root`, those upstream, and all to which these send.
+
+    Other parts of the job keep their rates.
+    """
+    topology = window.topology
+    above = topology.upstream(root) | {root}
+    reached = above.union(*(topology.downstream(vertex) for vertex in above))
+    return [vertex for vertex in topology.vertices if vertex.id in reached]
 
 
 def _waits_for_the_lock_of(window: Window, root: int, vertex: int) -> bool:
@@ -100,7 +126,7 @@ def with_full_buffers(windows: Sequence[Window], root: int) -> Gain:
     most_busy = {each.id: window.busy(root) if each.id == root else 1.0 for each in window.topology.vertices}
     lefts = [_lefts(each, most_busy) for each in windows[-_WINDOWS:]]
     gain = Gain(_MOST_OF_BUFFERS, "", at_least=True)
-    for vertex in window.topology.vertices:
+    for vertex in _with_more_rows(window, root):
         left = sum(each[vertex.id] for each in lefts) / len(lefts)
         most = most_busy[vertex.id]
         factor = max(1.0, most / left) if left > 0 else _MOST_OF_BUFFERS
@@ -162,7 +188,7 @@ def _with_waits(left: float, waits: float, rest: float, most: float) -> float:
 def _share_of_machine(window: Window, task: TaskWindow) -> float:
     """Return the job's share of the work of the task's machine, 0 to 1. It is 0 if the machine does not provide it."""
     host = window.processes[task.taskmanager].host
-    here = [process for process in window.processes.values() if process.host == host]
+    here = window.processes_on(host)
     busy = max(process.rate("machine_cpu_s") or 0.0 for process in here)
     used = sum(process.rate("cpu_s") or 0.0 for process in here)
     return min(1.0, used / busy) if busy > 0 else 0.0
@@ -175,22 +201,30 @@ def _at_the_pace(window: Window, root: int, gain: Gain) -> Gain:
 
 
 def _pace(window: Window, root: int) -> Gain | None:
-    """Return the gain that is enough for the sources to keep their schedules, or None if no source has a schedule.
+    """Return the gain that is enough for the sources before `root` to keep their schedules.
+
+    Return None if one of these sources has no schedule, or if all of them have ended: more rows may come from it, or
+    wait in files.
 
     If the lag of a source grows by g seconds per second, the source must read 1 / (1 - g) times as many rows to keep
     its schedule. The rows that sources do read may also queue before `root`. Early in a stall both happen. The
     gain is therefore the product of both factors.
     """
-    growths = [
-        operator.lag_growth
-        for task in window.tasks
-        for operator in task.operators.values()
-        if operator.lag_growth is not None
-    ]
-    if not growths:
+    topology = window.topology
+    above = topology.upstream(root) | {root}
+    sources = [vertex for vertex in above if not topology.producers(vertex) and window.of(vertex)]
+    growths = [_lag_growth(window, vertex) for vertex in sources]
+    known = [growth for growth in growths if growth is not None]
+    if not known or len(known) < len(growths):
         return None
-    lost = 1 / max(1e-2, 1 - max(growths))
+    lost = 1 / max(1e-2, 1 - max(known))
     return Gain(max(1.0, lost) * _queued(window, root), PACE)
+
+
+def _lag_growth(window: Window, vertex: int) -> float | None:
+    """Return the largest growth of the lag of a vertex's tasks, or None if none of them has a schedule."""
+    growths = [operator.lag_growth for task in window.of(vertex) for operator in task.operators.values()]
+    return max((growth for growth in growths if growth is not None), default=None)
 
 
 def _queued(window: Window, vertex: int) -> float:
@@ -198,7 +232,7 @@ def _queued(window: Window, vertex: int) -> float:
 
     The result is above 1 while the queues between the sources and the vertex grow.
     """
-    producers = () if vertex < 0 else window.topology.producers(vertex)
+    producers = window.topology.producers(vertex)
     if not producers:
         return 1.0
     here = max(1.0, window.inflow(vertex) / max(1, window.taken(vertex)))
@@ -206,14 +240,64 @@ def _queued(window: Window, vertex: int) -> float:
 
 
 def free_processors(window: Window) -> float | None:
-    """Return how many processors of the job's machines are idle, or None if a machine does not provide this."""
-    hosts: dict[str, float] = {}
-    for process in window.processes.values():
+    """Return how many idle processors the job may use on its machines, or None if a machine does not provide this."""
+    free = [_free_on(window, host) for host in {process.host for process in window.processes.values()}]
+    known = [each for each in free if each is not None]
+    return sum(known) if len(known) == len(free) else None
+
+
+def _free_on(window: Window, host: str) -> float | None:
+    """Return how many idle processors of a machine the job's TaskManagers may use."""
+    taskmanagers = [process for process in window.processes.values() if process.host == host]
+    idle = math.inf
+    for process in taskmanagers:
         busy, cores = process.rate("machine_cpu_s"), process.value("cores")
         if busy is None or cores is None:
             return None
-        hosts[process.host] = max(0.0, cores - busy)
-    return sum(hosts.values())
+        idle = cores - busy
+    everyone = window.processes_on(host)
+    return max(0.0, min(idle, _left_by_affinity(taskmanagers, everyone), _left_by_quotas(taskmanagers, everyone)))
+
+
+def _left_by_affinity(taskmanagers: Sequence[ProcessWindow], everyone: Sequence[ProcessWindow]) -> float:
+    """Return on how many processors TaskManagers may run, without those that the job's processes surely use of them.
+
+    A process that may also run elsewhere uses as many processors there as it can. Return infinity if the affinity of a
+    TaskManager is unknown.
+    """
+    known = [each.affinity for each in taskmanagers if each.affinity is not None]
+    if len(known) < len(taskmanagers):
+        return math.inf
+    allowed = frozenset().union(*known)
+    return len(allowed) - sum(_used_of(allowed, each) for each in everyone)
+
+
+def _used_of(allowed: frozenset[int], process: ProcessWindow) -> float:
+    """Return how many of the `allowed` processors a process uses at least."""
+    if process.affinity is None:
+        return _used(process)
+    return max(0.0, _used(process) - len(process.affinity - allowed))
+
+
+def _left_by_quotas(taskmanagers: Sequence[ProcessWindow], everyone: Sequence[ProcessWindow]) -> float:
+    """Return how many processors the quotas of TaskManagers leave. Return infinity if one has no quota.
+
+    The job's processes in a control group share its quota. Of the groups of a TaskManager, that which leaves least
+    counts; and so does each group of all of them.
+    """
+    if not all(each.quotas for each in taskmanagers):
+        return math.inf
+    left: dict[int, float] = {}
+    for process in everyone:
+        for group, quota in process.quotas.items():
+            left[group] = left.get(group, quota) - _used(process)
+    tightest = {min(each.quotas, key=lambda group: left[group]) for each in taskmanagers}
+    of_all = set(taskmanagers[0].quotas).intersection(*(each.quotas for each in taskmanagers))
+    return min([sum(max(0.0, left[group]) for group in tightest), *(left[group] for group in of_all)])
+
+
+def _used(process: ProcessWindow) -> float:
+    return process.rate("cpu_s") or 0.0
 
 
 def with_more_subtasks(window: Window, tasks: tuple[TaskWindow, ...], works: float | None) -> Gain:
@@ -232,7 +316,7 @@ def with_more_processes(window: Window, tasks: Sequence[TaskWindow]) -> Gain | N
     if not any(task.kept_back for task in tasks):
         return None
     gain = Gain(_MOST, "", at_least=True)
-    for vertex in window.topology.vertices:
+    for vertex in _with_more_rows(window, root):
         works = max((task.busy - task.kept_back for task in window.of(vertex.id)), default=0.0)
         if works * gain.factor > 1:
             gain = Gain(1 / works, "its operators are busy" if vertex.id == root else f"{vertex.name!r} is the limit")

@@ -7,8 +7,10 @@ the smallest, the mean and the largest value of each series, so a short peak sta
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +20,8 @@ import numpy.typing as npt
 LEVELS: Final = ((1.0, 3600), (10.0, 2160), (100.0, 1728))
 #: The most memory that the bins of one job take, in bytes.
 MAX_BYTES: Final = 64 << 20
+#: Seconds by which the clock may be set back without effect: meanwhile, values join the current bin.
+_STEP: Final = 10.0
 
 
 class Point(NamedTuple):
@@ -67,15 +71,25 @@ class History:
     def record(self, at: float, values: Mapping[str, float | None]) -> None:
         """Add values by the name of their series.
 
-        `at` is in seconds, and must not decrease. None and NaN do not count as values.
+        `at` is in seconds. If it is much less than before, the clock was set back: bins that lie after it are dropped.
+        None and NaN do not count as values.
         """
         begin = math.floor(at / self._widths[0]) * self._widths[0]
+        if begin < self._begin - _STEP:
+            self._forget_after(begin)
         if begin > self._begin:
             self._close()
             self._begin = begin
         for name, value in values.items():
             if value is not None and value == value:
                 self._open.append((self._numbers.setdefault(name, len(self._numbers)), float(value)))
+
+    def _forget_after(self, begin: float) -> None:
+        self._open.clear()
+        self._begin = -math.inf
+        for width, bins in zip(self._widths, self._levels, strict=True):
+            while bins and bins[-1].begin + width > begin:
+                self.nbytes -= bins.pop().nbytes
 
     def points(self, name: str, begin: float = -math.inf, end: float = math.inf) -> list[Point]:
         """Return the bins of one series that begin at `begin` or later and before `end`, the oldest first.
@@ -85,17 +99,20 @@ class History:
         number = self._numbers.get(name)
         if number is None:
             return []
-        return [point for point in self._points(number) if begin <= point.begin < end]
-
-    def _points(self, number: int) -> Iterator[Point]:
-        for level in reversed(self._levels):
-            for each in level:
-                if number < each.values.shape[1] and not np.isnan(each.values[0, number]):
-                    least, mean, largest = each.values[:, number].tolist()
-                    yield Point(each.begin, least, mean, largest)
+        points = []
+        for each in self._bins(begin, end):
+            if number < each.values.shape[1] and not np.isnan(each.values[0, number]):
+                points.append(Point(each.begin, *each.values[:, number].tolist()))
         values = [value for each, value in self._open if each == number]
-        if values:
-            yield Point(self._begin, min(values), sum(values) / len(values), max(values))
+        if values and begin <= self._begin < end:
+            points.append(Point(self._begin, min(values), sum(values) / len(values), max(values)))
+        return points
+
+    def _bins(self, begin: float, end: float) -> Iterator[_Bin]:
+        """Yield the closed bins that begin at `begin` or later and before `end`, the oldest first."""
+        for level in reversed(self._levels):
+            first, last = (bisect_left(level, at, key=lambda each: each.begin) for at in (begin, end))
+            yield from islice(level, first, last)
 
     def _close(self) -> None:
         """Make a bin of the values of the current second."""

@@ -32,12 +32,12 @@ def holder_of_the_lock(window: Window, tasks: Sequence[TaskWindow]) -> tuple[Tas
     """Return the tasks that hold the lock for which `tasks` wait.
 
     These are the computing tasks of the vertex that uses most processor time in the processes of `tasks`. The result is
-    empty if no vertex computes.
+    empty if no vertex computes. Tasks that have ended hold no lock.
     """
     processes = {task.taskmanager for task in tasks}
     used: dict[int, float] = defaultdict(float)
     for task in window.tasks:
-        if task.taskmanager in processes:
+        if task.taskmanager in processes and not task.ended:
             used[task.vertex] += task.cpu or 0.0
     vertex = max(used, key=lambda each: used[each])
     if used[vertex] < _COMPUTE:

@@ -18,11 +18,15 @@ class MetricsSnapshot:
     `at` is the time of the snapshot in seconds since the epoch. A report is a result of `counters.snapshot`. It has
     totals from the start of the attempt, and current values. Its `clock_s` is the time of the report on a clock of the
     TaskManager. Only the difference of two `clock_s` of the same TaskManager has a meaning.
+
+    `driver` has the driver's `host`, `clock_s`, `pid`, `pid_namespace`, `cpu_s`, `affinity` and `quotas`, as reports
+    have them. Old recordings do not have it.
     """
 
     at: float
     attempt: int
     reports: Sequence[Counters]
+    driver: Counters | None = None
 
 
 def as_json(metrics: object) -> bytes:

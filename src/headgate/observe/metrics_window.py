@@ -58,6 +58,8 @@ class OperatorWindow:
     split: str | None = None
     #: Whether this split has had rows. None if unknown; a watermark above MIN_TIME then shows that the source had rows.
     split_has_rows: bool | None = None
+    #: For how many seconds one of these splits has had no rows. None for a source that reads one split after the other.
+    split_silent_s: float | None = None
 
     @property
     def true_rate(self) -> float | None:
@@ -136,7 +138,7 @@ class TaskWindow:
 
 @dataclass(frozen=True, slots=True)
 class ProcessWindow:
-    """One TaskManager's process, and the machine `host` on which it runs.
+    """The process of a TaskManager or of the driver, and the machine `host` on which it runs.
 
     The names of values are the names in `machine` of `JobResult.metrics`.
     """
@@ -156,6 +158,23 @@ class ProcessWindow:
     def rate(self, name: str) -> float | None:
         """Return the growth of a total per second, or None if the machine does not provide the total."""
         return self._rates.get(name)
+
+    @property
+    def pid(self) -> tuple[float, float | None] | None:
+        """The number of the process and that of its namespace, or None in old recordings, which do not have them."""
+        pid = self._values.get("pid")
+        return None if pid is None else (pid, self._values.get("pid_namespace"))
+
+    @property
+    def affinity(self) -> frozenset[int] | None:
+        """The processors on which the process may run, or None if this is unknown."""
+        affinity = self._values.get("affinity")
+        return None if affinity is None else frozenset(affinity)
+
+    @property
+    def quotas(self) -> Mapping[int, float]:
+        """How many processors the process's control groups may use, by the number of the group, if this is known."""
+        return dict(self._values.get("quotas") or ())
 
     @property
     def lock_wait(self) -> float:
@@ -183,6 +202,8 @@ class Window:
     links: tuple[LinkWindow, ...] = ()
     #: The exchanges by name.
     edges: Mapping[str, EdgeWindow] = field(default_factory=dict)
+    #: The driver's process. None in old recordings, which do not contain it.
+    driver: ProcessWindow | None = None
     #: The size of a network buffer in bytes, or None in old recordings, which do not contain this value.
     segment_size: int | None = None
     _by_vertex: dict[int, list[TaskWindow]] = field(default_factory=dict)
@@ -194,6 +215,11 @@ class Window:
     def of(self, vertex: int) -> list[TaskWindow]:
         """Return the tasks of a vertex that have not ended, sorted by subtask."""
         return self._by_vertex.get(vertex, [])
+
+    def has_ended(self, vertex: int) -> bool:
+        """Return whether all tasks of a vertex are known to have ended."""
+        ended = sum(task.ended for task in self.tasks if task.vertex == vertex)
+        return ended == self.topology.vertices[vertex].parallelism
 
     def blocked(self, vertex: int) -> float:
         """Return the largest blocked share of a vertex's tasks: the worst subtask counts."""
@@ -228,6 +254,12 @@ class Window:
         """Return the number of rows that the tasks of a vertex took."""
         return sum(task.rows_in for task in self.tasks if task.vertex == vertex)
 
+    def processes_on(self, host: str) -> list[ProcessWindow]:
+        """Return the job's processes on a machine, the driver's included. One with several TaskManagers comes once."""
+        drivers = [] if self.driver is None else [self.driver]
+        here = [process for process in (*drivers, *self.processes.values()) if process.host == host]
+        return list({process.pid or number: process for number, process in enumerate(here)}.values())
+
     @property
     def cpu(self) -> float | None:
         """The mean number of processors that all tasks used together, or None if a task's use is unknown."""
@@ -248,7 +280,7 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
         if seconds <= 0:
             continue
         tasks += _tasks(topology, number, old, new, seconds)
-        rates = _changes(old["machine"], new["machine"], seconds)
+        rates = _machine_rates(old, new, seconds)
         processes[number] = ProcessWindow(new["host"], seconds, new["machine"], rates, _memory_usage(new))
         reports.append((old, new))
         links += link_windows(number, old, new)
@@ -266,9 +298,27 @@ def window_of(topology: Topology, before: MetricsSnapshot, after: MetricsSnapsho
         channels=ReportedChannels(reports),
         links=tuple(links),
         edges=edge_windows(reports),
+        driver=_driver(before.driver, after.driver),
         segment_size=next((new.get("network_memory", {}).get("segment_size") for _, new in reports), None),
         _by_vertex=by_vertex,
     )
+
+
+def _machine_rates(old: Counters, new: Counters, seconds: float) -> Mapping[str, float | None]:
+    """Return the growth of the machine's totals per second, by their own clock: a report repeats them for a second.
+
+    Older recordings do not have this clock; `seconds` lie between their reports.
+    """
+    before, after = old["machine"], new["machine"]
+    seconds = after["clock_s"] - before["clock_s"] if "clock_s" in before else seconds
+    return _changes(before, after, seconds) if seconds > 0 else {}
+
+
+def _driver(old: Counters | None, new: Counters | None) -> ProcessWindow | None:
+    seconds = 0.0 if old is None or new is None else new["clock_s"] - old["clock_s"]
+    if old is None or new is None or seconds <= 0:
+        return None
+    return ProcessWindow(new["host"], seconds, new, _changes(old, new, seconds))
 
 
 def _memory_usage(report: Counters) -> float | None:
@@ -365,6 +415,7 @@ def _operator(old: Counters, new: Counters, seconds: float) -> OperatorWindow:
         lookup_wait=max(0.0, new.get("lookup_wait_s", 0.0) - old.get("lookup_wait_s", 0.0)) / seconds,
         split=new.get("split"),
         split_has_rows=new.get("split_has_rows"),
+        split_silent_s=new.get("split_silent_s"),  # older recordings do not have it
     )
 
 

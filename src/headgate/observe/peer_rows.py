@@ -11,6 +11,9 @@ from headgate.observe.roots import SlowTasks
 
 #: With fewer batches than this, the rows of a task depend on when its batches begin and end.
 _BATCHES: Final = 3
+#: If a vertex takes this many times the rows that come, it catches up. Batches that end by chance within the windows
+#: make less of a difference.
+_CATCHES_UP: Final = 1.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,13 @@ class PeerRows:
 
     rows: dict[int, int]
     seconds: dict[int, float]
+    #: The rows that producers emitted for the vertex in this time.
+    come: int = 0
+
+    @property
+    def are_old(self) -> bool:
+        """Whether most rows had waited before. Then a subtask took more than its peers because its queue was longer."""
+        return 0 < self.come * _CATCHES_UP < sum(self.rows.values())
 
     def usual_rate(self, subtasks: Iterable[int]) -> float:
         """Return the usual number of rows per second of work. Subtasks that took no rows do not count."""
@@ -33,14 +43,16 @@ def peer_rows(windows: Sequence[Window], root: SlowTasks) -> PeerRows:
     rows: dict[int, int] = {}
     seconds: dict[int, float] = {}
     batches: dict[int, int] = {}
+    come = 0
     for window in reversed(windows):
+        come += window.inflow(root.vertex)
         for task in window.of(root.vertex):
             rows[task.subtask] = rows.get(task.subtask, 0) + task.rows_in
             seconds[task.subtask] = seconds.get(task.subtask, 0.0) + task.busy * window.seconds
             batches[task.subtask] = batches.get(task.subtask, 0) + _batches(task)
         if all(batches[each] >= _BATCHES for each in hot):
             break
-    return PeerRows(rows, seconds)
+    return PeerRows(rows, seconds, come)
 
 
 def with_most_rows(root: SlowTasks, amounts: Mapping[int, float]) -> SlowTasks:

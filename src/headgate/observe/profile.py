@@ -79,7 +79,7 @@ class Profile:
     """A profile of one subtask of an operator, taken for `seconds` seconds.
 
     There is one sample about every 10 ms. A look at the thread counts as all samples since the look before it. These
-    are up to six if looks take much processor time, and more if a call holds Python's interpreter lock for longer.
+    are up to 21 if looks take much processor time, and more if a call holds Python's interpreter lock for longer.
     `samples` is the number of samples, and `looks` the number of looks. `stacks` has the samples in which the operator
     worked, the most frequent first. In the other samples, the task worked on other operators of its chain, did its own
     work, or waited. `left_out` is the number of the operator's samples without a stack, because there were too many

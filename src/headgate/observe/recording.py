@@ -32,6 +32,8 @@ _READ: Final = (1, 2)
 KEPT: Final = 600.0
 #: The most memory that a recorder uses, in bytes. A full recorder drops its oldest snapshots.
 _MAX_BYTES: Final = 32 << 20
+#: The level of zlib with which recordings are compressed: the fastest, since counters compress well at any level.
+_LEVEL: Final = 1
 #: The most bytes of a recording after decompression.
 _MAX_READ: Final = 1 << 30
 #: The bytes of a snapshot's objects for each byte of its JSON.
@@ -66,23 +68,34 @@ class Recorder:
         public = replace(snapshot, reports=[_public(report) for report in snapshot.reports])
         text = as_json(public)
         self.snapshot_nbytes = _OBJECTS * len(text)
-        line = zlib.compress(text, 1)
+        line = zlib.compress(text, _LEVEL)
         self._lines.append((snapshot.at, line))
         self.nbytes += len(line)
         while self.nbytes > self._max_bytes or self._lines[0][0] < snapshot.at - KEPT:
             self.nbytes -= len(self._lines.popleft()[1])
 
-    def save(self, path: str | os.PathLike[str], topology: Topology, facts: Mapping[str, Any]) -> None:
-        """Write the snapshots to a file that only its owner may read. Raises RecordingError."""
-        head = {"headgate_recording": _FORMAT, "topology": asdict(topology), "facts": dict(facts)}
-        try:
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "wb") as file, gzip.open(file, "wb") as lines:
-                lines.write(json.dumps(head).encode() + b"\n")
-                for _, line in self._lines:
-                    lines.write(zlib.decompress(line) + b"\n")
-        except OSError as error:
-            raise RecordingError(f"cannot write the recording {os.fspath(path)}: {error}") from None
+    @property
+    def lines(self) -> tuple[bytes, ...]:
+        """The compressed lines of all kept snapshots, for `write_recording`."""
+        return tuple(line for _, line in self._lines)
+
+
+def write_recording(
+    path: str | os.PathLike[str], lines: Sequence[bytes], topology: Topology, facts: Mapping[str, Any]
+) -> None:
+    """Write the lines of a recorder to a file that only its owner may read. Raises RecordingError.
+
+    This takes seconds for a large job.
+    """
+    head = {"headgate_recording": _FORMAT, "topology": asdict(topology), "facts": dict(facts)}
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file, gzip.open(file, "wb", compresslevel=_LEVEL) as content:
+            content.write(json.dumps(head).encode() + b"\n")
+            for line in lines:
+                content.write(zlib.decompress(line) + b"\n")
+    except OSError as error:
+        raise RecordingError(f"cannot write the recording {os.fspath(path)}: {error}") from None
 
 
 def recordings_folder() -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,6 +20,8 @@ _HELD_UP: Final = 0.20
 #: A source is a root if it is busy for the first share of the time, and its consumers are idle for the second share.
 _SOURCE_BUSY: Final = 0.90
 _CONSUMERS_IDLE: Final = 0.30
+#: Of the exchanges of a producer, one is not a root if its buffers are less full than this share of the fullest one's.
+_AS_FULL: Final = 0.50
 #: A consumer that works for this share of the time explains why its producers wait. The exchange is then not a root.
 _EXPLAINS: Final = 0.50
 #: A vertex is overrun if one of its tasks works for the share `_ALWAYS` of the time, and if its producers send more
@@ -76,24 +79,29 @@ Root = SlowTasks | SlowDriver | SlowExchange | ThrottledSource
 
 
 def roots(window: Window) -> list[Root]:
-    """Return all roots. The root that makes other tasks wait longest comes first.
+    """Return all roots. The root that makes other tasks wait longest comes first, and of several, the busiest.
 
     Tasks that may only wait for the interpreter lock come last, behind the tasks that hold it.
     """
-    found: list[tuple[float, Root]] = []
+    found: list[tuple[float, float, Root]] = []
     for vertex in window.topology.vertices:
         root = _slow_driver(window, vertex.id) or _slow_tasks(window, vertex.id)
         if root is not None:
-            found.append((_held_up(window, vertex.id), root))
+            found.append((_held_up(window, vertex.id), _worked(root), root))
         throttled = _throttled_source(window, vertex.id)
         if throttled is not None:
-            found.append((throttled.share, throttled))
+            found.append((throttled.share, 0.0, throttled))
     for edge in window.topology.edges:
         exchange = _slow_exchange(window, edge)
         if exchange is not None:
-            found.append((max(task.blocked for task in exchange.tasks), exchange))
-    found.sort(key=lambda each: -each[0])
-    return _behind_the_holders(window, [root for _, root in found])
+            found.append((max(task.blocked for task in exchange.tasks), _usage(window, edge) or 0.0, exchange))
+    found.sort(key=lambda each: (-each[0], -each[1]))
+    return _behind_the_holders(window, [root for _, _, root in found])
+
+
+def _worked(root: SlowTasks | SlowDriver) -> float:
+    """Return the largest share of the time that a task of a root worked, or waited for the driver."""
+    return max(task.busy + (task.hard if isinstance(root, SlowDriver) else 0.0) for task in root.tasks)
 
 
 def _behind_the_holders(window: Window, found: list[Root]) -> list[Root]:
@@ -134,7 +142,7 @@ def _is_awaited(window: Window, vertex: int) -> bool:
     """Return whether producers wait for the vertex, or soon will because they send rows faster than it takes them."""
     if any(window.blocked(producer) > BLOCKED for producer in window.topology.producers(vertex)):
         return True
-    return is_overrun(window, vertex) or _has_long_batches(window, vertex) or _has_long_snapshots(window, vertex)
+    return _is_overrun(window, vertex) or _has_long_batches(window, vertex) or _has_long_snapshots(window, vertex)
 
 
 def _has_long_batches(window: Window, vertex: int) -> bool:
@@ -159,24 +167,39 @@ def _needs_long(window: Window, task: TaskWindow) -> bool:
     return task.busy >= _ALWAYS and task.batches_in * _LONG_BATCH < window.seconds
 
 
-def is_overrun(window: Window, vertex: int) -> bool:
+def _is_overrun(window: Window, vertex: int) -> bool:
     """Return whether a task of a vertex works all the time, and more rows come than the vertex takes."""
-    if not any(task.busy >= _ALWAYS for task in window.of(vertex)):
-        return False
-    return window.inflow(vertex) > _INFLOW * window.taken(vertex)
+    return any(task.busy >= _ALWAYS for task in window.of(vertex)) and queue_grows([window], vertex)
+
+
+def never_idles(window: Window, vertex: int) -> bool:
+    """Return whether a task of a vertex works or waits for room all the time."""
+    return any(task.busy + task.blocked >= _ALWAYS for task in window.of(vertex))
+
+
+def queue_grows(windows: Sequence[Window], vertex: int) -> bool:
+    """Return whether more rows come in these windows than the vertex takes."""
+    come = sum(window.inflow(vertex) for window in windows)
+    return come > _INFLOW * sum(window.taken(vertex) for window in windows)
 
 
 def _is_slow_source(window: Window, vertex: int) -> bool:
     """Return whether the vertex is a busy source whose consumers, if it has any, wait for it.
 
+    A vertex of a later stage counts as a source: its producers have ended, and its rows wait in files.
     A busy source that may wait for the interpreter lock also counts: its consumers may hold the lock.
     """
     topology = window.topology
-    if topology.producers(vertex) or window.busy(vertex) < _SOURCE_BUSY:
+    if _has_producers(window, vertex) or window.busy(vertex) < _SOURCE_BUSY:
         return False
     if wait_for_the_lock(window, window.of(vertex)):
         return True
     return all(_has_time(window, consumer) for consumer in topology.consumers(vertex) if window.of(consumer))
+
+
+def _has_producers(window: Window, vertex: int) -> bool:
+    """Return whether a vertex has producers that have not ended."""
+    return not all(window.has_ended(producer) for producer in window.topology.producers(vertex))
 
 
 def _has_time(window: Window, consumer: int) -> bool:
@@ -201,7 +224,7 @@ def _throttled_source(window: Window, vertex: int) -> ThrottledSource | None:
 
 def _slow_exchange(window: Window, edge: EdgeShape) -> SlowExchange | None:
     waiting = tuple(task for task in window.of(edge.source) if task.blocked > _HELD_UP)
-    if not waiting:
+    if not waiting or _has_room(window, edge):
         return None
     for consumer in window.topology.consumers(edge.source):
         for task in window.of(consumer):
@@ -210,6 +233,22 @@ def _slow_exchange(window: Window, edge: EdgeShape) -> SlowExchange | None:
             if task.checkpoint > BLOCKED and _gets_late_barriers(window, consumer):
                 return None
     return SlowExchange(edge, waiting)
+
+
+def _has_room(window: Window, edge: EdgeShape) -> bool:
+    """Return whether the buffers of an exchange are much less full than those of another exchange of its producers.
+
+    The producers then wait for room in the other exchange.
+    """
+    usage = _usage(window, edge)
+    others = [_usage(window, each) or 0.0 for each in window.topology.edges if each.source == edge.source]
+    return usage is not None and usage < _AS_FULL * max(others)
+
+
+def _usage(window: Window, edge: EdgeShape) -> float | None:
+    """Return the share of an exchange's output buffers in use, or None if this is unknown."""
+    found = window.edges.get(edge.name)
+    return None if found is None else found.usage
 
 
 def _gets_late_barriers(window: Window, consumer: int) -> bool:
@@ -229,4 +268,4 @@ def _held_up(window: Window, vertex: int) -> float:
     topology = window.topology
     upstream = max((window.blocked(each) for each in topology.upstream(vertex)), default=0.0)
     idle = max((window.idle(each) for each in topology.consumers(vertex)), default=0.0)
-    return upstream if topology.producers(vertex) else idle
+    return upstream if _has_producers(window, vertex) else idle

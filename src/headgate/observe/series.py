@@ -55,21 +55,41 @@ def _series(old: Counters, new: Counters, number: int) -> Iterator[tuple[str, fl
         (f"operator/{row['name']}[{row['subtask']}]", row, _OPERATOR_TOTALS, _OPERATOR_VALUES)
         for row in new["operators"]
     ]
-    rows.append((f"machine/{number}", new["machine"], _MACHINE_TOTALS, ()))
-    earlier = {**_by_name(old), f"machine/{number}": old.get("machine", {})}
+    earlier = _by_name(old)
     for name, row, totals, values in rows:
         before = earlier.get(name, {})
         for total in totals:
             yield f"{name}/{total}", _growth(before.get(total), row.get(total), seconds)
         for value in values:
             yield f"{name}/{value}", row.get(value)
+    yield from _machine_growths(old, new, number)
+
+
+def _machine_growths(old: Counters, new: Counters, number: int) -> Iterator[tuple[str, float | None]]:
+    """Yield the growth per second of the machine's totals, by their own clock: a report repeats them for a second."""
+    before, after = old.get("machine", {}), new["machine"]
+    clock = after.get("clock_s", new["clock_s"])  # older recordings do not have it
+    seconds = clock - before.get("clock_s", old["clock_s"]) if old else 0.0
+    for total in _MACHINE_TOTALS:
+        yield f"machine/{number}/{total}", _growth(before.get(total), after.get(total), seconds)
 
 
 def _watermark_lags(report: Counters, at: float) -> Iterator[tuple[str, float]]:
     for row in report["operators"]:
-        watermark = row.get("watermark")
-        if watermark is not None and MIN_TIME < watermark < MAX_TIME and not row.get("is_idle"):
-            yield f"{row['name']}[{row['subtask']}]", at - watermark / 1e6
+        watermark = current_watermark(row)
+        if watermark is not None:
+            yield f"{row['name']}[{row['subtask']}]", at - watermark
+
+
+def current_watermark(row: Counters) -> float | None:
+    """Return the watermark of an operator's subtask in seconds since the epoch, or None if it shows no lag.
+
+    It shows none before the first row, while the source is idle, and after the end of the input.
+    """
+    watermark = row.get("watermark")
+    if watermark is None or not MIN_TIME < watermark < MAX_TIME or row.get("is_idle"):
+        return None
+    return float(watermark / 1e6)
 
 
 def _edge_growths(old: Counters, new: Counters) -> Iterator[tuple[str, float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import takewhile
 from typing import Final
 
 from headgate.observe.finding import Cause, Finding, Remedy, Severity
@@ -13,6 +14,8 @@ from headgate.records.elements import MAX_TIME, MIN_TIME
 
 #: The seconds for which a watermark may stand still.
 STANDS: Final = 10.0
+#: The seconds by which a report may be older than its snapshot.
+_REPORT_AGE: Final = 2.0
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: The name of the cause in each finding of this module.
 CAUSE: Final = "standing_watermark"
@@ -20,13 +23,19 @@ CAUSE: Final = "standing_watermark"
 
 def standing_watermarks(windows: Sequence[Window]) -> list[Finding]:
     """Return a finding for each operator whose watermark stood still for ten seconds while rows came."""
-    recent = [window for window in windows if windows[-1].end - window.end <= STANDS]
+    recent = _recent(windows)
     if not recent or recent[-1].end - recent[0].end < STANDS - 2:
         return []
     vertices = recent[-1].topology.vertices
     timed = [(vertex, operator) for vertex in vertices for operator in vertex.operators if _waits(operator)]
     findings = (_standing(recent, vertex, operator) for vertex, operator in timed)
     return [finding for finding in findings if finding is not None]
+
+
+def _recent(windows: Sequence[Window]) -> list[Window]:
+    """Return the windows that ended in the last ten seconds, the latest last."""
+    recent = takewhile(lambda window: windows[-1].end - window.end <= STANDS, reversed(windows))
+    return list(recent)[::-1]
 
 
 def _standing(windows: Sequence[Window], vertex: VertexShape, operator: OperatorShape) -> Finding | None:
@@ -37,7 +46,7 @@ def _standing(windows: Sequence[Window], vertex: VertexShape, operator: Operator
     (watermark,) = watermarks
     if watermark is None or watermark == MAX_TIME:
         return None
-    held = _holder(windows[-1], vertex.id, watermark)
+    held = _holder(windows, vertex.id, watermark)
     if held is None:
         return None
     origin, source, subtask, reader = held
@@ -67,11 +76,15 @@ def _waits(operator: OperatorShape) -> bool:
     return operator.timed and operator.kind != "source"
 
 
-def _holder(window: Window, vertex: int, watermark: int) -> tuple[int, OperatorShape, int, OperatorWindow] | None:
+def _holder(
+    windows: Sequence[Window], vertex: int, watermark: int
+) -> tuple[int, OperatorShape, int, OperatorWindow] | None:
     """Return the source subtask that holds a watermark back: of the active subtasks, the one with the lowest watermark.
 
+    A subtask that reads rows holds nothing back, see `_reads_rows`.
     The result is (the id of its vertex, its operator, its number, its window), or None if there is no such subtask.
     """
+    window = windows[-1]
     topology = window.topology
     heads = [(each, topology.vertices[each].operators[0]) for each in (*topology.upstream(vertex), vertex)]
     holding = [
@@ -80,8 +93,25 @@ def _holder(window: Window, vertex: int, watermark: int) -> tuple[int, OperatorS
         if source.kind == "source" and source.timed
         for subtask, reader in _subtasks(window, each, source.id)
         if reader.watermark is not None and reader.watermark <= watermark and not reader.is_idle
+        if not _reads_rows(windows, each, reader, subtask)
     ]
     return min(holding, key=lambda each: each[0])[1:] if holding else None
+
+
+def _reads_rows(windows: Sequence[Window], vertex: int, reader: OperatorWindow, subtask: int) -> bool:
+    """Return whether a source subtask has read rows from each split that holds its watermark since the first window.
+
+    Its watermark then goes on with rows that are later: event time may be in minutes, or in days.
+    """
+    if reader.watermark == MIN_TIME or reader.split_has_rows is False:
+        return False
+    if reader.split_has_rows:
+        silent, stands = reader.split_silent_s, windows[-1].end - windows[0].end
+        return silent is not None and silent < stands - _REPORT_AGE
+    recent = (
+        each for window in windows[1:] for number, each in _subtasks(window, vertex, reader.id) if number == subtask
+    )
+    return any(each.rows_in for each in recent)
 
 
 def _what_it_reads(place: str, reader: OperatorWindow) -> str:

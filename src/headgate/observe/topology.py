@@ -68,6 +68,10 @@ class Topology:
         """Return all vertices whose rows reach `vertex`, without `vertex` itself."""
         return _reached(vertex, self.producers)
 
+    def downstream(self, vertex: int) -> set[int]:
+        """Return all vertices that rows of `vertex` reach, without `vertex` itself."""
+        return _reached(vertex, self.consumers)
+
     def operator(self, operator_id: int) -> OperatorShape:
         """Return the operator with the id `operator_id`."""
         return next(each for vertex in self.vertices for each in vertex.operators if each.id == operator_id)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Final
 
 from headgate.observe.finding import Severity
 from headgate.observe.metrics_window import OperatorWindow, Window
-from headgate.observe.roots import is_overrun
+from headgate.observe.roots import never_idles, queue_grows
 
 #: Lag grows if it increases by more than this many seconds per second, in each of the last windows.
 _GROWTH: Final = 0.05
 #: The number of windows in which lag must grow.
 WINDOWS: Final = 3
+#: The most windows in which the growth of a queue is looked for.
+_MOST_WINDOWS: Final = 6
 #: A smaller lag, in seconds, does not count. A batch or a garbage collection may cause it.
 _LEAST_LAG: Final = 1.0
 #: A watermark that is older than this many seconds does not go by the clock.
@@ -41,14 +44,31 @@ def is_stuck(windows: Sequence[Window]) -> bool:
 
 
 def is_behind(windows: Sequence[Window]) -> bool:
-    """Return whether a lag, or the queue before a vertex, has grown in each of the last windows."""
+    """Return whether a lag has grown in each of the last windows, or the queue before a vertex grows.
+
+    First the queue before a slow vertex grows, then those before its producers, which wait for it. The lag of a source
+    grows only when all these queues are full.
+    """
     latest = windows[-WINDOWS:]
     if len(latest) < WINDOWS:
         return False
-    if any(all(is_overrun(window, vertex.id) for window in latest) for vertex in latest[-1].topology.vertices):
+    if any(_queue_keeps_growing(windows, vertex.id) for vertex in latest[-1].topology.vertices):
         return True
     growths = [dict(_growths(window)) for window in latest]
     return any(all(growth.get(lag, 0.0) > _GROWTH for growth in growths) for lag in growths[-1])
+
+
+def _queue_keeps_growing(windows: Sequence[Window], vertex: int) -> bool:
+    """Return whether a vertex never idles and its queue grows in both halves of the last windows, three or more.
+
+    In a single window the queue may shrink: a slow task may need several windows for a batch, and takes all rows that
+    wait as the next one. A queue that grows in one half only may be one that fills when a job starts.
+    """
+    latest = list(takewhile(lambda window: never_idles(window, vertex), reversed(windows[-_MOST_WINDOWS:])))
+    return any(
+        queue_grows(latest[: number // 2], vertex) and queue_grows(latest[number // 2 : number], vertex)
+        for number in range(WINDOWS, len(latest) + 1)
+    )
 
 
 def _growths(window: Window) -> Iterator[tuple[tuple[str, int, int], float]]:
