@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -271,18 +271,20 @@ def functions_on_cpu(profiles: list[Profile]) -> dict[str, float]:
 
 @pytest.mark.turns(2)
 @pytest.mark.alone
+@pytest.mark.timeout(600)  # where a look takes 4 ms, 800 of them need five minutes
 @pytest.mark.parametrize(
-    ("processes", "looks", "within"),
+    ("processes", "looks", "within", "uses"),
     [
-        (False, 150, 0.1),
-        (True, 150, 0.1),
-        *(pytest.param(each, 500, 0.05, marks=pytest.mark.soak) for each in (False, True)),
+        (False, 250, 0.1, 0.02),
+        (True, 250, 0.1, 0.02),
+        *(pytest.param(each, 800, 0.05, 0.01, marks=pytest.mark.soak) for each in (False, True)),
     ],
 )
 def test_a_split_of_70_20_10_is_found(
-    processes: bool, looks: int, within: float, monkeypatch: pytest.MonkeyPatch
+    processes: bool, looks: int, within: float, uses: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the same runs, the threads that take the profiles use less than a hundredth of a processor."""
+    """In the same runs, the threads that take the profiles use less than a hundredth of a processor, and less than two
+    hundredths on a slow machine: `make soak` checks the former."""
     costs: list[float] = []
     seconds: list[float] = []
     profiles: list[Profile] = []
@@ -295,25 +297,26 @@ def test_a_split_of_70_20_10_is_found(
 
     monkeypatch.setattr(profiler.Profiler, "_run", measured)
     with running(processes, splits) as job:
-        while sum(profile.looks for profile in profiles) < looks and len(profiles) < 50:
-            profiles.append(job.profile("splits", seconds=1.0))
+        while sum(profile.looks for profile in profiles) < looks and len(profiles) < 80:
+            profiles.append(job.profile("splits", seconds=5.0))
     found = functions_on_cpu(profiles)
     for name, share in (("seventy", 0.7), ("twenty", 0.2), ("ten", 0.1)):
         assert found[name] == pytest.approx(share, abs=within)
     if not processes:  # the costs in other processes stay there
         assert len(costs) >= len(profiles)  # the driver may have asked for one, too
-        assert sum(costs) < 0.01 * sum(seconds)
-    hottest = profiles[0].hottest[0].frame
-    assert (Path(hottest.file).name, hottest.function, hottest.kind) == ("test_profiles.py", "seventy", "user")
+        assert sum(costs) < uses * sum(seconds)
+    frames = [profile.hottest[0].frame for profile in profiles]  # one profile has few looks on a slow machine
+    hottest = Counter((Path(frame.file).name, frame.function, frame.kind) for frame in frames)
+    assert hottest.most_common(1)[0][0] == ("test_profiles.py", "seventy", "user")
 
 
 @pytest.mark.turns(2)
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_profile_is_of_one_operator_of_a_chain(processes: bool) -> None:
     with running(processes, waits, splits) as job:
-        waiting, working = job.profile("waits", seconds=2), job.profile("splits", 0, seconds=2)
-    assert waiting.stacks
-    assert working.stacks
+        # On a slow machine two seconds have a few bursts of looks, which may all miss an operator.
+        waiting = eventually(lambda: (found := job.profile("waits", seconds=2)).stacks and found)
+        working = eventually(lambda: (found := job.profile("splits", 0, seconds=2)).stacks and found)
     for profile, others in ((waiting, ("splits", "seventy")), (working, ("waits",))):
         names = [frame.function for stack in profile.stacks for frame in stack.frames]
         assert not set(others) & set(names)

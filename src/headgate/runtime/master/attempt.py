@@ -127,6 +127,8 @@ class Attempt:
         self.credentials = credentials
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self.members = [Member(index) for index in range(plan.taskmanagers)]
+        #: The address of the driver's machine, as it is announced to the TaskManagers.
+        self.host = ""
         self._network: NetworkThread
         self._gang: Gang
         self._start_by: float | None = None
@@ -180,12 +182,13 @@ class Attempt:
         self._network = NetworkThread(f"driver-{self._name}-{self.credentials.attempt}", self._on_network_error)
         self._network.start()
         try:
-            self._start_gang(reached_at(bind_host, host), sock)
+            self.host = reached_at(bind_host, host)
+            self._start_gang(sock)
         except BaseException:  # an interrupt, too
             self._network.stop(_NETWORK_TIMEOUT)  # TaskManagers end when they lose their driver
             raise
 
-    def _start_gang(self, host: str, sock: Any) -> None:
+    def _start_gang(self, sock: Any) -> None:
         ours, theirs = self._issue_identities(sock)
         server = Server(self._network, sock, ours, CONTROL_LINK, self._accepted)
         server.start()
@@ -194,7 +197,7 @@ class Attempt:
             plan=self._plan,
             config=self._config.without_web(),
             credentials=theirs,
-            control_address=(host, server.port),
+            control_address=(self.host, server.port),
             checkpoint=self._checkpoint,
             restore=self._restore,
             page=self._job.web_url,

@@ -471,7 +471,7 @@ class JobMaster:
                 raise self._as_cancelled()
 
     def _end(self, error: HeadgateError | None) -> None:
-        self.monitor.on_end(self.metrics)
+        self.monitor.on_end(self._attempt, self.metrics)
         end = JobEnd(self._checkpoints, self._connectors, self._cancelled)
         problems = end.settle_and_clean_up(self._run_id, error, is_stopped=self._is_stopped)
         error = end.successor or error

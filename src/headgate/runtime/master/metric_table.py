@@ -50,7 +50,12 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "intervals, so the true number may be larger.",
         ),
         Metric("operators", "dict", "Counters of each operator, by its name."),
-        Metric("edges", "dict", "Counters of each exchange, by `operator -> operator`."),
+        Metric(
+            "edges",
+            "dict",
+            "Counters of each exchange, by `operator -> operator`. If an operator reads the same rows twice, the name "
+            "of the second exchange ends with the number of its input, such as `(input 2)`.",
+        ),
         Metric("tasks", "dict", "Counters of each task, by `chain[subtask]`."),
         Metric(
             "channels",
@@ -95,6 +100,11 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
     ),
     "machine": (
         Metric(
+            "clock_s",
+            "seconds",
+            "The time of these values, on a clock of the TaskManager. They are at most a second older than the report.",
+        ),
+        Metric(
             "cpu_pressure_s",
             "seconds or None",
             'Time in which some task of the machine waited for a processor ("some" in /proc/pressure). This and the '
@@ -105,6 +115,19 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric("throttled_s", "seconds or None", "Time in which the control group had used up its processor quota."),
         Metric("machine_cpu_s", "seconds or None", "Processor time that all programs of the machine used."),
         Metric("cores", "count", "The number of the machine's processors."),
+        Metric("affinity", "list or None", "The numbers of the processors on which the process may run."),
+        Metric(
+            "quotas",
+            "list or None",
+            "For each control group of the process that has a processor quota: the group's number, and how many "
+            "processors its processes may use together.",
+        ),
+        Metric("pid", "count", "The number of the TaskManager's process. TaskManagers in one process have the same."),
+        Metric(
+            "pid_namespace",
+            "count or None",
+            "The number of the namespace in which `pid` counts. Two containers may count their processes each from 1.",
+        ),
         Metric("cpu_s", "seconds", "Processor time that the TaskManager's process used."),
         Metric("steal_s", "seconds or None", "Processor time that the hypervisor gave to other machines."),
         Metric("block_delay_s", "seconds or None", "Time in which the process waited for its disk reads."),

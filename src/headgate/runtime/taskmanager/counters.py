@@ -120,6 +120,7 @@ def _operator(built: BuiltTask, node_id: int, seconds: Sequence[float]) -> Count
             "is_idle": instance.is_idle,
             "split": split,
             "split_has_rows": split_has_rows,
+            "split_silent_s": instance.split_silence,
             "ended_at": instance.ended_at,
         }
     entry = next(entry for entry in built.task.operators if entry.operator is instance)

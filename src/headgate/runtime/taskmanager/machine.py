@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from headgate.runtime.kernel_files import KernelFile, read_kernel_file
+from headgate.runtime.processor_limits import control_groups
 
 #: Ticks per second of the counters in /proc.
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -28,7 +29,7 @@ class Machine:
     def __init__(self, root: Path = Path("/")) -> None:
         self._groups = [
             (KernelFile(str(path)), name, second)
-            for path, name, second in _groups(root)
+            for path, name, second in _quota_files(root)
             if name in _pairs(read_kernel_file(str(path)))
         ]
         names = ("stat", "self/stat", "self/io", "pressure/cpu", "pressure/memory", "pressure/io")
@@ -106,22 +107,12 @@ def _pairs(content: bytes | None, separator: bytes | None = None) -> Mapping[str
     return pairs
 
 
-def _groups(root: Path) -> Iterator[tuple[Path, str, float]]:
+def _quota_files(root: Path) -> Iterator[tuple[Path, str, float]]:
     """Yield the files with the throttled time of the process's control group and those above it, the value's name, and
-    its unit: version 2 of control groups counts microseconds, version 1 nanoseconds.
-
-    In a container, the paths in /proc/self/cgroup may be those of the host. Then only the topmost group is found.
-    """
-    folder = root / "sys/fs/cgroup"
-    content = read_kernel_file(str(root / "proc/self/cgroup")) or b"0::/\n1:cpu:/"
-    for line in content.decode("ascii", errors="replace").splitlines():
-        _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
-        for group in {PurePosixPath("/"), PurePosixPath(path), *PurePosixPath(path).parents}:
-            below = str(group).lstrip("/.")
-            if not controllers:
-                yield folder / below / "cpu.stat", "throttled_usec", 1e6
-            elif "cpu" in controllers.split(","):
-                yield folder / "cpu" / below / "cpu.stat", "throttled_time", 1e9
+    its unit: version 2 of control groups counts microseconds, version 1 nanoseconds."""
+    for group in control_groups(root):
+        name, unit = ("throttled_usec", 1e6) if group.version == 2 else ("throttled_time", 1e9)
+        yield group.folder / "cpu.stat", name, unit
 
 
 def _number(text: bytes) -> float | None:

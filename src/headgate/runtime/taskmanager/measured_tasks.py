@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from headgate.memory.network_pool import NetworkBufferPool
 from headgate.runtime.task.task_builder import BuiltTask
@@ -15,17 +15,22 @@ from headgate.runtime.taskmanager.process_evidence import ProcessEvidence
 from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
 from headgate.runtime.taskmanager.wait_sampler import WaitSampler
 
-#: The least seconds from one report to the next, and the largest share of a processor that reports may use.
-_METRICS_INTERVAL, _REPORTS = 0.25, 0.02
+#: The usual seconds from one report to the next.
+_INTERVAL: Final = 0.25
+#: If reports used a larger share of a processor, they come less often, but at least each `_LONG_INTERVAL` seconds.
+_SHARE: Final = 0.0025
+_LONG_INTERVAL: Final = 0.5
+#: The largest share of a processor that reports may use. Those of many tasks may come less often still.
+_LARGEST_SHARE: Final = 0.02
 
 
 def pause_after(cost: float) -> float:
     """Return the seconds from one report to the next, if a report takes `cost` processor seconds.
 
-    >>> [pause_after(cost) for cost in (0.001, 0.04)]
-    [0.25, 2.0]
+    >>> [pause_after(cost) for cost in (0.0005, 0.001, 0.003, 0.04)]
+    [0.25, 0.4, 0.5, 2.0]
     """
-    return max(_METRICS_INTERVAL, cost / _REPORTS)
+    return max(_INTERVAL, min(cost / _SHARE, _LONG_INTERVAL), cost / _LARGEST_SHARE)
 
 
 class MeasuredTasks:
@@ -59,8 +64,8 @@ class MeasuredTasks:
         """Watch the channels of more tasks."""
         self._channels.add(tasks)
 
-    def read(self, pool: NetworkBufferPool, links: DataLinks) -> dict[str, Any]:
-        """Return the current metrics for a report to the driver."""
+    def read(self, pool: NetworkBufferPool, links: DataLinks, *, is_last: bool) -> dict[str, Any]:
+        """Return the current metrics for a report to the driver. `is_last` says whether it is the last report."""
         now = time.monotonic()
         return snapshot(
             self._built,
@@ -71,7 +76,7 @@ class MeasuredTasks:
             link_bytes=links.bytes_under_way,
             host=self._host,
             clock=now,
-            machine=self.evidence.read(),
+            machine=self.evidence.read(now, is_last=is_last),
             channels=self._channels.columns(now),
             links=links.rows(),
         )

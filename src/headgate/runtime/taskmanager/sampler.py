@@ -4,7 +4,7 @@ The interpreter lock distorts plain samples. The sampler's thread gets the lock 
 in a wait, in a library, or after the switch interval (Python's default is 5 ms). Nearly all samples would show waits
 and libraries. The sampler corrects this in two ways. It shortens the switch interval during a profile. And it counts
 the ticks of a clock as samples: all ticks since the last look count for the line that the sampler sees now. A line
-therefore counts for the whole time in which it holds the lock.
+therefore counts for the whole time in which it holds the lock. Only the ticks of the sampler's own pauses do not.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from headgate.runtime.task.time_account import TimeAccount
 
 #: The mean seconds between two ticks. Each tick is one sample.
 PERIOD: Final = 0.010
-#: The largest share of a processor that the sampler uses. If a look at each tick takes more, it looks less often.
-SHARE: Final = 0.007
-_MOST_TICKS: Final = 5
-#: The processor seconds that a look takes, until the first look is measured; and the weight of a new measurement in the
-#: moving average.
-_USUAL_COST: Final = 0.00005
-_WEIGHT: Final = 0.1
+#: The largest share of a processor that the sampler uses since its start. If a look at each tick takes more, it pauses
+#: after this many looks. Where a look after 10 ms takes 0.5 ms, one after half a second takes 4 ms, since nothing that
+#: it needs is in the processor's caches any more. So many looks after a pause cost little more than one.
+SHARE: Final = 0.004
+_BURST: Final = 8
+#: The most seconds of a pause.
+_LONGEST_PAUSE: Final = 2.5
 #: The gaps between ticks differ from the mean by up to this share. Samples are then not in step with periodic work.
 _JITTER: Final = 0.5
 #: The interpreter's switch interval while a profile is taken, in seconds.
@@ -80,9 +80,11 @@ class Sampler:
         self._seen: dict[_Lines, tuple[int, float]] = {}
         #: The code objects of the recorded lines, by `id`. The reference keeps each `id` valid.
         self._codes: dict[int, CodeType] = {}
-        #: The number of samples in which the thread used a processor, in this bucket or another.
+        #: The number of samples without those of pauses, and the number of those in which the thread used a processor,
+        #: in this bucket or another.
+        self._counted = 0
         self._on = 0.0
-        self._stopped = False
+        self._stopped = threading.Event()
         self.looks = 0
         self.samples = 0
         self.seconds = 0.0
@@ -90,35 +92,33 @@ class Sampler:
         self.run_delay: float | None = None
 
     def stop(self) -> None:
-        self._stopped = True
+        self._stopped.set()
 
     def run(self, seconds: float) -> None:
         """Take samples for `seconds` seconds. The method returns earlier after `stop`, or if the thread ends."""
+        began, own = time.monotonic(), time.thread_time()
         delay, cpu = self._thread.run_delay(), self._cpu()
-        began = time.monotonic()
         with SHORT_TURNS:
-            self._sample(began, began + seconds)
+            self._sample(began, began + seconds, own)
         self.seconds = time.monotonic() - began
         self.cpu = self._cpu() - cpu
         after = self._thread.run_delay()
         self.run_delay = None if delay is None or after is None else after - delay
 
-    def _sample(self, began: float, end: float) -> None:
-        own, cost = time.thread_time(), _USUAL_COST
+    def _sample(self, began: float, end: float, own: float) -> None:
+        """Take samples from `began` until `end`. `own` is the calling thread's processor time at `began`."""
         at, cpu = began, self._cpu()
-        due = tick = began + random.random() * PERIOD
-        while due < end:
-            time.sleep(max(0.0, due - time.monotonic()))
+        tick = began + random.random() * PERIOD
+        while tick < end:
+            time.sleep(max(0.0, tick - time.monotonic()))
             lines = self._lines()
             before, at = at, time.monotonic()
-            if self._stopped or self._thread.ident is None:
+            if self._stopped.is_set() or self._thread.ident is None:
                 return
-            samples = 0
-            while tick <= at or not samples:
-                tick += PERIOD * random.uniform(1 - _JITTER, 1 + _JITTER)
-                samples += 1
+            samples, tick = _ticks(tick, at)
             self.looks += 1
             self.samples += samples
+            self._counted += samples
             ran = self._cpu() - cpu
             cpu += ran
             on = samples * self._uses(ran / (at - before), at, cpu)
@@ -126,9 +126,21 @@ class Sampler:
             if lines is not None:
                 counted = self._seen.get(lines, (0, 0.0))
                 self._seen[lines] = counted[0] + samples, counted[1] + on
-            own, before_this = time.thread_time(), own
-            cost += _WEIGHT * (own - before_this - cost)
-            due = tick + PERIOD * min(int(cost / SHARE / PERIOD), _MOST_TICKS)
+            if self.looks % _BURST == 0:
+                affordable = began + (time.thread_time() - own) / SHARE
+                tick += self._pause(tick, min(affordable, end))
+                at, cpu = time.monotonic(), self._cpu()
+
+    def _pause(self, begin: float, end: float) -> float:
+        """Pause until `end` if it is after `begin`, or until `stop`. Return the seconds of the pause.
+
+        Its ticks are samples, which have the lines of the other samples.
+        """
+        seconds = min(max(0.0, end - begin), _LONGEST_PAUSE)
+        if seconds:
+            self._stopped.wait(begin + seconds - time.monotonic())
+            self.samples += round(seconds / PERIOD)
+        return seconds
 
     def _uses(self, share: float, at: float, cpu: float) -> float:
         """Return the share of a processor, 0 to 1, that the thread uses now.
@@ -176,8 +188,9 @@ class Sampler:
         """
         all_on = self.cpu / self.seconds * self.samples if self.seconds else 0.0
         scale = all_on / self._on if self._on else 1.0
+        weight = self.samples / max(1, self._counted)
         return merged(
-            Stack(without_headgate(self._frames(lines)), samples, min(samples, on * scale))
+            Stack(without_headgate(self._frames(lines)), number := int(samples * weight), min(number, on * scale))
             for lines, (samples, on) in self._seen.items()
         )
 
@@ -187,6 +200,15 @@ class Sampler:
             _frame(self._codes[code], line) if code else LEFT_OUT
             for code, line in zip(lines[-2::-2], lines[::-2], strict=True)
         ]
+
+
+def _ticks(tick: float, now: float) -> tuple[int, float]:
+    """Return the number of ticks from `tick` until `now`, at least one, and the next tick."""
+    number = 0
+    while tick <= now or not number:
+        tick += PERIOD * random.uniform(1 - _JITTER, 1 + _JITTER)
+        number += 1
+    return number, tick
 
 
 def _frame(code: CodeType, line: int) -> Frame:

@@ -275,7 +275,7 @@ class TaskManager:
         """Send the metrics to the driver, and return the seconds until the next report."""
         began = time.thread_time()
         if self._pool is not None:
-            self._driver.send(ReportMetrics(metrics=self._metrics(self._pool)))
+            self._driver.send(ReportMetrics(metrics=self._metrics(self._pool, is_last=False)))
         return pause_after(time.thread_time() - began)
 
     def _on_message(self, message: FromDriver) -> None:
@@ -418,9 +418,9 @@ class TaskManager:
         if self._console is not None:
             self._console.flush()
 
-    def _metrics(self, pool: NetworkBufferPool) -> dict[str, Any]:
+    def _metrics(self, pool: NetworkBufferPool, *, is_last: bool = True) -> dict[str, Any]:
         assert self._links is not None  # they are there before the pool
-        return self._measured.read(pool, self._links)
+        return self._measured.read(pool, self._links, is_last=is_last)
 
     # --- the end
 
