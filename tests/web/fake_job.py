@@ -15,7 +15,7 @@ from headgate.observe.finding import Finding
 from headgate.observe.history import History, Point
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.profile import HEADGATE, Frame, Profile, Stack
-from headgate.observe.recording import Recorder
+from headgate.observe.recording import Recorder, write_recording
 from headgate.observe.series import series_of
 from headgate.observe.topology import Topology
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
@@ -98,7 +98,7 @@ class FakeJob:
         recorder = Recorder()
         for snapshot in self.taken:
             recorder.add(snapshot)
-        recorder.save(path, self.topology, {})
+        write_recording(path, recorder.lines, self.topology, {})
 
     def go_on(self, job: FakeJob) -> None:
         """Do from now on what another job does."""

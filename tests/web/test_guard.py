@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+
 import pytest
 
 from tests.web.conftest import TOKEN, Serve
@@ -38,6 +41,24 @@ def test_a_server_on_all_addresses_takes_addresses_and_no_foreign_names(serve: S
     bearer = f"Bearer {TOKEN}"
     assert served.get("/jobs", Host="192.168.0.1:80", Authorization=bearer).status == 200
     assert served.get("/jobs", Host="example.com", Authorization=bearer).status == 421
+
+
+def test_the_machines_names_are_looked_up_once_and_not_while_requests_wait(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DNS may take seconds, in which the event loop would answer nobody."""
+    loops: list[object] = []
+
+    def full_name() -> str:
+        loops.append(asyncio._get_running_loop())
+        return "Driver.example.com"
+
+    monkeypatch.setattr("socket.getfqdn", full_name)
+    served = serve(slow_job(), host="0.0.0.0", token=TOKEN, fresh=True)
+    names = ["driver.example.com:80", "example.com", "192.168.0.1", socket.gethostname()]
+    answers = [served.get("/jobs", Host=name, Authorization=f"Bearer {TOKEN}").status for name in names]
+    assert answers == [200, 421, 200, 200]
+    assert loops == [None]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
@@ -101,6 +122,18 @@ def test_a_token_in_the_address_becomes_a_cookie(serve: Serve) -> None:
     assert "HttpOnly" in cookie
     assert "SameSite=Strict" in cookie
     assert served.get("/jobs", Cookie=cookie.partition(";")[0]).status == 200
+
+
+@pytest.mark.parametrize(
+    "header", ['prefs={"a":1}; %s', "%s; user=Jane Doe", "a=b;%s", 'q="x;%s', "=; ;%s;", "caf\xe9=1; %s"]
+)
+def test_cookies_of_other_programs_on_the_host_lock_nobody_out(serve: Serve, header: str) -> None:
+    served = serve(slow_job(), token=TOKEN)
+    cookie = served.get(f"/?token={TOKEN}").headers["set-cookie"].partition(";")[0]
+    assert served.get("/jobs", Cookie=header % cookie).status == 200
+    name, _, value = cookie.partition("=")
+    for wrong in (f"x{cookie}", f"{name}={value[:-1]}", f"{name}={value}x", f"{name}=", name, f"x={value}"):
+        assert served.get("/jobs", Cookie=header % wrong).status == 401
 
 
 def test_a_token_leads_to_no_other_server(serve: Serve) -> None:

@@ -8,11 +8,13 @@ import logging
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import headgate as hg
@@ -144,6 +146,26 @@ def test_a_running_job_has_a_page_and_an_ended_one_keeps_it_alone() -> None:
     (job,) = pages.board.jobs()
     assert len(job.snapshots()) == 2, "those of the last window"
     assert 0 < job.nbytes < 1 << 20
+
+
+def test_the_page_of_a_finished_job_has_its_last_rows() -> None:
+    env = environment()
+    env.from_source(hg.sources.generate(a_batch, rows=30_000, batch_rows=1000)).rebalance().sink_to(hg.sinks.null())
+    job = env.execute_async("counts")
+    result = job.wait(60)
+    url = str(job.web_url).partition("#")[0]
+    pages.serve(delay=0.0)
+    (about,) = eventually(lambda: read(f"{url}jobs"))["jobs"]
+    vertices = read(f"{url}jobs/{about['id']}")["vertices"]
+    assert [(each["rows_in"], each["rows_out"]) for each in vertices] == [(result.rows_in, result.rows_out)] * 2
+    with urllib.request.urlopen(f"{url}metrics", timeout=30) as reply:
+        lines = [each.split() for each in reply.read().decode().splitlines() if "operator_rows_in_total{" in each]
+    assert sum(float(each[-1]) for each in lines) == 2 * result.rows_in
+
+
+def a_batch(start: int, rows: int) -> pa.RecordBatch:
+    time.sleep(0.02)
+    return pa.record_batch({"n": pa.array(range(start, start + rows), pa.int64())})
 
 
 PROGRAM = """

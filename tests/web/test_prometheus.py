@@ -108,6 +108,15 @@ def test_a_large_job_exports_a_part_of_its_subtasks_and_says_so(serve: Serve, mo
     assert exported["headgate_job_left_out_subtasks"][0].value == 2
 
 
+def test_an_idle_source_has_no_watermark_that_a_lag_could_grow_from(serve: Serve) -> None:
+    job = paced()
+    served = serve(job)
+    assert "headgate_operator_watermark_timestamp_seconds" in scraped(served)
+    for row in job.taken[-1].reports[0]["operators"]:
+        row["is_idle"] = True
+    assert "headgate_operator_watermark_timestamp_seconds" not in scraped(served)
+
+
 def test_an_ended_job_keeps_its_counters_for_a_while(serve: Serve) -> None:
     job = slow_job()
     job.end(time.time())

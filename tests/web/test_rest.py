@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,43 @@ def test_rates_are_per_second_and_over_all_subtasks(serve: Serve, job: FakeJob) 
     answer = serve(job).get(JOB).json
     assert answer["vertices"][1]["rows_in_per_s"] == 200
     assert (answer["edges"][0]["rows_per_s"], answer["edges"][0]["bytes_per_s"]) == (100, 1600)
+
+
+def test_the_totals_of_a_finished_job_are_final_and_its_shares_are_those_of_its_last_seconds(
+    serve: Serve, job: FakeJob
+) -> None:
+    served = serve(job)
+    before, edges = served.get(f"{JOB}/vertices/1").json, served.get(JOB).json["edges"]
+    (report,) = job.taken[-1].reports
+    last = {**report, "clock_s": report["clock_s"] + 0.4,
+            "tasks": [{**task, "ended": True} for task in report["tasks"]],
+            "operators": [{**row, "rows_in": row["rows_in"] + 7} for row in report["operators"]]}  # fmt: skip
+    findings = job.diagnose()
+    job.diagnose = lambda: findings  # type: ignore[method-assign]
+    job.taken.append(replace(job.taken[-1], at=job.taken[-1].at + 0.4, reports=(last,)))
+    job.end(1020.0)
+    after = served.get(f"{JOB}/vertices/1").json
+    assert after == {**before, "rows_in": before["rows_in"] + 2 * 7}
+    assert served.get(JOB).json["edges"] == edges
+    assert served.get(f"{JOB}/diagnosis").json["findings"][0]["operator"] == "warehouse"
+
+
+def test_tasks_that_have_not_started_neither_run_nor_have_ended(serve: Serve, job: FakeJob) -> None:
+    """In batch mode, a report has no tasks of the stages that come later."""
+    for taken in job.taken:
+        report = taken.reports[0]
+        report["tasks"][:] = [{**task, "ended": task["vertex"] == 0} for task in report["tasks"] if task["vertex"] < 2]
+    answer = serve(job).get(JOB).json
+    assert [(vertex["running"], vertex["ended"]) for vertex in answer["vertices"]] == [(0, 2), (2, 0), (0, 0)]
+    job.taken.clear()
+    answer = serve(job).get(JOB).json
+    assert [(vertex["running"], vertex["ended"]) for vertex in answer["vertices"]] == [(0, 0)] * 3
+
+
+def test_a_job_that_restarts_does_not_have_the_verdict_of_the_attempt_that_failed(serve: Serve, job: FakeJob) -> None:
+    job.state = replace(job.state, state="RESTARTING", restarts=1)
+    verdict = serve(job).get(f"{JOB}/diagnosis").json
+    assert (verdict["sentence"], verdict["findings"]) == ("The job restarts after a failure.", [])
 
 
 def test_a_vertex_has_its_subtasks_page_by_page(serve: Serve, job: FakeJob) -> None:
@@ -279,6 +317,8 @@ def test_every_answer_matches_the_openapi_document(serve: Serve) -> None:
     paths = {path: each["get"] for path, each in document["paths"].items()}
     asked = 0
     for path, operation in paths.items():
+        faults = [operation["responses"][each]["content"]["application/json"]["schema"] for each in ("4XX", "5XX")]
+        assert faults == 2 * [{"$ref": "#/components/schemas/Fault"}]
         content = operation["responses"]["200"]["content"]
         if "application/json" not in content:
             continue
@@ -289,6 +329,10 @@ def test_every_answer_matches_the_openapi_document(serve: Serve) -> None:
         asked += 1
     assert asked == len(paths) - 5
     _check(document, {"$ref": "#/components/schemas/Fault"}, served.get("/jobs/none").json)
+    job.taken[:] = [None]  # type: ignore[list-item]
+    failed = served.get(JOB)
+    assert failed.status == 500
+    _check(document, {"$ref": "#/components/schemas/Fault"}, failed.json)
 
 
 def _check(document: dict[str, Any], schema: dict[str, Any], answer: object) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import stat
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from headgate.observe.diagnosis import LATEST
 from headgate.observe.recording import read_recording
 from headgate.web.page_bundle import bundled
 from headgate.web.recorded_job import RecordedJob
-from headgate.web.saved_page import MOST_BYTES, save_page, saved_page
+from headgate.web.saved_page import MOST_BYTES, OF_OPERATOR, OF_TASK, save_page, saved_page
 from tests.observe.made_metrics import line, snapshots
 from tests.runtime.jobs import NUMBERS, environment
 from tests.web.conftest import Serve
@@ -46,6 +47,16 @@ def test_a_name_cannot_end_the_script_that_has_the_values() -> None:
     page = saved_page(slow_job(name=name)).decode()
     assert name not in page
     assert "\\u003c/script>" in page
+
+
+def test_the_file_has_all_series_that_the_page_draws() -> None:
+    """A series in the script is `["label", "counter", "colour"]`; a chart says whose series it has."""
+    script = (files("headgate.web") / "page/charts.js").read_text("utf-8")
+    charts = re.findall(r'of: "(task|operator)",\s*series: \[((?:\s*\[[^]]*\],?)+)\s*\]', script)
+    drawn = {(of, each) for of, series in charts for each in re.findall(r'\["[^"]*", "(\w+)"', series)}
+    assert ("task", "throttle_wait_s") in drawn
+    assert ("operator", "lag_s") in drawn
+    assert drawn == {("task", each) for each in OF_TASK} | {("operator", each) for each in OF_OPERATOR}
 
 
 def test_the_licences_of_the_libraries_are_in_the_file() -> None:

@@ -69,12 +69,16 @@ class TimeShares(Struct, kw_only=True, frozen=True):
 
 
 class VertexAnswer(TimeShares, kw_only=True, frozen=True):
-    """A chain of operators. Each share of time is the largest of all subtasks, so the shares may add up to over 1."""
+    """A chain of operators. Each share of time is the largest of all subtasks, so the shares may add up to over 1.
+
+    Of the `parallelism` subtasks, those that have not started are neither `running` nor `ended`.
+    """
 
     id: int
     name: str
     parallelism: int
     running: int
+    ended: int
     operators: list[OperatorAnswer]
     role: Role
     rows_in_per_s: float

@@ -8,7 +8,6 @@ import re
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -45,6 +44,8 @@ _HEADERS: Final = (
 class Guard:
     """An ASGI application in front of another. `host` is the address on which the server listens.
 
+    Make it before the event loop runs: for a server on all addresses, it asks DNS for the machine's name.
+
     - The guard accepts only GET without a body, and limits the length of the path.
     - The `Host` header must name loopback or `host`. A page of another site can therefore not reach the server under
       the site's own name (DNS rebinding). A server on all addresses also accepts any IP address and its machine's name.
@@ -56,6 +57,8 @@ class Guard:
         self._app = app
         self._host = host.strip("[]").lower()
         self._is_everywhere = self._host in {"0.0.0.0", "::"}
+        #: The machine's names, if the server is on all addresses. DNS may take seconds, so no request looks them up.
+        self._names = {socket.gethostname().lower(), socket.getfqdn().lower()} if self._is_everywhere else set()
         self._token = token
         #: A browser sends a cookie to all ports of a host. The name of the cookie therefore contains the port.
         self._cookie = f"headgate_{port}"
@@ -101,7 +104,7 @@ class Guard:
         name = _host_of(header).lower()
         if is_loopback(name) or name == self._host:
             return True
-        return self._is_everywhere and (_is_address(name) or name in {socket.gethostname().lower(), _full_name()})
+        return self._is_everywhere and (_is_address(name) or name in self._names)
 
     def _entered(self, scope: Message) -> str | None:
         """Return the path and query without the token if the query has the token, otherwise None.
@@ -124,15 +127,16 @@ class Guard:
         kind, _, given = headers.get(b"authorization", "").partition(" ")
         if kind.lower() == "bearer" and _same(given.strip(), self._token):
             return
-        if not _same(self._cookie_of(headers.get(b"cookie", "")), self._session):
+        if not self._has_session(headers.get(b"cookie", "")):
             raise Refusal(401, "give the token: Authorization: Bearer TOKEN, or ?token=TOKEN once in a browser")
 
-    def _cookie_of(self, header: str) -> str:
-        try:
-            cookies = SimpleCookie(header)
-        except CookieError:
-            return ""
-        return cookies[self._cookie].value if self._cookie in cookies else ""
+    def _has_session(self, header: str) -> bool:
+        """Return whether one of the cookies is this server's, with the right value.
+
+        Other programs on the host may set cookies that no parser accepts, so the header is not parsed as a whole.
+        """
+        cookies = (each.strip().partition("=") for each in header.split(";"))
+        return any(name == self._cookie and _same(value, self._session) for name, _, value in cookies)
 
     async def _redirect(self, send: Send, location: str) -> None:
         cookie = f"{self._cookie}={self._session}; Path=/; HttpOnly; SameSite=Strict"
@@ -170,7 +174,3 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _full_name() -> str:
-    return socket.getfqdn().lower()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from functools import cached_property
 from typing import Any, Final, cast
 
-from headgate.observe.diagnosis import latest_window
+from headgate.observe.diagnosis import latest_window, while_tasks_ran
 from headgate.observe.finding import Finding
 from headgate.observe.levels import level
 from headgate.observe.metrics_snapshot import MetricsSnapshot
@@ -36,7 +37,11 @@ _MOST_SPLITS: Final = 100
 
 
 class JobReading:
-    """A job's last window, its findings, and the answers made from both. `at` is None before the first snapshot."""
+    """A job's last window, its findings, and the answers made from both. `at` is None before the first snapshot.
+
+    Totals come from the last snapshot. What tasks do, and which of them run, comes from the last seconds in which at
+    least one of them ran: the last snapshot of a finished job has only ended tasks.
+    """
 
     def __init__(self, job: JobView, snapshots: Sequence[MetricsSnapshot]) -> None:
         self.job = job
@@ -44,17 +49,18 @@ class JobReading:
         last = snapshots[-1] if snapshots else None
         self.at = None if last is None else last.at
         self.attempt = 0 if last is None else last.attempt
-        self.window: Window | None = latest_window(self.topology, snapshots)
+        ran = while_tasks_ran(snapshots)
+        self.window: Window | None = latest_window(self.topology, ran)
         self.findings: list[Finding] = [] if self.window is None else list(job.diagnose())[:_FINDINGS]
         #: The vertex of each finding: the vertex of the operator that the finding names.
         self._places = [self._place(each) for each in self.findings]
         self._before = _at(snapshots, self.window.begin) if self.window is not None else None
-        self._last = last
+        self._after = ran[-1] if ran else last
         reports = () if last is None else last.reports
+        latest = () if self._after is None else self._after.reports
         self._rows = {(row["node"], row["subtask"]): row for report in reports for row in report["operators"]}
-        self._ended = {
-            (task["vertex"], task["subtask"]) for report in reports for task in report["tasks"] if task["ended"]
-        }
+        #: How many tasks have (vertex, ended). A report has no tasks of stages that have not started.
+        self._tasks = Counter((task["vertex"], task["ended"]) for report in latest for task in report["tasks"])
         self.vertices = [self._vertex(vertex) for vertex in self.topology.vertices]
         self.edges = self._edges()
         self.subtasks = self._subtasks()
@@ -109,7 +115,8 @@ class JobReading:
             id=id_,
             name=shape.name,
             parallelism=shape.parallelism,
-            running=shape.parallelism - sum(vertex == id_ for vertex, _ in self._ended),
+            running=self._tasks[id_, False],
+            ended=self._tasks[id_, True],
             operators=[self._operator(each, running) for each in shape.operators],
             role=self._role(id_, blocked),
             **_shares(
@@ -149,7 +156,7 @@ class JobReading:
     # --- edges
 
     def _edges(self) -> list[EdgeAnswer]:
-        before, after = _edge_totals(self._before), _edge_totals(self._last)
+        before, after = _edge_totals(self._before), _edge_totals(self._after)
         seconds = 1.0 if self.window is None else self.window.seconds
         return [self._edge(each, before.get(each.name), after.get(each.name), seconds) for each in self.topology.edges]
 

@@ -52,6 +52,7 @@ def _operation(
         "responses": {
             "200": {"description": "The answer.", "content": {media_type: {"schema": schema}}},
             "4XX": {"description": "Why the request was refused.", "content": fault},
+            "5XX": {"description": "Why the driver cannot answer now, or failed to.", "content": fault},
         },
     }
 

@@ -12,7 +12,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from headgate.records.elements import MAX_TIME, MIN_TIME
+from headgate.observe.series import current_watermark
 from headgate.web.job_board import JobBoard
 from headgate.web.job_view import JobView
 from headgate.web.prometheus_table import EDGE, JOB_LABELS, NETWORK_MEMORY, OPERATOR, OTHER, TASK, TASKMANAGER, Exported
@@ -108,10 +108,9 @@ class _JobMetrics:
                 self._rows(OPERATOR, {"operator": row["name"], "subtask": str(row["subtask"])}, _of_attempt(row))
                 for split, count in (row.get("unread") or {}).items():
                     self._other("split_unread_messages", count, row["name"], split)
-                watermark = row.get("watermark")
-                if watermark is not None and MIN_TIME < watermark < MAX_TIME:
-                    name = "operator_watermark_timestamp_seconds"
-                    self._other(name, watermark / 1e6, row["name"], str(row["subtask"]))
+                watermark = current_watermark(row)
+                if watermark is not None:
+                    self._other("operator_watermark_timestamp_seconds", watermark, row["name"], str(row["subtask"]))
         self._other("job_left_out_subtasks", len(tasks) - len(shown))
 
     def _add_edges(self) -> None:

@@ -106,7 +106,11 @@ OTHER: Final = (
     ("job_restarts_total", (), "Restarts of the job."),
     ("job_severity", (), "0: no finding, 1: a place limits the speed, 2: lag grows, 3: no row moves."),
     ("job_left_out_subtasks", (), "Subtasks of a large job that are not exported."),
-    ("operator_watermark_timestamp_seconds", ("operator", "subtask"), "The last watermark, since the epoch."),
+    (
+        "operator_watermark_timestamp_seconds",
+        ("operator", "subtask"),
+        "The last watermark, since the epoch. Not exported while the source is idle.",
+    ),
     ("split_unread_messages", ("operator", "split"), "Messages of a Kafka partition that the job has not read."),
     ("taskmanager_in_flight_bytes", ("taskmanager", "place"), "Bytes between tasks, by the place where they are."),
     ("checkpoint_last_duration_seconds", (), "Duration of the last complete checkpoint."),

@@ -10,7 +10,7 @@ from typing import Any
 
 from headgate.errors import ProfileError, RecordingError, TraceError
 from headgate.observe.channel_trace import ChannelTrace
-from headgate.observe.diagnosis import LATEST, diagnose
+from headgate.observe.diagnosis import LATEST, diagnose, while_tasks_ran
 from headgate.observe.finding import Finding
 from headgate.observe.history import History, Point
 from headgate.observe.metrics_snapshot import MetricsSnapshot
@@ -73,7 +73,7 @@ class RecordedJob:
         return {}
 
     def diagnose(self) -> Sequence[Finding]:
-        return diagnose(self.topology, self.snapshots())
+        return diagnose(self.topology, while_tasks_ran(self.snapshots()))
 
     def series_names(self) -> Sequence[str]:
         return self._history.names

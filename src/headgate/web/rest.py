@@ -301,14 +301,17 @@ def summary(job: JobView, now: float) -> JobSummary:
 
 
 def verdict(facts: JobFacts, reading: JobReading) -> Diagnosis:
-    """Return the job's diagnosis. Its sentence is the first one on the page."""
+    """Return the job's diagnosis. Its sentence is the first one on the page.
+
+    While the job restarts there are no findings: they would describe the attempt that has failed.
+    """
     findings = reading.finding_answers()
     if facts.ended_at is not None:
         return Diagnosis(severity="ended", sentence=_end(facts), at=reading.at, findings=findings)
-    if findings:
-        return Diagnosis(severity=findings[0].severity, sentence=findings[0].sentence, at=reading.at, findings=findings)
     if facts.state == "RESTARTING":
         return Diagnosis(severity="pending", sentence="The job restarts after a failure.", at=reading.at, findings=[])
+    if findings:
+        return Diagnosis(severity=findings[0].severity, sentence=findings[0].sentence, at=reading.at, findings=findings)
     state = "pending" if reading.window is None else "ok"
     return Diagnosis(
         severity="pending" if reading.window is None else "ok", sentence=_VERDICTS[state], at=reading.at, findings=[]

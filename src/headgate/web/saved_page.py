@@ -38,7 +38,7 @@ _LATEST: Final = 900.0
 _DIGITS: Final = 4
 #: The counters that the page draws of a subtask and of the first operator of its chain.
 OF_TASK: Final = (
-    "busy_s", "soft_backpressured_s", "hard_backpressured_s", "idle_s", "cpu_s", "in_pool_usage",
+    "busy_s", "soft_backpressured_s", "hard_backpressured_s", "throttle_wait_s", "idle_s", "cpu_s", "in_pool_usage",
     "input_floating_usage", "input_exclusive_usage", "out_pool_usage", "input_queue",
 )  # fmt: skip
 OF_OPERATOR: Final = ("rows_in", "rows_out", "late_rows", "lag_s")

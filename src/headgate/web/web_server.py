@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.web.job_board import JobBoard
 
 if TYPE_CHECKING:
-    import uvicorn
+    from headgate.web.http_server import HttpServer
 
 log = logging.getLogger(__name__)
 #: The seconds from the start of the thread to the import of the libraries, so the import does not delay the first rows.
@@ -39,7 +39,7 @@ class WebServer:
         self._socket = socket.create_server((host.strip("[]"), port), family=family)
         self.port: int = self._socket.getsockname()[1]
         self._stopped = threading.Event()
-        self._uvicorn: uvicorn.Server | None = None
+        self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -62,8 +62,8 @@ class WebServer:
     def stop(self) -> None:
         """Close all connections and the socket, and wait for the thread."""
         self._stopped.set()
-        if self._uvicorn is not None:
-            self._uvicorn.should_exit = self._uvicorn.force_exit = True
+        if self._server is not None:
+            self._server.end()
         if self._thread is not None:
             self._thread.join(_STOP_TIMEOUT)
         self._socket.close()
@@ -83,6 +83,7 @@ class WebServer:
 
         from headgate.web.application import application
         from headgate.web.http_connection import HttpConnection
+        from headgate.web.http_server import HttpServer
 
         config = uvicorn.Config(
             application(self._board, self.host, self.port, self.token),
@@ -98,6 +99,6 @@ class WebServer:
             h11_max_incomplete_event_size=_HEAD,
             timeout_graceful_shutdown=_STREAMS_END,
         )
-        self._uvicorn = uvicorn.Server(config)
+        self._server = HttpServer(config)
         if not self._stopped.is_set():
-            asyncio.run(self._uvicorn.serve(sockets=[self._socket]))
+            asyncio.run(self._server.serve(sockets=[self._socket]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -12,9 +13,21 @@ from playwright.sync_api import Page, expect
 
 from headgate.errors import ProfileError
 from headgate.observe.profile import Frame, HotLine
+from tests.observe.made_metrics import line, snapshots
 from tests.web.browser.conftest import Open
 from tests.web.conftest import Serve
-from tests.web.fake_job import IDLES, SLEEPS, WAITS, FakeJob, both, checkpoint, job_with, profile_of, slow_job
+from tests.web.fake_job import (
+    IDLES,
+    SLEEPS,
+    WAITS,
+    FakeJob,
+    _complete,
+    both,
+    checkpoint,
+    job_with,
+    profile_of,
+    slow_job,
+)
 
 pytestmark = pytest.mark.xdist_group("browser")
 
@@ -24,7 +37,7 @@ FIRST_SCREEN = """() => [...document.querySelectorAll("#verdict dd, #verdict .he
     .filter((node) => node.getBoundingClientRect().bottom <= innerHeight).map((node) => node.innerText).join("\\n")"""
 
 
-def healthy(**fields: str) -> FakeJob:
+def healthy(**fields: Any) -> FakeJob:
     works = {"idle_s": 0.6, "busy_s": 0.4, "rows": 100}
     return job_with({**both(0, works), **both(1, works), **both(2, IDLES)}, **fields)
 
@@ -169,6 +182,18 @@ def test_a_profile_is_taken_on_request(serve: Serve, show: Open) -> None:
     expect(page.locator("#profile-status")).to_contain_text("“out[0]” worked in")
 
 
+def test_no_profile_can_be_asked_for_before_the_operators_are_known(serve: Serve, show: Open) -> None:
+    job = skewed()
+    page = show(serve(job), job)
+    made = """async () => {
+        const node = document.createElement("div");
+        const { makeProfile } = await import("/page/profile.js");
+        makeProfile(node, "job");
+        return node.querySelector(".controls").hidden;
+    }"""
+    assert page.evaluate(made)
+
+
 def test_a_profile_that_cannot_be_taken_says_why(serve: Serve, show: Open) -> None:
     job = skewed()
     page = show(serve(job), job, refused=409)
@@ -209,6 +234,39 @@ def test_the_focus_stays_where_it_is_when_the_page_changes(serve: Serve, show: O
     job.go_on(slow_job())
     expect(page.locator("tr.cause")).to_have_count(2)
     assert page.evaluate("document.activeElement.dataset.key") == "warehouse[0]"
+
+
+def test_the_verdict_changes_only_where_its_text_does(serve: Serve, show: Open) -> None:
+    """The numbers of a cause change each second: the focus and a screen reader stay where they are."""
+    job = slow_job()
+    first = job.diagnose()[0]
+    findings = [first, replace(first, place="'out[1]'")]
+    job.diagnose = lambda: list(findings)  # type: ignore[method-assign]
+    page = show(serve(job), job)
+    kept = "[...document.querySelectorAll('#verdict .headline, #verdict summary')]"
+    page.locator("#verdict summary").focus()
+    page.keyboard.press("Enter")
+    page.evaluate(f"{kept}.forEach((node) => {{ node.mine = true; }})")
+    for seconds in (3, 4):
+        cause = replace(first.cause, text=f"it takes {seconds} s", evidence={"per_batch_s": float(seconds)})
+        findings[:] = [replace(each, cause=cause) for each in findings]
+        job.go_on(job)
+        for facts in page.locator("#verdict .facts").all():
+            expect(facts).to_contain_text(f"it takes {seconds} s")
+        expect(page.locator("#verdict .also")).to_be_visible()
+        assert page.evaluate(f"{kept}.map((node) => node.mine)") == [True, True]
+        assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
+    findings.append(replace(first, place="'numbers[1]'"))
+    job.go_on(job)
+    expect(page.locator("#verdict summary")).to_have_text("2 more places")
+    assert page.evaluate(f"{kept}.map((node) => node.mine)") == [True, True]
+    findings[0] = replace(first, waits=("numbers", "out"))
+    job.go_on(job)
+    expect(page.locator(".headline")).to_contain_text("“numbers”, “out” wait for")
+    job.end(time.time())
+    expect(page.locator("#verdict")).to_contain_text("In its last seconds:")
+    expect(page.locator("#verdict .also")).to_have_count(2)
+    assert page.evaluate("document.activeElement.tagName") == "SUMMARY"
 
 
 def test_names_are_text(serve: Serve, show: Open) -> None:
@@ -286,6 +344,36 @@ def test_a_chart_begins_no_earlier_than_its_job(serve: Serve, show: Open) -> Non
     assert int(parse_qs(urlsplit(asked.value.url).query)["from"][0]) == int(job.state.started_at or 0)
 
 
+def test_a_subtask_beyond_the_list_is_in_it_when_it_is_shown(serve: Serve, show: Open) -> None:
+    slow, count = 230, 240
+    topology = line("numbers", "warehouse", "out", parallelism=count)
+    works = {"busy_s": 0.1, "idle_s": 0.9, "cpu_s": 0.1, "rows": 100, "batches": 10}
+    tasks = {**{(0, each): WAITS for each in range(count)}, **{(1, each): works for each in range(count)}}
+    made = snapshots(topology, {**tasks, (1, slow): SLEEPS}, begin=time.time() - 12)
+    job = FakeJob(topology=topology, taken=[_complete(topology, each) for each in made[-5:]])
+    page = show(serve(job), job)
+    expect(page.locator("#history-task")).to_have_value(f"1/{slow}", timeout=30_000)
+    expect(page.locator("#history-task option")).to_have_count(3 * 200 + 1)
+
+
+def test_the_history_of_a_chain_with_a_long_name_is_drawn(serve: Serve, show: Open) -> None:
+    """The address of a request has at most 4,096 characters, and a letter takes up to nine."""
+    chain = " -> ".join(f"注文の通貨を換算する演算子{each}" for each in range(6))
+    job = job_with(
+        {**both(0, WAITS), **both(1, SLEEPS), **both(2, IDLES)}, "numbers", chain, "out", begin=time.time() - 12
+    )
+    page = show(serve(job), job)
+    expect(page.locator("#history-task")).to_have_value("1/0")
+    expect(page.locator("figure .spoken").first).to_contain_text("Now: busy 100 %, back-pressured 0 %")
+
+
+def test_counts_after_a_restart_are_those_of_the_whole_job(serve: Serve, show: Open) -> None:
+    job = skewed()
+    job.state = replace(job.state, restarts=1)
+    page = show(serve(job), job)
+    expect(page.locator("#history")).to_contain_text("Counted since the start of the job")
+
+
 def test_counts_begin_where_the_reader_says(serve: Serve, show: Open) -> None:
     job = skewed()
     page = show(serve(job), job)
@@ -306,6 +394,17 @@ def test_lag_checkpoints_and_ended_subtasks_are_shown(serve: Serve, show: Open) 
     last = page.locator("#subtasks tbody tr").last
     expect(last).to_contain_text("warehouse[0]ended")
     assert last.locator(".bar").count() == 0
+
+
+def test_of_a_job_in_stages_only_those_that_are_over_are_drawn_as_ended(serve: Serve, show: Open) -> None:
+    job = job_with({**both(0, {**IDLES, "ended": True}), **both(1, SLEEPS), **both(2, IDLES)})
+    for taken in job.taken:
+        tasks = taken.reports[0]["tasks"]
+        tasks[:] = [task for task in tasks if task["vertex"] < 2]
+    page = show(serve(job), job)
+    expect(page.locator(".vertex")).to_have_count(3)
+    expect(page.locator(".vertex.ended")).to_have_count(1)
+    expect(page.locator(".vertex.ended")).to_have_attribute("data-key", "vertex-0")
 
 
 def test_an_ended_job_and_a_lost_driver_are_said(serve: Serve, show: Open) -> None:

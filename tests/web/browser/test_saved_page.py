@@ -60,7 +60,7 @@ def test_a_saved_page_shows_what_the_page_showed(open_file: OpenFile, tmp_path: 
     expect(page.locator(".vertex.cause")).to_have_count(1)
     expect(page.locator("figure canvas")).to_have_count(6)
     expect(page.locator("figure .spoken").first).to_contain_text(
-        "Now: busy 100 %, back-pressured 0 %, within a batch 0 %, idle 0 %, CPU 1 %"
+        "Now: busy 100 %, back-pressured 0 %, within a batch 0 %, throttled 0 %, idle 0 %, CPU 1 %"
     )
     page.locator("#history-task").select_option("0/1")
     expect(page.locator("figure .spoken").first).to_contain_text("back-pressured 90 %")

@@ -2,7 +2,7 @@
 
 import { makeChannels } from "./channels.js";
 import { read, saved } from "./data.js";
-import { el, replace, say, section } from "./dom.js";
+import { el, onceFree, say, section } from "./dom.js";
 import * as format from "./format.js";
 import { makeGraph } from "./graph.js";
 import { makeHistory } from "./history.js";
@@ -15,6 +15,9 @@ const main = document.getElementById("main");
 const notice = document.getElementById("notice");
 /** Milliseconds until another try when the driver does not answer. */
 const AGAIN = 3000;
+/** Milliseconds without an event after which the driver does not answer: it sends one each second. */
+const SILENCE = 10_000;
+const LOST = "The driver does not answer. What you see is from before.";
 let stop = () => {};
 
 function tell(text) {
@@ -32,7 +35,7 @@ function header(title, state) {
 function makePage(job) {
   const [verdict, graph, tasks, profile, channels, lag, checkpoints] = [["verdict", "Verdict"], ["graph", "Graph"], ["subtasks", "Subtasks"],
     ["profile", "Profile of a function"], ["channels", "Channels"], ["lag", "Lag of sources"], ["checkpoints", "Checkpoints"]].map(([id, title]) => section(id, title));
-  const history = makeHistory(job);
+  const history = makeHistory(job, () => tell(LOST));
   let last = null;
   const select = (vertex, subtask) => { history.select(vertex, subtask); update(last); };
   const hottest = (vertex) => last.subtasks.find((task) => task.vertex === vertex)?.subtask ?? 0;
@@ -54,28 +57,48 @@ function makePage(job) {
     const { name, state, duration_s: ran, restarts } = overview.job;
     header(name, [`${state} ${state === "RUNNING" ? "for" : "after"} ${format.duration(Math.round(ran))}`, restarts ? `${restarts} ${restarts > 1 ? "restarts" : "restart"}` : ""].filter(Boolean).join(" · "));
   }
-  replace(main, verdict.node, graph.node, tasks.node, profile.node, history.node, channels.node, lag.node, checkpoints.node, ...(saved === null ? [save] : []));
-  const onResize = () => { if (last) update(last); };
-  addEventListener("resize", onResize);
-  return { update, close: () => { removeEventListener("resize", onResize); parts.forEach((part) => part.close?.()); } };
+  main.replaceChildren(verdict.node, graph.node, tasks.node, profile.node, history.node, channels.node, lag.node, checkpoints.node, ...(saved === null ? [save] : []));
+  const again = () => { if (last) update(last); };
+  addEventListener("resize", again);
+  const stopLooking = onceFree(again);
+  return { update, close: () => { removeEventListener("resize", again); stopLooking(); parts.forEach((part) => part.close?.()); } };
 }
 
 function showJob(job) {
   const page = makePage(job);
   let timer = 0;
   let source = null;
+  let isLeft = false;
   const open = () => {
     source = new EventSource(`/jobs/${job}/events`);
-    source.addEventListener("overview", (event) => { tell(""); page.update(JSON.parse(event.data)); });
-    source.addEventListener("end", () => { source.close(); });
-    source.addEventListener("error", () => {
-      source.close();
-      tell("The driver does not answer. What you see is from before.");
-      timer = setTimeout(open, AGAIN);
-    });
+    source.addEventListener("overview", (event) => { tell(""); wait(); page.update(JSON.parse(event.data)); });
+    source.addEventListener("end", close);
+    source.addEventListener("error", lose);
+    wait();
+  };
+  const wait = () => { clearTimeout(timer); timer = setTimeout(lose, SILENCE); };
+  const close = () => { clearTimeout(timer); source.close(); };
+  const lose = async () => {
+    close();
+    tell(LOST);
+    timer = setTimeout(open, AGAIN);
+    if (!await isUnknown(job) || isLeft) return;
+    stop();
+    history.replaceState(null, "", "#");
+    stop = showJobs(`The driver does not know the job ${job}: its program has ended, or later jobs have taken its place.`);
   };
   open();
-  return () => { clearTimeout(timer); source.close(); page.close(); };
+  return () => { isLeft = true; close(); page.close(); };
+}
+
+/** Whether the driver answers, and says that there is no such job. */
+async function isUnknown(job) {
+  try {
+    await read(`/jobs/${job}`);
+    return false;
+  } catch (error) {
+    return error.status === 404;
+  }
 }
 
 /** The page as it was saved. Only what the reader chooses still changes it. */
@@ -86,20 +109,21 @@ function showSaved() {
   tell(`This page was saved on ${format.day(now)}. It does not change any more.`);
 }
 
-function showJobs() {
+/** The list of jobs. `note` says why it is shown, if the reader did not ask for it. */
+function showJobs(note = "") {
   header("Jobs", "");
   const box = el("section", { "aria-label": "Jobs" });
   const list = makeJobList(box);
-  replace(main, box);
+  main.replaceChildren(box);
   let timer = 0;
   const load = async () => {
     try {
       const { jobs } = await read("/jobs");
-      tell("");
-      if (timer === 0 && jobs.length === 1) { location.hash = jobs[0].id; return; }
+      tell(note);
+      if (timer === 0 && jobs.length === 1 && note === "") { location.hash = jobs[0].id; return; }
       list.update(jobs, Date.now() / 1000);
     } catch {
-      tell("The driver does not answer. What you see is from before.");
+      tell(LOST);
     }
     timer = setTimeout(load, AGAIN);
   };
@@ -108,11 +132,11 @@ function showJobs() {
 }
 
 function route() {
-  const job = decodeURIComponent(location.hash.slice(1));
+  const job = location.hash.slice(1);
   if (job === "main") return;
   stop();
   tell("");
-  replace(main);
+  main.replaceChildren();
   stop = /^[\w-]+$/.test(job) ? showJob(job) : showJobs();
 }
 

@@ -28,6 +28,8 @@ function chartsOf({ isSource, emitting, edges }) {
     ...(edges.length ? [exchange("Exchanges, rows per second", format.short, "rows_out"), exchange("Exchanges, bytes per second", bytes, "bytes_out")] : [])];
 }
 const HEIGHT = 190;
+/** The most characters of the names of one request. The driver refuses an address of more than 4,096. */
+const MOST_TEXT = 3000;
 
 export function makeCharts(node) {
   let drawn = [];
@@ -35,28 +37,53 @@ export function makeCharts(node) {
   const observer = new ResizeObserver(() => drawn.forEach(({ plot, box }) => plot.setSize({ width: box.clientWidth, height: HEIGHT })));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { shown = ""; });
   return {
-    /** Read and draw the series of a subtask; `place` is { task, operator, isSource, emitting, edges }. */
-    async update(job, place, from, to) {
+    /** Read the series of a subtask; `place` is { task, operator, isSource, emitting, edges }. Return a function that
+        draws them, and returns whether it could: not while the reader uses the charts of another subtask. */
+    async read(job, place, from, to) {
       const charts = chartsOf(place);
       const all = await Promise.all(charts.map((chart) => read(job, chart, place, from, to)));
-      const key = JSON.stringify([job, place]);
-      if (key !== shown) {
-        drawn.forEach(({ plot, box }) => { observer.unobserve(box); plot.destroy(); });
-        drawn = charts.map(makeChart);
-        replace(node, ...drawn.map((each) => each.figure));
-        drawn.forEach(({ plot, box }) => { box.append(plot.root); plot.setSize({ width: box.clientWidth, height: HEIGHT }); observer.observe(box); });
-      }
-      shown = key;
-      drawn.forEach(({ plot, figure }, index) => show(plot, figure, charts[index], all[index], from, to));
+      return () => {
+        const key = JSON.stringify([job, place]);
+        if (key !== shown && !make(charts)) return false;
+        shown = key;
+        drawn.forEach(({ plot, figure }, index) => show(plot, figure, charts[index], all[index], from, to));
+        return true;
+      };
+    },
+    /** Draw nothing. */
+    clear() {
+      forget(drawn);
+      [drawn, shown] = [[], ""];
+      node.replaceChildren();
     },
   };
+
+  function make(charts) {
+    const made = charts.map(makeChart);
+    if (!replace(node, ...made.map((each) => each.figure))) {
+      forget(made);
+      return false;
+    }
+    forget(drawn);
+    drawn = made;
+    drawn.forEach(({ plot, box }) => { box.append(plot.root); plot.setSize({ width: box.clientWidth, height: HEIGHT }); observer.observe(box); });
+    return true;
+  }
+
+  function forget(charts) {
+    charts.forEach(({ plot, box }) => { observer.unobserve(box); plot.destroy(); });
+  }
 }
 
 /** Return columns for uPlot: the times, then the values of each series, null where there is none. */
 async function read(job, chart, place, from, to) {
   const names = chart.series.map(([, counter]) => (chart.of ? `${chart.of === "task" ? "task" : "operator"}/${place[chart.of]}/${counter}` : counter));
-  const query = new URLSearchParams([...names.map((name) => ["name", name]), ["from", Math.floor(from)], ["to", Math.ceil(to)], ["points", 300]]);
-  const found = (await readAnswer(`/jobs/${job}/series?${query}`)).series;
+  const fits = encodeURIComponent(names.join("")).length <= MOST_TEXT;
+  const answers = await Promise.all((fits ? [names] : names.map((name) => [name])).map((some) => {
+    const query = new URLSearchParams([...some.map((name) => ["name", name]), ["from", Math.floor(from)], ["to", Math.ceil(to)], ["points", 300]]);
+    return readAnswer(`/jobs/${job}/series?${query}`);
+  }));
+  const found = answers.flatMap((answer) => answer.series);
   const times = [...new Set(found.flatMap((series) => series.points.map((point) => point[0])))].sort((one, other) => one - other);
   const columns = found.map((series) => {
     const values = new Map(series.points.map(([begin, , mean]) => [begin, mean]));

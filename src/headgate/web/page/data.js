@@ -14,7 +14,7 @@ export const hasSeries = (task) => saved === null || columns.has(`task/${task}/b
 export async function read(path) {
   if (saved !== null) return readSaved(new URL(path, "file:///"));
   const reply = await fetch(path);
-  if (!reply.ok) throw Object.assign(new Error(`${path}: ${reply.status}`), { reason: await refusal(reply) });
+  if (!reply.ok) throw Object.assign(new Error(`${path}: ${reply.status}`), { status: reply.status, reason: await refusal(reply) });
   return reply.json();
 }
 

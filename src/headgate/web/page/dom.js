@@ -23,6 +23,7 @@ export function say(node, text) {
 }
 
 let pressed = null;
+let isRefused = false; // whether a `replace` was refused that nobody has made up for
 addEventListener("pointerdown", (event) => { pressed = event.target; }, true);
 addEventListener("click", () => { pressed = null; }, true); // before the handlers of the element
 for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => setTimeout(() => { pressed = null; }), true);
@@ -33,13 +34,54 @@ function isInUse(node) {
   return node.contains(pressed) || (!selection.isCollapsed && node.contains(selection.anchorNode));
 }
 
-/** Replace the children of `node`, unless the reader uses it. The focus moves to the new child with the same
-    `data-key`. */
-export function replace(node, ...children) {
-  if (isInUse(node)) return;
+/** Replace the children of `node`, and return true, unless the reader uses it. The focus moves to the new child with the
+    same `data-key`. */
+export const replace = (node, ...children) => change(node, () => node.replaceChildren(...children));
+
+/** Do as `replace`, but keep the elements that are as before, and change texts in place: the focus stays, and a screen
+    reader reads only what is new. The children are elements without listeners. */
+export const revise = (node, ...children) => change(node, () => merge(node, children));
+
+function merge(node, children) {
+  const before = [...node.childNodes];
+  children.forEach((child, number) => {
+    const old = before[number];
+    if (old === undefined) node.append(child);
+    else if (!isLike(old, child)) old.replaceWith(child);
+    else if (old.nodeType === Node.ELEMENT_NODE) merge(old, [...child.childNodes]);
+    else if (old.data !== child.data) old.data = child.data;
+  });
+  before.slice(children.length).forEach((old) => old.remove());
+}
+
+/** Whether two nodes are texts, or elements with the same name and attributes. */
+const isLike = (one, other) => one.nodeType === other.nodeType
+  && (one.nodeType !== Node.ELEMENT_NODE || one.cloneNode().isEqualNode(other.cloneNode()));
+
+function change(node, work) {
+  if (isInUse(node)) {
+    isRefused = true;
+    return false;
+  }
   const key = node.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  node.replaceChildren(...children);
+  work();
   if (key !== undefined) node.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
+  return true;
+}
+
+/** Call `draw` when the reader has stopped to use what a `replace` was to change. Return a function that ends this. */
+export function onceFree(draw) {
+  const look = () => setTimeout(() => {
+    if (!isRefused || pressed !== null || !getSelection().isCollapsed) return;
+    isRefused = false;
+    draw();
+  });
+  document.addEventListener("selectionchange", look);
+  addEventListener("pointerup", look, true);
+  return () => {
+    document.removeEventListener("selectionchange", look);
+    removeEventListener("pointerup", look, true);
+  };
 }
 
 /** A section with a heading; `add` puts it into `main`. */

@@ -73,6 +73,9 @@ function drawEdge(edge, place, isDown) {
     svg("text", { x, y: middle.y + 14, "text-anchor": anchor }, blocked));
 }
 
+/** Subtasks of a later stage that have not started have not ended either. */
+const hasEnded = (vertex) => vertex.ended === vertex.parallelism;
+
 function drawVertex(vertex, place, now, isSelected, onSelect) {
   const [left, top] = [place.x - place.width / 2, place.y - place.height / 2];
   const select = () => onSelect(vertex.id);
@@ -82,7 +85,7 @@ function drawVertex(vertex, place, now, isSelected, onSelect) {
     select();
   };
   return svg("g", {
-    class: `vertex ${vertex.role}${isSelected ? " selected" : ""}${vertex.running === 0 ? " ended" : ""}`,
+    class: `vertex ${vertex.role}${isSelected ? " selected" : ""}${hasEnded(vertex) ? " ended" : ""}`,
     transform: `translate(${left} ${top})`, tabindex: 0, role: "button", "aria-pressed": String(isSelected),
     "aria-label": spoken(vertex, now), "data-key": `vertex-${vertex.id}`, onclick: select, onkeydown,
   }, svg("rect", { class: "box", width: place.width, height: place.height, rx: 6 }),

@@ -2,47 +2,60 @@
 
 import { makeCharts } from "./charts.js";
 import { hasSeries, saved } from "./data.js";
-import { el, replace, section } from "./dom.js";
+import { el, replace, say, section } from "./dom.js";
 import { makeCounts } from "./lists.js";
 
 const RANGES = [["5 minutes", 300], ["15 minutes", 900], ["1 hour", 3600], ["6 hours", 21600], ["2 days", 172800]];
 /** Milliseconds between two reads of the series. */
 const PERIOD = 2000;
-/** The most subtasks of one vertex in the list. */
+/** The most subtasks of one vertex in the list, besides the chosen one. */
 const MOST = 200;
 
-export function makeHistory(job) {
+/** `lost` is called when the driver does not answer. */
+export function makeHistory(job, lost) {
   const { node, body } = section("history", "History");
   const task = el("select", { id: "history-task" });
   const range = el("select", { id: "history-range" }, RANGES.map(([text, seconds]) => el("option", { value: seconds }, text)));
   const mark = el("button", { type: "button", id: "count-from-here" }, "Count from here");
   const all = el("button", { type: "button", id: "count-all", hidden: true }, "Count from the start");
-  const [plots, counted] = [el("div", { class: "charts" }), el("div")];
+  const [plots, counted, problem] = [el("div", { class: "charts" }), el("div"), el("p", { class: "quiet", role: "status", id: "history-problem", hidden: true })];
   const [charts, counts] = [makeCharts(plots), makeCounts(counted)];
   let overview = null;
   let chosen = null; // { vertex, subtask }, chosen by the reader; else the first of the top ten
   let listed = "";
-  let readAt = 0;
+  let [readAt, asked] = [0, 0];
 
   body.append(el("div", { class: "controls" }, el("label", { for: "history-task" }, "Subtask"), task,
-    el("label", { for: "history-range" }, "Range"), range, ...(saved === null ? [mark, all] : [])), plots, counted);
+    el("label", { for: "history-range" }, "Range"), range, ...(saved === null ? [mark, all] : [])), problem, plots, counted);
 
   const place = () => chosen ?? (overview?.subtasks[0] && { vertex: overview.subtasks[0].vertex, subtask: overview.subtasks[0].subtask });
 
   function listTasks() {
     const now = place();
-    const options = overview.vertices.flatMap((vertex) => Array.from({ length: Math.min(MOST, vertex.parallelism) },
-      (_, subtask) => [`${vertex.id}/${subtask}`, `${vertex.name}[${subtask}]`])).filter(([, text]) => hasSeries(text));
+    if (document.activeElement === task && listed !== "") return; // the reader may have opened the list
+    const options = overview.vertices.flatMap((vertex) => subtasksOf(vertex, now)
+      .map((subtask) => [`${vertex.id}/${subtask}`, `${vertex.name}[${subtask}]`])).filter(([, text]) => hasSeries(text));
     const key = JSON.stringify(options);
-    if (key !== listed) replace(task, ...options.map(([value, text]) => el("option", { value }, text)));
-    listed = key;
-    if (now && document.activeElement !== task) task.value = `${now.vertex}/${now.subtask}`;
+    if (key !== listed && replace(task, ...options.map(([value, text]) => el("option", { value }, text)))) listed = key;
+    if (now) task.value = `${now.vertex}/${now.subtask}`;
+  }
+
+  /** The subtasks of a vertex that the list has: the first ones, and the one whose series are drawn. */
+  function subtasksOf(vertex, now) {
+    const first = Array.from({ length: Math.min(MOST, vertex.parallelism) }, (_, subtask) => subtask);
+    return now?.vertex === vertex.id && now.subtask >= first.length ? [...first, now.subtask] : first;
+  }
+
+  function complain(text) {
+    problem.hidden = text === "";
+    say(problem, text);
   }
 
   async function draw(force = false) {
     const now = place();
     if (!now || (!force && Date.now() - readAt < PERIOD)) return;
     readAt = Date.now();
+    const mine = asked += 1;
     const vertex = overview.vertices[now.vertex];
     const to = overview.job.ended_at ?? overview.now;
     const from = counts.from ?? Math.max(overview.job.started_at ?? 0, to - Number(range.value));
@@ -54,8 +67,16 @@ export function makeHistory(job) {
       edges: overview.edges.filter((edge) => edge.source === vertex.id || edge.target === vertex.id).map((edge) => edge.name),
     };
     try {
-      await charts.update(job, names, Math.min(from, to - 10), to);
-    } catch { /* the next read may succeed; the notice above says if the connection is lost */ }
+      const show = await charts.read(job, names, Math.min(from, to - 10), to);
+      if (mine !== asked) return;
+      complain("");
+      if (!show()) readAt = 0;
+    } catch (error) {
+      if (mine !== asked) return;
+      charts.clear();
+      complain(`The history cannot be shown: ${error.reason ?? "the driver does not answer"}.`);
+      if (error.status === undefined) lost();
+    }
   }
 
   task.addEventListener("change", () => {
@@ -68,6 +89,7 @@ export function makeHistory(job) {
   all.addEventListener("click", () => { counts.start(null); count(false); });
 
   function count(isMarked) {
+    if (overview === null) return; // nothing has been counted yet
     all.hidden = !isMarked;
     counts.update(overview);
     draw(true);

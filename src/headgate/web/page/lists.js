@@ -53,7 +53,8 @@ export function makeCheckpoints(node) {
   };
 }
 
-/** Counts what each vertex has done since a moment that the reader chooses. A restart begins at 0 again. */
+/** Counts what each vertex has done since a moment that the reader chooses. A restart goes back to a checkpoint, which may be
+    before that moment: then it counts from the start of the job, earlier attempts included. */
 export function makeCounts(node) {
   let mark = null;
   const [since, table] = [el("p", { class: "quiet" }), makeTable("Counts", ["Vertex", "Rows in", "Rows out", "Late rows"])];
@@ -63,7 +64,7 @@ export function makeCounts(node) {
     start(overview) { mark = overview && { at: overview.now, attempt: overview.attempt, vertices: overview.vertices }; },
     update(overview) {
       const isSame = mark !== null && mark.attempt === overview.attempt;
-      say(since, isSame ? `Counted since ${format.time(mark.at, overview.now)}` : "Counted since the start of this attempt");
+      say(since, isSame ? `Counted since ${format.time(mark.at, overview.now)}` : "Counted since the start of the job");
       const count = (vertex, field) => vertex[field] - (isSame ? mark.vertices[vertex.id][field] : 0);
       table.update(overview.vertices.map((vertex) => row([vertex.name,
         ...["rows_in", "rows_out", "late_rows"].map((field) => count(vertex, field).toLocaleString("en"))])));

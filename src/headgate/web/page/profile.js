@@ -11,7 +11,7 @@ const SECONDS = 2;
 export function makeProfile(node, job) {
   const operator = el("select", { id: "profile-operator" });
   const button = el("button", { type: "button", id: "profile-start", onclick: () => ask() }, `Profile for ${SECONDS} seconds`);
-  const controls = el("div", { class: "controls" }, el("label", { for: "profile-operator" }, "Operator"), operator, button);
+  const controls = el("div", { class: "controls", hidden: true }, el("label", { for: "profile-operator" }, "Operator"), operator, button);
   const [status, lines, picture] = [el("p", { role: "status", id: "profile-status" }), el("div"), el("div", { hidden: true })];
   let flame = null;
   let vertices = [];

@@ -1,6 +1,6 @@
 // The verdict: where the job is slow, why, and what to do.
 
-import { el, replace } from "./dom.js";
+import { el, revise } from "./dom.js";
 import * as format from "./format.js";
 import { hotLines } from "./profile.js";
 
@@ -12,13 +12,13 @@ const WORDS = {
 export function makeVerdict(node) {
   let shown = "";
   let isOpen = false;
-  node.addEventListener("toggle", (event) => { isOpen = event.target.open; }, true);
   return {
     update(overview) {
       const { at: _, ...said } = overview.diagnosis;
-      const news = JSON.stringify([said, overview.vertices.map((vertex) => vertex.parallelism)]);
-      if (news !== shown) replace(node, ...parts(overview, isOpen).filter(Boolean));
-      shown = news;
+      const facts = [said, overview.vertices.map((vertex) => vertex.parallelism)];
+      const news = JSON.stringify(facts, (name, value) => (name === "evidence" ? undefined : value)); // it is not shown
+      isOpen = node.querySelector("details")?.open ?? isOpen; // the reader opens and closes it
+      if (news !== shown && revise(node, ...parts(overview, isOpen).filter(Boolean))) shown = news;
     },
   };
 }
@@ -67,6 +67,6 @@ function gain(finding) {
 
 function more(findings, overview, isOpen) {
   if (findings.length === 0) return null;
-  const also = el("summary", {}, `${findings.length} more ${findings.length > 1 ? "places" : "place"}`);
+  const also = el("summary", { "data-key": "more" }, `${findings.length} more ${findings.length > 1 ? "places" : "place"}`);
   return el("details", { open: isOpen }, also, findings.map((each) => el("div", { class: "also" }, el("h3", {}, where(each)), details(each, overview))));
 }
