@@ -13,7 +13,7 @@ from headgate.bench.report import Skipped
 from headgate.errors import ConfigError, HeadgateError
 from headgate.lab.experiment import Experiment
 from headgate.lab.flows import Flow, Flows
-from headgate.lab.mechanisms.made_runs import Plan, make
+from headgate.lab.mechanisms.made_runs import Plan, judged, make
 from headgate.lab.mechanisms.observed import MechanismRun, interrupted, observe
 from headgate.lab.places import A2, B4, processes
 from headgate.lab.probe import Probe
@@ -100,6 +100,36 @@ def test_a_failed_contestant_does_not_lose_the_results_of_others() -> None:
     assert not report.passed
     assert report.skipped == made.failed
     assert report.settings["runs at the same time"] == 2
+
+
+def test_who_misses_an_expectation_beside_others_runs_again_alone() -> None:
+    """With the first one that runs again, what it is compared with runs again too. The last runs of each count."""
+    made = dict[str, int]()
+
+    def counted(name: str) -> tuple[str, Any]:
+        def make_it() -> MechanismRun:
+            made[name] = made.get(name, 0) + 1
+            return MechanismRun(seconds=made[name])
+
+        return name, make_it
+
+    def report(runs: dict[str, list[MechanismRun]]) -> Experiment:
+        late = tuple(name for name, (run,) in runs.items() if name == "late" and run.seconds < 2)
+        return Experiment(case="sibling", target="all", met=not late, figures=(), missed=late)
+
+    def result(at_once: int, *names: str) -> Experiment:
+        made.clear()
+        return judged("sibling", quick(at_once), [counted(name) for name in names], report, needed=["credit"])
+
+    again = result(2, "credit", "late", "tcp")
+    assert made == {"credit": 2, "late": 2, "tcp": 1}
+    assert (again.met, again.settings["run again, alone"]) == (True, "late")
+    assert again.settings["runs at the same time"] == 2
+    never = result(2, "credit", "tcp")
+    assert made == {"credit": 1, "tcp": 1}
+    assert "run again, alone" not in never.settings
+    assert not result(1, "credit", "late").met
+    assert made == {"credit": 1, "late": 1}
 
 
 @pytest.mark.parametrize(("names", "needed"), [(["credit", "tcp"], ["credit"]), (["credit"], [])])

@@ -99,7 +99,7 @@ def test_a_limit_that_should_starve_and_does_not_is_a_miss(monkeypatch: pytest.M
         tuning._misses(
             {("credit", 0.0): 1.0, ("max-pending", 256): 1.0}, {("credit", 0.0): 10.0, ("max-pending", 256): 30.0}
         )
-    ) == ["max-pending 256 carries 100%"]
+    ) == [("max-pending 256", "carries 100%")]
 
 
 def test_the_command_compares_the_named_mechanisms(tmp_path: Path) -> None:

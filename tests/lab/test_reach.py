@@ -16,7 +16,7 @@ from headgate.lab.reach import ONE, PLACES, TWO, Path, Standing
     ("mode", "path"), [("tcp", ONE), ("credit", TWO), pytest.param("credit", ONE, marks=pytest.mark.soak)]
 )
 def test_a_stalled_sink_stops_its_source(mode: str, path: Path) -> None:
-    standing = reach.one_round(processes, mode, path, flow=0.5, stall=1.0)
+    standing = reach.one_round(processes, mode, path, flow=0.5, stall=2.5)
     assert list(standing.places) == list(PLACES)
     assert 0 < standing.places["segments"] <= standing.most_segments <= path.bound(Config(**MODES[mode]))
     assert standing.bytes_made >= standing.places["segments"]

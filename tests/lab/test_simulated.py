@@ -30,7 +30,7 @@ SHORT = Times(capacity=0.1, warm_up=0.1, before=0.1, settling=0.1, stalled=0.1)
     ],
 )
 def test_the_reach_is_that_of_the_real_runtime(mode: str, path: reach.Path, made: float) -> None:
-    standing = reach.one_round(simulation(0), mode, path, 0.2, 0.8)
+    standing = reach.one_round(simulation(0), mode, path, 0.2, 1.5)
     assert standing.bytes_made == pytest.approx(made, rel=0.2)
     assert standing.seconds < 0.01
 

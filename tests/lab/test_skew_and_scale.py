@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from headgate.bench.case_options import Options
@@ -10,6 +11,7 @@ from headgate.lab.mechanisms.contestants import CONTESTANTS, GUARD, SEGMENT
 from headgate.lab.mechanisms.observed import MechanismRun
 from headgate.lab.mechanisms.skew import SkewTimes
 from headgate.lab.places import B3, B4, processes
+from headgate.lab.probe import Seen
 from headgate.lab.simulated import scale, simulated_skew
 from headgate.lab.simulated.simulated_place import simulation
 
@@ -30,6 +32,15 @@ def test_a_source_that_waits_for_the_hot_key_sends_two_thirds_of_the_others() ->
     run = skew.one_round(simulation(0), CONTESTANTS["credit"], times)
     assert skew.share(run, B4, skew.CAPACITY, times) == pytest.approx(1.0, abs=0.05)
     assert skew.share(run, B3, skew.CAPACITY / 2, times) == pytest.approx(2 / 3, abs=0.05)
+
+
+def test_a_source_that_catches_up_at_the_end_has_not_kept_the_rate_of_the_others() -> None:
+    """The other keys have 10,000 rows/s. The source stands in the middle of the run, and sends twice as many later."""
+    arrived = np.full(60, 1000)
+    arrived[20:45], arrived[45:] = 0, 2000
+    seen = Seen(start=0.0, arrived=arrived, late=np.zeros((60, 1), np.int64), stalled=None, gaps={})
+    assert skew.share(MechanismRun(seen={B3: seen}), B3, 10_000, skew.QUICK) == pytest.approx(2.0)
+    assert skew.others_share(MechanismRun(seen={B3: seen}), skew.QUICK) == pytest.approx(0.8, abs=0.02)
 
 
 def test_nothing_is_expected_of_a_queue_that_is_not_full_in_time() -> None:

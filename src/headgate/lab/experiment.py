@@ -37,6 +37,8 @@ class Experiment(CaseResult):
     plots: tuple[Plot, ...] = ()
     #: What the figures show, as sentences.
     findings: tuple[str, ...] = ()
+    #: The contestants that did not do what was expected of them.
+    missed: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         report = CaseResult.to_json(self)

@@ -81,7 +81,8 @@ _SIDE_BY_SIDE = ("sibling", "burst", "slow-sink", "skew", "faults", "tuning")
 _DESCRIPTION = (
     "Run experiments on the exchange: credit against plain TCP and other mechanisms, barriers, buffers. All "
     f"experiments take about two hours; docs/evidence/lab.md says more. With --quick, {_AT_ONCE} runs of "
-    f"{', '.join(_SIDE_BY_SIDE)} are made at the same time, so that they share the cores."
+    f"{', '.join(_SIDE_BY_SIDE)} are made at the same time, so that they share the cores. "
+    "What misses an expectation then runs again, alone."
 )
 
 _FOLDER = Path("headgate-lab")

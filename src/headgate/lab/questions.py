@@ -85,7 +85,7 @@ QUESTIONS: Final[dict[str, Question]] = {
         "has no such limit.",
         "The best limit depends on the sink and on the delay of the network. Here both are constant. Credit has more "
         "rows in flight than the best limit: those in the buffers of both ends. Rows in flight are known to a few "
-        "thousand, since TaskManagers report each 0.25 s.",
+        "thousand, since TaskManagers report each 0.25 to 0.5 s.",
     ),
     "spark-streaming": Question(
         "Does SparkPid do what Spark Streaming's own controller does under the same load?",

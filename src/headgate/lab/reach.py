@@ -30,10 +30,12 @@ from headgate.simulation.simulated_environment import SimulatedEnvironment
 from headgate.simulation.simulated_job import Watch
 
 PLACES = ("segments", "pending", "gathering", "sockets")
-#: Seconds between two looks at the job's counters. TaskManagers report the counters four times a second.
+#: Seconds between two looks at the job's counters. TaskManagers report the counters up to four times a second.
 _POLL_INTERVAL = 0.05
-#: A job has stopped if its counters did not change for this many seconds.
+#: The source has stopped if it made no row for this many seconds.
 _STANDS = 0.6
+#: The job has stopped if its counters did not change for this many seconds, which are two reports at least.
+_UNCHANGED = 1.1
 ROUNDS = 3
 
 
@@ -91,7 +93,7 @@ class Standing:
 
 @dataclass(slots=True)
 class _Samples:
-    """The job's counters over time. `stood` is the fullest sample in which no row had moved for `_STANDS` seconds."""
+    """The job's counters over time. `stood` is the fullest one in which no row had moved for `_UNCHANGED` seconds."""
 
     most_segments: int = 0
     stood: dict[str, int] | None = None
@@ -104,7 +106,7 @@ class _Samples:
         rows = (metrics["rows_in"], metrics["rows_out"])
         if rows != self._rows:
             self._rows, self._since = rows, now
-        elif rows[0] and now - self._since >= _STANDS and sum(places.values()) > sum((self.stood or {}).values()):
+        elif rows[0] and now - self._since >= _UNCHANGED and sum(places.values()) > sum((self.stood or {}).values()):
             self.stood = places
 
 
@@ -115,7 +117,7 @@ def run(options: Options) -> Experiment:
 
 def measure(options: Options, place_of: Callable[[int], Place]) -> dict[tuple[str, Path], list[Standing]]:
     """Return the outcomes of all rounds. `place_of` returns the place of a round, which counts from 0."""
-    rounds, flow, stall = (1, 1.0, 2.0) if options.quick else (ROUNDS, 2.0, 3.0)
+    rounds, flow, stall = (1, 1.0, 3.0) if options.quick else (ROUNDS, 2.0, 3.0)
     outcomes: dict[tuple[str, Path], list[Standing]] = {}
     for number in range(rounds):
         for mode in MODES:
@@ -157,7 +159,7 @@ def _standing(seen: Seen, samples: _Samples) -> Standing:
     gap = seen.gaps[A1]
     if seen.stalled is None or samples.stood is None or gap.seconds < _STANDS:
         raise HeadgateError(
-            f"reach: the source made no pause of {_STANDS:g} s while its sink stalled, so the round does not count"
+            f"reach: the job made no pause of {_UNCHANGED:g} s while its sink stalled, so the round does not count"
         )
     seconds = max(0.0, gap.begin - seen.stalled[0])
     return Standing(seconds, gap.in_flight * ROW_BYTES, samples.stood, samples.most_segments)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -164,9 +164,14 @@ class ReplacedJStormMaster(JStormMaster):
 
     keeps_state: bool
 
-    def coordinator(self, inputs: Mapping[int, Sequence[int]], parallelism: Mapping[int, int]) -> ThrottleCoordinator:
+    def coordinator(
+        self,
+        inputs: Mapping[int, Sequence[int]],
+        parallelism: Mapping[int, int],
+        never_asleep: Collection[int] = (),
+    ) -> ThrottleCoordinator:
         period = duration("check_interval", self.check_interval) * self.samples
-        replaced = _ReplacedCoordinator(inputs, parallelism, period, self.trigger_ratio)
+        replaced = _ReplacedCoordinator(inputs, parallelism, period, self.trigger_ratio, never_asleep=never_asleep)
         replaced.keeps_state = self.keeps_state
         return replaced
 

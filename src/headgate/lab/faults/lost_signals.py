@@ -38,7 +38,7 @@ from headgate.lab.mechanisms.contestants import (
     storm_status,
     storm_zookeeper,
 )
-from headgate.lab.mechanisms.made_runs import make
+from headgate.lab.mechanisms.made_runs import judged
 from headgate.lab.mechanisms.mechanism_report import mechanism_report
 from headgate.lab.mechanisms.observed import MechanismRun, observe_part, overhead
 from headgate.lab.mechanisms.slowed_sink import in_flight
@@ -72,7 +72,8 @@ class FaultTimes:
 
     def end_of(self, case: FaultCase) -> float:
         """Return the end of a run. Clients of ZooKeeper wait for some seconds before they connect again."""
-        return self.over + self.after + (_RECONNECTS if case.loses_zookeeper else 0.0)
+        more = (_RECONNECTS if case.loses_zookeeper else 0.0) + (self.stall if case.source_sleeps else 0.0)
+        return self.over + self.after + more
 
 
 FULL: Final = FaultTimes(factor=20, before=2.0, stall=12.0, after=9.0)
@@ -138,6 +139,9 @@ class FaultCase:
     loses_zookeeper: bool = False
     #: Whether a node of a TaskManager that does not exist appears before the stall, and nobody removes it.
     has_stale_node: bool = False
+    #: Whether the source sleeps for the time that the last message of a congested sink took. If the sink asks for this
+    #: at the end of the stall, then the source sleeps as long again before it goes on.
+    source_sleeps: bool = False
     #: Whether a stream that no throttle holds back sends more than its own sink takes, as metrics did in Storm 1.
     has_telemetry: bool = False
 
@@ -234,21 +238,25 @@ CASES: Final[dict[str, FaultCase]] = {
         throttle=lambda _hosts, factor: LossyJStormMaster(**jstorm_master(factor), lost="stop"),
         stops=True,
         goes_on=True,
+        source_sleeps=True,
     ),
     "jstorm-master, lost start": FaultCase(
         throttle=lambda _hosts, factor: LossyJStormMaster(**jstorm_master(factor), lost="start"),
         stops=True,
         goes_on=True,
+        source_sleeps=True,
     ),
     "jstorm-master, coordinator forgets": FaultCase(
         throttle=lambda _hosts, factor: ReplacedJStormMaster(**jstorm_master(factor), keeps_state=False),
         stops=True,
         goes_on=False,
+        source_sleeps=True,
     ),
     "jstorm-master, coordinator replaced": FaultCase(
         throttle=lambda _hosts, factor: ReplacedJStormMaster(**jstorm_master(factor), keeps_state=True),
         stops=True,
         goes_on=True,
+        source_sleeps=True,
     ),
     "heron, lost stop": FaultCase(
         throttle=lambda _hosts, factor: LossyHeronSpout(**heron_spout(factor), lost="stop"), stops=False, goes_on=True
@@ -263,8 +271,12 @@ def run(options: Options) -> Experiment:
     """Run each case once."""
     times = QUICK if options.quick else FULL
     options.say(f"faults: all sizes and times divided by {times.factor:g}")
-    made = make("faults", options, [(name, partial(one_run, case, times)) for name, case in CASES.items()])
-    return made.complete(report({name: run for name, (run,) in made.runs.items()}, times))
+    return judged(
+        "faults",
+        options,
+        [(name, partial(one_run, case, times)) for name, case in CASES.items()],
+        lambda runs: report({name: run for name, (run,) in runs.items()}, times),
+    )
 
 
 def one_run(case: FaultCase, times: FaultTimes) -> MechanismRun:

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from headgate.bench.case_options import Options
 from headgate.lab.experiment import Experiment
 from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED, Contestant
-from headgate.lab.mechanisms.made_runs import Plan, make
+from headgate.lab.mechanisms.made_runs import Plan, judged
 from headgate.lab.mechanisms.observed import MechanismRun
 from headgate.lab.places import Place
 
@@ -49,5 +49,4 @@ def contest(
         for number in range(times.rounds)
         for name in options.mechanisms or CONTESTANTS
     ]
-    made = make(case, options, plan)
-    return made.complete(report(made.runs, times))
+    return judged(case, options, plan, lambda runs: report(runs, times))

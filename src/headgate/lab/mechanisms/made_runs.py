@@ -1,4 +1,7 @@
-"""Makes the runs of an experiment on mechanisms: one after the other, or several at the same time."""
+"""Makes the runs of an experiment on mechanisms: one after the other, or several at the same time.
+
+Runs at the same time share the cores, so some are late. What misses an expectation then runs again, alone.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,30 @@ class MadeRuns:
         """Return the report of these runs with what is missing in it. An experiment that lacks a run has not passed."""
         settings = {**report.settings, "runs at the same time": self.at_once}
         return replace(report, settings=settings, skipped=(*report.skipped, *self.failed))
+
+
+def judged(
+    case: str,
+    options: Options,
+    plan: Plan,
+    report: Callable[[dict[str, list[MechanismRun]]], Experiment],
+    needed: Collection[str] = (),
+) -> Experiment:
+    """Make the runs, and return what `report` makes of them. For `needed` see `make`.
+
+    If runs were made at the same time, contestants that missed an expectation run again, one at a time, and so do those
+    that are `needed`. Then only these second runs of them count, and the report says whose they are.
+    """
+    made = make(case, options, plan, needed)
+    experiment = report(made.runs)
+    if options.at_once == 1 or not experiment.missed:
+        return made.complete(experiment)
+    options.say(f"{case}: again, without others beside it: {', '.join(experiment.missed)}")
+    second = [each for each in plan if each[0] in {*experiment.missed, *needed}]
+    again = make(case, replace(options, at_once=1), second, needed)
+    runs = {name: again.runs.get(name, rounds) for name, rounds in made.runs.items()}
+    complete = replace(made, runs=runs, failed=(*made.failed, *again.failed)).complete(report(runs))
+    return replace(complete, settings={**complete.settings, "run again, alone": ", ".join(experiment.missed)})
 
 
 def make(case: str, options: Options, plan: Plan, needed: Collection[str] = ()) -> MadeRuns:

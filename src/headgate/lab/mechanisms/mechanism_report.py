@@ -38,4 +38,5 @@ def mechanism_report(
         findings=sentences(findings, measured, better),
         settings=settings,
         plots=tuple(plots),
+        missed=tuple(dict.fromkeys(each.mechanism for each in findings if not each.is_met)),
     )

@@ -55,6 +55,11 @@ class SkewTimes:
         """The time from which the rates count: the start of the last quarter."""
         return 0.75 * self.seconds
 
+    @property
+    def has_settled(self) -> float:
+        """The time from which all rows should come as fast as the source offers them."""
+        return 0.1 * self.seconds
+
     def spares(self, expected: Expected) -> bool | None:
         """Return whether the other keys are expected to keep their rate: if nothing stops their source.
 
@@ -90,6 +95,18 @@ def share(run: MechanismRun, sink: int, offered: float, times: SkewTimes) -> flo
     return run.seen[sink].rate(times.counts_from, times.seconds - 0.1) / offered if sink in run.seen else 0.0
 
 
+def others_share(run: MechanismRun, times: SkewTimes) -> float:
+    """Return the share of their rate that the other keys get: in the last quarter, or in the whole run if it is less.
+
+    A source that stood is behind, and then reads faster than it offers. The last quarter alone may show just this.
+    """
+    offered = (1 - _HOT) * OFFERED
+    if B3 not in run.seen:
+        return 0.0
+    whole = run.seen[B3].rate(times.has_settled, times.seconds - 0.1) / offered
+    return min(whole, share(run, B3, offered, times))
+
+
 def report(runs: Mapping[str, list[MechanismRun]], times: SkewTimes) -> Experiment:
     """Return what the mechanisms did, and whether that was expected."""
     findings: list[Observation] = []
@@ -97,7 +114,7 @@ def report(runs: Mapping[str, list[MechanismRun]], times: SkewTimes) -> Experime
     for name, rounds in runs.items():
         expected = CONTESTANTS[name].expected
         spares = SPARES.get(name, times.spares(expected))
-        others = [share(each, B3, (1 - _HOT) * OFFERED, times) for each in rounds]
+        others = [others_share(each, times) for each in rounds]
         findings += [
             Observation(name, "the other keys keep their rate", median(others) >= KEEPS, spares),
             *whole(name, rounds, doubles=False),

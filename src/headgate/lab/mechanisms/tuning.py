@@ -18,7 +18,7 @@ from headgate.bench.report import ratios
 from headgate.lab.experiment import Experiment, Plot, Series
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contestants import BATCH, counting
-from headgate.lab.mechanisms.made_runs import Plan, make
+from headgate.lab.mechanisms.made_runs import Plan, judged
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
 from headgate.lab.mechanisms.verdicts import CREDIT, Better, Measured, figures, losses
 from headgate.lab.places import A2, B4, Place, processes
@@ -94,15 +94,20 @@ def run(options: Options, place_of: Callable[[int], Place] = lambda _number: pro
     plan: Plan = []
     for number in range(times.rounds):
         for name, limit, chosen in contestants(only_ends=options.quick):
-            label = f"{name} {limit:g}" if limit else name
+            label = _label(name, limit)
             limits[label] = name, limit
             plan.append((label, partial(one_round, place_of(number), chosen, times)))
-    made = make("tuning", options, plan, needed=(CREDIT, NOTHING))
+    return judged(
+        "tuning", options, plan, lambda runs: report(_by_limit(runs, limits), times), needed=(CREDIT, NOTHING)
+    )
+
+
+def _by_limit(made: Mapping[str, list[MechanismRun]], limits: Mapping[str, tuple[str, float]]) -> Runs:
     runs: Runs = {}
-    for label, rounds in made.runs.items():
+    for label, rounds in made.items():
         name, limit = limits[label]
         runs.setdefault(name, {})[limit] = rounds
-    return made.complete(report(runs, times))
+    return runs
 
 
 def contestants(*, only_ends: bool = False) -> Iterator[tuple[str, float, Mapping[str, Any]]]:
@@ -112,6 +117,10 @@ def contestants(*, only_ends: bool = False) -> Iterator[tuple[str, float, Mappin
     for name, sweep in SWEEPS.items():
         for limit in (sweep.limits[0], sweep.limits[-1]) if only_ends else sweep.limits:
             yield name, limit, counting(sweep.throttle(limit), _FACTOR)
+
+
+def _label(name: str, limit: float) -> str:
+    return f"{name} {limit:g}" if limit else name
 
 
 def one_round(place: Place, options: Mapping[str, Any], times: TuningTimes) -> MechanismRun:
@@ -147,11 +156,12 @@ def report(runs: Runs, times: TuningTimes) -> Experiment:
                 **overhead(rounds),
             }
             shares[name, limit], held[name, limit] = median(rates), median(flights)
-    missed = list(_misses(shares, held))
+    missed = dict(_misses(shares, held))
     return Experiment(
         case="tuning",
         target=f"credit carries {FULL_LOAD:.0%} of what the sink takes; too small limits carry less, and too large "
-        f"limits have {FLOODS:g} times as many rows in flight" + "".join(f"; missed: {miss}" for miss in missed),
+        f"limits have {FLOODS:g} times as many rows in flight"
+        + "".join(f"; missed: {label} {did}" for label, did in missed.items()),
         met=not missed,
         figures=tuple(figures(measured, ())),
         findings=tuple(losses(measured, BETTER)),
@@ -161,6 +171,7 @@ def report(runs: Runs, times: TuningTimes) -> Experiment:
             "rows of a batch": BATCH,
             "network memory divided by": _FACTOR,
         },
+        missed=tuple(missed),
         plots=(
             _plot("carried, of the rate without a throttle", shares),
             _plot("rows in flight at most", held, log_y=True),
@@ -168,14 +179,17 @@ def report(runs: Runs, times: TuningTimes) -> Experiment:
     )
 
 
-def _misses(shares: Mapping[tuple[str, float], float], held: Mapping[tuple[str, float], float]) -> Iterator[str]:
+def _misses(
+    shares: Mapping[tuple[str, float], float], held: Mapping[tuple[str, float], float]
+) -> Iterator[tuple[str, str]]:
+    """Yield who did something else than expected, and what."""
     if shares[CREDIT, 0.0] < FULL_LOAD:
-        yield f"credit carries {shares[CREDIT, 0.0]:.0%}"
+        yield CREDIT, f"carries {shares[CREDIT, 0.0]:.0%}"
     for key, share in shares.items():
         if key in STARVES and share >= FULL_LOAD:
-            yield f"{key[0]} {key[1]:g} carries {share:.0%}"
+            yield _label(*key), f"carries {share:.0%}"
         if key in FLOODED and held[key] < FLOODS * held[CREDIT, 0.0]:
-            yield f"{key[0]} {key[1]:g} has {held[key]:,.0f} rows in flight"
+            yield _label(*key), f"has {held[key]:,.0f} rows in flight"
 
 
 def _plot(label: str, values: Mapping[tuple[str, float], float], log_y: bool = False) -> Plot:
