@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -38,6 +40,33 @@ def cases(monkeypatch: pytest.MonkeyPatch) -> dict[str, CaseResult]:
         monkeypatch.setitem(sys.modules, f"case_{name}", run)
     monkeypatch.setattr(main, "CASES", {name: f"case_{name}" for name in outcomes})
     return outcomes
+
+
+CASE_WITH_A_CHILD = """
+import sys, time
+from types import SimpleNamespace
+from headgate import cli
+from headgate.bench import bench_command
+from headgate.bench.conversation import ChildProcess
+
+def run(options):
+    with ChildProcess("the child", [sys.executable, "-c", "import time; time.sleep(600)"]) as child:
+        print(child.pid, flush=True)
+        time.sleep(600)
+
+sys.modules["endless"] = SimpleNamespace(run=run)
+bench_command.CASES = {"endless": "endless"}
+sys.exit(cli.main(["bench", "endless"]))
+"""
+
+
+def test_a_case_that_is_terminated_ends_its_child_processes() -> None:
+    with subprocess.Popen([sys.executable, "-c", CASE_WITH_A_CHILD], stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        child = next(int(line) for line in program.stdout if line.strip().isdigit())
+        program.terminate()
+        assert program.wait(60) == 128 + signal.SIGTERM
+    assert not psutil.pid_exists(child)
 
 
 @pytest.mark.usefixtures("cases")

@@ -57,7 +57,7 @@ def test_a_query_without_results_costs_no_other_figure(monkeypatch: pytest.Monke
         return np.array([1.0, 3.0])
 
     monkeypatch.setattr(nexmark, "latencies", latencies_of)
-    monkeypatch.setattr(nexmark, "events_per_s", lambda *_query, **_more: 100.0)
+    monkeypatch.setattr(nexmark, "sustained_rate", lambda *_query, **_more: 100.0)
     case = nexmark._Case(*_queries(), {}, [])
     figures = case.lateness(Options(quick=True, say=lambda text: None))
     of_one = ["rate found", "p50 latency at 50 %", "p99 latency at 50 %"]
@@ -79,7 +79,7 @@ def test_a_query_is_measured_again_where_the_machine_was_busy(
 
     monkeypatch.setattr(nexmark, "_ours", ours)
     case = nexmark._Case(*_queries(), {"q0": _Query()}, [])
-    case.round(nexmark._Sets([], []), None, Options(quick=True, say=lambda text: None))
+    case.round(nexmark._Sets([], [], []), None, Options(quick=True, say=lambda text: None))
     assert len(tries) == 3
     assert bool(case.skipped) is is_skipped
     assert case.measured["q0"].ours == ([] if is_skipped else [1.0])

@@ -63,9 +63,12 @@ class SparkKafka:
 
 
 def spark_jars() -> list[str]:
-    """Return the jars of the Kafka source of the installed Spark. Raises NoJars and UnknownJars."""
-    version = importlib.metadata.version("pyspark")
-    scala = "2.13" if int(version.partition(".")[0]) >= 4 else "2.12"
+    """Return the jars of the Kafka source of the installed Spark. Raises NoJars and UnknownJars.
+
+    They are those of the first release with the same minor version, because Maven lacks some of the later ones.
+    """
+    major, minor = importlib.metadata.version("pyspark").split(".")[:2]
+    version, scala = f"{major}.{minor}.0", "2.13" if int(major) >= 4 else "2.12"
     coordinates = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}"
     folder = jars(f"spark-kafka-{version}", coordinates, without="org.apache.hadoop,org.scala-lang,org.slf4j")
     return sorted(map(str, folder.glob("*.jar")))
