@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from headgate.errors import HeadgateError
 from headgate.json_option import add_json_option, write_json
@@ -31,6 +33,16 @@ commands:
 """
 
 
+@contextmanager
+def _ending_with_children() -> Iterator[None]:
+    """Let SIGTERM raise SystemExit within the block, so that the block ends the servers and processes it started."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _run(argv: Sequence[str]) -> int:
     from headgate.api.run import main
 
@@ -46,13 +58,15 @@ def _demo(argv: Sequence[str]) -> int:
 def _bench(argv: Sequence[str]) -> int:
     from headgate.bench.bench_command import main
 
-    return main(argv)
+    with _ending_with_children():
+        return main(argv)
 
 
 def _lab(argv: Sequence[str]) -> int:
     from headgate.lab.lab_command import main
 
-    return main(argv)
+    with _ending_with_children():
+        return main(argv)
 
 
 def _checkpoints(argv: Sequence[str]) -> int:

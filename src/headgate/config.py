@@ -377,8 +377,10 @@ class Config(DeclaredOptions):
         if self.throttle is not None:
             self.throttle.check(
                 JobOptions(
+                    network_memory=self.network_memory,
                     has_credit=self.flow_control is FlowControl.CREDIT,
                     has_checkpoints=self.checkpoint_dir is not None,
+                    is_unaligned=self.unaligned,
                     is_batch=self.is_batch,
                     flushes_each_batch=self.buffer_timeout == 0,
                 )

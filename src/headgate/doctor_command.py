@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,15 +34,25 @@ def main(argv: Sequence[str]) -> int:
     add_json_option(parser)
     arguments = parser.parse_args(argv)
     recording = read_recording(arguments.file)
-    try:
+    with _damage_said(arguments.file):
         verdicts, samples = _verdicts(recording), lock_samples(recording)
-    except (AttributeError, KeyError, TypeError, ValueError, IndexError) as error:
-        raise RecordingError(f"{arguments.file} is damaged: {type(error).__name__}: {error}") from None
+        for at, _ in verdicts:
+            _time(at)  # a damaged recording may have a time that no calendar has
     _show(PlainConsole(stderr=arguments.json == "-"), recording, samples, verdicts)
     write_json(arguments.json, _report(recording, samples, verdicts))
     if arguments.html is not None:
-        _save_page(recording, arguments.html)
+        with _damage_said(arguments.file):
+            _save_page(recording, arguments.html)
     return 0
+
+
+@contextmanager
+def _damage_said(path: str) -> Iterator[None]:
+    """Say that a recording is damaged if its values are not those of a job. Raises RecordingError."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise RecordingError(f"{path} is damaged: {type(error).__name__}: {error}") from None
 
 
 def _save_page(recording: Recording, path: str) -> None:
@@ -54,10 +65,10 @@ def _save_page(recording: Recording, path: str) -> None:
 def _verdicts(recording: Recording) -> list[tuple[float, list[Finding]]]:
     """Return a pair (seconds since the epoch, findings) for each time at which the findings changed."""
     verdicts: list[tuple[float, list[Finding]]] = []
-    shown: list[tuple[str, str]] | None = None
+    shown: list[tuple[str, str, str]] | None = None
     for end in range(1, len(recording.snapshots) + 1):
         findings = diagnose(recording.topology, recording.snapshots[max(0, end - LATEST) : end])
-        key = [(finding.place, finding.cause.name) for finding in findings]
+        key = [(finding.severity.name, finding.place, finding.cause.name) for finding in findings]
         if key != shown:
             verdicts.append((recording.snapshots[end - 1].at, findings))
             shown = key

@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, Field, dataclass, field, fields
 from difflib import get_close_matches
 from typing import Any
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, printable
 from headgate.redaction import redacted
 
 _KEY = "option"
@@ -125,9 +125,12 @@ class DeclaredOptions:
         return [name for name, each in self._declared().items() if getattr(self, name) != each.default]
 
     def shown(self) -> dict[str, str]:
-        """Return the options that differ from their defaults, as text without credentials."""
+        """Return the options that differ from their defaults, as text without credentials.
+
+        Surrogates, which a folder's name may contain, are escaped: no JSON could have them.
+        """
         declared = self._declared()
         return {
-            name: "***" if option_of(declared[name]).secret else redacted(str(getattr(self, name)))
+            name: "***" if option_of(declared[name]).secret else printable(redacted(str(getattr(self, name))))
             for name in self._changed()
         }

@@ -123,3 +123,9 @@ def test_a_size_that_no_machine_has_is_refused(option: str, value: object) -> No
 
 def test_the_largest_size_is_accepted() -> None:
     assert Config(network_memory=1 << 60, max_state_memory="1073741824 gb").network_memory == 1 << 60
+
+
+def test_a_folder_whose_name_is_not_utf_8_is_shown_escaped() -> None:
+    config = Config(checkpoint_dir="/tmp/caf\udce9")
+    assert config.checkpoint_dir == "/tmp/caf\udce9"
+    assert config.shown()["checkpoint_dir"] == r"/tmp/caf\udce9"

@@ -75,7 +75,7 @@ def test_explain_shows_tasks_and_exchanges(plans, capsys):
     plans.env.explain()
     assert capsys.readouterr().out.splitlines() == [
         "1  paper -> filter                                  x2",
-        "2  window -> screen                                 x2",
+        "2  window (tumble(1 h)) -> screen                   x2",
         "     from 1: by key group of carrier (sends ts, carrier)",
         "3  filter#2 -> null                                 x2",
         "     from 1: broadcast",

@@ -128,3 +128,23 @@ def test_a_windows_row_belongs_to_its_last_microsecond(plans):
     assert windows.select("rows")._rows.event_time == EventTime("__event_time__", -1)
     again = plans.graph(windowed(windows)).nodes[-2].operator.keywords
     assert (again["time_column"], again["time_offset"]) == ("window_end", -1)
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_a_session_over_windows_needs_microseconds_for_its_bounds(plans, unit):
+    """The event time of a window's row is 1 us before its end, and so are the bounds of sessions of such rows."""
+    times = plans.stream(pa.schema({"ts": pa.timestamp(unit, "UTC"), "carrier": pa.string()}))
+    rows = times.key_by("carrier").window(hg.tumble("1 min")).aggregate(rows=hg.count())
+
+    def sessions(rows):
+        return rows.key_by("carrier").window(hg.session("2 min")).aggregate(rows=hg.sum("rows"))
+
+    cast = rows.with_columns(window_end="cast(window_end as timestamp)")
+    assert sessions(cast).schema.field("window_end").type == pa.timestamp("us", "UTC")
+    assert windowed(rows).schema.field("window_end").type == pa.timestamp(unit, "UTC")
+    if unit in ("us", "ns"):
+        assert sessions(rows).schema.field("window_end").type == pa.timestamp(unit, "UTC")
+        return
+    for earlier in (rows, rows.select("carrier", "rows")):
+        with pytest.raises(hg.PlanError, match=r"is 1 us before the end of .* cast it to timestamp\('us'\) directly"):
+            sessions(earlier)

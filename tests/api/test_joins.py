@@ -47,7 +47,7 @@ def test_the_streams_may_be_unions_and_the_same_stream(plans: Any, capsys: pytes
     joined.sink_to(hg.sinks.null())
     plans.env.explain()
     assert capsys.readouterr().out.splitlines()[-4:] == [
-        "3  join -> null  x2",
+        "3  join (inner, within (0 d, 0 d)) -> null  x2",
         "     left from 1: by key group of carrier",
         "     left from 2: by key group of carrier",
         "     right from 1: by key group of carrier",

@@ -30,7 +30,8 @@ def test_a_windows_columns_are_keys_bounds_and_aggregates(plans):
         ]
     )
     node = plans.node(stream, "window")
-    assert node.attributes == {"kind": "window", "bound": "out_of_orderness=0 s, allowed_lateness=0 s", "by_time": "ts"}
+    bound = "out_of_orderness=0 s, allowed_lateness=0 s"
+    assert node.attributes == {"kind": "window", "shown": "hop(1 h, every=10 min)", "bound": bound, "by_time": "ts"}
     pickle.loads(pickle.dumps(node.operator))()
 
 

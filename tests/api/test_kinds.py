@@ -1,5 +1,6 @@
 """Append-only and upserting streams in the plan, and who refuses an upserting one."""
 
+import pyarrow as pa
 import pytest
 
 import headgate as hg
@@ -58,6 +59,25 @@ def test_windows_with_allowed_lateness_upsert_by_key_and_window(plans):
         windows.aggregate(rows=hg.count()).sink_to(hg.sinks.csv("out"))
 
 
+def test_late_rows_are_append_only_even_if_the_results_replace_one_another(plans, tmp_path):
+    windows = plans.stream().key_by("carrier").window(hg.tumble("1 h")).allowed_lateness("1 min").late_output("late")
+    results = windows.aggregate(rows=hg.count())
+    late = results.side_output("late")
+    late.sink_to(hg.sinks.parquet(tmp_path / "late"))
+    assert upserts(plans, late.filter("delay > 0")) is None
+    late.key_by("carrier").aggregate(rows=hg.count()).sink_to(adbc("carrier"))
+    assert upserts(plans, late.key_by().window(hg.tumble("1 d")).aggregate(rows=hg.count())) is None
+    assert upserts(plans, results.map_batches(lambda batch: batch, schema=results.schema)) is not None
+
+
+def test_side_outputs_of_a_function_replace_one_another_as_its_rows_do(plans):
+    running = greatest(plans)
+    checked = running.map_batches(lambda batch: batch, schema=running.schema, side_outputs={"bad": running.schema})
+    assert upserts(plans, checked.side_output("bad")) == upserts(plans, running)
+    with pytest.raises(hg.PlanError, match="replace one another"):
+        checked.side_output("bad").key_by().aggregate(rows=hg.count())
+
+
 def test_no_key_of_a_sink_fits_sessions_that_grow(plans):
     sessions = plans.stream().key_by("carrier").window(hg.session("1 min")).allowed_lateness("1 min")
     grown = sessions.aggregate(rows=hg.count())
@@ -112,6 +132,31 @@ def test_a_sink_by_key_refuses_a_filter_by_what_changes(plans, condition):
     )
     with pytest.raises(hg.PlanError, match=r"a result of 'aggregate' changes so that 'filter' drops it"):
         plans.env.explain()
+
+
+def names_of(keys):
+    return keys.append_column("name", keys.column(0).cast("string"))
+
+
+@pytest.mark.parametrize("of_function", [False, True])
+def test_a_sink_by_key_refuses_an_inner_lookup_by_what_changes(plans, of_function):
+    table = names_of if of_function else pa.table({"delay": [1], "name": ["one"]})
+    schema = {"schema": pa.schema({"name": pa.string()})} if of_function else {}
+    greatest(plans).lookup(table, on="delay", how="inner", **schema).name("names").sink_to(adbc("carrier"))
+    with pytest.raises(hg.PlanError) as error:
+        plans.env.explain()
+    assert error.value.message == (
+        "sink_to(adbc): when a result of 'aggregate' changes so that 'names' drops it, the sink keeps the last one "
+        "that passed; write how='left', or look up by columns of the key only (carrier)"
+    )
+
+
+def test_a_sink_by_key_takes_lookups_that_keep_the_last_row(plans):
+    for how, on, column in (("left", "delay", pa.array([1])), ("inner", "carrier", pa.array(["AA"]))):
+        table = pa.table({on: column, "name": ["one"]})
+        greatest(plans).lookup(table, on=on, how=how).sink_to(adbc("carrier"))
+        plans.stream().lookup(table, on=on, how=how).sink_to(adbc("carrier"))  # append-only rows
+    plans.env.explain()
 
 
 def test_kafka_keeps_the_last_row_of_a_key_or_refuses(plans):

@@ -69,6 +69,18 @@ def test_a_name_must_be_a_string_that_is_not_empty(plans, label):
         plans.stream().name(label)
 
 
+@pytest.mark.parametrize("what", ["name", "uid", "the job's name"])
+def test_a_name_must_be_text_that_utf_8_can_encode(plans, what):
+    """The name of a file may have a surrogate, and people name operators by files."""
+    call = {
+        "name": lambda label: plans.stream().name(label),
+        "uid": lambda label: plans.stream().uid(label),
+        "the job's name": lambda label: plans.stream().sink_to(hg.sinks.null()) and plans.env.execute(label),
+    }[what]
+    with pytest.raises(hg.PlanError, match=rf"{what} 'caf\\udce9\.csv' has .*; use 'caf\?\.csv'"):
+        call("caf\udce9.csv")
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -93,3 +93,14 @@ def test_iterable_refuses_a_dataframe(spark: SparkSession) -> None:
     for given in (spark.range(3), [spark.range(3)]):
         with pytest.raises(hg.HeadgateError, match=r"read a Spark DataFrame with hg.sources.dataframe\(df\)"):
             hg.sources.iterable(given)
+
+
+def test_texts_of_a_dataframe_come_with_the_dictionaries_that_spark_writes(spark: SparkSession) -> None:
+    cities = "case when id % 3 = 0 then 'Bern' when id % 3 = 1 then 'Wien' end as city"
+    source = hg.sources.dataframe(spark.range(1000).selectExpr("id", cities))
+    env = hg.StreamEnvironment(parallelism=2, deployment=hg.LocalDeployment(processes=False))
+    rows = env.from_source(source).select("id", x="coalesce(upper(city), 'none')").collect().sort_by("id")
+    assert rows["x"].to_pylist()[:4] == ["BERN", "WIEN", "none", "BERN"]
+    assert rows.num_rows == 1000
+    encoded = source.with_dictionaries(["city"]).schema
+    assert encoded.types == [pa.int64(), pa.dictionary(pa.int32(), pa.string())]

@@ -87,8 +87,16 @@ class GraphBuilder:
     def upserts(self, inputs: Iterable[Upstream]) -> Upserts | None:
         """Return the kind of the rows of these inputs: that of the first upserting one, or None for append-only
         rows."""
-        kinds = (self._nodes[part.source].upserts for part in inputs if not part.as_changes)
+        kinds = (self._kind(part) for part in inputs)
         return next((kind for kind in kinds if kind is not None), None)
+
+    def _kind(self, part: Upstream) -> Upserts | None:
+        if part.as_changes:
+            return None
+        kind = self._nodes[part.source].upserts
+        if part.tag is not None and kind is not None and kind.origin == part.source:
+            return self.upserts(self._inputs[part.source])  # late rows are rows that came in
+        return kind
 
     def with_all_above(self, node_ids: Iterable[int]) -> list[int]:
         """Return these nodes and all nodes that their rows come from, in topological order."""
@@ -133,7 +141,7 @@ class GraphBuilder:
             node = self._nodes[waiting.pop()]
             for part in self._inputs[node.id]:
                 source = self._nodes[part.source]
-                upserts = None if part.as_changes else source.upserts
+                upserts = self._kind(part)
                 if upserts is None:
                     continue
                 from headgate.api import kinds  # only for upserts
@@ -172,10 +180,13 @@ def _keeps_order(partitioning: Partitioning, upserts: Upserts) -> bool:
 
 
 def _drops_changes(node: Node, upserts: Upserts) -> bool:
-    """Return whether a filter may keep one row of a key, and drop the row that replaces it."""
-    if node.attributes.get("kind") != "filter":
+    """Return whether a filter or an inner lookup may keep one row of a key, and drop the row that replaces it."""
+    by = node.attributes.get("drops_by")
+    if node.attributes.get("kind") == "filter":
+        by = None if node.uses is None else node.uses.read
+    elif by is None:
         return False
-    return node.uses is None or not node.uses.read <= set(upserts.key)
+    return by is None or not set(by) <= set(upserts.key)
 
 
 def _with_unique_names(nodes: list[Node]) -> list[Node]:

@@ -123,10 +123,16 @@ def check_parallelism(call: str, parallelism: object, most: int | None) -> int:
 def check_label(subject: str, label: object) -> str:
     """Check a name that the user gives to an operator, a job or a side output, and return it.
 
-    `subject` says in the error what is named. Raises PlanError for an empty name, and for a value that is no string.
+    `subject` says in the error what is named. Raises PlanError for an empty name, for a value that is no string, and
+    for a name with a surrogate, which names of files may have: no recording and no page could contain it.
     """
     if not isinstance(label, str) or not label.strip():
         raise PlanError(f"{subject} must be a string that is not empty, not {label!r}")
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        hint = label.encode(errors="replace").decode()
+        raise PlanError(f"{subject} {label!r} has a character that UTF-8 cannot encode; use {hint!r}") from None
     return label
 
 

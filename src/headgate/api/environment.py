@@ -88,6 +88,11 @@ class StreamEnvironment(OtherNames):
             raise PlanError(f"from_source: throttle must be one of hg.throttle, not {throttle!r}")
         if throttle is not None and throttle.source_policy(0.0) is None:
             raise PlanError(f"from_source: {throttle} limits no source: give it as hg.Config(throttle=...)")
+        if throttle is not None and self.config.throttle is not None and self.config.throttle.needs_all_sources:
+            raise PlanError(
+                f"from_source: throttle={throttle} would take the source out of the batches of "
+                f"{self.config.throttle}, which wait for every source: leave one of the two out"
+            )
         source.configure(self.config)
         schema = check_schema("from_source", source.schema)
         event_time = None if watermark is None else EventTime(watermark.column)

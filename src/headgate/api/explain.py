@@ -15,7 +15,7 @@ def describe(graph: JobGraph) -> str:
 
     ```
     1  csv -> filter                    x2
-    2  window -> parquet                x2
+    2  window (tumble(1 h)) -> parquet  x2
          from 1: by key group of carrier
     ```
     """
@@ -51,13 +51,14 @@ def _port(vertex: JobVertex, edge: JobEdge) -> str:
 
 
 def _kind(node: Node) -> str:
-    """Return what the plan says after a node's name: the columns that a source reads, if these are not all; the key, if
-    rows replace one another from this node on; otherwise ""."""
+    """Return what the plan says after a node's name: the windows, or the condition of a join; the columns that a source
+    reads, if these are not all; the key, if rows replace one another from this node on."""
+    says = [node.attributes["shown"]] if "shown" in node.attributes else []
     if "reads" in node.attributes:
-        return f" (reads {', '.join(node.attributes['reads'])})"
-    if node.upserts is None or node.upserts.origin != node.id:
-        return ""
-    return f" (upserts by {', '.join(node.upserts.key) or 'one global key'})"
+        says.append(f"reads {', '.join(node.attributes['reads'])}")
+    if node.upserts is not None and node.upserts.origin == node.id:
+        says.append(f"upserts by {', '.join(node.upserts.key) or 'one global key'}")
+    return f" ({'; '.join(says)})" if says else ""
 
 
 def _side(tag: str | None) -> str:

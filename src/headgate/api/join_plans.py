@@ -90,7 +90,7 @@ class JoinedStreams:
         self.event_times()
         columns = self.columns(how, suffix, time_of=0)
         operator = partial(AsOfJoin, *self._both_sides(how), columns=columns)
-        return self.planned(operator, columns.schema, self._event_time(0, columns))
+        return self.planned(operator, columns.schema, self._event_time(0, columns), shown=how)
 
     def event_times(self) -> tuple[EventTime, EventTime]:
         """Return the event times of both streams. Raises PlanError if a stream has none."""
@@ -153,7 +153,9 @@ class JoinedStreams:
         event_time = times.AFTER_WINDOW if plan.window is not None else self._event_time(plan.time_of, columns)
         sides, condition = self._both_sides(how), plan.condition
         operator = partial(Join, *sides, condition=condition, columns=columns, delay=plan.delay)
-        return self.planned(operator, columns.schema, event_time, by_clock=condition.by_clock)
+        return self.planned(
+            operator, columns.schema, event_time, by_clock=condition.by_clock, shown=f"{how}, {condition}"
+        )
 
     def columns(
         self, how: How, suffix: str | None, *, time_of: int | None, window: tuple[int, pa.DataType] | None = None
@@ -175,15 +177,16 @@ class JoinedStreams:
         )
 
     def planned(
-        self, operator: partial[Any], schema: pa.Schema, event_time: EventTime | None, *, by_clock: bool = False
-    ) -> PlannedRows:
+        self, operator: partial[Any], schema: pa.Schema, event_time: EventTime | None, *, shown: str,
+        by_clock: bool = False,
+    ) -> PlannedRows:  # fmt: skip
         """Add the operator, which reads both streams by key, and return its output."""
         left_keys, right_keys = zip(*self.keys, strict=True)
         left = self.left.partitioned(Partitioning("key_group", left_keys))
         right = self.right.partitioned(Partitioning("key_group", right_keys))
         inputs = (*left.inputs, *(replace(part, port=1) for part in right.inputs))
         both = PlannedRows(self.left.graph, inputs, schema, None)
-        return both.then(self.call, operator, schema, event_time, **self._timed(by_clock))
+        return both.then(self.call, operator, schema, event_time, shown=shown, **self._timed(by_clock))
 
     def _timed(self, by_clock: bool) -> dict[str, Any]:
         """Return the facts about event time for reports."""

@@ -51,11 +51,14 @@ def overtaken(sink: Node, upserts: Upserts, source: Node, target: Node, partitio
 
 
 def dropped(sink: Node, upserts: Upserts, origin: Node, condition: Node) -> PlanError:
-    """Return the error of a sink that replaces rows by key, behind a filter by values that change."""
+    """Return the error of a sink that replaces rows by key, behind a filter or an inner lookup by values that
+    change."""
+    remedy = f"filter by columns of the key only ({_key(upserts.key)}), or where the sink's rows are read"
+    if condition.attributes["kind"] == "lookup":
+        remedy = f"write how='left', or look up by columns of the key only ({_key(upserts.key)})"
     return PlanError(
         f"sink_to({sink.name}): when a result of {origin.name!r} changes so that {condition.name!r} drops it, the sink "
-        f"keeps the last one that passed; filter by columns of the key only ({_key(upserts.key)}), or where the sink's "
-        "rows are read"
+        f"keeps the last one that passed; {remedy}"
     )
 
 

@@ -90,21 +90,21 @@ class RowsByKey:
             return self._counted(windows, aggregates, top)
         self.rows.check_append_only("window")
         time = self.window_time(windows)
-        column = None if time is None else time.column
+        column, offset = (None, 0) if time is None else (time.column, time.offset)
         options = {}
         if top is not None:
             from headgate.operators.ranked_rows import ROWS, ranked_schema
 
             aggregates = ((ROWS, top),)
         rows = self.rows if late_tag else self._sent(aggregates, time)
-        schema = window_schema(self.keys, column, windows, aggregates, rows.schema)
+        schema = window_schema(self.keys, column, windows, aggregates, rows.schema, time_offset=offset)
         if top is not None:
             schema = options["output"] = ranked_schema(schema, top)
         operator = partial(
             operator_of(windows, is_ranked=top is not None),
             keys=self.keys,
             time_column=column,
-            time_offset=0 if time is None else time.offset,
+            time_offset=offset,
             windows=windows,
             aggregates=aggregates,
             input_schema=rows.schema,
@@ -114,7 +114,7 @@ class RowsByKey:
             **options,
         )
         sides = {late_tag: Side(rows.schema, time)} if late_tag else {}
-        attributes = _sums(aggregates, rows.schema)
+        attributes = {"shown": str(windows), **_sums(aggregates, rows.schema)}
         if time is not None:
             bound = f"{out_of_orderness(rows.graph, rows.inputs)}, allowed_lateness={lateness / 1e6:g} s"
             attributes = {"bound": bound, "by_time": time.column, **attributes}
@@ -139,7 +139,7 @@ class RowsByKey:
         if top is not None:
             schema = options["output"] = ranked_schema(schema, top)
         operator = partial(kind, self.keys, windows=windows, aggregates=aggregates, input_schema=rows.schema, **options)
-        return rows.then("window", operator, schema, None, counts=str(windows))
+        return rows.then("window", operator, schema, None, counts=str(windows), shown=str(windows))
 
     def _sent(self, aggregates: Aggregates, time: EventTime | None) -> PlannedRows:
         """Return the rows with only the columns that aggregates need: those that they read, the keys and the time."""
@@ -197,7 +197,7 @@ class RowsByKey:
         if kind is KeepLastToCome or (kind is KeepFirst and ttl is None):
             timed = {}  # the operator keeps no times
             rows = rows.combined(FirstRows(self.keys, None, later_first=keep == "last"))
-        elif kind is KeepLast:
+        elif kind is KeepLast and _has_event_times(rows, time):
             rows = rows.combined(FirstRows(self.keys, timed["time_column"], later_first=True))
         operator = partial(kind, self.keys, input_schema=rows.schema, **timed)
         upserts_by = self.keys if keep == "last" else None
@@ -213,7 +213,8 @@ class RowsByKey:
         output = last_rows_schema(visible(rows.schema))
         timed = {} if time is None else {"time_column": time.column, "time_offset": time.offset}
         operator = partial(LastRows, self.keys, input_schema=rows.schema, output=output, **timed)
-        rows = rows.combined(FirstRows(self.keys, None if time is None else time.column, later_first=True))
+        if _has_event_times(rows, time):
+            rows = rows.combined(FirstRows(self.keys, None if time is None else time.column, later_first=True))
         return rows.then("deduplicate", operator, output, None)
 
     def process(
@@ -313,3 +314,8 @@ def _sums(aggregates: Aggregates, schema: pa.Schema) -> dict[str, Any]:
     there."""
     sums = decimal_sums(aggregates, schema)
     return {"decimal_sums": sums} if sums else {}
+
+
+def _has_event_times(rows: PlannedRows, time: EventTime | None) -> bool:
+    """Return whether the order of a time column is that of event times, which have microseconds."""
+    return time is None or bool(rows.schema.field(time.column).type.unit != "ns")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 
 import pyarrow as pa
 
-from headgate.api.checks import check_label
+from headgate.api.checks import as_columns, check_label
 from headgate.api.chosen_rows import Deduplicates, RanksByKey, RanksInWindows, top_rows
 from headgate.api.job_builder import JobBuilder
 from headgate.api.joins import Joinable
@@ -137,7 +137,8 @@ class DataStream(
             shown=self.schema,
             input_schema=rows.schema,
         )
-        return self._stream(rows.then("lookup", plan.operator, plan.schema, rows.event_time))
+        drops: dict[str, Any] = {"drops_by": as_columns("lookup: on", on)} if how == "inner" else {}
+        return self._stream(rows.then("lookup", plan.operator, plan.schema, rows.event_time, **drops))
 
     def union(self, *others: DataStream) -> DataStream:
         """Return the rows of all these streams as one stream. The streams must have the same columns.

@@ -16,7 +16,7 @@ SUBTASK: Final = 1
 #: Seconds of the job before the stall and after it: time to look, and to catch up.
 BEFORE, AFTER = 15.0, 25.0
 #: How many rows come on average while the slow subtask processes one.
-SLOWNESS: Final = 4.0
+SLOWNESS: Final = 16.0
 #: Rows of windows that come to one of the two subtasks in a year of flights.
 _ROWS: Final = 30_000.0
 

@@ -13,7 +13,13 @@ from pyspark.sql import DataFrame
 
 from headgate.config import Config
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
-from headgate.connectors.file_sources.parquet_source import RowGroups, pack_row_groups, read_footer, read_row_groups
+from headgate.connectors.file_sources.parquet_source import (
+    RowGroups,
+    pack_row_groups,
+    read_footer,
+    read_row_groups,
+    schema_with_dictionaries,
+)
 from headgate.connectors.file_sources.paths import expand
 from headgate.connectors.file_sources.splits import SplitReader
 from headgate.connectors.share import share_shape
@@ -90,6 +96,12 @@ class DataFrameSource(Source):
         """Return a source that reads only these columns from the files. All other columns are null."""
         other = copy(self)  # it shares the rows
         other._needed = [name for name in self.schema.names if name in columns]
+        return other
+
+    def with_dictionaries(self, columns: Collection[str]) -> DataFrameSource:
+        """Return a source that gives these columns of texts with the dictionaries of the files."""
+        other = copy(self)
+        other.schema = schema_with_dictionaries(self.schema, columns)
         return other
 
     def reader(self, context: ReaderContext) -> SourceReader:
