@@ -29,7 +29,7 @@ def test_only_one_subtask_waits_and_only_for_the_given_time() -> None:
     rows = env.from_source(hg.sources.iterable(batches)).rebalance()
     waits = SlowSubtask(
         1.0, speedup_of(60.0), before=0.0
-    )  # 11 ms for a row, and 200 rows for each subtask: more than a second
+    )  # 53 ms for a row, and 200 rows for each subtask: more than a second
     collected = hg.sinks.collect()
     rows.map_batches(waits, schema=rows.schema).name(NAME).sink_to(collected)
     result = env.execute()
