@@ -11,8 +11,9 @@ from tests.page_blocks import Page, read, run
 ROOT = Path(__file__).parents[2]
 #: Signatures, not programs.
 GENERATED = {"docs/reference/api.md"}
-#: Their programs need a server: tests/kafka/test_kafka_page.py and tests/connectors/test_file_sinks_on_s3.py run them.
-WITH_SERVER = {"docs/how-to/kafka.md", "docs/how-to/write-files-to-s3.md"}
+#: Their programs need a server: tests/kafka/test_kafka_page.py, tests/connectors/test_file_sinks_on_s3.py and
+#: tests/adbc/test_databases_page.py run them.
+WITH_SERVER = {"docs/how-to/kafka.md", "docs/how-to/write-files-to-s3.md", "docs/how-to/databases.md"}
 PAGES = {
     str(path.relative_to(ROOT)): read(path.read_text()) for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 }
