@@ -177,6 +177,19 @@ def test_a_source_has_stopped_when_it_waits_for_most_of_the_time() -> None:
     assert run.most_in_flight(0.0, 0.2) == 20
 
 
+def test_rows_in_flight_are_counted_at_one_time_although_reports_come_at_different_times() -> None:
+    """100 rows/s are read and written, 30 ms later. Once only the newest report was seen, which may be half a second
+    older than the other one."""
+
+    def look(at: float, read: float, written: float) -> Look:
+        return Look(at, round(100 * read), max(0, round(100 * (written - 0.03))), 0.0, (1000 + read, 1000 + written))
+
+    reports = [(0.0, 0.03), (0.5, 0.03), (0.5, 0.53), (1.0, 0.53), (1.0, 1.4), (1.5, 1.4)]
+    run = MechanismRun(looks=[look(0.1 * number, *each) for number, each in enumerate(reports)])
+    assert run.most_in_flight(0.0, 1.0) == 3
+    assert max(look.rows_in - look.rows_out for look in run.looks) == 50
+
+
 def test_a_miss_that_is_explained_is_shown_and_fails_nothing() -> None:
     missed = Observation("tcp", "the source stops", False, True, "sockets hold more")
     assert misses([missed]) == []

@@ -10,11 +10,13 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
+
 import headgate as hg
 from headgate.errors import JobCancelled, NetworkMemoryFull
 from headgate.lab.flows import Flows, by_target
 from headgate.lab.mechanisms.contestants import zookeeper
-from headgate.lab.places import A2, Place
+from headgate.lab.places import A2, B4, TASKMANAGERS, Place
 from headgate.lab.probe import Probe, Seen
 from headgate.simulation.simulated_environment import SimulatedEnvironment
 from headgate.simulation.simulated_job import Watch
@@ -36,6 +38,8 @@ class Look:
     rows_out: int
     #: For how long the source of the slow stream has waited: for its throttle, or for room in its output.
     waited: float
+    #: When the TaskManagers of the sources and of the sinks counted these rows, in seconds on one clock. None: at `at`.
+    counted: tuple[float, float] | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,7 +65,19 @@ class MechanismRun:
 
     def most_in_flight(self, begin: float, end: float) -> int:
         """Return the most rows that were read, but neither written nor dropped, between two times."""
-        return max((look.rows_in - look.rows_out for look in self.looks if begin <= look.at <= end), default=0)
+        return round(max((rows for at, rows in self.in_flight() if begin <= at <= end), default=0))
+
+    def in_flight(self) -> list[tuple[float, float]]:
+        """Return the rows that were read, but neither written nor dropped, by the time of the look.
+
+        TaskManagers report at different times, and a report is up to half a second old. So the rows of the newer report
+        are those between it and the one before, at the time of the older report.
+        """
+        counted = [look.counted or (look.at, look.at) for look in self.looks]
+        times = [min(each) for each in counted]
+        read = np.interp(times, [each[0] for each in counted], [look.rows_in for look in self.looks])
+        written = np.interp(times, [each[1] for each in counted], [look.rows_out for look in self.looks])
+        return list(zip((look.at for look in self.looks), (read - written).tolist(), strict=True))
 
     def stopped_at(self, begin: float) -> float | None:
         """Return when, from `begin` on, the source first waited more than half of the time. None: it never did."""
@@ -245,7 +261,8 @@ class _Looker:
         """Note the counters. Raises JobCancelled after an interrupt."""
         if interrupted.is_set():
             raise JobCancelled("the lab was interrupted")
-        if self._began is None and not metrics["rows_in"]:
+        clocks = metrics["clock_s"]
+        if self._began is None and (not metrics["rows_in"] or len(clocks) < TASKMANAGERS):
             return
         self._began = now if self._began is None else self._began
         task = metrics["tasks"].get(self._task, {})
@@ -253,7 +270,15 @@ class _Looker:
         dropped = sum(each.get("rows_dropped", 0) for each in metrics["tasks"].values())
         self._run.signals = metrics["throttle_signals"]
         self._run.rows_sent = sum(each["rows_out"] for each in metrics["edges"].values())
-        self._run.looks.append(Look(now - self._began, metrics["rows_in"], metrics["rows_out"] + dropped, waited))
+        self._run.looks.append(
+            Look(
+                now - self._began,
+                metrics["rows_in"],
+                metrics["rows_out"] + dropped,
+                waited,
+                (clocks[A2 % TASKMANAGERS], clocks[B4 % TASKMANAGERS]),
+            )
+        )
 
 
 def _execute(environment: hg.StreamEnvironment, look: Callable[[float, Mapping[str, Any]], None]) -> hg.JobResult:

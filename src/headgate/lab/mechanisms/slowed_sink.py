@@ -100,5 +100,5 @@ def in_flight(runs: dict[str, list[MechanismRun]], title: str, *marks: tuple[flo
 
 
 def _curve(name: str, rounds: Sequence[MechanismRun]) -> Series:
-    looks = rounds[-1].looks
-    return Series(name, tuple(look.at for look in looks), tuple(float(look.rows_in - look.rows_out) for look in looks))
+    times, rows = zip(*rounds[-1].in_flight(), strict=True)
+    return Series(name, times, rows)

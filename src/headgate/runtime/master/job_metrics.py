@@ -54,6 +54,7 @@ def merge(snapshots: Sequence[Metrics]) -> Metrics:
         "links": [each["links"] for each in snapshots],
         "tasks": {task["name"]: task for each in snapshots for task in each["tasks"]},
         "taskmanagers": len(snapshots),
+        "clock_s": [each["clock_s"] for each in snapshots],
         "rows_in": sum(row["rows_in"] for row in rows if row["kind"] == "source"),
         "rows_out": sum(row["rows_in"] for row in rows if row["kind"] == "sink"),
         "late_rows": sum(row.get("late_rows", 0) for row in rows),

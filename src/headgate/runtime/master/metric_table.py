@@ -20,6 +20,12 @@ class Metric(NamedTuple):
 METRICS: Final[dict[str, tuple[Metric, ...]]] = {
     "": (
         Metric("taskmanagers", "count", "The number of TaskManagers that have reported."),
+        Metric(
+            "clock_s",
+            "list",
+            "When each TaskManager read its counters, in seconds on the clock of its machine: one number for each "
+            "TaskManager.",
+        ),
         Metric("rows_in", "rows", "Rows that sources have read."),
         Metric(
             "rows_out",
