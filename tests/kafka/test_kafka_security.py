@@ -34,6 +34,8 @@ from tests.runtime.jobs import endless, environment, error_of, eventually, numbe
 
 SECRET = "hush-hush-4711"
 N = pa.schema({"n": pa.int64()})
+#: Options for a topic that is deleted. No message may time out before the producer knows that: the error would differ.
+DELETED = {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 15_000}
 #: The first may do everything. The next ones have rights to topics, see `Secured.grant`.
 USERS = ("headgate", "nobody", "no_commits", "no_transactions", "guest", "exact")
 
@@ -272,9 +274,9 @@ def test_no_broker(tmp_path: Path, guarantee: Any, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
 def test_a_topic_that_is_deleted_while_it_is_written(secured: Secured, tmp_path: Path, guarantee: Any) -> None:
     broker = secured.broker
-    topic, options = broker.topic(1), {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000}
+    topic = broker.topic(1)
     env = environment(checkpoint_dir=tmp_path, checkpoint_interval="20 ms", restart=hg.restart.none())
-    endless(env, rate=1000).sink_to(hg.sinks.kafka(broker.servers, topic, guarantee=guarantee, options=options))
+    endless(env, rate=1000).sink_to(hg.sinks.kafka(broker.servers, topic, guarantee=guarantee, options=DELETED))
     job = env.execute_async()
     eventually(lambda: broker.messages(topic))
     broker.delete_topic(topic)
@@ -331,14 +333,13 @@ def test_a_user_who_may_only_see_a_topic(secured: Secured) -> None:
 def test_a_deleted_output_topic_loses_no_staged_row(secured: Secured, tmp_path: Path) -> None:
     """The checkpoint is stored, and its commit fails. Once the topic is there again, a resumed job commits it."""
     broker, topic, checkpoints = secured.broker, secured.broker.topic(1), tmp_path / "checkpoints"
-    options = {"topic.metadata.propagation.max.ms": 100, "message.timeout.ms": 3000}
 
     def start() -> hg.JobHandle:
         env = environment(
             parallelism=1, checkpoint_dir=checkpoints, checkpoint_interval="20 ms", restart=hg.restart.none()
         )
         source = behind_gate(hg.sources.generate(numbers, rows=4000, batch_rows=100), tmp_path, before=2000)
-        env.from_source(source).sink_to(hg.sinks.kafka(broker.servers, topic, options=options))
+        env.from_source(source).sink_to(hg.sinks.kafka(broker.servers, topic, options=DELETED))
         return env.execute_async("deleted", resume="latest-if-any")
 
     job = start()
