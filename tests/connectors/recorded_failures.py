@@ -14,7 +14,7 @@ from headgate.runtime.master import job_monitor
 from tests.connectors.shown import Shown
 
 #: The rows that the jobs read before they fail, and how many they read in a second. TaskManagers report meanwhile.
-ROWS, RATE = 800, 1000.0
+ROWS, RATE = 1600, 1000.0
 
 
 def record_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

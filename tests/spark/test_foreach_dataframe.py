@@ -153,7 +153,8 @@ def test_repeated_rows_come_with_the_run_that_took_their_checkpoint(spark: Spark
 
     def build() -> hg.StreamEnvironment:
         env = checkpointed(spark, tmp_path, restart=hg.restart.none())
-        env.from_source(hg.sources.generate(numbers(), rows=6_000, rate=6_000)).sink_to(
+        # Some rows must not be due before the first checkpoint, which a slow machine takes late.
+        env.from_source(hg.sources.generate(numbers(), rows=18_000, rate=6_000)).sink_to(
             hg.sinks.foreach_dataframe(write)
         )
         return env
