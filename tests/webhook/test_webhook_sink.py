@@ -188,6 +188,7 @@ def test_a_service_that_does_not_answer_is_a_timeout(service: Service) -> None:
     message = failure(service, timeout="100 ms", retry_for="300 ms")
     assert "no answer within timeout= (0.1 s)" in message
     assert "retry_for= (0.3 s)" in message
+    eventually(lambda: service.received)  # a slow machine may read the requests late
     assert len({each.key for each in service.received}) == 1
 
 
@@ -334,8 +335,8 @@ def test_a_killed_process_loses_no_row(service: Service, tmp_path: Path) -> None
     service.wait_for(20)
     killed = pids()[1]
     os.kill(killed, signal.SIGKILL)
+    eventually(lambda: pids().get(1, killed) != killed, 60)  # another process continues
     eventually(lambda: {row["n"] for row in service.rows()} == set(range(4000)), 60)
-    assert pids()[1] != killed, "another process continues"
     job.cancel()
 
 
