@@ -362,9 +362,9 @@ def test_a_timeout_at_the_end_of_the_input_names_the_step() -> None:
     def pipeline(env: hg.StreamEnvironment) -> hg.DataStream:
         return read(env).key_by("k").process(Forever(), schema=SAID)
 
-    with PipelineHarness(pipeline, timeout=0.5) as harness:
+    with PipelineHarness(pipeline, timeout="3 s") as harness:  # the push must end in this time
         harness.push(row("a", 1))
-        with pytest.raises(TimeoutError, match="the end of its input within 0.5 s"):
+        with pytest.raises(TimeoutError, match="the end of its input within 3 s"):
             harness.end()
         stop.set()
 
