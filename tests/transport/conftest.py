@@ -57,6 +57,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sockets, "HANDSHAKE_TIMEOUT", 0.2)
 
 
+@pytest.fixture
+def five_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tries to connect begin after 0, 0.05, 0.15, 0.35 and 0.75 s, and end long before the deadline."""
+    monkeypatch.setattr(sockets, "HANDSHAKE_TIMEOUT", 1.2)
+
+
 def on(network: NetworkThread, work: Callable[[], T]) -> T:
     """Run `work` on the network thread and wait for what it returns."""
     done = threading.Event()

@@ -548,7 +548,7 @@ def test_what_is_not_there_yet_is_asked_for_again(make: MakePair, flow_control: 
     pair.leave()
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("five_tries")
 def test_a_peer_that_cannot_be_reached_is_a_loss(make: MakePair) -> None:
     pair = make()
     with listen("127.0.0.1", None) as closed:

@@ -98,7 +98,7 @@ def test_peers_that_share_the_secret_get_a_socket_each(network: NetworkThread, d
     theirs.close()
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("five_tries")
 def test_an_unreachable_peer_is_reported_with_its_address_at_the_deadline(network: NetworkThread) -> None:
     with listen("127.0.0.1", None) as closed:
         port = closed.getsockname()[1]
@@ -167,6 +167,7 @@ def connection_in_time(address: tuple[str, int]) -> socket.socket | None:
 def test_a_connection_that_times_out_is_tried_again(network: NetworkThread, monkeypatch: pytest.MonkeyPatch) -> None:
     """The listener's queue is full, so the kernel drops each SYN, as a network may."""
     monkeypatch.setattr(sockets, "CONNECT_TIMEOUT", 0.02)
+    monkeypatch.setattr(sockets, "HANDSHAKE_TIMEOUT", 2 * PATIENCE)
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
         address = full.getsockname()
         filling = [socket.create_connection(address, PATIENCE)]
