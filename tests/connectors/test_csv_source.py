@@ -272,7 +272,7 @@ def test_a_file_without_utf8_or_line_breaks_is_refused(
         read_source(hg.sources.csv(path, schema=schema))
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("cell", ["T00" * 80_000, " 00" * 80_000 + "x", "2013-01-01 00:00:00" + "+" * 240_000])
 def test_a_hostile_time_is_refused_quickly(tmp_path: Path, read_source: Read, cell: str) -> None:
     """Once it took minutes, in which the interpreter did nothing else, and the TaskManager was lost."""
@@ -282,7 +282,7 @@ def test_a_hostile_time_is_refused_quickly(tmp_path: Path, read_source: Read, ce
     assert len(caught.value.message) < 2000
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 def test_a_file_of_very_many_columns_is_refused(tmp_path: Path, read_source: Read) -> None:
     """Each column takes memory in every block: once a line of commas took some GB."""
     path = write(tmp_path / "c.csv", "a" + "," * 500_000 + "\n")

@@ -157,6 +157,6 @@ def test_nothing_is_missed_between_two_threads() -> None:
         if polled is not None:
             seen[polled[0]].append(int.from_bytes(polled[1], "big"))
         else:
-            assert word.acquire(timeout=10), "data came without a notification"
-    feeder.join(10)
+            assert word.acquire(timeout=60), "data came without a notification"
+    feeder.join(60)
     assert seen == [list(range(0, count, 2)), list(range(1, count, 2))]

@@ -201,7 +201,7 @@ def test_threads_that_request_and_recycle_lose_no_segment_and_never_hang() -> No
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(30)
+            thread.join(120)
     finally:
         sys.setswitchinterval(interval)
     assert failures == []

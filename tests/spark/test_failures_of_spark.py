@@ -48,7 +48,7 @@ def test_no_text_takes_long(line: str) -> None:
     """A function's error may say anything."""
     begun = time.process_time()
     explain(line * (2_000_000 // len(line)))
-    assert time.process_time() - begun < 1
+    assert time.process_time() - begun < 10  # a search that is not linear takes far longer
 
 
 def test_a_long_error_is_shown_in_part() -> None:

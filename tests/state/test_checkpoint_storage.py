@@ -132,7 +132,7 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     assert (found["."], found["delays"]) == (0o775, 0o700)
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_a_pipe_in_place_of_a_file_is_refused(storage: CheckpointStorage) -> None:
     metadata = make_checkpoint(storage, 1)
     [file] = metadata.files

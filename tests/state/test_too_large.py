@@ -119,7 +119,7 @@ def a_file(place: Path, made: str) -> None:
         os.truncate(place, HUGE)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("made", "says"),
     [
@@ -143,7 +143,7 @@ def test_notes_of_owners(storage: CheckpointStorage, tmp_path: Path, made: str, 
         ledger.published_after(1, "")
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("made", ["huge", "deep", "pipe"])
 def test_claims_of_owners(storage: CheckpointStorage, made: str) -> None:
     storage.claim(PROGRAM)
