@@ -19,6 +19,8 @@ from tests.web.test_scrape import Prometheus, has_prometheus
 
 #: The least rows that the job has taken before it fails.
 RESTORED = 5000
+#: Seconds that Prometheus may take to start and to scrape twice within five seconds.
+PATIENCE = 90.0
 _fails = threading.Event()
 
 
@@ -90,10 +92,10 @@ def test_prometheus_itself_sees_both_attempts(tmp_path: Path) -> None:
     latency = 'headgate_operator_latency_seconds{operator="once"}'
     rate = 'sum by (attempt) (rate(headgate_operator_rows_in_total{operator="once"}[5s])) > 0'
     try:
-        eventually(lambda: prometheus.ask(rate))
-        assert prometheus.ask(latency)
+        eventually(lambda: prometheus.ask(rate), PATIENCE)
+        eventually(lambda: prometheus.ask(latency), PATIENCE)
         _fails.set()
-        eventually(lambda: "1" in {sample["metric"]["attempt"] for sample in prometheus.ask(rate)})
+        eventually(lambda: "1" in {sample["metric"]["attempt"] for sample in prometheus.ask(rate)}, PATIENCE)
     finally:
         prometheus.stop()
         job.cancel()

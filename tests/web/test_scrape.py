@@ -80,7 +80,7 @@ def prometheus(serve: Serve, tmp_path: Path) -> Iterator[Prometheus]:
 
 
 def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus) -> None:
-    eventually(lambda: prometheus.ask('rate(headgate_task_busy_seconds_total{vertex="out"}[10s])'))
+    eventually(lambda: prometheus.ask('rate(headgate_task_busy_seconds_total{vertex="out"}[10s])'), 90)
     dashboard = json.loads((files("headgate.web") / "grafana.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
     assert len(queries) >= 12
@@ -90,6 +90,6 @@ def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus) -> None:
 
 
 def test_the_labels_are_those_of_the_job(prometheus: Prometheus) -> None:
-    (sample, *_) = eventually(lambda: prometheus.ask("headgate_job_state_info"))
+    (sample, *_) = eventually(lambda: prometheus.ask("headgate_job_state_info"), 90)
     assert sample["metric"]["job_name"] == "orders"
     assert sample["metric"]["job"] == "headgate", "a label of Prometheus, which no metric of ours has"

@@ -6,12 +6,15 @@ import shutil
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, ViewportSize, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, ViewportSize, expect, sync_playwright
 
 from tests.web.conftest import Served
 from tests.web.fake_job import FakeJob
 
 Open = Callable[..., Page]
+
+# Without this, what a test expects has to show within 5 s, and on a slow machine a page may take longer to draw.
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="package")
