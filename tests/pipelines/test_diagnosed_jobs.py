@@ -61,6 +61,12 @@ def found(job: JobHandle, is_it: Callable[[Finding], bool]) -> Finding:
     return seen[0]
 
 
+def is_of(finding: Finding, operator: str, cause: str) -> bool:
+    """Whether it is of this operator and has this cause. On a slow machine the first seconds of a job may show another
+    one."""
+    return finding.operator == operator and finding.cause.name == cause
+
+
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_slow_function_behind_an_exchange(processes: bool) -> None:
     env = environment(processes, parallelism=2, network_memory="4 MiB")
@@ -68,11 +74,13 @@ def test_a_slow_function_behind_an_exchange(processes: bool) -> None:
     slowed.sink_to(hg.sinks.null())
     job = env.execute_async()
     try:
-        finding = found(job, lambda each: each.operator == "warehouse" and bool(each.waits) and len(each.subtasks) == 2)
+        finding = found(
+            job,
+            lambda each: is_of(each, "warehouse", "waiting_function") and len(each.subtasks) == 2 and bool(each.waits),
+        )
     finally:
         job.cancel()
     assert finding.waits == ("numbers",)
-    assert finding.cause.name == "waiting_function"
     assert finding.subtasks == (0, 1)
     assert finding.severity is not Severity.STUCK
     assert finding.remedy.gain is not None
@@ -108,10 +116,9 @@ def test_a_slow_iterator_of_a_bounded_source() -> None:
     rows.sink_to(hg.sinks.null())
     job = env.execute_async()
     try:
-        finding = found(job, lambda each: each.operator == "items")
+        finding = found(job, lambda each: is_of(each, "items", "slow_source"))
     finally:
         job.cancel()
-    assert finding.cause.name == "slow_source"
     assert finding.waits == ("ids",)
 
 
@@ -166,10 +173,9 @@ def test_a_slow_sink_at_the_end_of_a_chain() -> None:
     rows.sink_to(hg.sinks.for_each_batch(slow_sink)).name("store")
     job = env.execute_async()
     try:
-        finding = found(job, lambda each: each.operator == "store")
+        found(job, lambda each: is_of(each, "store", "slow_sink"))
     finally:
         job.cancel()
-    assert finding.cause.name == "slow_sink"
 
 
 def test_a_paced_job_that_falls_behind_says_so_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -191,9 +197,8 @@ def test_a_paced_job_that_keeps_up_is_not_blamed(tmp_path: Path) -> None:
     numbers(env, rate=1000).rebalance().map_batches(fast, schema=NUMBERS).sink_to(hg.sinks.null())
     job = env.execute_async()
     try:
-        eventually(lambda: len(job.backpressure()) == 2, 60)
-        assert job.diagnose() == []
-        assert {vertex["level"] for vertex in job.backpressure()} == {"OK"}
+        eventually(lambda: [vertex["level"] for vertex in job.backpressure()] == ["OK"] * 2, 60)
+        eventually(lambda: job.diagnose() == [], 60)  # what it has to catch up with after a slow start is soon done
         job.save_recording(tmp_path / "job.gz")
     finally:
         job.cancel()

@@ -22,16 +22,18 @@ def source_task(job: hg.JobHandle) -> dict[str, Any]:
 
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_source_reads_at_its_rate_and_its_task_is_throttled_meanwhile(processes: bool) -> None:
-    """The first batch of 64 rows passes at once, and the last one needs no further wait."""
+    """The first batch of 64 rows passes at once, and the last one needs no further wait. A task that wakes late has to
+    wait for longer in all, and one that gets no processor spends a part of these two seconds on its work."""
     env = environment(processes, parallelism=1, throttle=hg.throttle.FixedRate(2000, burst=0))
     keyed(counted(env, 4000)).sink_to(hg.sinks.null())
     began = time.monotonic()
     result = env.execute()
-    assert time.monotonic() - began >= (4000 - 2 * 64) / 2000
+    took = time.monotonic() - began
+    assert took >= (4000 - 2 * 64) / 2000
     assert result.rows_in == 4000
     task = next(task for name, task in result.metrics["tasks"].items() if name.startswith("generate"))
-    assert 1.5 < task["throttle_wait_s"] < 2.5
-    assert task["idle_s"] < 0.5
+    assert 1.0 < task["throttle_wait_s"] < took
+    assert task["idle_s"] < task["throttle_wait_s"] / 2
 
 
 def test_the_throttle_of_a_source_overrides_that_of_the_job() -> None:
@@ -57,7 +59,7 @@ def test_checkpoints_and_a_cancel_do_not_wait_for_the_throttle(tmp_path: Path) -
     began = time.monotonic()
     job.cancel()
     assert job.status() == "CANCELLED"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60, "the second batch is due after seven hours"
 
 
 def test_a_drained_job_does_not_wait_for_the_throttle() -> None:

@@ -14,7 +14,8 @@ import headgate as hg
 from headgate.lab.zookeeper_server import serves, zookeeper_server
 from tests.runtime.jobs import environment, eventually, numbers
 
-ROWS, BATCH = 6400, 64
+#: The source makes rows for four seconds, so that a ZooKeeper that answers late still stops it.
+ROWS, BATCH, RATE = 25_600, 64, 6400
 EACH: dict[str, Any] = {"flow_control": "unbounded", "buffer_timeout": 0}
 KazooClient = pytest.importorskip("kazoo.client").KazooClient
 pytestmark = pytest.mark.xdist_group("zookeeper")
@@ -43,7 +44,7 @@ def stalled(throttle: hg.throttle.StormZooKeeper) -> tuple[hg.JobHandle, threadi
     def write(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
         assert goes_on.wait(60)
 
-    source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH, rate=ROWS)
+    source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH, rate=RATE)
     env.from_source(source).name("numbers").rebalance().sink_to(hg.sinks.for_each_batch(write))
     return env.execute_async("stalled"), goes_on
 
@@ -102,7 +103,7 @@ def test_in_version_1_2_the_node_stays_with_the_time_of_the_congestion(hosts: st
 def test_a_stale_node_of_somebody_else_stops_the_sources_for_ever(hosts: str, client: Any) -> None:
     """STORM-1949: no task is congested, but a node is left over. Only its removal by hand helps."""
     env = environment(throttle=hg.throttle.StormZooKeeper(hosts), **EACH)
-    source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH, rate=ROWS)
+    source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH, rate=RATE)
     env.from_source(source).name("numbers").rebalance().sink_to(hg.sinks.null())
     job = env.execute_async("stale")
     eventually(lambda: job.metrics()["rows_in"])

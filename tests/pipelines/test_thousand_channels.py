@@ -10,7 +10,7 @@ import headgate as hg
 ROWS = 20_000
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("mode", ["streaming", "batch"])
 def test_every_row_arrives_once(mode: str) -> None:
     def numbers(start: int, n: int) -> pa.RecordBatch:
