@@ -151,8 +151,8 @@ def of(trace: ChannelTrace, *kinds: str) -> list[TraceEvent]:
 
 def test_a_trace_shows_data_that_wait_for_credit_and_the_credit_that_comes_back(processes: bool) -> None:
     with starved(processes) as job:
-        trace = job.trace_channel(EXCHANGE, 0, 1, seconds=1.0)
-        again = job.trace_channel(EXCHANGE, 0, 1, seconds=0.2)
+        trace = job.trace_channel(EXCHANGE, 0, 1, seconds=2.0)
+        again = eventually(lambda: of(found := job.trace_channel(EXCHANGE, 0, 1, seconds=0.2), "read") and found)
     assert trace.is_complete
     assert {event.kind for event in trace.events} == {"sent", "credited", "received", "granted", "read"}
     assert max(event.left for event in of(trace, "sent")) > 0, "a backlog"
@@ -160,7 +160,6 @@ def test_a_trace_shows_data_that_wait_for_credit_and_the_credit_that_comes_back(
     assert_arrived(of(trace, "sent"), of(trace, "received"))
     assert_arrived(of(trace, "granted"), of(trace, "credited"))
     assert again.at > trace.at
-    assert of(again, "read")
 
 
 def assert_credit_adds_up(events: Sequence[TraceEvent]) -> None:
@@ -212,7 +211,7 @@ def test_after_a_trace_nothing_of_it_stands_between_the_ends(taskmanagers: int) 
 
 def test_a_channel_is_traced_once_at_a_time() -> None:
     with starved(False) as job:
-        first = job._master.traces.ask(EXCHANGE, 0, 1, 5.0)
+        first = job._master.traces.ask(EXCHANGE, 0, 1, 10.0)
         with pytest.raises(hg.TraceError, match="could not be traced: it is being traced already"):
             job.trace_channel(EXCHANGE, 0, 1, seconds=0.1)
     with pytest.raises(hg.TraceError, match="its job"):

@@ -78,8 +78,8 @@ def skew_of(job: hg.JobHandle) -> Finding | None:
 
 
 def with_keys(job: hg.JobHandle) -> Finding:
-    """Return the job's finding of skew, when it names hot keys."""
-    finding: Finding = eventually(lambda: (found := skew_of(job)) and found.hot_keys and found, 60)
+    """Return the job's finding of skew, when it names hot keys. Keys are sampled once a minute."""
+    finding: Finding = eventually(lambda: (found := skew_of(job)) and found.hot_keys and found, 150)
     return finding
 
 
@@ -118,7 +118,7 @@ def test_even_keys_of_a_subtask_with_most_rows_are_not_named() -> None:
     names = np.array(cities(1, 40) + cities(0, 4) + cities(2, 4) + cities(3, 4))
     job = started(lambda random, count: (random.choice(names, count).tolist(), [1] * count))
     try:
-        eventually(lambda: job._master.monitor._hot_keys._found, 60)
+        eventually(lambda: job._master.monitor._hot_keys._found, 150)
         sampled = job._master.monitor._hot_keys._found
         assert {place: keys for place, (keys, _) in sampled.items()} == {(1, 1): []}
         finding = eventually(partial(skew_of, job), 60)

@@ -14,15 +14,20 @@ import pytest
 
 from headgate.runtime import kernel_files
 from headgate.runtime.kernel_files import KernelFile, read_kernel_file
+from tests.runtime.jobs import eventually
 
 
 @contextmanager
-def long_turns() -> Iterator[None]:
-    """A thread keeps the interpreter lock inside of this context until it releases the lock itself."""
+def long_turns(turns: list[int]) -> Iterator[None]:
+    """A thread keeps the interpreter lock inside of this context until it releases the lock itself.
+
+    `turns` counts the turns of the other thread.
+    """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(60)
     try:
-        time.sleep(2 * usual)  # until no thread still asks for the lock after the usual interval
+        before = turns[0]
+        eventually(lambda: turns[0] > before + 1)  # so it no longer asks for the lock after the usual interval
         yield
     finally:
         sys.setswitchinterval(usual)
@@ -39,7 +44,7 @@ def test_a_read_keeps_the_interpreter_lock() -> None:
     other = threading.Thread(target=take_turns)
     other.start()
     try:
-        with long_turns():
+        with long_turns(turns):
             before = turns[0]
             for _ in range(300):
                 assert read_kernel_file("/proc/self/stat")

@@ -314,9 +314,9 @@ def test_a_split_of_70_20_10_is_found(
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_profile_is_of_one_operator_of_a_chain(processes: bool) -> None:
     with running(processes, waits, splits) as job:
-        # On a slow machine two seconds have a few bursts of looks, which may all miss an operator.
-        waiting = eventually(lambda: (found := job.profile("waits", seconds=2)).stacks and found)
-        working = eventually(lambda: (found := job.profile("splits", 0, seconds=2)).stacks and found)
+        # On a slow machine two seconds have a few bursts of looks, which may all miss an operator, or they end late.
+        waiting = eventually(lambda: (one := job.profile("waits", seconds=2)).stacks and one.seconds < 2.5 and one)
+        working = eventually(lambda: (one := job.profile("splits", 0, seconds=2)).stacks and one.seconds < 2.5 and one)
     for profile, others in ((waiting, ("splits", "seventy")), (working, ("waits",))):
         names = [frame.function for stack in profile.stacks for frame in stack.frames]
         assert not set(others) & set(names)
@@ -336,14 +336,16 @@ def test_a_profile_of_headgates_own_operator_shows_its_lines() -> None:
     job = env.execute_async()
     try:
         wait_until_running(job)
-        profile = eventually(lambda: (found := job.profile("counts", seconds=0.5)).stacks and found)
+        # On a slow machine a profile has little more than its first looks.
+        stacks = [stack for _ in range(10) for stack in job.profile("counts", seconds=0.2).stacks]
     finally:
         job.cancel()
-    assert all(frame.function != "(headgate)" for stack in profile.stacks for frame in stack.frames)
-    inside = [any("headgate/operators" in frame.file for frame in stack.frames) for stack in profile.stacks]
-    samples = [stack.samples for stack in profile.stacks]
-    # The operator may begin or end while its stack is read. A busy machine leaves time for few samples.
-    assert sum(compress(samples, inside)) >= 0.7 * sum(samples), profile.stacks
+    assert stacks
+    assert all(frame.function != "(headgate)" for stack in stacks for frame in stack.frames)
+    inside = [any("headgate/operators" in frame.file for frame in stack.frames) for stack in stacks]
+    samples = [stack.samples for stack in stacks]
+    # The operator may begin or end while its stack is read.
+    assert sum(compress(samples, inside)) >= 0.7 * sum(samples), stacks
 
 
 def test_the_busiest_subtask_is_profiled_if_none_is_named() -> None:
@@ -358,7 +360,7 @@ def test_the_busiest_subtask_is_profiled_if_none_is_named() -> None:
     try:
         wait_until_running(job)
         eventually(job.backpressure)
-        assert job.profile("uneven", seconds=0.2).subtask == 1
+        eventually(lambda: job.profile("uneven", seconds=0.2).subtask == 1)  # the first second may be one of the start
     finally:
         job.cancel()
 
@@ -388,7 +390,7 @@ def test_a_task_that_ends_meanwhile_has_a_shorter_profile() -> None:
 
     def held(batch: pa.RecordBatch) -> pa.RecordBatch:
         release.wait(60)
-        threading.Event().wait(0.3)  # for some samples
+        threading.Event().wait(1.0)  # for some samples
         return batch
 
     env = environment(False, taskmanagers=1, parallelism=1)

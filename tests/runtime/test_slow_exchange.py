@@ -31,14 +31,18 @@ def test_producers_over_a_long_line_wait_for_credit_to_come_back() -> None:
     rows.map_batches(_same, schema=NUMBERS).name("relay").sink_to(hg.sinks.null())
     job = env.execute_async()
     try:
-        cause, remedy = eventually(lambda: _of_the_exchange(job), 60.0)
-        assert cause.name == "credit_round_trip", cause
-        assert cause.evidence["credit_wait"] > 0.7
-        assert ROUND_TRIP * 0.7 < cause.evidence["round_trip_s"] < ROUND_TRIP * 3
+        cause, remedy = eventually(lambda: (found := _of_the_exchange(job)) and is_the_line(found[0]) and found, 60.0)
+        assert cause.name == "credit_round_trip"
         assert remedy.gain > 1.5
         assert "buffers_per_channel" in remedy.text
     finally:
         job.cancel()
+
+
+def is_the_line(cause: Cause) -> bool:
+    """Whether the wait is that for the line. In its first seconds on a slow machine, a job waits for other things."""
+    waits, took = cause.evidence.get("credit_wait", 0.0), cause.evidence["round_trip_s"]
+    return waits > 0.7 and ROUND_TRIP * 0.7 < took < ROUND_TRIP * 3
 
 
 def _same(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -117,9 +117,11 @@ def test_the_diagnosis_of_a_job_names_the_slow_line(processes: bool) -> None:
     job = env.execute_async()
     try:
         wait_until_running(job)
-        finding = eventually(lambda: next((each for each in job.diagnose() if each.hottest), None), 60)
+        # The first profile may be of another function, or miss this one. The next one is taken a minute later.
+        finding = eventually(
+            lambda: next((each for each in job.diagnose() if each.hottest and each.operator == "slow"), None), 150
+        )
     finally:
         job.cancel()
-    assert finding.operator == "slow"
     assert finding.hottest[0].frame.function.endswith("slow")
     assert "of it in " in finding.sentence
