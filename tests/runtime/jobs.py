@@ -56,7 +56,7 @@ def keyed(stream: hg.DataStream) -> hg.DataStream:
     return stream.key_by("n").aggregate(rows=hg.count()).changes()
 
 
-def eventually(what: Callable[[], Any], timeout: float = 30.0) -> Any:
+def eventually(what: Callable[[], Any], timeout: float = 60.0) -> Any:
     """The first true value of `what`."""
     deadline = time.monotonic() + timeout
     while not (value := what()):

@@ -79,7 +79,7 @@ def test_right_after_submit(processes: bool) -> None:
     env = environment(processes)
     keyed(endless(env)).sink_to(hg.sinks.null())
     job = env.execute_async()
-    assert job.status() == "CREATED"
+    assert job.status() in ("CREATED", "RUNNING"), "on a slow machine it may run already"
     cancelled(job)
 
 

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize(("processes", "flow_control"), [(False, "credit"), (True, "tcp")])
 def test_a_function_that_raises_once(tmp_path: Path, processes: bool, flow_control: str) -> None:
     env = environment(tmp_path, hg.LocalDeployment(2, processes), flow_control=flow_control)
-    result = build(env, tmp_path, fails_once(tmp_path), source=rows(rate=25_000.0)).execute()
+    result = build(env, tmp_path, fails_once(tmp_path), source=rows(rate=12_000.0)).execute()
     assert result.restarts == 1
     assert committed(tmp_path) == expected()
     assert (result.rows_in, result.rows_out) == (ROWS, len(expected()))

@@ -247,7 +247,7 @@ def test_a_peer_that_stops_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         data_links, "Dial", lambda network, address, **others: dial(network, relay.towards(address), **others)
     )
-    options: dict[str, Any] = {"checkpoint_timeout": "300 ms", "tolerable_failed_checkpoints": tolerable}
+    options: dict[str, Any] = {"checkpoint_timeout": "1 s", "tolerable_failed_checkpoints": tolerable}
     restart = hg.restart.fixed(1000, delay=0)
     job = start(tmp_path, deployment=hg.LocalDeployment(2, processes=False), restart=restart, **options)
     eventually(lambda: any(each.failure is None for each in job.checkpoints()), 60)

@@ -150,7 +150,7 @@ def poisoned(stream: bytes) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_deep_nesting(original: Path, resume: Resumer, tmp_path: Path) -> None:
     """It was a RecursionError."""
     deep = b'{"a": {"values": {"x": ' + b"[" * 200_000 + b"]" * 200_000 + b'}, "tables": {}}}'
@@ -164,7 +164,7 @@ def test_deep_nesting(original: Path, resume: Resumer, tmp_path: Path) -> None:
     assert ".in-flight: in-flight data cannot be read: RecursionError" in resume(flying, 2)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 def test_another_file_than_those_that_are_watched(tmp_path: Path) -> None:
     """Its rows appeared in the output. The job is not started again and again, whatever the strategy."""
     folder = tmp_path / "in"

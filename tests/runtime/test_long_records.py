@@ -44,7 +44,7 @@ MEASURED = pa.schema({"n": pa.int64(), "bytes": pa.int64(), "right": pa.bool_()}
 
 
 @pytest.mark.turns(2)
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("processes", [False, True])
 def test_a_record_of_100_mb(processes: bool, tmp_path: Path) -> None:
     env = environment(processes=processes, network_memory="4 mb", spill_dir=str(tmp_path))

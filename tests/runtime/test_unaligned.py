@@ -133,7 +133,7 @@ def test_a_broadcast_in_flight_needs_as_many_subtasks(tmp_path: Path) -> None:
         stream.map_batches(function, schema=stream.schema).sink_to(hg.sinks.null())
         return env
 
-    job = made(2, slow(0.03)).execute_async()
+    job = made(2, slow(0.1)).execute_async()
     eventually(lambda: holds_rows_in_flight(tmp_path), PATIENCE)
     job.cancel()
     with pytest.raises(
