@@ -49,7 +49,7 @@ def environment() -> dict[str, str]:
 
 def test_a_log_has_the_page_the_verdict_and_the_end(tmp_path: Path) -> None:
     done = subprocess.run(
-        command(tmp_path, 11), env=environment(), capture_output=True, text=True, timeout=120, check=True
+        command(tmp_path, 14), env=environment(), capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout == "the script's own line\n"
     assert re.search(r"^  its page: http://127\.0\.0\.1:\d+/#\S+$", done.stderr, re.MULTILINE), done.stderr
@@ -62,7 +62,7 @@ def test_a_log_has_the_page_the_verdict_and_the_end(tmp_path: Path) -> None:
 
 def test_a_terminal_shows_them_and_the_output_goes_where_it_should(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    with subprocess.Popen(command(tmp_path, 2), env=environment(), stdout=subprocess.PIPE, stderr=theirs) as process:
+    with subprocess.Popen(command(tmp_path, 5), env=environment(), stdout=subprocess.PIPE, stderr=theirs) as process:
         os.close(theirs)
         seen = b"".join(iter(lambda: _read(ours), b"")).decode()
         assert process.stdout is not None

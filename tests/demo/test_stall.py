@@ -35,8 +35,8 @@ def test_only_one_subtask_waits_and_only_for_the_given_time() -> None:
     result = env.execute()
     assert sorted(collected.to_table()["n"].to_pylist()) == list(range(400))
     busy = {task["subtask"]: task["busy_s"] for name, task in result.metrics["tasks"].items() if NAME in name}
-    assert 0.9 < busy[stall.SUBTASK] < 3.0
-    assert busy[1 - stall.SUBTASK] < 0.5
+    assert 0.9 < busy[stall.SUBTASK] < 6.0, "all its rows would take ten seconds"
+    assert busy[1 - stall.SUBTASK] < busy[stall.SUBTASK] / 2
 
 
 def test_a_stall_is_a_replay_that_has_room_for_it() -> None:

@@ -18,10 +18,10 @@ def test_rows_of_every_timeout_arrive_and_are_counted() -> None:
     assert sum(took["buffers"] for took in runs) >= 10
 
 
-@pytest.mark.alone  # half a second has to be enough for some rows
+@pytest.mark.alone  # two seconds have to be enough for some rows
 def test_a_load_of_more_than_a_batch_in_a_millisecond_is_offered() -> None:
     with Fan() as fan:
-        assert fan.run(1, 0.0, 2_000.0 * BATCH_ROWS, seconds=0.5, warm_up=0)["rows"] > 0
+        assert fan.run(1, 0.0, 2_000.0 * BATCH_ROWS, seconds=2.0, warm_up=0)["rows"] > 0
 
 
 def test_each_round_begins_with_another_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

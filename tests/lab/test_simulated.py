@@ -71,11 +71,15 @@ def test_a_simulated_burst_has_the_latency_of_a_real_one(name: str) -> None:
 @pytest.mark.alone
 @pytest.mark.parametrize("name", ["storm-status", "unbounded"])
 def test_a_simulated_slow_sink_lets_as_many_rows_wait_as_a_real_one(name: str) -> None:
-    """The queue of StormStatus has 410 messages here: it is full after 2.3 s."""
+    """The queue of StormStatus has 410 messages here: it is full after 2.3 s.
+
+    A busy machine delays the rows of the real run, so it has several tries.
+    """
     warm_up()
     runs = [slowed_sink.one_round(place, CONTESTANTS[name], sibling.QUICK) for place in (processes, simulation(0))]
     real, simulated = (run.most_in_flight(0, sibling.QUICK.end) for run in runs)
-    assert simulated == pytest.approx(real, rel=0.2)
+    if simulated != pytest.approx(real, rel=0.2):
+        raise TooLate(f"{real:,} rows wait, and {simulated:,} in the simulation")
     if name == "storm-status":
         stopped = [run.stopped_at(sibling.QUICK.before) or 0.0 for run in runs]
         assert stopped[1] == pytest.approx(stopped[0], abs=0.25 + 0.2 * stopped[0]), "a process reports each 0.25 s"

@@ -79,9 +79,9 @@ def test_ours_stops_and_starts() -> None:
         seconds=4,
         quick_seconds=4,
     )
-    trace = ours(pair, load)
-    assert len(trace.stops()) >= 2
-    assert trace.stops()[0].then_waiting < 50 < trace.stops()[0].waiting
+    stops = ours(pair, load).stops()
+    # A source that gets no processor seems to stop as well, with any number of messages that wait.
+    assert sum(stop.then_waiting < 50 < stop.waiting for stop in stops) >= 2, stops
 
 
 def test_a_job_that_fails_ends_the_run() -> None:
