@@ -4,7 +4,8 @@
 
 A diagnosis is right if, five seconds after the onset, its first finding names the place and one of the causes. If two
 places are slow, its first two findings must name both. If one subtask is slow, it must name this subtask. A healthy job
-is right if nobody is blamed. Situations that need rights which this system does not give are left out.
+is diagnosed each second, and is right if nobody is ever blamed. Situations that need rights which this system does not
+give are left out.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from tests.observe.situations import (
     OTHERS,
     TUNING,
     UNSEEN,
-    Setting,
     Situation,
     Trouble,
     drawn,
@@ -91,7 +91,8 @@ def run(situation: Situation, seed: int, deployment: str, save: Path | None = No
             print(f"left out {situation.name}: the system does not allow it: {error}", file=sys.stderr, flush=True)
             return None
         begins = partial(start, situation, seed, folder, deployment)
-        before, findings = around.run(lambda: _observed(begins, situation.setting, folder, around.begin, recording))
+        observed = partial(_observed, begins, situation, folder, around.begin, recording)
+        before, findings = around.run(observed)
     is_right = not before and matches(situation, findings, drawn(situation, seed).subtask)
     print("ok   " if is_right else "WRONG", f"{situation.name} [{seed}, {deployment}]", file=sys.stderr)
     for line in (*(f"before: {each.sentence}" for each in before), *_shown(findings)):
@@ -101,22 +102,22 @@ def run(situation: Situation, seed: int, deployment: str, save: Path | None = No
 
 def _observed(
     begins: Callable[[], JobHandle],
-    setting: Setting,
+    situation: Situation,
     folder: Path,
     onset: Callable[[], None],
     recording: Path | None,
 ) -> tuple[list[Finding], list[Finding]]:
     """Run a job, and return what is found before the onset, and when a diagnosis has had its time."""
+    setting = situation.setting
+    after = _each_second if situation.is_healthy else _after
     job = begins()
     try:
         while not job.backpressure():
             time.sleep(0.1)
-        time.sleep(setting.settle)
-        before = job.diagnose()
+        before = after(job, setting.settle)
         mark_onset(folder)
         onset()
-        time.sleep(setting.allowed)
-        findings = job.diagnose()
+        findings = after(job, setting.allowed)
         if recording is not None:
             recording.parent.mkdir(parents=True, exist_ok=True)
             job.save_recording(recording)
@@ -124,6 +125,21 @@ def _observed(
     finally:
         mark_end(folder)
         job.cancel()
+
+
+def _after(job: JobHandle, seconds: float) -> list[Finding]:
+    """Return what is found after so many seconds."""
+    time.sleep(seconds)
+    return job.diagnose()
+
+
+def _each_second(job: JobHandle, seconds: float) -> list[Finding]:
+    """Diagnose a job each second for so many seconds, and return what is found first."""
+    end, found = time.monotonic() + seconds, job.diagnose()
+    while time.monotonic() < end:
+        time.sleep(1.0)
+        found = found or job.diagnose()
+    return found
 
 
 def matches(situation: Situation, findings: list[Finding], subtask: int | None = None) -> bool:
