@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from itertools import count as count_from
@@ -15,15 +16,18 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.observe.diagnosis import diagnose
+from headgate.observe.finding import Finding
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.profile import Profile
 from headgate.observe.recording import read_recording
-from headgate.observe.topology import topology_of
+from headgate.observe.topology import Topology, topology_of
 from headgate.plan.job_graph import JobGraph, build_job_graph
 from headgate.runtime.master.hot_keys import HotKeys
 from headgate.runtime.master.job_monitor import JobMonitor
 from headgate.runtime.master.slow_functions import SlowFunctions
 from headgate.runtime.master.task_requests import TaskRequests
+from headgate.runtime.master.watched_job import WatchedJob
 from tests.observe.made_metrics import Tasks, snapshots
 from tests.runtime.test_slow_functions import profile
 
@@ -88,6 +92,74 @@ def test_a_diagnosis_that_costs_much_is_made_less_often(
     assert looked == [each.at for each in watched.made[::every]]
 
 
+@pytest.mark.parametrize(("cost", "oldest"), [(0.001, 0.0), (0.009, 1.0), (0.5, 2.0)])
+def test_the_page_has_the_findings_of_the_monitor_and_diagnoses_nothing_itself(
+    monkeypatch: pytest.MonkeyPatch, cost: float, oldest: float
+) -> None:
+    """They are three seconds old at most, and also there while the monitor diagnoses the next snapshot."""
+    watched = Watched(count=20, cost=cost)
+    finding, *_ = diagnose(watched.monitor.topology, watched.made)
+    diagnosed: list[float] = []
+
+    def shown() -> float:
+        """The time of the snapshot that the page's findings describe."""
+        before = diagnosed[:]
+        (found,) = watched.monitor.latest_findings()
+        assert diagnosed == before
+        return float(found.place)
+
+    def noted(_topology: Topology, latest: Sequence[MetricsSnapshot]) -> list[Finding]:
+        diagnosed.append(latest[-1].at)
+        assert len(diagnosed) == 1 or shown() == diagnosed[-2]
+        return [replace(finding, place=str(latest[-1].at))]
+
+    monkeypatch.setattr("headgate.runtime.master.job_monitor.diagnose", noted)
+    ages = []
+    for each in watched.made:
+        watched.report(each)
+        ages.append(each.at - shown())
+    assert max(ages) == oldest
+
+
+def test_a_program_that_asks_has_the_findings_of_the_latest_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(cost=0.5)
+    diagnosed: list[float] = []
+
+    def noted(topology: Topology, latest: Sequence[MetricsSnapshot]) -> list[Finding]:
+        diagnosed.append(latest[-1].at)
+        return diagnose(topology, latest)
+
+    monkeypatch.setattr("headgate.runtime.master.job_monitor.diagnose", noted)
+    for each in watched.made[:6]:
+        watched.report(each)
+    assert watched.monitor.latest_findings()
+    assert diagnosed == [1000.0, 1003.0]
+    assert watched.monitor.diagnose()
+    assert diagnosed == [1000.0, 1003.0, 1005.0]
+
+
+def test_the_page_has_no_findings_of_the_attempt_before() -> None:
+    watched = Watched(cost=0.5)
+    for each in watched.made[:11]:
+        watched.report(each)
+    assert watched.monitor.latest_findings()
+    watched.attempt.credentials.attempt = 1
+    watched.report(watched.made[11])
+    assert watched.monitor.latest_findings() == []
+
+
+def test_the_view_of_the_page_has_the_last_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched = Watched(cost=0.5)
+    for each in watched.made[:11]:
+        watched.report(each)
+    job: Any = SimpleNamespace(
+        metrics=dict, checkpoints=list, traces=SimpleNamespace(ask=None), profiles=SimpleNamespace(ask=None, last=None)
+    )
+    view = WatchedJob("run", "job", watched.monitor, job)
+    monkeypatch.setattr(watched.monitor, "diagnose", pytest.fail)
+    assert view.diagnose()
+
+
 class Unsummed:
     """Warnings of late rows that cannot be made."""
 
@@ -107,7 +179,7 @@ def test_the_last_snapshot_of_a_job_has_its_final_counters_and_the_diagnosis_of_
     assert last.at == watched.made[-1].at + 0.3
     assert last.reports[0]["operators"][0]["rows_in"] == 1100 + 7
     assert first.at == watched.made[-1].at - 3.0
-    assert watched.monitor.diagnose() == before
+    assert watched.monitor.diagnose() == watched.monitor.latest_findings() == before
     assert watched.monitor.backpressure() == pressure
     name = next(each for each in watched.monitor.series_names() if each.endswith("/rows_in"))
     assert watched.monitor.series(name, last.at - 1.5, last.at + 1)[-1].mean == pytest.approx((100 + 7 / 0.3) / 2, 0.5)

@@ -71,6 +71,18 @@ def test_the_totals_of_a_finished_job_are_final_and_its_shares_are_those_of_its_
     assert served.get(f"{JOB}/diagnosis").json["findings"][0]["operator"] == "warehouse"
 
 
+def test_the_findings_of_a_finished_job_are_final_though_it_has_no_newer_snapshot(
+    serve: Serve, job: FakeJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = serve(job)
+    with monkeypatch.context() as running:
+        running.setattr(FakeJob, "diagnose", lambda _: [])
+        assert served.get(f"{JOB}/diagnosis").json["findings"] == []
+    assert served.get(f"{JOB}/diagnosis").json["findings"] == [], "an answer for each snapshot"
+    job.end(1020.0)
+    assert served.get(f"{JOB}/diagnosis").json["findings"][0]["operator"] == "warehouse"
+
+
 def test_tasks_that_have_not_started_neither_run_nor_have_ended(serve: Serve, job: FakeJob) -> None:
     """In batch mode, a report has no tasks of the stages that come later."""
     for taken in job.taken:

@@ -45,6 +45,8 @@ class JobReading:
 
     def __init__(self, job: JobView, snapshots: Sequence[MetricsSnapshot]) -> None:
         self.job = job
+        #: The findings of a running job may be older than its latest snapshot. Those of an ended job are final.
+        self.has_ended = job.facts().ended_at is not None
         self.topology: Topology = job.topology
         last = snapshots[-1] if snapshots else None
         self.at = None if last is None else last.at

@@ -86,7 +86,10 @@ class JobView(Protocol):
         """Return the job's counters. `docs/reference/metrics.md` describes them."""
 
     def diagnose(self) -> Sequence[Finding]:
-        """Return the places that limit the job's throughput, the worst first."""
+        """Return the places that limit the job's throughput, the worst first.
+
+        A request waits for the answer, so a running job returns its last diagnosis, which may be some seconds old.
+        """
 
     def series_names(self) -> Sequence[str]:
         """Return the names of the time series."""

@@ -154,11 +154,12 @@ class Rest:
         self._readings: dict[str, JobReading] = {}
 
     def reading(self, job: JobView) -> JobReading:
-        """Return the answers for a job's latest snapshot. There is one object for each snapshot."""
+        """Return the answers for a job's latest snapshot. Each snapshot has one object, and so has the job's end."""
+        has_ended = job.facts().ended_at is not None
         snapshots = job.snapshots()
         at = snapshots[-1].at if snapshots else None
         known = self._readings.get(job.id)
-        if known is None or known.job is not job or known.at != at:
+        if known is None or known.job is not job or (known.at, known.has_ended) != (at, has_ended):
             visible = {each.id for each in self.board.jobs()}
             self._readings = {id_: each for id_, each in self._readings.items() if id_ in visible}
             known = self._readings[job.id] = JobReading(job, snapshots)

@@ -36,8 +36,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds between two snapshots.
 PERIOD: Final = 1.0
-#: If the diagnosis of each snapshot used a larger share of a processor, only some snapshots are diagnosed: one each
-#: `_LONGEST_PAUSE` seconds at least.
+#: If the diagnosis of each snapshot used a larger share of a processor, the monitor diagnoses only some snapshots: one
+#: each `_LONGEST_PAUSE` seconds at least.
 _SHARE: Final = 0.005
 _LONGEST_PAUSE: Final = 3.0
 #: The recording of a failed job is saved only if it has at least this many snapshots.
@@ -181,7 +181,7 @@ class JobMonitor:
             return otherwise
 
     def diagnose(self) -> list[Finding]:
-        """Return the places that limit the job's throughput now, the worst first."""
+        """Return the places that limit the job's throughput now, the worst first: those of the latest snapshot."""
         if self._settled is not None:
             return list(self._settled)
         latest = self._lately()
@@ -189,8 +189,24 @@ class JobMonitor:
             return []
         if self._diagnosed is None or self._diagnosed[0] is not latest[-1]:
             self._diagnosed = latest[-1], self._unless_it_fails(lambda: diagnose(self.topology, latest), [])
+        return self._explained(self._diagnosed[1])
+
+    def latest_findings(self) -> list[Finding]:
+        """Return the findings of the last snapshot that was diagnosed. The page asks for them each second.
+
+        The monitor diagnoses a snapshot at least each `_LONGEST_PAUSE` seconds, so no later snapshot is more than that
+        newer, except the one that the monitor diagnoses at this moment: the page need not do so, too. At the start of
+        an attempt the job is diagnosed now. This costs little, because there is no window yet.
+        """
+        diagnosed, latest = self._diagnosed, self._lately()
+        is_settled = self._settled is not None
+        if is_settled or diagnosed is None or not latest or diagnosed[0].attempt != latest[-1].attempt:
+            return self.diagnose()
+        return self._explained(diagnosed[1])
+
+    def _explained(self, findings: Sequence[Finding]) -> list[Finding]:
         now = self._clock()
-        return self._hot_keys.explained(self._functions.explained(self._diagnosed[1], now), now)
+        return self._hot_keys.explained(self._functions.explained(findings, now), now)
 
     def backpressure(self) -> list[dict[str, Any]]:
         """Return the back-pressure of each vertex in the last seconds, see `levels.backpressure`."""
