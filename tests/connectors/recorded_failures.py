@@ -18,10 +18,9 @@ ROWS, RATE = 1600, 1000.0
 
 
 def record_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Record failed jobs in the folder of the test. Every job is worth it."""
+    """Record failed jobs in the folder of the test, with each report of their TaskManagers."""
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setattr(job_monitor, "PERIOD", 0.01)
-    monkeypatch.setattr(job_monitor, "_WORTH_RECORDING", 1)
 
 
 def numbers(start: int, count: int) -> pa.RecordBatch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -78,6 +79,11 @@ def error_of(job: hg.JobHandle) -> hg.HeadgateError:
     except hg.HeadgateError as error:
         return error
     raise AssertionError(f"the job did not fail: {result}")
+
+
+def said_by(error: hg.HeadgateError) -> str:
+    """What the error says, without its recording: a job that runs for two seconds before it fails has one."""
+    return re.sub(r"\s\(its last minutes are in \S+, which `headgate doctor` reads\)$", "", error.message)
 
 
 def files_below(folder: Path) -> list[str]:

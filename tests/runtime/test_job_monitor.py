@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import tempfile
 import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -276,6 +277,29 @@ def test_the_job_and_the_page_go_on_while_a_recording_is_written(tmp_path: Path)
     watched.monitor.save_recording(Target())
     assert [each.at for each in watched.monitor.snapshots()][-1] == watched.made[-1].at
     assert len(read_recording(tmp_path / "job.recording").snapshots) == len(watched.made) - 1
+
+
+def test_a_failed_job_with_two_snapshots_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    watched, error = Watched(count=2), hg.HeadgateError("no more")
+    watched.report(watched.made[0])
+    assert watched.monitor.save_failure(error, "run") == []
+    watched.report(watched.made[1])
+    assert watched.monitor.save_failure(hg.JobCancelled("job 'job' was cancelled"), "run") == []
+    assert list(tmp_path.rglob("*.recording")) == []
+    (told,) = watched.monitor.save_failure(error, "run")
+    (path,) = tmp_path.rglob("*.recording")
+    assert str(path) in told
+    assert read_recording(path).snapshots[-1].at == watched.made[1].at
+
+
+def test_a_snapshot_of_ended_tasks_alone_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    watched = Watched(count=1)
+    watched.report(watched.made[0])
+    watched.finish(0.3)
+    assert len(watched.monitor.snapshots()) == 2
+    assert watched.monitor.save_failure(hg.HeadgateError("no more"), "run") == []
 
 
 def test_the_counters_of_a_job_are_added_up_once_a_second_if_rows_are_late() -> None:

@@ -20,7 +20,7 @@ from headgate.connectors.connector import Sink, SinkWriter, WriterContext
 from headgate.runtime.deployment import Gang, OnExit, TaskManagerSpec
 from tests.conftest import WatchedPool
 from tests.ending import END, within
-from tests.runtime.jobs import NUMBERS, endless, environment, error_of, eventually, keyed, pids
+from tests.runtime.jobs import NUMBERS, endless, environment, error_of, eventually, keyed, pids, said_by
 
 pytestmark = pytest.mark.ends
 
@@ -105,7 +105,7 @@ def test_another_functions_error_stays_the_error(trap: Trap) -> None:
         error = error_of(env.execute_async())
     assert type(error) is hg.UserFunctionError
     assert (error.operator, error.subtask) == ("for_each_batch", 1)
-    assert error.message.endswith(f"(the user function of for_each_batch[0] {LEFT}")
+    assert said_by(error).endswith(f"(the user function of for_each_batch[0] {LEFT}")
 
 
 def test_an_iterator_in_a_thread(trap: Trap) -> None:

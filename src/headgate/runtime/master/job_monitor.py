@@ -40,8 +40,9 @@ PERIOD: Final = 1.0
 #: each `_LONGEST_PAUSE` seconds at least.
 _SHARE: Final = 0.005
 _LONGEST_PAUSE: Final = 3.0
-#: The recording of a failed job is saved only if it has at least this many snapshots.
-_WORTH_RECORDING: Final = 10
+#: The recording of a failed job is saved only if it has at least this many snapshots. One alone says nothing about
+#: speed.
+_WORTH_RECORDING: Final = 2
 _T = TypeVar("_T")
 
 
@@ -269,10 +270,10 @@ class JobMonitor:
     def save_failure(self, error: HeadgateError, run: str) -> list[str]:
         """Save a recording of a job that has ended with an error. Returns one message, which names the file.
 
-        For a job that was cancelled, was taken over or ran only for a few seconds, saves nothing and returns no
-        message.
+        For a job that was cancelled, was taken over or ran for less than about two seconds, saves nothing and returns
+        no message.
         """
-        if isinstance(error, JobCancelled | Superseded) or len(self._latest()) < _WORTH_RECORDING:
+        if isinstance(error, JobCancelled | Superseded) or len(self._lately()) < _WORTH_RECORDING:
             return []
         try:
             path = recordings_folder() / f"{run}.recording"
