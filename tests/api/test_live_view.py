@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
+import pytest
+
 import headgate as hg
 from headgate.api.live_view import QUIET, JobSight, LiveView, state_of
 from headgate.observe.verdict import MEASURING, Verdict, verdict_of
@@ -55,6 +57,34 @@ def test_elsewhere_there_is_a_line_for_each_change_and_one_in_ten_seconds_at_mos
         assert shown.after(QUIET / 2, slow) == "job 'counts' is RUNNING: a slow sink\n"
         assert shown.after(QUIET, replace(slow, state="RUNNING, checkpoint 4")) == ""
         assert shown.after(QUIET, replace(slow, verdict=Verdict("a slower sink", ("sink",)))) == ""
+
+
+def at(severity: str, text: str) -> JobSight:
+    """Return the job with a verdict of this severity about a place of this name."""
+    return replace(JOB, verdict=Verdict(f"{severity.lower()}: {text}", (severity, text, "slow_function")))
+
+
+@pytest.mark.parametrize(("severity", "word"), [("BEHIND", "behind"), ("STUCK", "stuck")])
+def test_elsewhere_no_line_says_what_limits_a_job_that_keeps_up(severity: str, word: str) -> None:
+    """There is one if the job falls behind or is stuck there, and one if it no longer is."""
+    shown = Shown(terminal=False)
+    with shown.view:
+        assert shown.after(0, at("LIMIT", "'sums'")).splitlines()[0] == "job 'counts' is RUNNING"
+        assert shown.after(QUIET, JOB) == "job 'counts' is RUNNING: no bottleneck\n"
+        assert shown.after(QUIET, at("LIMIT", "'sums'")) == ""
+        assert shown.after(QUIET, JOB) == ""
+        assert shown.after(QUIET, at(severity, "'sums'")) == f"job 'counts' is RUNNING: {severity.lower()}: 'sums'\n"
+        assert shown.after(QUIET, at("LIMIT", "'sums'")) == f"job 'counts' is RUNNING: no longer {word}\n"
+        assert shown.after(QUIET, at("LIMIT", "'out'")) == ""
+        assert shown.after(QUIET, at(severity, "'sums'")) == f"job 'counts' is RUNNING: {severity.lower()}: 'sums'\n"
+        restarting = replace(at("LIMIT", "'out'"), status="RESTARTING")
+        assert shown.after(QUIET, restarting) == "job 'counts' is RESTARTING\n"
+
+
+def test_a_terminal_shows_what_limits_a_job_that_keeps_up() -> None:
+    shown = Shown(terminal=True)
+    with shown.view:
+        assert "limit: 'sums'" in shown.after(0, at("LIMIT", "'sums'"))
 
 
 def test_a_name_cannot_command_the_terminal() -> None:

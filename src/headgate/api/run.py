@@ -22,9 +22,10 @@ from headgate.terminal import PlainConsole
 
 _DESCRIPTION = (
     "Run a script as `python SCRIPT ARGUMENTS` does. While a job runs for longer than a second, standard error shows "
-    "its state, its bottleneck, why, what to do, and the address of its page. This may name hot keys, which are values "
-    "of your data. When the script ends, the report of --json has the name, state, error, counters and restarts of "
-    "each job; with --json - the output of the script goes to stderr."
+    "its state, its bottleneck, why, what to do, and the address of its page. If standard error is not a terminal, it "
+    "shows the bottleneck only of a job that falls behind or is stuck. This may name hot keys, which are values of "
+    "your data. When the script ends, the report of --json has the name, state, error, counters and restarts of each "
+    "job; with --json - the output of the script goes to stderr."
 )
 
 #: The options of this command with a value, and without a value. Users write them before SCRIPT or directly after it.
