@@ -18,6 +18,7 @@ from headgate.observe.profile import HEADGATE, Frame, Profile, Stack
 from headgate.observe.recording import Recorder, write_recording
 from headgate.observe.series import series_of
 from headgate.observe.topology import Topology
+from headgate.records.elements import MAX_TIME, MIN_TIME
 from headgate.runtime.checkpointing.checkpoint_record import CheckpointRecord
 from headgate.web.job_view import JobFacts
 from tests.observe.made_metrics import Tasks, line, snapshots
@@ -174,6 +175,22 @@ def _complete(topology: Topology, snapshot: MetricsSnapshot) -> MetricsSnapshot:
 def slow_job(**fields: Any) -> FakeJob:
     """Return a job whose `warehouse` waits for something outside, in both subtasks."""
     return job_with({**both(0, WAITS), **both(1, SLEEPS), **both(2, {"busy_s": 0.5, "rows": 100})}, **fields)
+
+
+#: 2023-11-14 22:13:20 UTC, in microseconds since the epoch.
+EVENT_TIME = 1_700_000_000_000_000
+
+
+def job_with_watermarks() -> FakeJob:
+    """Return a job with each kind of watermark. `silent` has none, although one of its subtasks has. `idle` is idle,
+    and `over` has ended. That of `clicks` is five seconds after `EVENT_TIME`: its idle subtask does not count."""
+    early = {**IDLES, "watermark": EVENT_TIME}
+    tasks = {
+        (0, 0): early, (0, 1): {**IDLES, "watermark": MIN_TIME}, **both(1, {**early, "is_idle": True}),
+        **both(2, {**IDLES, "watermark": MAX_TIME}), (3, 0): {**early, "watermark": EVENT_TIME + 5_000_000},
+        (3, 1): {**early, "is_idle": True},
+    }  # fmt: skip
+    return job_with(tasks, "silent", "idle", "over", "clicks", "out")
 
 
 #: A channel whose data wait for credit, and one within a TaskManager, which has none.

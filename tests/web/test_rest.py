@@ -14,10 +14,21 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from headgate.observe.profile import Frame, Stack
 from headgate.observe.recording import read_recording
+from headgate.records.elements import MAX_TIME
 from headgate.web.flame_answer import MOST_NODES
 from headgate.web.rest import MOST_CHANNELS, MOST_POINTS, MOST_SUBTASKS
 from tests.web.conftest import Serve
-from tests.web.fake_job import FakeJob, both, checkpoint, job_with, job_with_channels, profile_of, slow_job
+from tests.web.fake_job import (
+    EVENT_TIME,
+    FakeJob,
+    both,
+    checkpoint,
+    job_with,
+    job_with_channels,
+    job_with_watermarks,
+    profile_of,
+    slow_job,
+)
 
 JOB = "/jobs/1f-0a0b0c0d"
 
@@ -44,6 +55,15 @@ def test_the_cause_is_told_from_its_victims(serve: Serve, job: FakeJob) -> None:
     assert [vertex["role"] for vertex in answer["vertices"]] == ["waits", "cause", ""]
     assert [vertex["level"] for vertex in answer["vertices"]] == ["HIGH", "OK", "OK"]
     assert [edge["role"] for edge in answer["edges"]] == ["waits", ""]
+
+
+def test_a_vertex_has_no_watermark_an_idle_one_a_time_or_the_end(serve: Serve) -> None:
+    answer = serve(job_with_watermarks()).get(JOB).json
+    later = EVENT_TIME + 5_000_000
+    assert [(each["name"], each["watermark_state"], each["watermark"]) for each in answer["vertices"]] == [
+        ("silent", "none", None), ("idle", "idle", None), ("over", "ended", MAX_TIME), ("clicks", "time", later),
+        ("out", "time", later),
+    ]  # fmt: skip
 
 
 def test_rates_are_per_second_and_over_all_subtasks(serve: Serve, job: FakeJob) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import Any
@@ -25,6 +26,7 @@ from tests.web.fake_job import (
     both,
     checkpoint,
     job_with,
+    job_with_watermarks,
     profile_of,
     slow_job,
 )
@@ -84,6 +86,15 @@ def test_only_the_cause_has_a_colour_and_colours_follow_a_stall(serve: Serve, sh
     expect(page.locator(".vertex.cause")).to_have_count(1)
     assert [each == calm[0] for each in colours(page)] == [True, False, True]
     expect(page.locator(".headline")).to_contain_text("“numbers” waits for “warehouse”")
+
+
+def test_each_node_has_its_watermark_or_says_that_it_has_none_or_is_idle(serve: Serve, show: Open) -> None:
+    job = job_with_watermarks()
+    page = show(serve(job), job)
+    for vertex, watermark in enumerate(("none", "idle", "ended", "2023-11-14 22:13:25", "2023-11-14 22:13:25")):
+        node = page.locator(f'[data-key="vertex-{vertex}"]')
+        expect(node.locator("text").last).to_have_text(f"watermark {watermark}")
+        expect(node).to_have_attribute("aria-label", re.compile(f"; watermark {watermark}(;|$)"))
 
 
 @pytest.mark.turns(2)
