@@ -1,10 +1,11 @@
-"""Prometheus scrapes a real job that fails once: counters begin at 0 again, and have another `attempt` label."""
+"""Prometheus scrapes real jobs: each panel has data, and after a failure counters begin at 0 with another `attempt`."""
 
 from __future__ import annotations
 
 import threading
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,12 +16,18 @@ from prometheus_client.parser import text_string_to_metric_families
 import headgate as hg
 from headgate.web.job_pages import SWITCH, pages
 from tests.runtime.jobs import NUMBERS, endless, environment, eventually
-from tests.web.test_scrape import Prometheus, has_prometheus
+from tests.web.test_scrape import Prometheus, has_prometheus, panel_queries
 
 #: The least rows that the job has taken before it fails.
 RESTORED = 5000
 #: Seconds that Prometheus may take to start and to scrape twice within five seconds.
 PATIENCE = 90.0
+#: 2023-11-14 22:13:20 UTC, in microseconds since the epoch.
+EVENT_TIME = 1_700_000_000_000_000
+#: The panels that have no data here, and why.
+WITHOUT_DATA: dict[str, str] = (
+    {} if Path("/proc/self/schedstat").exists() else {"Waits for a processor": "this kernel does not count such waits"}
+)
 _fails = threading.Event()
 
 
@@ -50,6 +57,39 @@ def started(folder: Path) -> hg.JobHandle:
     rows = endless(env, rate=5000.0).name("numbers").rebalance()
     rows.map_batches(fails_once, schema=NUMBERS).name("once").sink_to(hg.sinks.null())
     return env.execute_async("orders")
+
+
+def clicks(start: int, count: int) -> pa.RecordBatch:
+    """Rows of seven users, 5,000 in a second of event time."""
+    rows = range(start, start + count)
+    times = pa.array([EVENT_TIME + 200 * row for row in rows], pa.timestamp("us"))
+    return pa.record_batch({"user": pa.array([row % 7 for row in rows], pa.int64()), "at": times})
+
+
+def windowed(folder: Path) -> hg.JobHandle:
+    """Start a job with a value for each panel: a rate, event time, an exchange between two TaskManagers, a window and
+    checkpoints."""
+    env = environment(taskmanagers=2, checkpoint_dir=str(folder / "checkpoints"), checkpoint_interval=0.2)
+    source = hg.sources.generate(clicks, rate=5000.0, batch_rows=256)
+    rows = env.from_source(source, watermark=hg.Watermark("at", out_of_orderness="0 s")).name("clicks")
+    counts = rows.key_by("user").window(hg.tumble("1 s")).aggregate(clicks=hg.count())
+    counts.sink_to(hg.sinks.null())
+    return env.execute_async("clicks")
+
+
+def test_every_panel_of_the_dashboard_has_data_of_a_real_job(tmp_path: Path) -> None:
+    has_prometheus()
+    job = windowed(tmp_path)
+    prometheus = Prometheus(tmp_path, urlsplit(str(job.web_url)).port or 0)
+    queries = panel_queries()
+    assert WITHOUT_DATA.keys() <= {title for title, _ in queries}
+    try:
+        for title, query in queries:
+            if title not in WITHOUT_DATA:
+                assert eventually(partial(prometheus.ask, query), PATIENCE), title
+    finally:
+        prometheus.stop()
+        job.cancel()
 
 
 def rows_in(url: str, operator: str) -> dict[int, float]:

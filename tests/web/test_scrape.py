@@ -66,6 +66,16 @@ class Prometheus:
         self._process.wait(30)
 
 
+def panel_queries() -> list[tuple[str, str]]:
+    """Return the title of each panel of the dashboard, and its query for all jobs over the last ten seconds."""
+    dashboard = json.loads((files("headgate.web") / "grafana.json").read_text())
+    return [
+        (panel["title"], target["expr"].replace("$__rate_interval", "10s").replace("$job", ".*"))
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+    ]
+
+
 def has_prometheus() -> None:
     if shutil.which("prometheus") is None:
         pytest.skip("there is no Prometheus here; Debian's package is `prometheus`")
@@ -81,12 +91,10 @@ def prometheus(serve: Serve, tmp_path: Path) -> Iterator[Prometheus]:
 
 def test_every_panel_of_the_dashboard_has_data(prometheus: Prometheus) -> None:
     eventually(lambda: prometheus.ask('rate(headgate_task_busy_seconds_total{vertex="out"}[10s])'), 90)
-    dashboard = json.loads((files("headgate.web") / "grafana.json").read_text())
-    queries = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    queries = panel_queries()
     assert len(queries) >= 12
-    for query in queries:
-        filled = query.replace("$__rate_interval", "10s").replace("$job", ".*")
-        assert prometheus.ask(filled), filled
+    for _, query in queries:
+        assert prometheus.ask(query), query
 
 
 def test_the_labels_are_those_of_the_job(prometheus: Prometheus) -> None:
