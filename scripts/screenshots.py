@@ -17,8 +17,8 @@ from pathlib import Path
 from playwright.sync_api import Page, expect, sync_playwright
 
 PICTURES = Path(__file__).parents[1] / "docs" / "how-to" / "pictures"
-#: Seconds of the stall: long enough for the page's history to show it.
-STALL = 25
+#: Seconds of the stall, as in the command on the page.
+STALL = 20
 #: Milliseconds until the page must show what is awaited.
 IN_TIME = 120_000
 
