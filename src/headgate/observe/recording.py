@@ -109,10 +109,18 @@ def recordings_folder() -> Path:
     status = folder.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise PermissionError(f"{folder} is not a folder that only this user may look into; remove it")
-    recordings = sorted(folder.glob("*.recording"), key=lambda path: path.stat().st_mtime)
+    recordings = sorted(folder.glob("*.recording"), key=_written_at)
     for path in recordings[:-_MOST_RECORDINGS]:
         path.unlink(missing_ok=True)
     return folder
+
+
+def _written_at(recording: Path) -> float:
+    """Return when a file was written last, or 0 if another process has just removed it."""
+    try:
+        return recording.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recording:

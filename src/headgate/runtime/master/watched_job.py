@@ -90,7 +90,7 @@ class WatchedJob:
         return self._job.metrics()
 
     def diagnose(self) -> Sequence[Finding]:
-        return self._monitor.diagnose()
+        return self._monitor.latest_findings()
 
     def series_names(self) -> Sequence[str]:
         return self._monitor.series_names()
