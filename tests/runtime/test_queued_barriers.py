@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.exchange.gate import InputGate
 from headgate.memory.buffer import Buffer
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.records.events import Alignment, CancelMarker, CheckpointBarrier, Event, blocks
 from headgate.runtime.task.barriers import TaskBarriers
 from headgate.runtime.task.in_flight import InFlight
@@ -74,7 +75,7 @@ class Aligned(Fed):
             1 << 20,
             self.barriers,
             watch=self.watch,
-            guard=guard,
+            guard=MemoryGuard(guard, lambda: 0.0),
             has_room=lambda: self.queued < capacity,
             wake=self._wake,
         )

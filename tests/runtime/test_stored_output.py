@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 
 from headgate.errors import NetworkMemoryFull
 from headgate.exchange.spill_file import SpillFile
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.runtime.taskmanager.throttling.stored_output import StoredOutput
 
 EIGHT = 8
+
+
+def guard_of(size: int) -> MemoryGuard:
+    return MemoryGuard(size, lambda: 12.34)
 
 
 def batch_of(number: int, rows: int) -> pa.RecordBatch:
@@ -22,7 +27,7 @@ def batch_of(number: int, rows: int) -> pa.RecordBatch:
 
 @given(st.lists(st.one_of(st.integers(1, 9), st.none(), st.just("pass on")), max_size=60), st.integers(0, 20))
 def test_any_output_leaves_in_its_order(steps: list[int | str | None], guard: int) -> None:
-    stored, seen, wanted = StoredOutput(guard * EIGHT, SpillFile(None)), list[int](), list[int]()
+    stored, seen, wanted = StoredOutput(guard_of(guard * EIGHT), SpillFile(None)), list[int](), list[int]()
     for number, step in enumerate(steps):
         if step == "pass on":
             if stored:
@@ -40,7 +45,7 @@ def test_any_output_leaves_in_its_order(steps: list[int | str | None], guard: in
 
 
 def test_it_says_how_many_rows_left_and_what_is_first() -> None:
-    stored = StoredOutput(1 << 20, None)
+    stored = StoredOutput(guard_of(1 << 20), None)
     stored.add_rows(3, batch_of(1, 5), lambda _batch: None)
     stored.add(4, lambda: None)
     assert stored.first == 3
@@ -51,17 +56,18 @@ def test_it_says_how_many_rows_left_and_what_is_first() -> None:
 
 
 def test_rows_that_have_left_make_room_in_memory() -> None:
-    stored = StoredOutput(5 * EIGHT, None)
+    stored = StoredOutput(guard_of(5 * EIGHT), None)
     for _ in range(3):
         stored.add_rows(0, batch_of(1, 5), lambda _batch: None)
         stored.pass_on()
     stored.add_rows(0, batch_of(1, 5), lambda _batch: None)
-    with pytest.raises(NetworkMemoryFull, match="48 bytes of rows for later batches, and network_memory has 40 bytes"):
+    wanted = "out of memory at 12.3 s: .* 48 bytes of rows for later batches, and network_memory has 40 bytes"
+    with pytest.raises(NetworkMemoryFull, match=wanted):
         stored.add_rows(0, batch_of(1, 1), lambda _batch: None)
 
 
 def test_dictionaries_keep_their_values_on_disk(tmp_path: Path) -> None:
-    stored, seen = StoredOutput(0, SpillFile(str(tmp_path))), []
+    stored, seen = StoredOutput(guard_of(0), SpillFile(str(tmp_path))), []
     batch = pa.record_batch({"city": pa.array(["Rome", "Oslo", "Rome"]).dictionary_encode()})
     stored.add_rows(0, batch, seen.append)
     stored.pass_on()

@@ -7,6 +7,7 @@ from typing import Any
 from unittest.mock import Mock
 
 import headgate as hg
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.plan.execution import ExecutionPlan
 from headgate.plan.job_graph import build_job_graph
 from headgate.runtime.control_messages import OrderSleep, ReportTrees, RequestSleep
@@ -61,7 +62,7 @@ def test_a_subtask_of_jstorm_master_works_on_messages_not_on_setting_them_aside(
         clock=lambda: now,
         network=Mock(),
         send=Mock(),
-        guard=1 << 20,
+        guard=MemoryGuard(1 << 20, lambda: 0.0),
     )
     made = throttling.input(task, [None] * 2, Mock())(fed.gates, [CODEC], 1 << 20, fed.barriers)
     assert isinstance(made, WatchedInput)

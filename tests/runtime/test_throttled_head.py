@@ -10,6 +10,7 @@ import pytest
 
 from headgate.connectors.connector import SourceReader
 from headgate.connectors.watermarks import WatermarkGenerator
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.operators.operator import OperatorContext
 from headgate.runtime.task.chain import Chained
 from headgate.runtime.task.clocks import Clocks
@@ -137,7 +138,11 @@ def test_a_throttled_source_is_not_idle_and_its_idle_clock_stands(rig: Rig) -> N
 
 def test_the_idle_clock_stands_too_while_a_source_of_batches_waits_for_its_rate(rig: Rig) -> None:
     head = BatchedHead(
-        rig.source, cast(PidSource, rig.gate), lambda: 0, lambda batch, rows: None, StoredOutput(1 << 20, None)
+        rig.source,
+        cast(PidSource, rig.gate),
+        lambda: 0,
+        lambda batch, rows: None,
+        StoredOutput(MemoryGuard(1 << 20, lambda: 0.0), None),
     )
 
     def statuses() -> list[bool]:

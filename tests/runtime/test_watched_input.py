@@ -9,6 +9,7 @@ import pytest
 
 from headgate.errors import NetworkMemoryFull
 from headgate.exchange.gate import InputGate
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.records.elements import WatermarkElement
 from headgate.records.spanning import Element
 from headgate.runtime.task.barriers import TaskBarriers
@@ -52,7 +53,7 @@ class Watched(Fed):
             1 << 20,
             self.barriers,
             watch=self.watch,
-            guard=guard,
+            guard=MemoryGuard(guard, lambda: 12.34),
             wake=lambda: None,
             has_room=has_room,
         )
@@ -78,11 +79,12 @@ def test_nothing_is_dropped() -> None:
     assert fed.input.rows_dropped == 0
 
 
-def test_more_bytes_than_the_guard_allows_end_the_job() -> None:
+def test_more_bytes_than_the_guard_allows_end_the_job_with_an_error_that_says_when() -> None:
     size = CODEC.batch_bytes(rows(1))
     fed = Watched(guard=3 * size)
     fed.feed(0, 0, *[rows(number) for number in range(4)])
-    with pytest.raises(NetworkMemoryFull, match=f"out of memory: 4 messages of {4 * size} bytes wait in an input"):
+    wanted = f"out of memory at 12.3 s: 4 messages of {4 * size} bytes wait in an input queue"
+    with pytest.raises(NetworkMemoryFull, match=wanted):
         fed.all()
 
 

@@ -83,6 +83,7 @@ class SimulatedTaskManager:
                 index=index,
                 plan=plan,
                 clocks=world.clocks,
+                elapsed=lambda: world.clocks.wall() - EPOCH,
                 network=self._network,
                 links=self._links,
                 send=partial(report, index),

@@ -7,8 +7,8 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from headgate.errors import NetworkMemoryFull
 from headgate.exchange.gate import InputGate
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.records.arrow import BatchCodec
 from headgate.records.events import Event
 from headgate.records.spanning import Element, MessageMemory
@@ -38,14 +38,14 @@ class WatchedInput(QueuedInput):
     """A `QueuedInput` that drops no message, and reports each message to a `QueueWatch`.
 
     Each message is a batch of its own, whatever `joins` is. Messages wait in heap memory, not in network memory. If
-    more than `guard` bytes wait, also with messages that are set aside, the input raises NetworkMemoryFull. While
+    more bytes wait than `guard` allows, also in messages that are set aside, the input raises NetworkMemoryFull. While
     `has_room` returns False, further messages wait in their channels; None: the queue always has room. The thread that
     calls `has_room` holds the queue's lock.
 
     When the task comes to a barrier and waits for those of other channels, it sets aside only what is in the queue.
     What arrives from then on stays in its channel, on disk or without credit: no throttle counts what is set aside, so
     this must have a limit. After the alignment the input catches up: until the channels are empty, it reads them only
-    while less than half of `guard` waits.
+    while less than half of what `guard` allows waits.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class WatchedInput(QueuedInput):
         memory: MessageMemory | None = None,
         *,
         watch: QueueWatch,
-        guard: int,
+        guard: MemoryGuard,
         has_room: Callable[[], bool] | None = None,
         wake: Callable[[], None],
         joins: bool = True,
@@ -76,7 +76,11 @@ class WatchedInput(QueuedInput):
 
     def _may_queue(self) -> bool:
         # If all that waits is set aside, the queue takes the next message: the barrier for which it waits comes behind.
-        if self._catches_up and self._waiting_bytes >= self._guard // 2 and self._waiting_bytes > self._aside_bytes:
+        if (
+            self._catches_up
+            and self._waiting_bytes >= self._guard.size // 2
+            and self._waiting_bytes > self._aside_bytes
+        ):
             return False
         return self._queue_has_room is None or self._queue_has_room()
 
@@ -92,11 +96,10 @@ class WatchedInput(QueuedInput):
             size = self._codecs[channel].batch_bytes(element)
             self._waiting_messages += 1
             self._waiting_bytes += size
-            if self._waiting_bytes > self._guard:
-                raise NetworkMemoryFull(
-                    f"out of memory: {self._waiting_messages} messages of {self._waiting_bytes} bytes wait in an "
-                    f"input queue, and network_memory has {self._guard} bytes. The throttle has not stopped their "
-                    "senders in time"
+            if self._waiting_bytes > self._guard.size:
+                raise self._guard.full(
+                    f"{self._waiting_messages} messages of {self._waiting_bytes} bytes wait in an input queue, and "
+                    f"network_memory has {self._guard.size} bytes. The throttle has not stopped their senders in time"
                 )
             self._watch.added(channel, self._messages, size)
 

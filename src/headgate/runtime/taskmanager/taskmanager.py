@@ -192,6 +192,7 @@ class TaskManager:
                 index=self._index,
                 plan=plan,
                 clocks=SYSTEM,
+                elapsed=lambda: SYSTEM.wall() - self._started_at,
                 network=self._network,
                 links=links,
                 send=self._driver.send,

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from headgate.exchange.spill_file import SpillFile
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.records.events import Alignment, CheckpointBarrier
 from headgate.runtime.control_messages import FromTaskManager, ReleaseBatch, ReportBatch, SetRate
 from headgate.runtime.task.clocks import Clocks
@@ -28,7 +29,7 @@ _US: Final = 1_000_000
 class BatchThrottling(Throttling):
     """The part of `SparkPid` in one TaskManager. It releases batches, and sets the rates of sources.
 
-    `send` sends a message to the driver. `guard` is the most bytes of rows that a source may store in memory, and
+    `send` sends a message to the driver. `guard` limits the bytes of rows that a source stores in memory, and
     `folder` is where it stores more.
     """
 
@@ -38,7 +39,7 @@ class BatchThrottling(Throttling):
         *,
         clocks: Clocks,
         send: Callable[[FromTaskManager], None],
-        guard: int,
+        guard: MemoryGuard,
         folder: str | None,
     ) -> None:
         self._mechanism = mechanism

@@ -23,7 +23,7 @@ def throttling(mechanism: Mechanism, place: ThrottlePlace) -> Throttling | None:
         from headgate.runtime.taskmanager.throttling.shedding import Shedding
 
         return Shedding(queue)
-    guard, clock = place.config.network_memory, place.clocks.monotonic
+    guard, clock = place.guard, place.clocks.monotonic
     if isinstance(mechanism, HeronSpout):
         from headgate.runtime.taskmanager.throttling.heron_throttling import HeronThrottling
 
@@ -89,7 +89,7 @@ def _stages(policy: StagePolicy, place: ThrottlePlace) -> Throttling:
         clock=place.clocks.monotonic,
         network=place.network,
         send=place.signal_senders,
-        guard=place.config.network_memory,
+        guard=place.guard,
     )
     place.links.on_signal = throttling.on_signal
     return throttling

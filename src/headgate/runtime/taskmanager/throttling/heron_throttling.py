@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.records.events import CheckpointBarrier
 from headgate.runtime.control_messages import AnnounceBackPressure, FromTaskManager, RelayBackPressure
 from headgate.runtime.task.heads import Head, SourceHead
@@ -23,7 +24,7 @@ class HeronThrottling(Throttling):
     sources may read.
 
     The input queue of a subtask plays the role of Heron's connection. `send` sends a message to the driver, which
-    relays it to all other TaskManagers. If more than `guard` bytes wait in one input queue, the job fails with
+    relays it to all other TaskManagers. `guard` limits the bytes in one input queue: if more wait, the job fails with
     NetworkMemoryFull. Any thread may call the methods; the lock protects the policy.
     """
 
@@ -33,7 +34,7 @@ class HeronThrottling(Throttling):
         *,
         clock: Callable[[], float],
         send: Callable[[FromTaskManager], None],
-        guard: int,
+        guard: MemoryGuard,
     ) -> None:
         self._clock = clock
         self._send = send

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.records.events import CheckpointBarrier
 from headgate.runtime.control_messages import FromTaskManager, OrderSleep, RequestSleep
 from headgate.runtime.task.heads import Head, SourceHead
@@ -27,7 +28,7 @@ class SleepThrottling(Throttling):
     """The part of `JStormMaster` in one TaskManager. It samples the load of subtasks, and lets sources sleep.
 
     `destinations` returns to how many subtasks each row of a vertex goes. `send` sends a message to the
-    driver. `guard` is the most bytes that may wait in one input queue. The lock protects samplers and sources.
+    driver. `guard` limits the bytes in one input queue. The lock protects samplers and sources.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class SleepThrottling(Throttling):
         clock: Callable[[], float],
         network: Network,
         send: Callable[[FromTaskManager], None],
-        guard: int,
+        guard: MemoryGuard,
     ) -> None:
         self._mechanism = mechanism
         self._destinations = destinations

@@ -13,6 +13,7 @@ from headgate.exchange.blocking import Subpartition
 from headgate.exchange.gated_output import GatedOutput
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingCount
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.protocol.throttle_message import StageSignal
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.task import TaskMail
@@ -31,8 +32,8 @@ class StageThrottling(Throttling):
     messages back.
 
     `place` returns the TaskManager that runs a subtask, by the subtask's number. `send(signal, peer)` sends a signal to
-    one TaskManager. If `peer` is None, it sends to all TaskManagers from which this one receives. `guard` is the most
-    bytes that may wait in one input queue.
+    one TaskManager. If `peer` is None, it sends to all TaskManagers from which this one receives. `guard` limits the
+    bytes in one input queue.
 
     Any thread may call the methods. `_lock` protects `_policy` and all fields after it. A thread that needs the lock of
     an input queue, too, takes that one before `_lock`.
@@ -47,7 +48,7 @@ class StageThrottling(Throttling):
         clock: Callable[[], float],
         network: Network,
         send: Callable[[StageSignal, int | None], None],
-        guard: int,
+        guard: MemoryGuard,
     ) -> None:
         self._index = index
         self._place = place

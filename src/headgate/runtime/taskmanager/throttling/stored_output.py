@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from headgate.errors import NetworkMemoryFull
 from headgate.exchange.spill_file import SpillFile
 from headgate.memory.buffer import Buffer
+from headgate.memory.memory_guard import MemoryGuard
 
 
 class StoredOutput:
     """A queue of batches and other calls, each with the number of the timed batch that it belongs to.
 
-    `guard` is the most bytes of rows in memory. Further rows go to `disk`; if `disk` is None, `add_rows` raises
+    `guard` limits the bytes of rows in memory. Further rows go to `disk`; if `disk` is None, `add_rows` raises
     NetworkMemoryFull. Only the task's thread uses the object.
     """
 
-    def __init__(self, guard: int, disk: SpillFile | None) -> None:
+    def __init__(self, guard: MemoryGuard, disk: SpillFile | None) -> None:
         self._guard = guard
         self._disk = disk
         self._bytes = 0
@@ -41,14 +41,14 @@ class StoredOutput:
     def add_rows(self, number: int, batch: pa.RecordBatch, emit: Callable[[pa.RecordBatch], None]) -> None:
         """Store a batch for `emit`. Raises NetworkMemoryFull, and SpillError when the disk refuses the rows."""
         size = batch.nbytes
-        if self._bytes + size <= self._guard:
+        if self._bytes + size <= self._guard.size:
             self._bytes += size
             self._calls.append((number, batch.num_rows, size, lambda: emit(batch)))
             return
         if self._disk is None:
-            raise NetworkMemoryFull(
-                f"out of memory: a source has stored {self._bytes + size} bytes of rows for later batches, and "
-                f"network_memory has {self._guard} bytes. The rate has not followed the times of the batches; "
+            raise self._guard.full(
+                f"a source has stored {self._bytes + size} bytes of rows for later batches, and network_memory has "
+                f"{self._guard.size} bytes. The rate has not followed the times of the batches; "
                 'SparkPid(storage="memory_and_disk") stores more rows on disk'
             )
         self._disk.append(Buffer.of_bytes(_encoded(batch)))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headgate.config import Config
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.plan.execution import ExecutionPlan
 from headgate.protocol.throttle_message import StageSignal
 from headgate.runtime.control_messages import FromTaskManager
@@ -29,10 +30,17 @@ class ThrottlePlace:
     index: int
     plan: ExecutionPlan
     clocks: Clocks
+    #: Returns the seconds since the job started.
+    elapsed: Callable[[], float]
     network: Network
     links: LinkEnds
     send: Callable[[FromTaskManager], None]
     count: SignalCount = field(default_factory=SignalCount)
+
+    @property
+    def guard(self) -> MemoryGuard:
+        """The most bytes in one queue of a throttle."""
+        return MemoryGuard(self.config.network_memory, self.elapsed)
 
     def signal_driver(self, message: FromTaskManager) -> None:
         """Send a signal to the driver."""
