@@ -16,7 +16,7 @@ from headgate.throttle.level_flag import LevelFlag
 from headgate.throttle.mechanism import NEVER, ComparedMechanism, Scope, Task, ThrottleSignal
 from headgate.throttle.validation import Duration, duration, duration_above_zero, rising_fractions, whole_number
 
-#: The queue of a TaskManager's messages for other TaskManagers. It is watched like the input queue of a subtask.
+#: The messages of a TaskManager that wait for its connections. They are watched like the input queue of a subtask.
 TRANSFER: Final[Task] = (-1, 0)
 #: A TaskManager looks at its queues after this many seconds, or at once when a queue has crossed a mark.
 _CHECK: Final = 0.1
@@ -47,8 +47,9 @@ class StormZooKeeper(ComparedMechanism):
     """Storm 1.0 to 1.2: a queue at its `high` mark stops all sources of the job, until it is at its `low` mark.
 
     `hosts` are the servers of ZooKeeper as `host:port`, separated by commas. This throttle needs `pip install
-    'headgate[zookeeper]'`. The marks are fractions of `receive_buffer` messages, rounded down. A full queue takes
-    further messages, as Storm's overflow list does: it has no limit, and senders never wait for it.
+    'headgate[zookeeper]'`. The marks are fractions of `receive_buffer` messages, rounded down. They hold for each input
+    queue, and for the messages of a TaskManager that wait for its connections. A full queue takes further messages, as
+    Storm's overflow list does: it has no limit, and senders never wait for it.
 
     In version 1.0 a TaskManager has a node in ZooKeeper while one of its queues is congested: from its `high` mark down
     to its `low` mark. In version 1.2 the node stays: it holds the time of the last congestion, which the TaskManager
@@ -128,14 +129,17 @@ class StormZooKeeperWorker:
             self.next_check = now
         return []
 
+    def is_congested(self, task: Task) -> bool:
+        """Return whether a queue has reached its high mark, and not its low mark since then."""
+        return self._flags[task].is_up
+
     def check(self, now: float) -> list[ZnodeChange]:
         """Return the change that ZooKeeper needs, if it needs one.
 
         The caller reports the change to `written` when ZooKeeper has made it. Otherwise the next check repeats it.
         """
         self.next_check = now + _CHECK
-        is_congested = any(flag.is_up for flag in self._flags.values())
-        if not is_congested:
+        if not any(map(self.is_congested, self._flags)):
             return self._relief()
         is_old = self._stamp is None or (self._keeps_node and now - self._stamp > self._update)
         return [PutZnode(self.path, _encoded(now) if self._keeps_node else b"")] if is_old else []

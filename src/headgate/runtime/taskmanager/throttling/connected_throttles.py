@@ -8,6 +8,7 @@ from headgate.plan.graph import BROADCAST
 from headgate.plan.job_graph import JobGraph
 from headgate.runtime.task.throttling import Throttling
 from headgate.runtime.taskmanager.throttling.throttle_place import ThrottlePlace
+from headgate.runtime.taskmanager.throttling.transfer_queue import TransferQueue
 from headgate.throttle.heron_spout import HeronSpout
 from headgate.throttle.jstorm_master import JStormMaster
 from headgate.throttle.max_pending import MaxPending
@@ -76,7 +77,8 @@ def _zookeeper(mechanism: StormZooKeeper, place: ThrottlePlace) -> Throttling:
     tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]
     job = place.job.replace("/", "_")
     worker = mechanism.worker(job, f"taskmanager-{place.index}", tasks, place.clocks.wall())
-    return ZooKeeperThrottling(mechanism, worker, job=job, guard=place.config.network_memory, count=place.count)
+    transfers = TransferQueue(place.index, place.plan.place)
+    return ZooKeeperThrottling(mechanism, worker, job=job, transfers=transfers, guard=place.guard, count=place.count)
 
 
 def _stages(policy: StagePolicy, place: ThrottlePlace) -> Throttling:
@@ -84,8 +86,7 @@ def _stages(policy: StagePolicy, place: ThrottlePlace) -> Throttling:
 
     throttling = StageThrottling(
         policy,
-        index=place.index,
-        place=place.plan.place,
+        transfers=TransferQueue(place.index, place.plan.place),
         clock=place.clocks.monotonic,
         network=place.network,
         send=place.signal_senders,

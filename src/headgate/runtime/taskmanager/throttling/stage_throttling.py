@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
-from headgate.exchange.blocking import Subpartition
 from headgate.exchange.gated_output import GatedOutput
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingCount
@@ -19,6 +17,7 @@ from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.task import TaskMail
 from headgate.runtime.task.throttling import Gated, Throttling
 from headgate.runtime.task.watched_input import WatchedInput
+from headgate.runtime.taskmanager.throttling.transfer_queue import TransferChannel, TransferQueue
 from headgate.throttle.mechanism import StagePolicy, Task
 from headgate.throttle.stage_signals import BackPressureStatus, JStormStop
 from headgate.transport.network_thread import Network
@@ -31,9 +30,8 @@ class StageThrottling(Throttling):
     """The part of a stage-by-stage throttle in one TaskManager. It reports queue sizes to the policy, and holds
     messages back.
 
-    `place` returns the TaskManager that runs a subtask, by the subtask's number. `send(signal, peer)` sends a signal to
-    one TaskManager. If `peer` is None, it sends to all TaskManagers from which this one receives. `guard` limits the
-    bytes in one input queue.
+    `send(signal, peer)` sends a signal to one TaskManager. If `peer` is None, it sends to all TaskManagers from which
+    this one receives. `guard` limits the bytes in one input queue.
 
     Any thread may call the methods. `_lock` protects `_policy` and all fields after it. A thread that needs the lock of
     an input queue, too, takes that one before `_lock`.
@@ -43,28 +41,23 @@ class StageThrottling(Throttling):
         self,
         policy: StagePolicy,
         *,
-        index: int,
-        place: Callable[[int], int],
+        transfers: TransferQueue,
         clock: Callable[[], float],
         network: Network,
         send: Callable[[StageSignal, int | None], None],
         guard: MemoryGuard,
     ) -> None:
-        self._index = index
-        self._place = place
         self._clock = clock
         self._network = network
         self._send = send
         self._guard = guard
         self._lock = threading.Lock()
         self._policy = policy
+        self._transfers = transfers
         #: The gates that hold messages back, by the consumer subtask of the messages.
         self._closed: dict[Task, dict[_Gate, None]] = {}
         #: The subtasks for which a call of `_look` is scheduled.
         self._looks: set[Task] = set()
-        #: The gates to other TaskManagers, and an upper bound of the messages that wait for their connections.
-        self._remote: list[_Gate] = []
-        self._waiting = 0
         self._is_over = False
 
     # --- what tasks get
@@ -75,11 +68,8 @@ class StageThrottling(Throttling):
     def _output(
         self, consumers: Sequence[Task], mail: TaskMail, partition: ResultPartition, count: PendingCount
     ) -> GatedOutput:
-        gates = []
-        for task, subpartition in zip(consumers, partition.subpartitions, strict=True):
-            is_remote = self._place(task[1]) != self._index
-            gates.append(_Gate(self, task, subpartition if is_remote else None))
-        self._remote += [gate for gate in gates if gate.is_remote]
+        pairs = zip(consumers, partition.subpartitions, strict=True)
+        gates = [_Gate(self, task, self._transfers.channel(task, subpartition)) for task, subpartition in pairs]
         return GatedOutput(partition, count, gates, mail.put)
 
     def input(self, task: Task, senders: Sequence[int | None], mail: TaskMail) -> Callable[..., TaskInput]:
@@ -116,20 +106,19 @@ class StageThrottling(Throttling):
         with self._lock:
             return self._policy.may_hold(task, size)
 
-    def sent(self, gate: _Gate) -> None:
+    def sent(self, channel: TransferChannel, size: int) -> None:
         """Note that a gate has passed one more message to its connection, where the message waits."""
         with self._lock:
-            self._waiting += 1
-            gate.wait()
+            self._transfers.put(channel, size)
 
     def _transferring(self, gate: _Gate) -> int:
         """Return how many messages wait for connections. Below the policy's limit, it may be a little too large."""
-        if not gate.is_remote:
+        if gate.channel is None:
             return 0
-        self._waiting -= gate.left()
-        if not self._policy.may_send(gate.task, self._waiting):
-            self._waiting -= sum(each.left() for each in self._remote)
-        return self._waiting
+        self._transfers.look(gate.channel)
+        if not self._policy.may_send(gate.task, self._transfers.waiting):
+            self._transfers.look()
+        return self._transfers.waiting
 
     def _opened(self, task: Task) -> Iterable[_Gate]:
         """Remove and return the closed gates to a subtask that may open now. The caller holds the lock."""
@@ -143,7 +132,7 @@ class StageThrottling(Throttling):
 
     def _plan_look(self, task: Task) -> None:
         """Schedule `_look` for a subtask whose senders wait only for connections. The caller holds the lock."""
-        if task not in self._looks and self._policy.may_send(task, 0) and self._place(task[1]) != self._index:
+        if task not in self._looks and self._policy.may_send(task, 0) and self._transfers.is_remote(task):
             self._looks.add(task)
             self._network.call_later(_LOOK_AGAIN, lambda: self._look(task))
 
@@ -208,21 +197,14 @@ class _Watch:
 
 
 class _Gate:
-    """The gate of one channel, which may hold messages back. `subpartition` is None for a channel within one
+    """The gate of one channel, which may hold messages back. `channel` is None for a channel within one
     TaskManager."""
 
-    def __init__(self, stages: StageThrottling, task: Task, subpartition: Subpartition | None) -> None:
+    def __init__(self, stages: StageThrottling, task: Task, channel: TransferChannel | None) -> None:
         self._stages = stages
         self.task = task
-        self._subpartition = subpartition
-        self._written = 0
-        #: For each message that waits for a connection: the byte position of its end, counted from the channel's start.
-        self._ends: deque[int] = deque()
+        self.channel = channel
         self.opened: Callable[[], None] = lambda: None
-
-    @property
-    def is_remote(self) -> bool:
-        return self._subpartition is not None
 
     def may_send(self) -> bool:
         return self._stages.may_send(self)
@@ -231,23 +213,8 @@ class _Gate:
         return self._stages.may_hold(self.task, size)
 
     def sent(self, size: int) -> None:
-        self._written += size
-        if self._subpartition is not None:
-            self._stages.sent(self)
-
-    def wait(self) -> None:
-        """Note that the last written message waits for its connection."""
-        self._ends.append(self._written)
-
-    def left(self) -> int:
-        """Return how many messages have left for the connection since the last call."""
-        assert self._subpartition is not None
-        before = len(self._ends)
-        if self._subpartition.is_released:
-            self._ends.clear()
-        while self._ends and self._ends[0] <= self._subpartition.bytes_sent:
-            self._ends.popleft()
-        return before - len(self._ends)
+        if self.channel is not None:
+            self._stages.sent(self.channel, size)
 
 
 def _open(gates: Iterable[_Gate]) -> None:

@@ -11,21 +11,34 @@ from functools import partial
 from typing import Any, Final
 
 from headgate.errors import ConfigError
+from headgate.exchange.gated_output import GatedOutput
+from headgate.exchange.partition import ResultPartition
+from headgate.exchange.pending import PendingCount
+from headgate.memory.memory_guard import MemoryGuard
 from headgate.records.events import CheckpointBarrier
 from headgate.runtime.task.heads import Head, SourceHead
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.task import TaskMail
 from headgate.runtime.task.throttled_head import ThrottledSourceHead
-from headgate.runtime.task.throttling import Throttling
+from headgate.runtime.task.throttling import Gated, Throttling
 from headgate.runtime.task.watched_input import WatchedInput
 from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
+from headgate.runtime.taskmanager.throttling.transfer_queue import TransferChannel, TransferQueue
 from headgate.throttle.mechanism import Task
-from headgate.throttle.storm_zookeeper import PutZnode, StormZooKeeper, StormZooKeeperWorker, ZnodeChange
+from headgate.throttle.storm_zookeeper import (
+    TRANSFER,
+    PutZnode,
+    StormZooKeeper,
+    StormZooKeeperWorker,
+    ZnodeChange,
+)
 
 #: Seconds in which ZooKeeper must answer the first connection, and for which `close` waits for the thread.
 _ANSWER: Final = 10.0
 #: Storm's `storm.zookeeper.session.timeout`, in seconds.
 _SESSION: Final = 20.0
+#: While too many messages wait for connections, the thread counts them again after this many seconds.
+_LOOK_AGAIN: Final = 1e-3
 
 
 class ZooKeeperThrottling(Throttling):
@@ -33,13 +46,20 @@ class ZooKeeperThrottling(Throttling):
     sources may read.
 
     A thread works like Storm's back-pressure thread. It checks the queues when one has crossed a mark, and at least
-    every 100 ms. Then it writes changes to ZooKeeper. Storm also watches a worker's transfer queue. This class does
-    not, because inputs always read, so that queue stays empty. `guard` is the most bytes that may wait in one input
-    queue. `count` counts the requests to ZooKeeper. The lock protects the policy.
+    every 100 ms. Then it writes changes to ZooKeeper. The messages that wait for connections (`transfers`) play the
+    role of Storm's transfer queue. `guard` limits the bytes in one input queue. `count` counts the requests to
+    ZooKeeper. The lock protects the policy and `transfers`.
     """
 
     def __init__(
-        self, mechanism: StormZooKeeper, worker: StormZooKeeperWorker, *, job: str, guard: int, count: SignalCount
+        self,
+        mechanism: StormZooKeeper,
+        worker: StormZooKeeperWorker,
+        *,
+        job: str,
+        transfers: TransferQueue,
+        guard: MemoryGuard,
+        count: SignalCount,
     ) -> None:
         self._mechanism = mechanism
         self._folder = mechanism.folder(job)
@@ -47,6 +67,9 @@ class ZooKeeperThrottling(Throttling):
         self._count = count
         self._lock = threading.Lock()
         self._worker = worker
+        self._transfers = transfers
+        #: From this number on, the number of messages that wait for connections must be exact.
+        self._exact_from = int(mechanism.receive_buffer * mechanism.low)
         self._wakes: list[Callable[[], None]] = []
         self._due = threading.Event()
         self._is_over = threading.Event()
@@ -55,6 +78,16 @@ class ZooKeeperThrottling(Throttling):
 
     # --- what tasks get
 
+    def output(self, task: Task, consumers: Sequence[Task], mail: TaskMail) -> Gated:
+        return partial(self._output, consumers, mail)
+
+    def _output(
+        self, consumers: Sequence[Task], mail: TaskMail, partition: ResultPartition, count: PendingCount
+    ) -> GatedOutput:
+        pairs = zip(consumers, partition.subpartitions, strict=True)
+        gates = [_OpenGate(self, self._transfers.channel(task, subpartition)) for task, subpartition in pairs]
+        return GatedOutput(partition, count, gates, mail.put)
+
     def input(self, task: Task, senders: Sequence[int | None], mail: TaskMail) -> Callable[..., TaskInput]:
         return partial(WatchedInput, watch=_Queue(self, task), guard=self._guard, wake=mail.wake)
 
@@ -62,20 +95,40 @@ class ZooKeeperThrottling(Throttling):
         self._wakes.append(mail.wake)
         return ThrottledSourceHead(head, self, time.monotonic)
 
+    # --- the queues
+
     def added(self, task: Task, messages: int) -> None:
         with self._lock:
             now = time.time()
             self._worker.added(now, task, messages, None)
-            is_due = self._worker.next_check <= now
-        if is_due:
-            self._due.set()
+            self._wake_thread(now)
 
     def taken(self, task: Task, messages: int) -> None:
         with self._lock:
             now = time.time()
             self._worker.taken(now, task, messages)
-            is_due = self._worker.next_check <= now
-        if is_due:
+            self._wake_thread(now)
+
+    def sent(self, channel: TransferChannel, size: int) -> None:
+        """Note that a message of `size` bytes now waits for its connection."""
+        with self._lock:
+            now = time.time()
+            self._look(now, channel)
+            if self._transfers.waiting >= self._exact_from:
+                self._look(now)
+            self._transfers.put(channel, size)
+            self._worker.added(now, TRANSFER, self._transfers.waiting, None)
+            self._wake_thread(now)
+
+    def _look(self, now: float, channel: TransferChannel | None = None) -> None:
+        """Report the messages of a channel, or of all channels, that have left for their connections."""
+        left = self._transfers.look(channel)
+        for behind in reversed(range(left)):
+            self._worker.taken(now, TRANSFER, self._transfers.waiting + behind)
+
+    def _wake_thread(self, now: float) -> None:
+        """Wake the thread if it has to check the queues now. The caller holds the lock."""
+        if self._worker.next_check <= now:
             self._due.set()
 
     # --- the policy of all sources here
@@ -114,16 +167,21 @@ class ZooKeeperThrottling(Throttling):
         while not self._is_over.is_set():
             now = time.time()
             with self._lock:
+                self._look(now)
                 changes = self._worker.check(now) if self._worker.next_check <= now else ()
                 polls = self._worker.next_poll <= now
             for change in changes:
                 self._write(now, change)
             if polls:
                 self._list()
-            with self._lock:
-                wait = min(self._worker.next_check, self._worker.next_poll) - time.time()
-            self._due.wait(max(0.0, wait))
+            self._due.wait(self._pause())
             self._due.clear()
+
+    def _pause(self) -> float:
+        """Return for how many seconds the thread has nothing to do."""
+        with self._lock:
+            pause = min(self._worker.next_check, self._worker.next_poll) - time.time()
+            return max(0.0, min(pause, _LOOK_AGAIN) if self._worker.is_congested(TRANSFER) else pause)
 
     def _write(self, now: float, change: ZnodeChange) -> None:
         """Write a change to ZooKeeper. If this fails, a later check tries again."""
@@ -232,3 +290,22 @@ class _Queue:
         self._throttling.taken(self._task, messages)
 
     def taken(self) -> None: ...
+
+
+class _OpenGate:
+    """The gate of one channel. It lets all messages go, and reports those to another TaskManager."""
+
+    def __init__(self, throttling: ZooKeeperThrottling, channel: TransferChannel | None) -> None:
+        self._throttling = throttling
+        self._channel = channel
+        self.opened: Callable[[], None] = lambda: None
+
+    def may_send(self) -> bool:
+        return True
+
+    def may_hold(self, size: int) -> bool:
+        return True
+
+    def sent(self, size: int) -> None:
+        if self._channel is not None:
+            self._throttling.sent(self._channel, size)
