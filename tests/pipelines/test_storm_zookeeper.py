@@ -1,22 +1,33 @@
-"""StormZooKeeper in whole jobs, with a real ZooKeeper: what is in its nodes, and what happens without it."""
+"""StormZooKeeper with a real ZooKeeper: what is in its nodes, and what happens when ZooKeeper or a node is gone."""
 
 from __future__ import annotations
 
+import itertools
 import socket
 import threading
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
 
 import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.lab.faults.lost_signals import MortalZooKeeper
 from headgate.lab.zookeeper_server import serves, zookeeper_server
-from tests.runtime.jobs import environment, eventually, numbers
+from headgate.memory.memory_guard import MemoryGuard
+from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
+from headgate.runtime.taskmanager.throttling.transfer_queue import TransferQueue
+from headgate.runtime.taskmanager.throttling.zookeeper_throttling import ZooKeeperThrottling
+from headgate.throttle.mechanism import NEVER
+from tests.runtime.jobs import NUMBERS, environment, eventually, numbers
 
 #: The source makes rows for four seconds, so that a ZooKeeper that answers late still stops it.
 ROWS, BATCH, RATE = 25_600, 64, 6400
 EACH: dict[str, Any] = {"flow_control": "unbounded", "buffer_timeout": 0}
+#: Rows per second of each source subtask of a second stream.
+APART_RATE = 50
 KazooClient = pytest.importorskip("kazoo.client").KazooClient
 pytestmark = pytest.mark.xdist_group("zookeeper")
 
@@ -34,6 +45,14 @@ def client(hosts: str) -> Iterator[Any]:
     yield client
     client.stop()
     client.close()
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[MortalZooKeeper]:
+    server = MortalZooKeeper(str(tmp_path))
+    server.start()
+    yield server
+    server.stop()
 
 
 def stalled(throttle: hg.throttle.StormZooKeeper) -> tuple[hg.JobHandle, threading.Event]:
@@ -125,6 +144,145 @@ def test_a_full_queue_does_not_stop_another_job_of_the_same_name(hosts: str) -> 
     assert full.metrics()["rows_in"] < ROWS
     goes_on.set()
     assert full.wait(60).rows_out == ROWS
+
+
+# --- ZooKeeper dies
+
+
+def collecting(
+    rows: list[int], wait: Callable[[], object] = lambda: None
+) -> Callable[[pa.RecordBatch, hg.BatchInfo], None]:
+    """Return the function of a sink that waits before each batch, and then adds its numbers to `rows`."""
+
+    def write(batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
+        wait()
+        rows.extend(batch["n"].to_pylist())
+
+    return write
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+def test_when_zookeeper_dies_in_a_stall_the_sources_stand_until_it_is_back(
+    mortal: MortalZooKeeper, version: Literal["1.0", "1.2"]
+) -> None:
+    """The stall ends while ZooKeeper is away. A source with a throttle of its own asks no ZooKeeper, and goes on. Its
+    subtask 0 has the even numbers, and subtask 1 the odd ones."""
+    throttle = hg.throttle.StormZooKeeper(
+        mortal.address, version=version, receive_buffer=20, poll=0.2, znode_update=0.2, znode_timeout=1
+    )
+    goes_on, is_over = threading.Event(), threading.Event()
+    written: list[int] = []
+    apart: list[int] = []
+
+    def until_over(subtask: int, subtasks: int) -> Iterator[list[dict[str, Any]]]:
+        for n in itertools.count(subtask, subtasks):
+            if is_over.is_set():
+                return
+            yield [{"n": n}]
+
+    env = environment(throttle=throttle, **EACH)
+    source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH, rate=RATE)
+    sink = hg.sinks.for_each_batch(collecting(written, lambda: goes_on.wait(60)))
+    env.from_source(source).name("numbers").rebalance().sink_to(sink)
+    other = hg.sources.iterable(until_over, schema=NUMBERS)
+    stream = env.from_source(other, throttle=hg.throttle.FixedRate(APART_RATE)).name("apart")
+    stream.rebalance().sink_to(hg.sinks.for_each_batch(collecting(apart)))
+    job = env.execute_async("mortal")
+    try:
+        eventually(lambda: throttled_s(job) > 0.3)
+        mortal.stop()
+        waited, before = throttled_s(job), len(apart)
+        eventually(lambda: throttled_s(job) > waited + 0.3 and len(apart) > before + APART_RATE)
+        goes_on.set()
+        waited = throttled_s(job)
+        eventually(lambda: throttled_s(job) > waited + 0.5)
+        assert len(written) < ROWS, "the queue is empty, but nobody tells the source"
+        mortal.start()
+        eventually(lambda: len(written) >= ROWS)
+    finally:
+        goes_on.set()
+        is_over.set()
+    result = job.wait(60)
+    assert sorted(written) == list(range(ROWS))
+    for subtask in range(2):
+        mine = sorted(n for n in apart if n % 2 == subtask)
+        assert mine == list(range(subtask, subtask + 2 * len(mine), 2))
+    assert result.rows_in == result.rows_out == ROWS + len(apart)
+    assert result.restarts == 0
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+def test_nobody_notices_that_zookeeper_dies_while_no_queue_is_full(
+    mortal: MortalZooKeeper, version: Literal["1.0", "1.2"]
+) -> None:
+    """The job also ends without it."""
+    written: list[int] = []
+    env = environment(throttle=hg.throttle.StormZooKeeper(mortal.address, version=version), **EACH)
+    source = hg.sources.generate(numbers, rows=ROWS // 2, batch_rows=BATCH, rate=RATE)
+    env.from_source(source).name("numbers").rebalance().sink_to(hg.sinks.for_each_batch(collecting(written)))
+    job = env.execute_async("mortal")
+    eventually(lambda: job.metrics()["rows_in"])
+    mortal.stop()
+    result = job.wait(60)
+    assert sorted(written) == list(range(ROWS // 2))
+    assert result.rows_in == result.rows_out == ROWS // 2
+    assert result.restarts == 0
+    assert {task["throttle_wait_s"] for task in result.metrics["tasks"].values()} == {0.0}
+
+
+# --- one TaskManager
+
+
+@pytest.fixture
+def throttling(hosts: str) -> Iterator[ZooKeeperThrottling]:
+    """The part of a job in TaskManager 0, whose only subtask has an input queue of 20 messages."""
+    mechanism = hg.throttle.StormZooKeeper(hosts, receive_buffer=20)
+    part = ZooKeeperThrottling(
+        mechanism,
+        mechanism.worker("alone", "taskmanager-0", [(1, 0)], time.time()),
+        job="alone",
+        transfers=TransferQueue(0, lambda subtask: 0),
+        guard=MemoryGuard(1 << 20, lambda: 0.0),
+        count=SignalCount(),
+    )
+    yield part
+    part.close()
+
+
+def test_a_node_that_is_gone_comes_back_with_the_next_congestion(throttling: ZooKeeperThrottling, client: Any) -> None:
+    """It goes with its session, or by hand. ZooKeeper then refuses to delete it, and the TaskManager goes on."""
+    throttling.start()
+    throttling.added((1, 0), 20)
+    path = eventually(lambda: min(nodes(client), default=None))
+    eventually(lambda: throttling.permit(0.0) == NEVER)
+    client.delete(path)
+    eventually(lambda: throttling.permit(0.0) == 0.0)
+    assert nodes(client) == {}
+    asked = throttling._count.signals
+    throttling.taken((1, 0), 0)
+    eventually(lambda: throttling._count.signals > asked)
+    throttling.added((1, 0), 20)
+    assert eventually(lambda: nodes(client)) == {path: b""}
+
+
+def test_a_session_lasts_as_long_as_in_storm(throttling: ZooKeeperThrottling, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With less, a job that cannot reach ZooKeeper for a while would lose its nodes sooner."""
+    from kazoo.protocol.connection import ConnectionHandler
+
+    connect = ConnectionHandler._connect
+    granted_ms: list[float] = []
+
+    def note(handler: Any, *address: Any) -> Any:
+        timeouts = connect(handler, *address)
+        granted_ms.append(timeouts[1])  # there is one server: the time to connect to it is that of the session
+        return timeouts
+
+    monkeypatch.setattr(ConnectionHandler, "_connect", note)
+    throttling.start()
+    assert set(granted_ms) == {20_000}
+
+
+# --- a server that is not there
 
 
 @pytest.mark.parametrize("answer", [b"", b"This ZooKeeper instance is not currently serving requests"])

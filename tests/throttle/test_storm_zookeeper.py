@@ -196,6 +196,19 @@ def test_a_change_that_zookeeper_refused_is_tried_again() -> None:
     assert [change] == worker.check(0.1) == [PutZnode("/storm/backpressure/job/host")]
     worker.written(0.1, change)
     assert worker.check(0.2) == []
+    worker.taken(0.3, A, 0)
+    (change,) = worker.check(0.3)
+    assert [change] == worker.check(0.4) == [DeleteZnode("/storm/backpressure/job/host")]
+    worker.written(0.4, change)
+    assert worker.check(0.5) == []
+
+
+def test_a_congestion_that_ends_while_zookeeper_is_away_leaves_no_trace() -> None:
+    worker = StormZooKeeper().worker("job", "host", [A], now=0.0)
+    worker.added(0.0, A, 1000, None)
+    assert worker.check(0.0)
+    worker.taken(0.1, A, 0)
+    assert worker.check(0.1) == []
 
 
 def test_a_watch_that_fires_not_costs_up_to_30_s() -> None:
@@ -220,6 +233,22 @@ def test_a_lost_on_signal_leaves_the_sources_running() -> None:
     cluster.nodes.clear()
     assert cluster.until(throttled=False) < 0.2
     assert cluster.until(throttled=True) > 199
+
+
+def test_a_node_that_goes_with_its_session_comes_back_with_the_next_congestion() -> None:
+    """Storm's worker writes only when its flag changes. To delete a node that has gone counts as done."""
+    cluster = Cluster(0.0, 0.0)
+    cluster.fill()
+    cluster.step()
+    cluster.nodes.clear()
+    assert cluster.until(throttled=False, number=1) < 0.2
+    cluster.step(400)
+    assert cluster.nodes == {}, "the queue is full all the time"
+    cluster.drain()
+    cluster.step()
+    cluster.fill()
+    assert cluster.until(throttled=True, number=1) < 0.2
+    assert [type(change) for change in cluster.changes] == [PutZnode, DeleteZnode, PutZnode]
 
 
 def test_a_lost_off_signal_stops_all_sources_for_ever() -> None:
@@ -316,6 +345,15 @@ def test_a_later_congestion_is_seen_only_at_a_poll() -> None:
     cluster.step(10)
     cluster.fill()
     assert 28 < cluster.until(throttled=True) <= 30
+
+
+def test_a_node_that_goes_with_its_session_is_written_again_within_15_s() -> None:
+    cluster = Cluster(0.0, 0.0, version="1.2")
+    cluster.fill()
+    cluster.step()
+    cluster.nodes.clear()
+    assert cluster.until(throttled=False, number=1) < 0.2
+    assert cluster.until(throttled=True, number=1) == pytest.approx(15, abs=0.3)
 
 
 def test_a_lost_node_and_a_stale_node_do_no_lasting_harm() -> None:

@@ -20,6 +20,8 @@ _MAIN: Final = "org.apache.zookeeper.server.ZooKeeperServerMain"
 #: What the server needs of PySpark's jars.
 _JARS: Final = ("zookeeper-*", "slf4j-api-*", "netty-*", "metrics-core-*", "snappy-java-*", "jul-to-slf4j-*")
 _STARTS: Final = 30.0
+#: Seconds of the longest session: Storm's. By default, it would be 20 ticks.
+_SESSION: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def zookeeper_server(port: int | None = None, folder: str | None = None) -> Iter
         settings = Path(data) / "zoo.cfg"
         settings.write_text(
             f"dataDir={data}/data\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=500\n"
-            "admin.enableServer=false\n"
+            f"maxSessionTimeout={_SESSION * 1000}\nadmin.enableServer=false\n"
         )
         process = _start(["java", "-Xmx128m", "-cp", jars, _MAIN, str(settings)])
         try:

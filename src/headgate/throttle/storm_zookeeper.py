@@ -136,7 +136,9 @@ class StormZooKeeperWorker:
     def check(self, now: float) -> list[ZnodeChange]:
         """Return the change that ZooKeeper needs, if it needs one.
 
-        The caller reports the change to `written` when ZooKeeper has made it. Otherwise the next check repeats it.
+        The caller reports the change to `written` when ZooKeeper has made it. Otherwise the next check repeats it. The
+        worker does not see that a node goes, with its session or because somebody deletes it. As in Storm, version 1.0
+        then makes a node at the next congestion only; version 1.2 writes the next time, after `znode_update`.
         """
         self.next_check = now + _CHECK
         if not any(map(self.is_congested, self._flags)):

@@ -27,6 +27,7 @@ from headgate.runtime.taskmanager.throttling.transfer_queue import TransferChann
 from headgate.throttle.mechanism import Task
 from headgate.throttle.storm_zookeeper import (
     TRANSFER,
+    DeleteZnode,
     PutZnode,
     StormZooKeeper,
     StormZooKeeperWorker,
@@ -37,6 +38,8 @@ from headgate.throttle.storm_zookeeper import (
 _ANSWER: Final = 10.0
 #: Storm's `storm.zookeeper.session.timeout`, in seconds.
 _SESSION: Final = 20.0
+#: The client tries without end to connect again, at least every 1.4 s. Storm's client tries at least every second.
+_CONNECTS_AGAIN: Final = {"max_tries": -1, "max_delay": 1.0}
 #: While too many messages wait for connections, the thread counts them again after this many seconds.
 _LOOK_AGAIN: Final = 1e-3
 
@@ -150,7 +153,7 @@ class ZooKeeperThrottling(Throttling):
             raise ConfigError("StormZooKeeper needs kazoo: pip install 'headgate[zookeeper]'") from None
         hosts = self._mechanism.hosts
         try:
-            self._client = KazooClient(hosts, timeout=_SESSION)
+            self._client = KazooClient(hosts, timeout=_SESSION, connection_retry=_CONNECTS_AGAIN)
         except ValueError as error:
             raise ConfigError(
                 f"hosts={hosts!r} is impossible: it must be like host:2181, or several of these with commas: {error}"
@@ -190,7 +193,7 @@ class ZooKeeperThrottling(Throttling):
             if isinstance(change, PutZnode):
                 self._put(change)
             else:
-                self._client.delete(change.path)
+                self._delete(change)
         except self._errors:
             return
         with self._lock:
@@ -203,6 +206,13 @@ class ZooKeeperThrottling(Throttling):
             self._client.set(change.path, change.data)
         except NoNodeError:
             self._client.create(change.path, change.data, ephemeral=True, makepath=True)
+
+    def _delete(self, change: DeleteZnode) -> None:
+        """Delete a node. If it has gone with its session, or somebody has deleted it, nothing is left to do."""
+        from kazoo.exceptions import NoNodeError
+
+        with contextlib.suppress(NoNodeError):
+            self._client.delete(change.path)
 
     def _list(self) -> None:
         """Read all nodes of the job, and watch their list for changes. If ZooKeeper does not answer, keep the last
