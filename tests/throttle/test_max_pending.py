@@ -12,44 +12,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError
-from headgate.throttle.acker import (
-    Acker,
-    AnchoredMessage,
-    Anchors,
-    MessageDone,
-    MessageFailed,
-    TreeEnded,
-    TreeStarted,
-    send_from,
-)
+from headgate.throttle.acker import Acker, AnchoredMessage, MessageDone, TreeEnded, TreeStarted
 from headgate.throttle.max_pending import MaxPending, PendingSource
 from headgate.throttle.mechanism import NEVER, Scope, SourcePolicy
 from headgate.throttle.rotating_map import RotatingMap
 
 READER = (0, 0)
+chance = random.Random(1)
 
 
-def ids(seed: int = 1) -> Any:
-    chance = random.Random(seed)
-    return lambda: chance.getrandbits(64)
+def random_id() -> int:
+    return chance.getrandbits(64)
 
 
-def source(limit: int | None = None, now: float = 0.0, **options: Any) -> PendingSource[Any]:
-    return MaxPending(limit, **options).pending_source(READER, now, ids())
+def source(limit: int | None = None, now: float = 0.0) -> PendingSource[Any]:
+    return MaxPending(limit).pending_source(READER, now, random_id)
 
 
-def send(policy: PendingSource[Any], acker: Acker, message: Any, destinations: int = 1) -> list[Anchors]:
-    anchors, started = policy.sent(message, destinations)
+def send(policy: PendingSource[Any], acker: Acker, row: Any, destinations: int = 1) -> list[AnchoredMessage]:
+    """Let a source send a row. Return the message that each destination gets."""
+    tree = policy.open_tree()
+    messages = [child(tree) for _ in range(destinations)]
+    started = policy.close_tree(row, tree)
     assert started
     assert acker.on_signal(started) is None
-    return anchors
+    return messages
+
+
+def child(message: AnchoredMessage) -> AnchoredMessage:
+    """Return a message that comes from another one."""
+    return AnchoredMessage(message.root, message.send(), random_id)
 
 
 def finish(policy: PendingSource[Any], acker: Acker, message: AnchoredMessage) -> None:
-    """Note that a message is processed, and carry the acker's answers to the source."""
-    for signal in message.done():
-        if ended := acker.on_signal(signal):
-            policy.on_signal(0.0, ended)
+    """Note that a message is processed, and carry the acker's answer to the source."""
+    if ended := acker.on_signal(message.done()):
+        policy.on_signal(0.0, ended)
 
 
 # --- the map
@@ -73,9 +71,8 @@ def test_an_entry_expires_with_the_second_rotation_after_it_was_put() -> None:
 
 def test_a_tree_ends_when_each_message_is_processed() -> None:
     policy, acker = source(), Acker()
-    (anchors,) = send(policy, acker, "row")
-    first = AnchoredMessage(anchors, ids(2))
-    second = AnchoredMessage(first.send(), ids(3))
+    (first,) = send(policy, acker, "row")
+    second = child(first)
     finish(policy, acker, first)
     assert (policy.pending, len(acker)) == (1, 1)
     finish(policy, acker, second)
@@ -84,9 +81,8 @@ def test_a_tree_ends_when_each_message_is_processed() -> None:
 
 def test_a_message_that_branches_ends_when_all_branches_are_processed() -> None:
     policy, acker = source(), Acker()
-    (anchors,) = send(policy, acker, "row")
-    first = AnchoredMessage(anchors, ids(2))
-    branches = [AnchoredMessage(first.send(), ids(3 + each)) for each in range(3)]
+    (first,) = send(policy, acker, "row")
+    branches = [child(first) for _ in range(3)]
     finish(policy, acker, first)
     for branch in branches:
         assert policy.pending == 1
@@ -94,29 +90,35 @@ def test_a_message_that_branches_ends_when_all_branches_are_processed() -> None:
     assert policy.pending == 0
 
 
-def test_a_message_that_comes_from_two_trees_is_part_of_both() -> None:
+def test_a_message_that_comes_from_two_trees_has_an_id_in_each() -> None:
     policy, acker = source(), Acker()
-    parents = [
-        AnchoredMessage(send(policy, acker, row)[0], ids(2 + each)) for each, row in enumerate(("left", "right"))
-    ]
-    joined = AnchoredMessage(send_from(parents), ids(4))
+    parents = [send(policy, acker, row)[0] for row in ("left", "right")]
+    joined = [child(parent) for parent in parents]
     for parent in parents:
         finish(policy, acker, parent)
     assert policy.pending == 2
-    finish(policy, acker, joined)
-    assert policy.pending == 0
+    for number, message in enumerate(joined, 1):
+        finish(policy, acker, message)
+        assert policy.pending == 2 - number
 
 
 def test_a_message_that_comes_from_the_same_message_twice_counts_once() -> None:
     """Storm's test of self-anchoring."""
     policy, acker = source(), Acker()
-    (anchors,) = send(policy, acker, "row")
-    first = AnchoredMessage(anchors, ids(2))
-    second = AnchoredMessage(send_from([first, first]), ids(3))
+    (first,) = send(policy, acker, "row")
+    second = AnchoredMessage(first.root, first.send() ^ first.send(), random_id)
     finish(policy, acker, first)
     assert policy.pending == 1
     finish(policy, acker, second)
     assert policy.pending == 0
+
+
+def test_the_end_of_a_tree_goes_to_its_source() -> None:
+    acker = Acker()
+    assert acker.on_signal(TreeStarted(7, 5, READER)) is None
+    ended = acker.on_signal(MessageDone(7, 5))
+    assert ended == TreeEnded((READER,), 7)
+    assert ended.scope is Scope.TASKS
 
 
 def test_signals_of_a_tree_may_come_in_any_order() -> None:
@@ -125,24 +127,6 @@ def test_signals_of_a_tree_may_come_in_any_order() -> None:
         acker = Acker()
         assert [acker.on_signal(signal) for signal in order][:-1] == [None] * 3
         assert len(acker) == 0
-
-
-def test_a_failed_message_fails_its_tree_at_once() -> None:
-    policy, acker = source(), Acker()
-    one, other = send(policy, acker, "row", destinations=2)
-    finish(policy, acker, AnchoredMessage(one, ids(2)))
-    (failure,) = AnchoredMessage(other, ids(3)).failed()
-    ended = acker.on_signal(failure)
-    assert ended == TreeEnded((READER,), failure.root, failed=True)
-    assert ended.scope is Scope.TASKS
-    policy.on_signal(0.0, ended)
-    assert (policy.pending, list(policy.failed)) == (0, ["row"])
-
-
-def test_a_failure_that_overtakes_the_start_waits_for_it() -> None:
-    acker = Acker()
-    assert acker.on_signal(MessageFailed(7)) is None
-    assert acker.on_signal(TreeStarted(7, 5, READER)) == TreeEnded((READER,), 7, failed=True)
 
 
 def test_the_acker_forgets_old_trees_and_says_nothing() -> None:
@@ -161,12 +145,11 @@ def test_the_acker_forgets_old_trees_and_says_nothing() -> None:
 def test_any_tree_ends_with_its_last_message(tree: list[int], order: random.Random) -> None:
     """Each number says how many messages come from the next message."""
     policy, acker = source(), Acker()
-    (anchors,) = send(policy, acker, "row")
-    random_id, waiting, children = ids(5), [anchors], deque(tree)
+    waiting, children = send(policy, acker, "row"), deque(tree)
     while waiting:
         assert policy.pending == 1
-        message = AnchoredMessage(waiting.pop(order.randrange(len(waiting))), random_id)
-        waiting += [message.send() for _ in range(children.popleft() if children else 0)]
+        message = waiting.pop(order.randrange(len(waiting)))
+        waiting += [child(message) for _ in range(children.popleft() if children else 0)]
         finish(policy, acker, message)
     assert policy.pending == 0
 
@@ -177,11 +160,11 @@ def test_any_tree_ends_with_its_last_message(tree: list[int], order: random.Rand
 def test_a_source_waits_while_the_limit_is_reached() -> None:
     policy, acker = source(2), Acker()
     gate: SourcePolicy = policy
-    first = send(policy, acker, "a")
+    (first,) = send(policy, acker, "a")
     assert gate.permit(1.0) == 1.0
     send(policy, acker, "b")
     assert gate.permit(1.0) == NEVER
-    finish(policy, acker, AnchoredMessage(first[0], ids(2)))
+    finish(policy, acker, first)
     assert gate.permit(1.0) == 1.0
 
 
@@ -195,20 +178,17 @@ def test_one_read_may_exceed_the_limit() -> None:
     assert policy.permit(0.0) == NEVER
 
 
-@pytest.mark.parametrize("options", [{"acking": False}, {}])
-def test_without_acking_or_a_limit_a_source_never_waits(options: dict[str, Any]) -> None:
-    policy = source(1 if options else None, **options)
+def test_without_a_limit_a_source_never_waits() -> None:
+    policy, acker = source(), Acker()
     for number in range(1000):
-        anchors, started = policy.sent(number, destinations=2)
-        assert len(anchors) == 2
-        assert (started is None) is bool(options)
+        send(policy, acker, number, destinations=2)
     assert policy.permit(1.0) == 1.0
-    assert policy.pending == (0 if options else 1000)
+    assert policy.pending == 1000
 
 
 def test_a_message_without_destinations_is_processed_at_once() -> None:
     policy = source(1)
-    assert policy.sent("row", destinations=0) == ([], None)
+    assert policy.close_tree("row", policy.open_tree()) is None
     assert policy.pending == 0
 
 
@@ -228,10 +208,10 @@ def test_a_message_fails_after_one_or_two_timeouts(sent: float, failed: float) -
 
 def test_the_end_of_a_tree_that_has_failed_by_its_timeout_is_ignored() -> None:
     policy, acker = source(1), Acker()
-    (anchors,) = send(policy, acker, "row")
+    (message,) = send(policy, acker, "row")
     for now in (30.0, 60.0):
         policy.rotate(now)
-    finish(policy, acker, AnchoredMessage(anchors, ids(2)))
+    finish(policy, acker, message)
     assert list(policy.failed) == ["row"]
     assert policy.pending == 0
 
@@ -245,7 +225,7 @@ def run(limit: int, seconds: int, rate: int = 10) -> tuple[Counter[int], int]:
     The source sends failed messages first, and then new ones, as fast as it may.
     """
     policy, acker = source(limit), Acker()
-    queue: deque[tuple[int, Anchors]] = deque()
+    queue: deque[tuple[int, AnchoredMessage]] = deque()
     processed: Counter[int] = Counter()
     fresh = most = 0
     for now in range(seconds):
@@ -256,13 +236,13 @@ def run(limit: int, seconds: int, rate: int = 10) -> tuple[Counter[int], int]:
             if not policy.failed:
                 policy.failed.append(fresh)
                 fresh += 1
-            message = policy.failed.popleft()
-            queue.append((message, *send(policy, acker, message)))
+            row = policy.failed.popleft()
+            queue.append((row, *send(policy, acker, row)))
         most = max(most, len(queue))
         for _ in range(min(rate, len(queue))):
-            message, anchors = queue.popleft()
-            finish(policy, acker, AnchoredMessage(anchors, ids(now)))
-            processed[message] += 1
+            row, message = queue.popleft()
+            finish(policy, acker, message)
+            processed[row] += 1
     return processed, most
 
 

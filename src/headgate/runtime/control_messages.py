@@ -384,11 +384,10 @@ class RelayBackPressure:
 class EndTrees:
     """`MaxPending`: trees that have ended. A tree is a source's message with all messages that came from it.
 
-    A tree ends when all its messages are processed, or one has failed. An entry has the source (vertex, subtask), the
-    tree's root id, and whether the tree has failed.
+    A tree ends when all its messages are processed. An entry has the source (vertex, subtask) and the tree's root id.
     """
 
-    trees: list[tuple[int, int, int, bool]]
+    trees: list[tuple[int, int, int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

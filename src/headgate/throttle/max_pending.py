@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
 
 from headgate.errors import ConfigError
-from headgate.throttle.acker import AnchoredMessage, Anchors, TreeEnded, TreeStarted
+from headgate.throttle.acker import AnchoredMessage, TreeEnded, TreeStarted
 from headgate.throttle.mechanism import NEVER, ComparedMechanism, JobOptions, Task
 from headgate.throttle.rotating_map import RotatingMap
 from headgate.throttle.validation import Duration, duration, duration_above_zero, whole_number
@@ -25,8 +25,8 @@ class MaxPending(ComparedMechanism):
     """Storm before 1.0: each subtask of a source has at most `messages` messages that are not processed yet.
 
     With `messages=None` there is no limit. A message counts until everything that came from it is processed, or until
-    it has failed, for example because this took longer than `timeout` (up to twice as long). The source then sends a
-    failed message again, although parts of it may be processed: **rows are doubled**. Keep `messages` times the time
+    it has failed, because this took longer than `timeout` (up to twice as long). The source then sends the failed
+    message again, although parts of it may be processed: **rows are doubled**. Keep `messages` times the time
     that a message takes below `timeout`: otherwise messages fail that only wait, and a job may send them again for
     ever. Without `acking`, a message counts as processed when it is sent, so there is no limit. For `over_credit` see
     docs/concepts/mechanisms.md. Raises ConfigError for impossible values.
@@ -61,20 +61,18 @@ class MaxPending(ComparedMechanism):
             )
 
     def pending_source(self, task: Task, now: float, random_id: Callable[[], int]) -> PendingSource[M]:
-        """Return the policy of one subtask of a source. `random_id` returns a random number of 64 bits."""
+        """Return the policy of one subtask of a source, with acking. `random_id` returns a random number of 64 bits."""
         return PendingSource(self, task, now, random_id)
 
 
 class PendingSource(Generic[M]):
     """The source policy of MaxPending: it keeps the messages that are not processed yet, and those to send again.
 
-    The task calls `open_tree` and `close_tree`, or `sent`, for each message instead of `emitted`, and `rotate` at
-    `next_rotation`.
+    The task calls `open_tree` and `close_tree` for each message instead of `emitted`, and `rotate` at `next_rotation`.
     """
 
     def __init__(self, mechanism: MaxPending, task: Task, now: float, random_id: Callable[[], int]) -> None:
         self._limit = mechanism.messages
-        self._acking = mechanism.acking
         self._timeout = duration("timeout", mechanism.timeout)
         self._task = task
         self._random_id = random_id
@@ -95,31 +93,21 @@ class PendingSource(Generic[M]):
     def emitted(self, now: float, rows: int) -> None: ...
 
     def open_tree(self) -> AnchoredMessage:
-        """Start the tree of a message. `send` of the result returns the ids of each message to send."""
-        return AnchoredMessage({self._random_id(): 0}, self._random_id)
+        """Start the tree of a message. `send` of the result returns the id of each message to send."""
+        return AnchoredMessage(self._random_id(), 0, self._random_id)
 
     def close_tree(self, message: M, tree: AnchoredMessage) -> TreeStarted | None:
         """Note that a message was sent. Return what the acker must know, or None for a message that went nowhere: it is
         processed."""
         if not tree.sent:
             return None
-        (sent,) = tree.done()
+        sent = tree.done()
         self._pending.put(sent.root, message)
         return TreeStarted(sent.root, sent.ids, self._task)
 
-    def sent(self, message: M, destinations: int) -> tuple[list[Anchors], TreeStarted | None]:
-        """Send a message. Return the ids for each of its destinations, and what the acker must know."""
-        if not self._acking:
-            return [{}] * destinations, None
-        tree = self.open_tree()
-        anchors = [tree.send() for _ in range(destinations)]
-        return anchors, self.close_tree(message, tree)
-
     def on_signal(self, now: float, signal: TreeEnded) -> None:
-        """Note the end of a tree. A tree that is not known any more has failed by its timeout."""
-        message = self._pending.pop(signal.root)
-        if message is not None and signal.failed:
-            self.failed.append(message)
+        """Note that a message is processed. If it has failed before, by its timeout, that stays so."""
+        self._pending.pop(signal.root)
 
     def rotate(self, now: float) -> None:
         """Fail the messages that were sent before the last rotation. The task calls this at `next_rotation`."""

@@ -121,10 +121,10 @@ class Relay(_Master):
 
 
 class AckMaster(_Master):
-    """The driver's part of `MaxPending`. Its acker finds out which messages of sources are processed or have failed.
+    """The driver's part of `MaxPending`. Its acker finds out which messages of sources are processed.
 
-    The orders of `on_message` tell each source subtask which of its messages are processed and which have failed.
-    `place` returns the TaskManager that runs a subtask.
+    The orders of `on_message` tell each source subtask which of its messages are processed. `place` returns the
+    TaskManager that runs a subtask.
     """
 
     def __init__(self, mechanism: MaxPending, place: Callable[[int], int]) -> None:
@@ -158,10 +158,10 @@ class AckMaster(_Master):
         return orders
 
     def _tell(self, ended: Iterable[TreeEnded]) -> list[Order]:
-        trees: dict[int, list[tuple[int, int, int, bool]]] = {}
+        trees: dict[int, list[tuple[int, int, int]]] = {}
         for tree in ended:
             ((vertex, subtask),) = tree.tasks
-            trees.setdefault(self._place(subtask), []).append((vertex, subtask, tree.root, tree.failed))
+            trees.setdefault(self._place(subtask), []).append((vertex, subtask, tree.root))
         return [(EndTrees(trees=each), [taskmanager]) for taskmanager, each in trees.items()]
 
 

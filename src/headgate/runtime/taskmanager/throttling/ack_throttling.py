@@ -21,7 +21,7 @@ from headgate.runtime.task.task import TaskMail
 from headgate.runtime.task.throttling import Gated, Throttling
 from headgate.runtime.taskmanager.throttling.replaying_head import ReplayingHead
 from headgate.runtime.taskmanager.throttling.wrapped_head import WrappedHead
-from headgate.throttle.acker import AnchoredMessage, TreeEnded, TreeStarted
+from headgate.throttle.acker import AnchoredMessage, MessageDone, TreeEnded, TreeStarted
 from headgate.throttle.max_pending import MaxPending, PendingSource
 from headgate.throttle.mechanism import Task
 from headgate.transport.network_thread import Network
@@ -74,11 +74,11 @@ class AckThrottling(Throttling):
     def on_order(self, order: object) -> None:
         if not isinstance(order, EndTrees):
             return
-        for vertex, subtask, root, failed in order.trees:
+        for vertex, subtask, root in order.trees:
             task = vertex, subtask
             if task in self._sources:
                 head, mail = self._sources[task]
-                mail.put(partial(head.on_ended, TreeEnded((task,), root, failed)))
+                mail.put(partial(head.on_ended, TreeEnded((task,), root)))
 
 
 class WorkedMessage:
@@ -89,14 +89,13 @@ class WorkedMessage:
 
     def begin(self, anchor: Anchor | None) -> None:
         """Note that the task starts to process the message `anchor`; None if the element has no id."""
-        self.message = None if anchor is None else AnchoredMessage({anchor.root: anchor.id}, _random_id)
+        self.message = None if anchor is None else AnchoredMessage(anchor.root, anchor.id, _random_id)
 
     def send(self) -> Anchor | None:
         """Return a new id for a message that the task sends; None if the processed element has no id."""
         if self.message is None:
             return None
-        ((root, number),) = self.message.send().items()
-        return Anchor(root, number)
+        return Anchor(self.message.root, self.message.send())
 
 
 class _Reports:
@@ -117,10 +116,10 @@ class _Reports:
             self._plan_flush()
             self._started.append((tree.root, tree.ids, *tree.source))
 
-    def done(self, root: int, ids: int) -> None:
+    def done(self, message: MessageDone) -> None:
         with self._lock:
             self._plan_flush()
-            self._done.append((root, ids))
+            self._done.append((message.root, message.ids))
 
     def _plan_flush(self) -> None:
         if not self._started and not self._done:
@@ -145,8 +144,7 @@ class _AckingHead(WrappedHead):
         until = self._head.step(now)
         message, self._work.message = self._work.message, None
         if message is not None:
-            for signal in message.done():
-                self._reports.done(signal.root, signal.ids)
+            self._reports.done(message.done())
         return until
 
 

@@ -75,5 +75,5 @@ class ReplayingHead(GatedSourceHead[SourceHead]):
             self._started(started)
 
     def on_ended(self, ended: TreeEnded) -> None:
-        """Note that a message is fully processed, or has failed. Runs on the task's thread."""
+        """Note that a message is fully processed. Runs on the task's thread."""
         self._policy.on_signal(0.0, ended)
