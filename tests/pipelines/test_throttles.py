@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ import headgate as hg
 from headgate.lab.flows import Flow, Flows, by_target
 from headgate.lab.probe import Probe, Stall
 from headgate.throttle.mechanism import Mechanism
-from tests.runtime.jobs import NUMBERS, counted, environment, eventually, keyed, numbers, wait_until_running
+from tests.runtime.jobs import NUMBERS, counted, environment, eventually, keyed, numbers, pid_of, wait_until_running
 
 T = hg.throttle
 #: Each batch of a source is one message.
@@ -161,6 +163,35 @@ def test_a_throttle_stops_its_source_while_barriers_wait_in_a_queue(
     result = job.wait(200)
     assert result.restarts == 1
     assert sorted(collected.to_table()["n"].to_pylist()) == list(range(rows))
+
+
+def test_a_killed_taskmanager_takes_its_announcement_with_it(tmp_path: Path) -> None:
+    """In Heron, a lost connection counts as relief. Here the sources of the next attempt know of no announcement."""
+    env = environment(
+        True,
+        throttle=MECHANISMS["HeronSpout"],
+        checkpoint_dir=tmp_path / "checkpoints",
+        checkpoint_interval=3600,
+        restart=hg.restart.fixed(1, 0),
+        **EACH,
+    )
+    goes_on = tmp_path / "goes-on"
+
+    def hold(batch: pa.RecordBatch) -> pa.RecordBatch:
+        while not goes_on.exists():
+            threading.Event().wait(0.01)
+        return batch
+
+    collected = hg.sinks.collect()
+    source = hg.sources.generate(numbers, rows=ROWS, batch_rows=BATCH, rate=ROWS // 2)
+    env.from_source(source).name("numbers").rebalance().map_batches(hold, schema=NUMBERS).sink_to(collected)
+    job = env.execute_async()
+    eventually(lambda: job.status() == "FAILED" or _throttled(job) > 0.3)
+    os.kill(pid_of(job, 1), signal.SIGKILL)
+    goes_on.touch()
+    result = job.wait(200)
+    assert result.restarts == 1
+    assert sorted(collected.to_table()["n"].to_pylist()) == list(range(ROWS))
 
 
 @pytest.mark.parametrize(("name", "taskmanagers"), [("StormStatus", 1), ("StormStatus", 2), ("JStormMaster", 2)])

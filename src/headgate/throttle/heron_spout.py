@@ -1,19 +1,20 @@
-"""HeronSpout: a connection with too many unsent bytes stops all sources of the job, as in Heron.
+"""HeronSpout: a subtask for which too many bytes wait stops all sources of the job, as in Heron.
 
-Each TaskManager does what a *stream manager* does in Heron: it watches its connections, tells all others when one of
-them is full, and stops reading from its own sources. Facts and defaults are those of Heron's stream manager
-(`stmgr-server.cpp`, `baseconnection.cpp`) and of the paper at SIGMOD 2015, section 5.
+Each TaskManager does what a *stream manager* does in Heron: it watches the bytes that wait for its subtasks, tells all
+others when they are too many for one of them, and stops reading from its own sources. The input queue of a subtask is
+its *connection*: in Heron, a stream manager has a connection to each subtask of its own, and one to each other stream
+manager. Facts and defaults are those of Heron's stream manager (`stmgr-server.cpp`, `baseconnection.cpp`) and of the
+paper at SIGMOD 2015, section 5.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from headgate.errors import ConfigError
 from headgate.quantities import size
-from headgate.throttle.mechanism import NEVER, ComparedMechanism, JobOptions, Scope, ThrottleSignal
+from headgate.throttle.mechanism import NEVER, ComparedMechanism, JobOptions, Scope, Task, ThrottleSignal
 
 #: A connection is full after more sends in a row than this that find too many unsent bytes. Heron reads an option for
 #: it, but uses this constant.
@@ -38,11 +39,11 @@ class StopBackPressure(ThrottleSignal):
 
 @dataclass(frozen=True, slots=True)
 class HeronSpout(ComparedMechanism):
-    """Heron: a connection with `high` unsent bytes stops all sources of the job, until it has `low` unsent bytes.
+    """Heron: a subtask for which `high` bytes wait stops all sources of the job, until `low` bytes wait for it.
 
-    Both are sizes. A connection leads to a subtask of the same TaskManager, or to another TaskManager. It stops the
-    sources at the fourth message in a row after which it has at least `high` unsent bytes. Operators between sources
-    and the full connection do not stop. `network_memory` must be above `high`, and its default of 64 MiB is not. For
+    Both are sizes. The bytes wait in the input queue of the subtask, which plays the role of Heron's connection to it.
+    The fourth message in a row after which at least `high` bytes wait stops the sources. Operators between sources and
+    the full queue do not stop. `network_memory` must be above `high`, and its default of 64 MiB is not. For
     `over_credit` see docs/concepts/mechanisms.md. Raises ConfigError for impossible values.
 
     >>> hg.throttle.HeronSpout(high="10 mb", low="5 mb")
@@ -63,20 +64,21 @@ class HeronSpout(ComparedMechanism):
         if size(self.high) >= job.network_memory:
             raise ConfigError(
                 f"throttle={self} could never stop a source: the job fails when network_memory={job.network_memory} "
-                f"bytes wait, before a connection has high={size(self.high)} unsent bytes: set network_memory to more "
-                "than high, or lower high and low"
+                f"bytes wait in a queue, before high={size(self.high)} bytes do: set network_memory to more than high, "
+                "or lower high and low"
             )
 
     def worker(self, taskmanager: int) -> HeronWorker:
-        """Return the policy of one TaskManager: it watches the connections, and stops the sources there."""
+        """Return the policy of one TaskManager: it watches the queues, and stops the sources there."""
         return HeronWorker(taskmanager, size(self.high), size(self.low))
 
 
 class HeronWorker:
     """The part of HeronSpout in one TaskManager, and the source policy of all sources there.
 
-    `end` names the other end of a connection: a subtask here, or the number of another TaskManager. `sent`, `drained`
-    and `closed` return the signal for the other TaskManagers, or None.
+    `end` is the subtask at the end of a connection. `sent` and `drained` return the signal for the other TaskManagers,
+    or None. Nothing here is about lost connections: they end the attempt of a job, and the next one begins without
+    signals.
     """
 
     def __init__(self, taskmanager: int, high: int, low: int) -> None:
@@ -84,13 +86,13 @@ class HeronWorker:
         self._high = high
         self._low = low
         #: For each connection: how many sends in a row have found too many unsent bytes so far.
-        self._sends: dict[Hashable, int] = {}
-        self._full: set[Hashable] = set()
+        self._sends: dict[Task, int] = {}
+        self._full: set[Task] = set()
         self._others: set[int] = set()
 
     # --- the watched connections
 
-    def sent(self, end: Hashable, unsent: int) -> StartBackPressure | None:
+    def sent(self, end: Task, unsent: int) -> StartBackPressure | None:
         """Note the bytes that a connection still has to send after a message was added to it."""
         if unsent < self._high:
             self._sends.pop(end, None)
@@ -99,34 +101,17 @@ class HeronWorker:
         if self._sends[end] <= _SENDS or end in self._full:
             return None
         self._full.add(end)
-        return self._start() if len(self._full) == 1 else None
+        return StartBackPressure(self._taskmanager) if len(self._full) == 1 else None
 
-    def drained(self, end: Hashable, unsent: int) -> StopBackPressure | None:
+    def drained(self, end: Task, unsent: int) -> StopBackPressure | None:
         """Note the bytes that a connection still has to send after it has sent some."""
-        return self._relieved(end) if unsent <= self._low else None
-
-    def closed(self, end: Hashable) -> StopBackPressure | None:
-        """Note that a connection is closed. It is not full any more."""
-        self._sends.pop(end, None)
-        if isinstance(end, int):
-            self._others.discard(end)
-        return self._relieved(end)
-
-    def _relieved(self, end: Hashable) -> StopBackPressure | None:
-        if end not in self._full:
+        if unsent > self._low or end not in self._full:
             return None
         self._full.remove(end)
         self._sends.pop(end, None)
         return None if self._full else StopBackPressure(self._taskmanager)
 
     # --- the other TaskManagers
-
-    def connected(self) -> StartBackPressure | None:
-        """Return the signal for a TaskManager that has connected, or None if no connection is full."""
-        return self._start() if self._full else None
-
-    def _start(self) -> StartBackPressure:
-        return StartBackPressure(self._taskmanager)
 
     def on_signal(self, now: float, signal: StartBackPressure | StopBackPressure) -> None:
         """Note the signal of another TaskManager."""

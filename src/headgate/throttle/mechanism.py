@@ -2,6 +2,11 @@
 
 The user makes a `Mechanism`: a frozen dataclass of numbers. It makes the policies of one attempt of a job. A policy is
 pure. The runtime calls it on one thread and passes the time, in seconds of the monotonic clock.
+
+Each of the four overflows of an input queue has its hook. The queue *drops the newest* or *drops the oldest* message
+if `Mechanism.queue_policy` says so. It *grows* if a policy only watches it, as a `Monitor` does. It *blocks* its
+senders by `SendPolicy.may_send`, or by `has_room` of the runtime's `WatchedInput`, which leaves messages in their
+channels.
 """
 
 from __future__ import annotations
@@ -111,7 +116,7 @@ class StagePolicy(Monitor, SendPolicy, Protocol):
 
 
 class Overflow(enum.StrEnum):
-    """What an input queue does with one message too many."""
+    """Which message an input queue drops if it gets one too many."""
 
     #: The queue drops the message that arrives.
     DROP_NEWEST = "newest"

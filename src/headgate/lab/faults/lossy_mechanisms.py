@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -124,11 +124,11 @@ class _LossyHeronWorker(HeronWorker):
         super().__init__(taskmanager, size(mechanism.high), size(mechanism.low))
         self._loss = _Loss(lambda signal: isinstance(signal, StartBackPressure) == (mechanism.lost == "stop"))
 
-    def sent(self, end: Hashable, unsent: int) -> StartBackPressure | None:
+    def sent(self, end: Task, unsent: int) -> StartBackPressure | None:
         signal = super().sent(end, unsent)
         return signal if signal is not None and self._loss.passes(signal) else None
 
-    def drained(self, end: Hashable, unsent: int) -> StopBackPressure | None:
+    def drained(self, end: Task, unsent: int) -> StopBackPressure | None:
         signal = super().drained(end, unsent)
         return signal if signal is not None and self._loss.passes(signal) else None
 
