@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+import headgate as hg
 from headgate.bench.case_options import Options
 from headgate.bench.kafka_messages import kafka_case as case
 from headgate.bench.kafka_messages import kafka_jobs
 from headgate.bench.kafka_messages.kafka_jobs import copy_paced, read_seconds, write_paced, write_seconds
-from headgate.bench.kafka_messages.kafka_loops import BareLoops, texts
+from headgate.bench.kafka_messages.kafka_loops import SCHEMA, BareLoops, source_options, texts
 from headgate.bench.peers.kafka_broker import NoBroker
+from headgate.connectors.kafka.kafka_client import KafkaClient
+from headgate.connectors.kafka.kafka_reader import fetch_options
+from headgate.connectors.kafka.kafka_source import KafkaSource
 from tests.kafka_broker import Broker, values
 
 COUNT = 2_000
@@ -29,6 +35,23 @@ def test_loops_and_jobs_read_and_write_the_same_messages(kafka: Broker) -> None:
     seen = [[json.loads(value) for value in values(kafka.messages(topic))] for topic in (given, bare, ours)]
     assert seen[0] == seen[1] == seen[2]
     assert [row["id"] for row in seen[0]] == list(range(COUNT))
+
+
+def test_the_bare_loop_fetches_with_the_options_of_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the ratio of both compares options of librdkafka."""
+    pytest.importorskip("confluent_kafka")
+    given: list[dict[str, Any]] = []
+
+    def consumer(_client: KafkaClient, _fail: Any, **own: Any) -> SimpleNamespace:
+        given.append(own)
+        return SimpleNamespace(close=lambda: None)
+
+    monkeypatch.setattr(KafkaClient, "consumer", consumer)
+    source = hg.sources.kafka("localhost:1", "t", schema=SCHEMA)
+    assert isinstance(source, KafkaSource)
+    source.consumer(**fetch_options(source.fetch_bytes))
+    assert given[-1].pop("group_id") != given[0]["group_id"]
+    assert given[-1] == source_options()
 
 
 def test_the_latency_counts_each_message_once(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

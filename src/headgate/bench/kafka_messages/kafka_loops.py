@@ -2,6 +2,9 @@
 
 One loop reads messages as a program without Headgate would: `consume(10000)`, join, `pyarrow.json`. Another loop
 produces messages that were made before. The third one produces messages at a fixed rate, as the input of latencies.
+
+The first two give librdkafka the options that Headgate's source and sink give it. With librdkafka's own options a
+consumer whose queue is full does not fetch for a second, so the first loop would mostly wait.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import io
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +21,9 @@ import pyarrow as pa
 import pyarrow.json as pj
 
 from headgate.bench.conversation import ChildProcess, serve
+from headgate.connectors.kafka.delivery import SETTINGS
+from headgate.connectors.kafka.kafka_reader import fetch_options
+from headgate.quantities import size
 
 TIMEOUT = 300.0
 #: The due time of the messages, in microseconds, if no measurement depends on it.
@@ -68,12 +74,26 @@ def texts(messages: int) -> list[bytes]:
             for n in range(messages)]  # fmt: skip
 
 
+def source_options() -> dict[str, Any]:
+    """Return the options that `hg.sources.kafka` sets without arguments, with `_` for the dots of their names."""
+    return {
+        "auto_offset_reset": "error",
+        "enable_auto_commit": False,
+        "enable_auto_offset_store": False,
+        "enable_partition_eof": True,
+        "isolation_level": "read_committed",
+        **fetch_options(size("16 mb")),
+    }
+
+
+def _dotted(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in options.items()}
+
+
 def _source(servers: str, topic: str, messages: int) -> float:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(
-        {"bootstrap.servers": servers, "group.id": "bare", "enable.auto.commit": False, "auto.offset.reset": "earliest"}
-    )
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "bare", **_dotted(source_options())})
     consumer.assign([TopicPartition(topic, 0, 0)])
     options, parse = pj.ReadOptions(use_threads=False), pj.ParseOptions(explicit_schema=SCHEMA)
     began, seen = time.perf_counter(), 0
@@ -90,7 +110,7 @@ def _sink(servers: str, topic: str, messages: int) -> float:
     from confluent_kafka import Producer
 
     ready = texts(messages)
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": servers, **_dotted(SETTINGS)})
     began = time.perf_counter()
     for text in ready:
         while True:

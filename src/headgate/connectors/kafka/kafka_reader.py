@@ -34,6 +34,8 @@ _FIRST_WAIT: Final = 0.1
 _BATCH_TIME: Final = 0.005
 #: Milliseconds between two looks of librdkafka whether its queue has room again. Its default is a second.
 _QUEUE_LOOK: Final = 10
+#: Milliseconds for which brokers may keep a request that they cannot answer yet.
+_FETCH_WAIT: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,13 +194,7 @@ class _Fetching:
         library = kafka_library()
         if self._reading.stops is not None and not self._offsets:
             return
-        kilobytes = max(1, self._reading.fetch_bytes >> 10)
-        consumer = self._reading.consumer(
-            self._fail,
-            queued_max_messages_kbytes=kilobytes,
-            fetch_queue_backoff_ms=_QUEUE_LOOK,
-            fetch_wait_max_ms=100,
-        )
+        consumer = self._reading.consumer(self._fail, **fetch_options(self._reading.fetch_bytes))
         try:
             self._assign(consumer, self._offsets)
             discover_at = time.monotonic() + self._reading.discovery_interval
@@ -349,6 +345,15 @@ class _Fetching:
             self._offsets |= new
             consumer.incremental_assign([library.TopicPartition(*each, at) for each, at in new.items()])
             yield _Fetched(self._no_rows, offsets=new)
+
+
+def fetch_options(fetch_bytes: int) -> dict[str, int]:
+    """Return librdkafka's options for how a consumer fetches, with `_` for the dots of their names."""
+    return {
+        "queued_max_messages_kbytes": max(1, fetch_bytes >> 10),
+        "fetch_queue_backoff_ms": _QUEUE_LOOK,
+        "fetch_wait_max_ms": _FETCH_WAIT,
+    }
 
 
 def is_mine(partition: Partition, context: ReaderContext) -> bool:
