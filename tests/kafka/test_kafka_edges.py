@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +12,7 @@ import pytest
 
 import headgate as hg
 from headgate.connectors.connector import ReaderContext
+from headgate.connectors.kafka.delivery import Delivery
 from headgate.connectors.kafka.kafka_client import KafkaClient, kafka_library
 from headgate.connectors.kafka.kafka_reader import Reading, _Fetching
 from headgate.connectors.kafka.message_columns import MessageColumns
@@ -32,17 +35,19 @@ class Message:
         return lambda: self._values[name]
 
 
-def fetching() -> _Fetching:
-    """The thread's part of a reader of one partition, at the offset 10."""
+def fetching(partitions: int = 1, stop: int | None = None) -> _Fetching:
+    """The thread's part of a reader of some partitions, at the offset 10."""
+    starts = {("t", number): 10 for number in range(partitions)}
+    stops = None if stop is None else dict.fromkeys(starts, stop)
     reading = Reading(
-        topics=["t"], starts={("t", 0): 10}, stops=None, consumer=NOWHERE.consumer, ends=PartitionEnds(NOWHERE, True),
+        topics=["t"], starts=starts, stops=stops, consumer=NOWHERE.consumer, ends=PartitionEnds(NOWHERE, True),
         decoder=RawDecoder(), columns=MessageColumns(()), schema=RAW, commits_offsets=False, discovery_interval=60.0,
         fetch_bytes=1 << 20,
     )  # fmt: skip
     context = ReaderContext(
         job="job", operator="source", subtask=0, parallelism=1, wake=lambda: None, started_at=0.0, clock=time.time
     )
-    return _Fetching(reading, context, {("t", 0): 10}, {("t", 0): 10})
+    return _Fetching(reading, context, dict(starts), dict(starts))
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -55,6 +60,51 @@ def test_the_end_of_a_partition_takes_no_position_back(place: int) -> None:
     assert reader._fetched(None, batch).offsets == {("t", 0): 13}
     assert reader._fetched(None, [Message(11, end.error())]).offsets == {("t", 0): 13}
     assert reader._fetched(None, [Message(15, end.error())]).offsets == {("t", 0): 15}, "after a transaction's marker"
+
+
+@pytest.mark.parametrize("partitions", [1, 2])
+@pytest.mark.parametrize("stop", [None, 12, 13])
+def test_the_rows_and_the_position_of_each_partition(partitions: int, stop: int | None) -> None:
+    """A reader of one partition does not ask each message for its place, nor whether it lies before the stop."""
+    others = [Message(10, partition=1)] if partitions == 2 else []
+    consumer = SimpleNamespace(incremental_unassign=lambda partitions: None)
+    fetched = fetching(partitions, stop)._fetched(consumer, [Message(10), *others, Message(11), Message(12)])
+    assert fetched.offsets == {("t", 0): 13, **({("t", 1): 11} if others else {})}
+    rows = Counter[Any]()
+    for partition, count in fetched.rows_by_partition:
+        rows[partition] += count
+    assert rows == {("t", 0): 2 if stop == 12 else 3, **({("t", 1): 1} if others else {})}
+    assert fetched.rows.num_rows == rows.total()
+    assert fetched.ended == ([] if stop is None else [("t", 0)])
+
+
+class Waits(Exception):
+    """The producer waits for room."""
+
+
+@pytest.mark.parametrize("key", [False, True])
+def test_a_producer_gets_no_more_messages_than_its_queue_has_room_for(key: bool) -> None:
+    """The library makes an error object for each message that is too many, as often as the sink tries."""
+
+    def wait_until(take: Any) -> None:
+        assert not take()
+        raise Waits
+
+    delivery = Delivery(KafkaClient("localhost:1", {"queue.buffering.max.messages": 10}), "t", wait_until)
+    given: list[dict[str, Any]] = []
+    produce = delivery._produce
+    rows = pa.record_batch({"value": [b"x\0y", None] * 20, **({"key": [None, b"k"] * 20} if key else {})})
+
+    def spy(messages: list[dict[str, Any]]) -> int:
+        given.extend(messages)
+        return produce(messages)
+
+    delivery._produce = spy  # type: ignore[method-assign]
+    with pytest.raises(Waits):
+        delivery.give(rows)
+    assert 0 < len(given) <= 10
+    assert given == rows.slice(0, len(given)).to_pylist()
+    delivery.close()
 
 
 def is_refused(producer: Any, row: dict[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ RESERVED: Final = (
 )  # fmt: skip
 #: The most kilobytes of messages that wait in a producer. While it has so many, `give` waits.
 _QUEUE_KILOBYTES: Final = 32 << 10
+#: librdkafka's option for the most messages that wait in a producer, and its default.
+_MOST_QUEUED_OPTION: Final = "queue.buffering.max.messages"
+_MOST_QUEUED: Final = 100_000
 #: The most messages that a producer takes in one call.
 _MOST_GIVEN: Final = 5_000
 #: Seconds between two looks for room in the queue.
@@ -40,6 +44,8 @@ class Delivery:
     def __init__(self, client: KafkaClient, topic: str, wait_until: WaitUntil, **own: Any) -> None:
         self.topic = topic
         self._wait_until = wait_until
+        #: The most messages that wait in the producer. 0 in the options: any number.
+        self._most_queued = int(client.options.get(_MOST_QUEUED_OPTION, _MOST_QUEUED)) or sys.maxsize
         #: The error of a message that was not delivered, or of the producer.
         self.failure: Any = None
         self.producer: Any = client.producer(self._fail, on_delivery=self._on_delivery, **SETTINGS, **own)
@@ -56,8 +62,13 @@ class Delivery:
         self._look()
 
     def _take(self, produce: Callable[[list[dict[str, Any]]], int], left: list[dict[str, Any]]) -> bool:
-        """Give messages to the producer, and remove them from `left`. Return whether its queue had room for all."""
-        del left[: produce(left)]
+        """Give messages to the producer, and remove them from `left`. Return whether its queue had room for all.
+
+        The library makes an error object for each message for which there is no room. So the producer gets no more
+        messages than fit by their number; it may refuse some because of their bytes.
+        """
+        if (room := self._most_queued - len(self.producer)) > 0:
+            del left[: produce(left[:room])]
         if not left:
             return True
         self._look()
@@ -158,11 +169,19 @@ SETTINGS: Final = {
 
 def _as_arguments(encoded: pa.RecordBatch) -> list[dict[str, Any]]:
     """Return the arguments of `Producer.produce` for each message."""
-    columns = [column.to_pylist() for column in encoded.columns]
-    if encoded.schema.names == ["value"]:
+    names = encoded.schema.names
+    columns = [_objects(column) for column in encoded.columns]
+    if names == ["value"]:
         return [{"value": value} for value in columns[0]]
-    if encoded.schema.names == ["value", "key"]:
+    if names == ["value", "key"]:
         return [{"value": value, "key": key} for value, key in zip(*columns, strict=True)]
-    if "headers" in encoded.schema.names:
-        columns[-1] = [[(each["name"], each["value"]) for each in headers or ()] for headers in columns[-1]]
-    return [dict(zip(encoded.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _objects(column: pa.Array) -> list[Any]:
+    """Return the values of a column as arguments of `Producer.produce`."""
+    if pa.types.is_list(column.type):
+        return [[(each["name"], each["value"]) for each in headers or ()] for headers in column.to_pylist()]
+    # `to_pylist` takes several times as long, because it first makes a scalar of each value.
+    objects: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+    return objects

@@ -243,12 +243,13 @@ class _Fetching:
         if events:
             messages = [message for message in messages if message.error() is None]
         offsets, runs = self._places(messages)
-        if self._reading.stops is not None:
-            messages = self._before_stop(messages)
+        stops = self._reading.stops
+        if stops is not None and any(at > stops[each] for each, at in offsets.items()):
+            messages = [each for each in messages if each.offset() < stops[_place(each)]]
             _, runs = self._places(messages)
         values = [message.value() for message in messages]
         if values:
-            self._value_bytes = max(1.0, sum(len(value) for value in values if value) / len(values))
+            self._value_bytes = max(1.0, sum(map(len, filter(None, values))) / len(values))
         rows, counts, bad = self._decode(messages, values)
         for event in events:
             self._take_event(event, offsets)
@@ -265,6 +266,9 @@ class _Fetching:
         """Return the next offset of each partition, and the runs of messages of one partition, in order."""
         if not messages:
             return {}, []
+        first, place = _place(messages[0]), _place(messages[-1])
+        if len(self._offsets) == 1 and first == place:  # no other partition is read
+            return {place: messages[-1].offset() + 1}, [(place, len(messages))]
         numbers = np.fromiter((message.partition() for message in messages), np.int64, len(messages))
         if len(self._topics) > 1:
             topics = self._topics
@@ -272,16 +276,11 @@ class _Fetching:
         ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(messages)]
         offsets, runs, begin = {}, [], 0
         for end in ends:
-            last = messages[end - 1]
-            partition = last.topic(), last.partition()
-            offsets[partition] = last.offset() + 1
+            partition = _place(messages[end - 1])
+            offsets[partition] = messages[end - 1].offset() + 1
             runs.append((partition, end - begin))
             begin = end
         return offsets, runs
-
-    def _before_stop(self, messages: list[Any]) -> list[Any]:
-        stops = self._reading.stops or {}
-        return [each for each in messages if each.offset() < stops[each.topic(), each.partition()]]
 
     def _decode(self, messages: list[Any], values: list[Any]) -> tuple[pa.RecordBatch, Any, pa.RecordBatch | None]:
         if not messages:
@@ -305,7 +304,7 @@ class _Fetching:
         library, error = kafka_library(), event.error()
         if is_about_group(error) and not self._reading.commits_offsets:
             return
-        partition = event.topic(), event.partition()
+        partition = _place(event)
         if error.code() == library.KafkaError._PARTITION_EOF:  # a message may have come after it
             offsets[partition] = max(event.offset(), offsets.get(partition, self._offsets.get(partition, 0)))
             return
@@ -345,6 +344,10 @@ class _Fetching:
             self._offsets |= new
             consumer.incremental_assign([library.TopicPartition(*each, at) for each, at in new.items()])
             yield _Fetched(self._no_rows, offsets=new)
+
+
+def _place(message: Any) -> Partition:
+    return message.topic(), message.partition()
 
 
 def fetch_options(fetch_bytes: int) -> dict[str, int]:

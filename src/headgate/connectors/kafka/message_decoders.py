@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ from headgate.connectors.schemas import shown
 #: The column of the format "raw".
 RAW: Final = pa.schema({"value": pa.binary()})
 _OPEN: Final = ord("{")
+_LINE_END: Final = ord("\n")
 _SPACES: Final = b" \t\r\n"
 
 
@@ -64,8 +65,9 @@ class JsonDecoder(MessageDecoder):
 
     def decode(self, values: list[bytes | None]) -> Decoded:
         try:
-            text = b"\n".join(values) + b"\n"  # type: ignore[arg-type] # a message without a value: TypeError
-            if _are_objects(text, values):
+            lines: list[Any] = [*values, b""]
+            text = b"\n".join(lines)  # a message without a value: TypeError
+            if _are_objects(text, len(values)):
                 return Decoded(self._parser.read_objects(text, len(values)))
         except (TypeError, pa.ArrowInvalid):
             pass
@@ -124,13 +126,16 @@ class ArrowDecoder(MessageDecoder):
         return [pa.RecordBatch.from_arrays(batch.columns, schema=self.schema) for batch in batches]
 
 
-def _are_objects(text: bytes, values: Sequence[bytes | None]) -> bool:
-    """Return whether each value is one line of UTF-8 that begins with an object. `text` has the values as lines."""
-    if text.count(b"\n") != len(values):
+def _are_objects(text: bytes, count: int) -> bool:
+    """Return whether a text is `count` lines of UTF-8, each of which begins with an object."""
+    characters = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero(characters == _LINE_END)
+    if not count or len(ends) != count or text[0] != _OPEN or (characters[ends[:-1] + 1] != _OPEN).any():
         return False
-    starts = np.fromiter(accumulate((len(value) + 1 for value in values if value is not None), initial=0), np.int64)
-    if not (np.frombuffer(text, np.uint8)[starts[:-1]] == _OPEN).all():
-        return False
+    return text.isascii() or _is_utf8(text)
+
+
+def _is_utf8(text: bytes) -> bool:
     try:
         text.decode()
     except UnicodeDecodeError:
