@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headgate.bench.peers import kafka_broker, maven
+from headgate.bench.conversation import ChildFailed
+from headgate.bench.peers import kafka_broker, maven, spark_kafka
 from headgate.bench.peers.flink import FLINK
 from headgate.bench.peers.maven import UnknownJars, check
 from headgate.bench.peers.peer_environment import cache
@@ -126,3 +128,41 @@ def test_the_jars_of_this_machine_are_known(name: str) -> None:
     if not folder.exists():
         pytest.skip(f"{name} is not in the cache of downloads: nothing has needed it yet")
     check(folder, name)
+
+
+@pytest.fixture
+def new_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Spark for which Maven has no jars yet."""
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "9.8.7")
+
+
+def put_script(root: Path, commands: str) -> Path:
+    """Make a checkout with a `scripts/compat` of these commands. Return a file in its package."""
+    script = root / "scripts" / "compat"
+    script.parent.mkdir()
+    script.write_text(f"#!/bin/sh\n{commands}\n")
+    script.chmod(0o755)
+    return root / "src" / "headgate" / "file.py"
+
+
+def test_the_installed_spark_is_taken_if_its_jars_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "4.2.1")
+    assert spark_kafka.installed_spark(tmp_path, print) == (sys.executable, "4.2.1")
+
+
+@pytest.mark.usefixtures("new_spark")
+def test_an_environment_runs_spark_if_the_installed_one_has_no_jars(tmp_path: Path) -> None:
+    """The line that the environment's Python prints is the last one."""
+    inside, said = put_script(tmp_path, 'echo "$1 $2 $3"; echo /the/python 4.2.1'), list[str]()
+    assert spark_kafka.installed_spark(inside, said.append) == ("/the/python", "4.2.1")
+    assert [line for line in said if "spark-4.2" in line] == said
+    assert len(said) == 1
+
+
+@pytest.mark.usefixtures("new_spark")
+def test_without_an_environment_spark_is_left_out(tmp_path: Path) -> None:
+    with pytest.raises(ChildFailed, match="the jars for Spark 9.8.7 are not known, and there is no checkout"):
+        spark_kafka.installed_spark(tmp_path / "file.py", print)
+    inside = put_script(tmp_path, 'echo "no Python 3.11 found" >&2; exit 1')
+    with pytest.raises(ChildFailed, match="scripts/compat cannot build spark-4.2: no Python 3.11 found"):
+        spark_kafka.installed_spark(inside, print)

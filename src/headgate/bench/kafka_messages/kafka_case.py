@@ -141,7 +141,7 @@ def _spark(measured: _Measured, topics: _Topics, bare: BareLoops, options: Optio
     options.say("kafka: Spark Structured Streaming")
     servers, seconds = topics.servers, _paced_seconds(options)
     try:
-        with SparkKafka(servers) as spark:
+        with SparkKafka(servers, options.say) as spark:
             _spark_rates(measured, topics, spark, options, given)
             topic = topics.new()
             with seen_after(servers, topic, 1 << 60, patience=0.0) as written:

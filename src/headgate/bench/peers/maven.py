@@ -74,8 +74,7 @@ def check(folder: Path, name: str, sums: Path = _SUMS) -> None:
 
     Raises UnknownJars.
     """
-    lines = (line.split(maxsplit=1) for line in sums.read_text().splitlines())
-    expected = {Path(path).name: digest for digest, path in lines if path.partition("/")[0] == name}
+    expected = _expected(name, sums)
     if not expected:
         raise UnknownJars(f"{sums.name} has no sums for {name}, so its jars are not used; {sums} is the file to add to")
     found = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.iterdir())}
@@ -89,3 +88,14 @@ def check(folder: Path, name: str, sums: Path = _SUMS) -> None:
                 f"{name}: {jar} has the SHA-256 {found[jar]}, and {sums.name} has {expected[jar]}: the jar is another "
                 "one than before; no jar is used. If Maven's own cache has it (~/.m2/repository), remove it there"
             )
+
+
+def are_known(name: str) -> bool:
+    """Return whether `jars.sha256` has the sums of the jars with this name."""
+    return bool(_expected(name, _SUMS))
+
+
+def _expected(name: str, sums: Path) -> dict[str, str]:
+    """Return the sums of a set of jars by their file names."""
+    lines = (line.split(maxsplit=1) for line in sums.read_text().splitlines())
+    return {Path(path).name: digest for digest, path in lines if path.partition("/")[0] == name}

@@ -1,21 +1,30 @@
 """Spark Structured Streaming with Kafka, for `kafka`. `SparkKafka` runs this module in its own process.
 
-Maven fetches the jars of Spark's Kafka source on first use.
+Maven fetches the jars of Spark's Kafka source on first use. If the jars for the installed Spark are not known, the
+process runs in an environment of scripts/compat with another Spark, which is built on first use.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
+import subprocess
 import sys
 import tempfile
 import time
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 from headgate.bench.conversation import ChildFailed, ChildProcess, serve
-from headgate.bench.peers.maven import NoJars, UnknownJars, jars
+from headgate.bench.peers.maven import NoJars, UnknownJars, are_known, jars
 
 TIMEOUT = 600.0
+#: The environment of scripts/compat with the newest Spark whose jars are known.
+ENVIRONMENT: Final = "spark-4.2"
+_WHICH: Final = "import sys, pyspark; print(sys.executable, pyspark.__version__)"
+#: Seconds that the environment may take to be built.
+_BUILD: Final = 900.0
 SCHEMA = "id bigint, city string, price double, due bigint"
 #: A message of `kafka_loops.texts`, in SQL.
 CITY = "element_at(array('Rome', 'Oslo', 'Lima', 'Bern'), cast(value % 4 + 1 as int)) as city"
@@ -27,13 +36,14 @@ WARM_UP = 2
 class SparkKafka:
     """A Spark in its own process. Use it as a context manager. Methods raise ChildFailed if Spark cannot run."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, say: Callable[[str], None]) -> None:
+        python, version = installed_spark(Path(__file__), say)
         try:
-            self._jars = spark_jars()
+            self._jars = spark_jars(version)
         except (NoJars, UnknownJars) as error:
             raise ChildFailed(error.message) from None
         self._servers = servers
-        command = [sys.executable, "-P", "-m", "headgate.bench.peers.spark_kafka"]
+        command = [python, "-P", "-m", "headgate.bench.peers.spark_kafka"]
         self._process = ChildProcess("Spark Structured Streaming", command)
 
     def read_seconds(self, topic: str) -> float:
@@ -62,15 +72,43 @@ class SparkKafka:
         self._process.close()
 
 
-def spark_jars() -> list[str]:
-    """Return the jars of the Kafka source of the installed Spark. Raises NoJars and UnknownJars.
+def installed_spark(inside: Path, say: Callable[[str], None]) -> tuple[str, str]:
+    """Return a Python, and the version of its Spark, whose jars are known. Raises ChildFailed.
 
-    They are those of the first release with the same minor version, because Maven lacks some of the later ones.
+    It is this Python, or that of ENVIRONMENT in the checkout that `inside` is in.
     """
-    major, minor = importlib.metadata.version("pyspark").split(".")[:2]
-    version, scala = f"{major}.{minor}.0", "2.13" if int(major) >= 4 else "2.12"
-    coordinates = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{version}"
-    folder = jars(f"spark-kafka-{version}", coordinates, without="org.apache.hadoop,org.scala-lang,org.slf4j")
+    version = importlib.metadata.version("pyspark")
+    if are_known(_set_of(version)):
+        return sys.executable, version
+    scripts = (folder / "scripts" / "compat" for folder in inside.parents)
+    script = next((each for each in scripts if each.exists()), None)
+    if script is None:
+        raise ChildFailed(f"the jars for Spark {version} are not known, and there is no checkout with scripts/compat")
+    say(f"Spark {version} has no known jars for Kafka: taking {ENVIRONMENT} of scripts/compat (built once; about 1 GB)")
+    command = [str(script), "run", ENVIRONMENT, "python", "-c", _WHICH]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_BUILD, check=False)
+    except subprocess.TimeoutExpired:
+        raise ChildFailed(f"scripts/compat run {ENVIRONMENT} took more than {_BUILD:g} s") from None
+    if done.returncode:
+        raise ChildFailed(f"scripts/compat cannot build {ENVIRONMENT}: {done.stderr.strip()[-500:]}")
+    python, version = done.stdout.split()[-2:]
+    return python, version
+
+
+def _set_of(version: str) -> str:
+    """Return the name of the jars for a version of Spark. They are those of the first release with the same minor
+    version, because Maven lacks some of the later ones."""
+    major, minor = version.split(".")[:2]
+    return f"spark-kafka-{major}.{minor}.0"
+
+
+def spark_jars(version: str) -> list[str]:
+    """Return the jars of the Kafka source for a version of Spark. Raises NoJars and UnknownJars."""
+    name = _set_of(version)
+    scala = "2.12" if name.startswith("spark-kafka-3.") else "2.13"
+    coordinates = f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{name.rpartition('-')[2]}"
+    folder = jars(name, coordinates, without="org.apache.hadoop,org.scala-lang,org.slf4j")
     return sorted(map(str, folder.glob("*.jar")))
 
 
