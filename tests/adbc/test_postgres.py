@@ -16,6 +16,7 @@ import headgate as hg
 from headgate.testing import check_sink
 from tests.postgres_server import PASSWORD, Postgres
 from tests.runtime import jobs
+from tests.runtime.faults import behind_gate, open_gate
 
 LOCAL = hg.LocalDeployment(processes=False)
 
@@ -321,17 +322,32 @@ def test_a_statement_has_a_deadline(postgres: Postgres) -> None:
         ("alter table {} drop column n", "column .n. of relation .* does"),
     ],
 )
-def test_a_table_that_changes_while_it_is_written(postgres: Postgres, tmp_path: Path, change: str, error: str) -> None:
-    table = postgres.table("n bigint, s text")
-    env = jobs.environment(checkpoint_dir=tmp_path, checkpoint_interval="20 ms", restart=hg.restart.none())
-    jobs.endless(env, rate=1000).sink_to(hg.sinks.adbc("postgresql", postgres.uri, table))
-    job = env.execute_async()
-    jobs.eventually(lambda: postgres.rows(f"select n from {table} limit 1"))
-    postgres.execute(change.format(table))
+def test_a_table_that_changes_while_it_is_written(
+    postgres: Postgres, tmp_path: Path, caplog: pytest.LogCaptureFixture, change: str, error: str
+) -> None:
+    """The job restarts as its strategy says, then fails. With the table as before, a resume adds the rows left."""
+    table, checkpoints = postgres.table("n bigint, s text"), tmp_path / "checkpoints"
+
+    def start() -> hg.JobHandle:
+        env = jobs.environment(
+            parallelism=1, checkpoint_dir=checkpoints, checkpoint_interval="20 ms", restart=hg.restart.fixed(2, delay=0)
+        )
+        source = behind_gate(hg.sources.generate(jobs.numbers, rows=2000, batch_rows=100), tmp_path, before=1000)
+        env.from_source(source).sink_to(hg.sinks.adbc("postgresql", postgres.uri, table))
+        return env.execute_async("changed", resume="latest-if-any")
+
+    job = start()
+    jobs.eventually(lambda: postgres.rows(f"select count(*) as n from {table}") == [{"n": 1000}])
+    postgres.execute(f"create table {table}_kept as table {table}", change.format(table))
+    open_gate(tmp_path)
     found = jobs.error_of(job)
     assert isinstance(found, hg.SinkError)
     assert table in str(found)
     assert re.search(error, str(found))
+    assert len([line for line in caplog.messages if "starts again from checkpoint" in line]) == 2
+    postgres.execute(f"drop table if exists {table}", f"alter table {table}_kept rename to {table}")
+    assert start().wait(60).restarts == 0
+    assert postgres.rows(f"select n from {table} order by n") == jobs.numbers(0, 2000).to_pylist()
 
 
 def test_times_are_those_of_utc_whatever_the_zone_of_the_server(postgres: Postgres) -> None:
