@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
-from headgate.testing import check_sink
+from headgate.connectors.adbc import staging
+from headgate.connectors.adbc.commit_table import CommitTable
+from headgate.testing import check_sink, check_source
 from tests.postgres_server import PASSWORD, Postgres
 from tests.runtime import jobs
 from tests.runtime.faults import behind_gate, open_gate
@@ -34,8 +36,14 @@ def write(postgres: Postgres, table: str, rows: Any, uri: str = "", **options: A
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("lines", [1, pytest.param(150, marks=pytest.mark.soak)])
-def test_the_sink_keeps_the_contract(postgres: Postgres, lines: int) -> None:
-    """test_adbc_sink.py crashes at more lines, with SQLite in less time."""
+def test_the_sink_keeps_the_contract(postgres: Postgres, lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """test_adbc_sink.py crashes at more lines, with SQLite in less time.
+
+    A writer with much more than the rows of the kit waits for a driver that commits and commits.
+    """
+    monkeypatch.setattr(CommitTable, "is_locked", lambda commits, connection, run: True)
+    monkeypatch.setattr(staging, "MOST_STAGED", 1 << 16)
+    monkeypatch.setattr(staging, "_BYTES_HELD", 1 << 14)
     made: dict[str, str] = {}
 
     def make(name: str) -> hg.Sink:
@@ -44,8 +52,25 @@ def test_the_sink_keeps_the_contract(postgres: Postgres, lines: int) -> None:
         return hg.sinks.adbc("postgresql", postgres.uri, made[name])
 
     checkpoints = [2] if lines == 1 else [1, 2, 3]
-    check_sink(make, lambda name: postgres.rows(f"select n, s from {made[name]}"), checkpoints=checkpoints, lines=lines)
+    check_sink(
+        make, lambda name: postgres.rows(f"select n, s from {made[name]}"), stalled=lambda: make("stalled"),
+        checkpoints=checkpoints, lines=lines,
+    )  # fmt: skip
     assert postgres.rows("select tablename from pg_tables where tablename like 'headgate_stage%'") == []
+
+
+def test_the_source_keeps_the_contract(postgres: Postgres) -> None:
+    table, none = postgres.table("n bigint primary key"), postgres.table("n bigint")
+    postgres.execute(f"insert into {table} select generate_series(0, 29)")
+
+    def source(name: str, **options: Any) -> hg.Source:
+        return hg.sources.adbc("postgresql", postgres.uri, name, by="n", **options)
+
+    check_source(
+        lambda: source(table, bounded=True, batch_rows=4), [{"n": n} for n in range(30)],
+        idle=lambda: source(none, interval="10 ms"),
+        broken=lambda: source("missing", schema=pa.schema({"n": pa.int64()})),
+    )  # fmt: skip
 
 
 def test_values_become_those_of_the_columns(postgres: Postgres) -> None:

@@ -22,7 +22,7 @@ from headgate.connectors.kafka.commits_topic import Claimed, Marker
 from headgate.connectors.kafka.kafka_client import KafkaClient
 from headgate.connectors.kafka.kafka_offsets import Offsets
 from headgate.connectors.kafka.kafka_sink import KafkaSink
-from headgate.connectors.kafka.staged_messages import StagedFile, StagedMessagesWriter
+from headgate.connectors.kafka.staged_messages import StagedFile, StagedMessagesWriter, StagingFolder
 from headgate.connectors.kafka.transactions import Transactions
 from headgate.errors import ResultsGone
 from headgate.testing import check_sink
@@ -92,11 +92,17 @@ def test_the_sink_keeps_the_contract_at_each_line(kafka: Broker) -> None:
     check_sink(places.make, places.read, broken=lambda: exact(kafka, "no-such-topic"), lines=1000)
 
 
-def test_the_sink_keeps_the_contract(kafka: Broker) -> None:
-    """A part of the same: crashes at the steps of one checkpoint, and at a line of its commit."""
+def test_the_sink_keeps_the_contract(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A part of the same: crashes at the steps of one checkpoint, and at a line of its commit.
+
+    A writer with much more than the rows of the kit waits for a driver that commits and commits.
+    """
+    monkeypatch.setattr(StagingFolder, "is_committing", lambda folder: True)
+    monkeypatch.setattr(staged_messages, "MOST_STAGED", 1 << 16)
     places = ExactPlaces(kafka)
     broken = lambda: exact(kafka, "no-such-topic")  # noqa: E731
-    check_sink(places.make, places.read, rows=ROWS, broken=broken, checkpoints=[2], lines=1)
+    stalled = lambda: exact(kafka, kafka.topic(1))  # noqa: E731
+    check_sink(places.make, places.read, rows=ROWS, broken=broken, stalled=stalled, checkpoints=[2], lines=1)
 
 
 # --- whole jobs, whose driver is killed

@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 import headgate as hg
 from headgate.errors import ConfigError
 from headgate.spark.dataframe import new_folder, read_folder, remove_folder, spark_columns, spill, spill_folder
+from headgate.testing import check_source
 from tests.spark.conftest import run_script
 from tests.spark_session import to_arrow
 
@@ -60,6 +61,17 @@ def test_other_users_cannot_read_spilled_rows(
     assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}
     assert not any(folder.stat().st_mode & 0o077 for folder in tmp_path.glob("chosen"))
     source.release()
+
+
+def test_the_source_keeps_the_contract(spark: SparkSession, tmp_path: Path) -> None:
+    """Jobs share the rows that Spark has written, and so do the runs of the kit."""
+    source = hg.sources.dataframe(spark.range(0, 30, 1, 3))
+    source.configure(hg.Config(spill_dir=tmp_path))
+    source.prepare()
+    check_source(lambda: source, [{"id": n} for n in range(30)])
+    assert len(list(tmp_path.iterdir())) == 1
+    source.release()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_executors_on_other_machines_need_a_shared_folder(spark: SparkSession) -> None:

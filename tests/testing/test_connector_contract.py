@@ -11,7 +11,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,8 +22,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
-from headgate.testing import check_sink, check_source, source_contract, source_run
+from headgate.connectors.collect_sink import CollectSink
+from headgate.testing import check_sink, check_source, sink_contract, source_contract, source_run
 from headgate.testing.line_crash import SimulatedCrash
+from headgate.testing.sink_program import EPOCHS, SinkProgram, StoredJob
 
 ROWS = 30
 NUMBERS = [{"n": n} for n in range(ROWS)]
@@ -137,6 +139,43 @@ def test_socket_lines_keep_the_contract() -> None:
             idle=lambda: hg.sources.socket_lines("127.0.0.1", silent),
             broken=lambda: hg.sources.socket_lines("127.0.0.1", nobody),
         )  # fmt: skip
+
+
+def test_socket_lines_hold_the_server_back() -> None:
+    """Lines that the server has sent are with the reader, or in the buffers of the kernel: at most 6 MiB there."""
+    sent = [f"{n:02}" + "x" * (1 << 19) for n in range(40)]
+    with counting([line.encode() + b"\n" for line in sent]) as (port, taken):
+        check_source(
+            lambda: hg.sources.socket_lines("127.0.0.1", port), [{"value": line} for line in sent],
+            taken=taken, most_ahead=24,
+        )  # fmt: skip
+
+
+@contextmanager
+def counting(sent: Sequence[bytes]) -> Iterator[tuple[int, Callable[[], int]]]:
+    """Send the lines to everyone who connects. Yields the port, and how many lines the last one got so far."""
+    count = 0
+
+    def serve() -> None:
+        nonlocal count
+        while True:
+            try:
+                connection, _ = server.accept()
+            except OSError:
+                return
+            count = 0
+            with connection, suppress(OSError):  # a reader that closes before its end
+                for line in sent:
+                    connection.sendall(line)
+                    count += 1
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield server.getsockname()[1], lambda: count
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
 
 
 @contextmanager
@@ -296,6 +335,34 @@ def read_json(name: str) -> Any:
 def test_two_phase_keeps_the_contract(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check_sink(two_phase, read_json)
+
+
+def test_collect_keeps_what_of_the_contract_one_program_sees(tmp_path: Path) -> None:
+    """The rows end with the program, so no other program can show them."""
+    made: dict[str, CollectSink] = {}
+
+    def make(name: str) -> hg.Sink:
+        made[name] = hg.sinks.collect()
+        return made[name]
+
+    check = sink_contract._Check(make, lambda name: made[name].to_table(), pa.table({"n": range(40)}), str(tmp_path))
+    check.commits_again()
+    check.restarts()
+    check.aborts()
+
+
+def test_null_takes_all_calls_of_a_job(tmp_path: Path) -> None:
+    """Nobody sees its rows. It stores nothing in checkpoints, and any other program resumes from them."""
+    stored, rows = StoredJob(), pa.table({"n": range(40)})
+    program = SinkProgram(hg.sinks.null(), stored, rows, home=str(tmp_path), subtasks=2)
+    program.start()
+    for step in (program.write, program.flush, program.store, program.commit, program.commit, program.roll_back):
+        step()
+    assert (program.flushed, stored.prepared) == ([], None)
+    another = SinkProgram(hg.sinks.null(), stored, rows, home=str(tmp_path), subtasks=3)
+    another.start()
+    another.go_on()
+    assert stored.checkpoint == EPOCHS
 
 
 # --- connectors that break the contract

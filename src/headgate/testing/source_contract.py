@@ -124,6 +124,7 @@ class _Check:
     def resumes_after_any_batch(self) -> None:
         whole = self._new()
         whole.finish(1)
+        whole.source.release()
         step = max(1, whole.reads // _MOST_STOPS)
         for reads in range(0, whole.reads + 1, step):
             for parallelism in (1, 3):
