@@ -59,7 +59,7 @@ _CONNECTORS = (
         packages=("pyiceberg",), extra="iceberg",
     ),
     _Connector(
-        name="Kafka", sources=("kafka",), sinks=("kafka",), promise="exactly once",
+        name="Kafka", sources=("kafka",), sinks=("kafka",), promise="exactly once, or at least once",
         packages=("confluent-kafka", "fastavro"), extra="kafka",
     ),
     _Connector(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gc
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import headgate as hg
+from headgate.testing import OperatorHarness, at
 
 pytest.importorskip("adbc_driver_sqlite")
 from headgate.connectors.adbc.database import DatabaseConnection
@@ -23,6 +25,11 @@ STREAM: list[dict[str, Any]] = [
     {"id": 3, "city": "Oslo"},
     {"id": 4, "city": "Rome"},
 ]
+
+
+ITALY: dict[str, Any] = {"country": "Italy", "people": 3}
+NORWAY: dict[str, Any] = {"country": None, "people": 1}
+NONE: dict[str, Any] = {"country": None, "people": None}
 
 
 @pytest.fixture
@@ -76,6 +83,32 @@ def test_one_query_has_all_keys_of_a_call(database: Path, monkeypatch: pytest.Mo
         ]  # fmt: skip
     assert len([given for given in statements if len(given) > 2]) == 2
     asked.close()
+
+
+def test_the_cache_saves_queries_until_its_rows_are_too_old(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key without a row is in the cache, too."""
+    asked: list[list[str]] = []
+    query = DatabaseConnection.query
+
+    def spy(connection: DatabaseConnection, statement: str, *values: Any) -> pa.Table:
+        if values:  # the keys as JSON: a list for each
+            asked.append(sorted(key for (key,) in json.loads(values[0])))
+        return query(connection, statement, *values)
+
+    monkeypatch.setattr(DatabaseConnection, "query", spy)
+    rome, oslo, nowhere = {"city": "Rome"}, {"city": "Oslo"}, {"city": "nowhere"}
+    schema = pa.schema({"city": pa.string()})
+    with OperatorHarness(lambda rows: rows.lookup(table(database), on="city", cache_ttl="1 min"), schema=schema) as one:
+        for given in ([rome, rome], [rome, oslo, nowhere], [oslo, nowhere, rome]):
+            found = [{**row, **{"Rome": ITALY, "Oslo": NORWAY}.get(row["city"], NONE)} for row in given]
+            assert one.push(given) == found
+        assert asked == [["Rome"], ["Oslo", "nowhere"]]
+        one.advance_clock(at("59 s"))
+        one.push([rome, oslo])
+        assert len(asked) == 2
+        one.advance_clock(at("60 s"))
+        one.push([rome, oslo])
+        assert asked[2:] == [["Oslo", "Rome"]]
 
 
 def test_keys_may_have_several_columns(database: Path) -> None:

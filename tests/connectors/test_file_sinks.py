@@ -264,6 +264,22 @@ def test_small_batches_become_one_row_group_and_large_files_are_ended(
     assert pq.read_table(tmp_path)["v"].to_pylist() == list(range(350))
 
 
+@pytest.mark.parametrize("make", [hg.sinks.csv, hg.sinks.json])
+def test_large_files_of_text_are_ended(
+    tmp_path: Path, write_sink: Write, read_source: Any, monkeypatch: pytest.MonkeyPatch, make: Callable[..., FileSink]
+) -> None:
+    monkeypatch.setattr(file_writer, "_ROWS_HELD", 100)
+    sink = make(tmp_path, target_file_size=1500)
+    start(sink, SCHEMA)
+    batches = [batch(*((f"{i * 7 + j}", i * 7 + j) for j in range(7))) for i in range(50)]
+    sink.commit(write_sink(sink, [batches], SCHEMA))
+    sizes = [(tmp_path / name).stat().st_size for name in visible(tmp_path)]
+    assert len(sizes) > 1
+    assert all(1500 <= size < 4000 for size in sizes[:-1])
+    source = hg.sources.csv if make is hg.sinks.csv else hg.sources.json_lines
+    assert sorted(read_source(source(tmp_path, schema=SCHEMA))[0]["v"].to_pylist()) == list(range(350))
+
+
 def test_rows_in_memory_and_open_files_are_bounded(
     tmp_path: Path, writer_context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

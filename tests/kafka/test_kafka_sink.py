@@ -179,6 +179,16 @@ def objects_with_times(kafka: Broker, topic: str) -> list[dict[str, Any]]:
     return rows
 
 
+@pytest.mark.parametrize("guarantee", ["at-least-once", "exactly-once"])
+def test_a_topic_that_does_not_exist(kafka: Broker, tmp_path: Path, guarantee: Any) -> None:
+    """The brokers of the tests would create a topic for a producer that asks for it. The sink creates none."""
+    env = environment(checkpoint_dir=tmp_path)
+    counted(env, rows=10).sink_to(hg.sinks.kafka(kafka.servers, "no-such-topic", guarantee=guarantee))
+    with pytest.raises(hg.SinkError, match=r"topic 'no-such-topic': .*; create the topic, or correct its name"):
+        env.execute()
+    assert "no-such-topic" not in kafka.admin().list_topics(timeout=30).topics
+
+
 def test_a_message_that_is_too_large(kafka: Broker) -> None:
     topic = kafka.topic(1)
     env = environment()

@@ -246,6 +246,35 @@ def test_partitions_that_come_later_are_read_from_their_beginning(kafka: Broker)
     assert_same_rows(results.to_table(), [{"n": 7}, {"n": 8}])
 
 
+def test_partitions_that_come_while_the_job_is_stopped_are_read_from_their_beginning(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    """Also with start="latest", and with other subtasks."""
+    topic = kafka.topic(1)
+    got: list[int] = []
+
+    def started(parallelism: int) -> hg.JobHandle:
+        env = environment(parallelism=parallelism, checkpoint_dir=tmp_path, checkpoint_interval="50 ms")
+        stream = env.from_source(source(kafka, topic, stop=None, start="latest", discovery_interval="100 ms"))
+        stream.sink_to(hg.sinks.for_each_batch(lambda batch, info: got.extend(batch["n"].to_pylist())))
+        return env.execute_async("later", resume="latest-if-any")
+
+    job = started(1)
+    eventually(lambda: job.status() == "RUNNING")  # it knows the latest offset
+    kafka.produce(topic, [b'{"n": 1}'])
+    eventually(lambda: got == [1])
+    job.stop(timeout=60)
+    job.wait()
+    kafka.add_partitions(topic, 3)
+    for number in range(3):
+        kafka.produce(topic, [b'{"n": %d}' % n for n in (10 * number, 10 * number + 1)], number)
+    job = started(2)
+    eventually(lambda: len(got) >= 7)
+    job.stop(timeout=60)
+    job.wait()
+    assert sorted(got) == [0, 1, 1, 10, 11, 20, 21]
+
+
 def test_a_topic_that_is_added_at_a_resume_is_read_and_kept(kafka: Broker, tmp_path: Path) -> None:
     """The checkpoint of the job with both topics names both: a job that leaves one out again is refused."""
     first, second = kafka.topic(1), kafka.topic(2)
