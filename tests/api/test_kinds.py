@@ -232,6 +232,34 @@ def test_explain_shows_where_rows_begin_to_replace_one_another(plans, capsys):
     assert "4  aggregate#2 (upserts by one global key)" in lines
 
 
+@pytest.mark.parametrize(
+    ("choose", "shown"),
+    [
+        (lambda stream: stream.key_by("carrier").top(3, by="delay"),
+         "top (the 3 greatest by delay; upserts by carrier, rank)"),
+        (lambda stream: stream.key_by("carrier").max_by("delay"), "top (the greatest by delay; upserts by carrier)"),
+        (lambda stream: stream.key_by("carrier").min_by("delay", final=True), "top (the least by delay)"),
+        (lambda stream: stream.key_by().window(hg.tumble("1 h")).top(2, by="delay", ascending=True),
+         "window (tumble(1 h), the 2 least by delay)"),
+        (lambda stream: stream.key_by().window(hg.session("1 h")).allowed_lateness("1 h").max_by("air"),
+         "window (session(1 h), the greatest by air; upserts by session)"),
+        (lambda stream: stream.key_by().window(hg.count_window(9)).max_by("delay"),
+         "window (count_window(9), the greatest by delay)"),
+        (lambda stream: stream.deduplicate("origin"), "deduplicate (the first row by origin)"),
+        (lambda stream: stream.deduplicate(["carrier", "origin"], ttl="36 h"),
+         "deduplicate (the first row by carrier, origin, ttl 36 h)"),
+        (lambda stream: stream.deduplicate("origin", keep="last", ttl="1 d"),
+         "deduplicate (the last row by origin, ttl 1 d; upserts by origin)"),
+        (lambda stream: stream.deduplicate("origin", keep="last", final=True),
+         "deduplicate (the last row by origin at the end)"),
+    ],
+)  # fmt: skip
+def test_explain_shows_which_rows_are_chosen(plans, capsys, choose, shown):
+    choose(plans.stream()).sink_to(hg.sinks.null())
+    plans.env.explain()
+    assert f"2  {shown} -> null  x" in capsys.readouterr().out
+
+
 def test_a_sum_over_a_running_maximum_is_refused_or_counts_every_change() -> None:
     """SQL's sum of the maxima is 200; the sum of all changes is another number, and one has to ask for it."""
     env = hg.StreamEnvironment(config=hg.Config(buffer_timeout=0), deployment=hg.LocalDeployment(1, processes=False))

@@ -32,6 +32,7 @@ from headgate.operators.windows.window_kinds import (
     window_schema,
 )
 from headgate.plan.graph import EventTime, Partitioning, Side
+from headgate.quantities import duration_text
 
 if TYPE_CHECKING:
     from headgate.operators.aggregates.top_rows import TopRows  # few jobs need it
@@ -114,7 +115,7 @@ class RowsByKey:
             **options,
         )
         sides = {late_tag: Side(rows.schema, time)} if late_tag else {}
-        attributes = {"shown": str(windows), **_sums(aggregates, rows.schema)}
+        attributes = {"shown": _shown_windows(windows, top), **_sums(aggregates, rows.schema)}
         if time is not None:
             bound = f"{out_of_orderness(rows.graph, rows.inputs)}, allowed_lateness={lateness / 1e6:g} s"
             attributes = {"bound": bound, "by_time": time.column, **attributes}
@@ -139,7 +140,8 @@ class RowsByKey:
         if top is not None:
             schema = options["output"] = ranked_schema(schema, top)
         operator = partial(kind, self.keys, windows=windows, aggregates=aggregates, input_schema=rows.schema, **options)
-        return rows.then("window", operator, schema, None, counts=str(windows), shown=str(windows))
+        shown = _shown_windows(windows, top)
+        return rows.then("window", operator, schema, None, counts=str(windows), shown=shown)
 
     def _sent(self, aggregates: Aggregates, time: EventTime | None) -> PlannedRows:
         """Return the rows with only the columns that aggregates need: those that they read, the keys and the time."""
@@ -179,7 +181,7 @@ class RowsByKey:
         )
         upserts_by = None if final else (*self.keys, *(("rank",) if top.ranked else ()))
         rows = rows.combined(FirstRows(self.keys, top.column, top.most, top.greatest))
-        return rows.then("top", operator, output, None, upserts_by=upserts_by)
+        return rows.then("top", operator, output, None, upserts_by=upserts_by, shown=top.shown)
 
     def deduplicated(self, keep: str, ttl: int | None) -> PlannedRows:
         """Add an operator that passes on one row of each key, and return its output. `ttl` is in microseconds."""
@@ -201,7 +203,8 @@ class RowsByKey:
             rows = rows.combined(FirstRows(self.keys, timed["time_column"], later_first=True))
         operator = partial(kind, self.keys, input_schema=rows.schema, **timed)
         upserts_by = self.keys if keep == "last" else None
-        return rows.then("deduplicate", operator, rows.schema, time, upserts_by=upserts_by)
+        shown = self._shown_choice(keep) + ("" if ttl is None else f", ttl {duration_text(ttl)}")
+        return rows.then("deduplicate", operator, rows.schema, time, upserts_by=upserts_by, shown=shown)
 
     def last_rows(self) -> PlannedRows:
         """Add an operator that emits the last row of each key when the input ends, and return its output."""
@@ -215,7 +218,11 @@ class RowsByKey:
         operator = partial(LastRows, self.keys, input_schema=rows.schema, output=output, **timed)
         if _has_event_times(rows, time):
             rows = rows.combined(FirstRows(self.keys, None if time is None else time.column, later_first=True))
-        return rows.then("deduplicate", operator, output, None)
+        return rows.then("deduplicate", operator, output, None, shown=f"{self._shown_choice('last')} at the end")
+
+    def _shown_choice(self, keep: str) -> str:
+        """Return what the plan says about the rows that `deduplicate` passes on."""
+        return f"the {keep} row by {', '.join(self.keys)}"
 
     def process(
         self, function: KeyedFunction, schema: pa.Schema, side_outputs: Mapping[str, pa.Schema] | None
@@ -258,6 +265,11 @@ class RowsByKey:
             if spec.column is not None:
                 check_columns(f"aggregate: {name}", [spec.column], visible(self.rows.schema))
         return tuple((name, spec.compiled(name, self.rows.schema)) for name, spec in aggregates.items())
+
+
+def _shown_windows(windows: AnyWindows, top: TopRows | None) -> str:
+    """Return what the plan says about windows, and about the rows that `top` chooses in them."""
+    return str(windows) if top is None else f"{windows}, {top.shown}"
 
 
 def operator_of(windows: TimeWindows, *, is_ranked: bool) -> Any:

@@ -54,6 +54,16 @@ class TopRows(OfColumns):
         by = self.columns.index(str(self.column))
         return TopAccumulator(self.row_type(schema), by, most=self.most, greatest=self.greatest)
 
+    @property
+    def shown(self) -> str:
+        """What the plan says about the chosen rows.
+
+        >>> TopRows("top", "price", most=10).shown, TopRows("top", "price", greatest=False).shown
+        ('the 10 greatest by price', 'the least by price')
+        """
+        count = "" if self.most == 1 else f"{self.most} "
+        return f"the {count}{'greatest' if self.greatest else 'least'} by {self.column}"
+
     def __str__(self) -> str:
         return f"{'top' if self.greatest else 'lowest'}({self.most}, by={self.column!r})"
 
