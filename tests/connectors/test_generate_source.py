@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import headgate as hg
 from headgate.connectors.connector import ReaderContext, SourceReader
+from headgate.connectors.generate_source import _DueTimes
 
 Read = Callable[..., list[pa.Table]]
 
@@ -31,7 +32,14 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
-    def reader(self, source: Any, subtask: int = 0, parallelism: int = 1, started_at: float = 1000.0) -> SourceReader:
+    def reader(
+        self,
+        source: Any,
+        subtask: int = 0,
+        parallelism: int = 1,
+        started_at: float = 1000.0,
+        positions: Sequence[Any] | None = None,
+    ) -> SourceReader:
         context = ReaderContext(
             job="job",
             operator="source",
@@ -40,6 +48,7 @@ class Clock:
             wake=lambda: None,
             started_at=started_at,
             clock=self,
+            positions=positions,
         )
         return source.reader(context)  # type: ignore[no-any-return]
 
@@ -145,11 +154,36 @@ def test_a_delayed_source_catches_up_and_never_slips() -> None:
 @example(10**14, 1e8, 5)
 @given(st.integers(0, 10**9), st.floats(0.01, 1e9), st.integers(1, 5))
 def test_a_rows_time_depends_on_its_number_alone(first: int, rate: float, n: int) -> None:
-    reader: Any = Clock(1e12).reader(hg.sources.generate(squares, rate=rate, time="ts"))
-    together = reader._times(first, n, 0.0).cast(pa.int64()).to_pylist()
-    apart = [reader._times(first + i, 1, 0.0).cast(pa.int64())[0].as_py() for i in range(n)]
-    assert together == apart
+    times = _DueTimes(rate, block_rows=1, step=1, start_us=10**9)
+    together = times.of_rows(np.arange(first, first + n)).tolist()
+    assert together == [times.of(first + i, 1).cast(pa.int64())[0].as_py() for i in range(n)]
     assert together == pytest.approx([1e9 + (first + i) / rate * 1e6 for i in range(n)], abs=1.0)
+
+
+def times_by_row(batches: Iterable[pa.RecordBatch]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for batch in batches:
+        times = batch.column("ts").cast(pa.int64()).to_pylist()
+        found.update(zip(batch.column("i").to_pylist(), times, strict=True))
+    return found
+
+
+@given(st.floats(10, 1e4), st.integers(1, 20), st.integers(1, 3), st.integers(1, 3), st.integers(0, 9))
+def test_a_rows_time_is_the_same_for_every_parallelism(
+    rate: float, batch_rows: int, before: int, after: int, read: int
+) -> None:
+    """One subtask has read `read` blocks before the parallelism changes, the others none."""
+    clock = Clock(1e12)
+    source = hg.sources.generate(squares, rate=rate, rows=300, time="ts", batch_rows=batch_rows, batch_time="1 s")
+    readers = [clock.reader(source, subtask, before) for subtask in range(before)]
+    batches = [batch for _ in range(read) if (batch := readers[0].read()) is not None]
+    positions = [reader.position() for reader in readers]
+    for subtask in range(after):
+        reader = clock.reader(source, subtask, after, positions=positions)
+        while (batch := reader.read()) is not None:
+            batches.append(batch)
+    assert sum(batch.num_rows for batch in batches) == 300
+    assert times_by_row(batches) == {row: 10**9 + int(row * 1e6 / rate) for row in range(300)}
 
 
 def test_without_a_rate_the_time_is_when_the_batch_was_made() -> None:

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from headgate.connectors.arguments import NUMBER_OR_NONE, SCHEMA_OR_NONE, TEXT_OR_NONE, WHOLE, WHOLE_OR_NONE, check
 from headgate.connectors.connector import ReaderContext, Source, SourceReader
+from headgate.connectors.scheduled_reader import ScheduledReader
 from headgate.connectors.schemas import shown
 from headgate.connectors.share import Share, share_fields
 from headgate.errors import CheckpointError, ConfigError, UserFunctionError
 from headgate.operators.operator import call_user, check_function
 from headgate.quantities import microseconds
-from headgate.records.canonical import from_raw_values
+from headgate.records.canonical import Int64s, from_raw_values
 from headgate.state import shapes
 
 #: `fn(start, n)` makes rows `start` to `start + n - 1`. It is pure, and row i depends only on i.
@@ -25,6 +26,8 @@ _TIME_TYPE = pa.timestamp("us", tz="UTC")
 _US = 1_000_000
 #: About the end of the year 9999, in seconds since the epoch.
 _LATEST = 253_000_000_000.0
+#: The most rows whose times are computed at once, if a block has no more.
+_TIMES_AT_ONCE = 4096
 _POSITION = shapes.fields(
     {**share_fields(shapes.nothing), "started_at": shapes.number(_LATEST), "block_rows": shapes.whole(1, 1 << 62)}
 )
@@ -106,7 +109,7 @@ class GenerateSource(Source):
         return first if self.rows is None else min(first, self.rows)
 
 
-class _GenerateReader(SourceReader):
+class _GenerateReader(ScheduledReader):
     """The reader of one subtask's blocks.
 
     The reader returns a block when the block's last row is due, so a row waits at most `batch_time`. A reader that is
@@ -121,8 +124,11 @@ class _GenerateReader(SourceReader):
         if context.positions:
             self._started_at = context.positions[0]["started_at"]
             source.restore(context.positions[0])
-        self._start_us = round(self._started_at * _US)
         self._share = Share(context)
+        self._due_times: _DueTimes | None = None
+        if source.rate is not None:
+            start_us = round(self._started_at * _US)
+            self._due_times = _DueTimes(source.rate, source.block_rows, context.parallelism, start_us)
         self._enter()
 
     def read(self) -> pa.RecordBatch | None:
@@ -131,15 +137,15 @@ class _GenerateReader(SourceReader):
         now = self._clock()
         if self._source.rate is not None and now < self._due_time(self._end - 1):
             return None
-        first, n = self._first, self._end - self._first
-        batch = self._source.make(first, n)
+        block, n = self._share.number, self._end - self._first
+        batch = self._source.make(self._first, n)
         self._share.advance()
         self._enter()
         field = self._source.time_field  # append_column is faster than a new batch from all columns
-        return batch if field is None else batch.append_column(field, self._times(first, n, now))
+        return batch if field is None else batch.append_column(field, self._times(block, n, now))
 
     def next_read(self) -> float | None:
-        """Return the time at which the last row of the current block is due."""
+        """Return the time at which the last row of the current block is due. Without a rate, return None."""
         return None if self.finished or self._source.rate is None else self._due_time(self._end - 1)
 
     def lag(self) -> float | None:
@@ -165,13 +171,44 @@ class _GenerateReader(SourceReader):
         assert self._source.rate is not None
         return self._started_at + row / self._source.rate
 
-    def _times(self, first: int, n: int, now: float) -> pa.Array:
-        rate = self._source.rate
-        if rate is None:
-            times = np.full(n, round(now * _US), np.int64)
-        else:
-            times = self._start_us + (np.arange(first, first + n) * float(_US) / rate).astype(np.int64)
-        return from_raw_values(times, None, _TIME_TYPE)
+    def _times(self, block: int, n: int, now: float) -> pa.Array:
+        """Return the times of the `n` rows of a block. Without a rate, this is `now`."""
+        if self._due_times is not None:
+            return self._due_times.of(block, n)
+        return from_raw_values(np.full(n, round(now * _US), np.int64), None, _TIME_TYPE)
+
+
+class _DueTimes:
+    """The times at which the rows of one subtask's blocks are due.
+
+    They depend only on the numbers of the rows. So one computation makes the times of several blocks: as many as the
+    source makes in a second, with at most `_TIMES_AT_ONCE` rows. The subtask has every `step`-th block. `start_us` is
+    the time of row 0, in microseconds since the epoch.
+    """
+
+    def __init__(self, rate: float, block_rows: int, step: int, start_us: int) -> None:
+        self._rate = rate
+        self._block_rows = block_rows
+        self._step = step
+        self._start_us = start_us
+        self._blocks = max(1, int(min(_TIMES_AT_ONCE, rate)) // block_rows)
+        #: The first block whose times are in `_times`.
+        self._first = 0
+        self._times = from_raw_values(np.zeros(0, np.int64), None, _TIME_TYPE)
+
+    def of(self, block: int, n: int) -> pa.Array:
+        """Return the times of the first `n` rows of a block."""
+        at = (block - self._first) // self._step * self._block_rows
+        if not 0 <= at < len(self._times):
+            blocks = block + self._step * np.arange(self._blocks)
+            rows = (blocks[:, None] * self._block_rows + np.arange(self._block_rows)).ravel()
+            self._first, self._times = block, from_raw_values(self.of_rows(rows), None, _TIME_TYPE)
+            at = 0
+        return self._times.slice(at, n)
+
+    def of_rows(self, rows: Int64s) -> Int64s:
+        """Return the times of the rows with these numbers, in microseconds since the epoch."""
+        return self._start_us + (rows * float(_US) / self._rate).astype(np.int64)
 
 
 def _schema_of(fn: RowFunction) -> pa.Schema:

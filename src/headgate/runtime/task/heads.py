@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headgate.connectors.connector import SourceReader
 from headgate.connectors.json_values import stored
+from headgate.connectors.scheduled_reader import ScheduledReader
 from headgate.connectors.schemas import shown
 from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.errors import SourceError
@@ -94,6 +95,8 @@ class SourceHead:
         self._schema = schema
         self._plain = plain
         self._reader: SourceReader | None = None
+        #: The reader, if its `next_read` holds after a batch too.
+        self._schedule: ScheduledReader | None = None
         self._positions: Sequence[Any] | None = None
         self._origins: Sequence[str] = ()
         #: The largest event time of each split, by its key, when the job resumes.
@@ -165,7 +168,20 @@ class SourceHead:
                 self.output.emit_status(True)
             self.output.emit(batch)
         self._emit_watermark(watermark)
-        return MORE
+        return MORE if self._schedule is None else self._after_batch(self._schedule)
+
+    def _after_batch(self, reader: ScheduledReader) -> float:
+        """Return the time of the next step after a batch: that of the next rows, or MORE if something is due now."""
+        try:
+            next_read = reader.next_read()
+        except Exception as error:
+            raise with_location(error, self.context) from error
+        now = self._clocks.monotonic()
+        has_marker = self._markers is not None and now >= self._markers.deadline
+        is_idle = self._watermarks is not None and self._watermarks.is_idle(now)  # to pass the batch on took long
+        if next_read is None or next_read <= self._clocks.wall() or has_marker or is_idle:
+            return MORE
+        return self._look_at(next_read, now)
 
     def _observe(self, batch: pa.RecordBatch, reader: SourceReader) -> int:
         """Return the watermark after a batch, which may have no rows."""
@@ -193,6 +209,7 @@ class SourceHead:
     def _open(self) -> SourceReader:
         with checkpoint_errors(*self._origins) if self._positions is not None else nullcontext():
             reader = self._reader = self._open_reader(self._positions)
+        self._schedule = reader if isinstance(reader, ScheduledReader) else None
         if self._watermarks is not None and reader.open_splits is not None and self._split_times:
             times = {split: self._split_times.get(reader.split_key(split), MIN_TIME) for split in reader.open_splits}
             self._watermarks.restore_splits(reader.open_splits, times)
@@ -251,9 +268,7 @@ class SourceHead:
         """Return the time of the next read, after the reader had no rows."""
         now = self._clocks.monotonic()  # the reader may have taken long
         self._check_idle(now)
-        at = reader.next_read()
-        latest = self._latest_look(now)
-        return latest if at is None else min(self._clocks.monotonic_at(at), latest)
+        return self._look_at(reader.next_read(), now)
 
     def _check_idle(self, now: float) -> None:
         """Send the idle status to the consumers if the source has no split, or read nothing for the idle timeout."""
@@ -265,11 +280,14 @@ class SourceHead:
             self._idle = True
             self.output.emit_status(False)
 
-    def _latest_look(self, now: float) -> float:
-        """Return the latest time of the next read. The source must then check whether it is idle, or send a marker."""
+    def _look_at(self, next_read: float | None, now: float) -> float:
+        """Return the time of the next read: `next_read`, which the reader returned, or the time at which the source
+        must check whether it is idle, or send a marker."""
         timeout = self._idle_timeout
         latest = WAIT if timeout is None or self._idle else now + max(timeout / 4, 1e-3)
-        return latest if self._markers is None else min(latest, max(now + 1e-3, self._markers.deadline))
+        if self._markers is not None:
+            latest = min(latest, max(now + 1e-3, self._markers.deadline))
+        return latest if next_read is None else min(self._clocks.monotonic_at(next_read), latest)
 
     def on_backpressure(self, begins: bool, now: float) -> None:
         self._is_held_back = begins

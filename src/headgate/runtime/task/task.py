@@ -157,6 +157,8 @@ class Task:
         if until == MORE:
             return MORE
         if until != END:
+            if not all(writer.is_available for writer in self.writers):  # the step filled the output
+                return MORE
             return self._pause(until, self.head.waits_for)
         self.head.end()
         self._ended()
