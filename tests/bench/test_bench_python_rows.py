@@ -60,7 +60,12 @@ def test_every_operator_must_reach_its_rate_and_one_that_of_bytewax(
     monkeypatch.setattr(python_rows, "Bytewax", lambda say: Peer(peer))
     monkeypatch.setattr(python_rows, "spark_rates", lambda *sizes: [1.0])
     monkeypatch.setattr(python_rows, "write_cost", lambda kind, writes: 1.0)
-    assert python_rows.run(Options(quick=False, say=lambda text: None)).met is met
+    result = python_rows.run(Options(quick=False, say=lambda text: None))
+    assert result.met is met
+    figures = {figure.name: figure.median for figure in result.figures}
+    of_operator = figures["process_element: ratio of the operator alone to Bytewax, at least 1"]
+    assert of_operator == pytest.approx(peer / (seconds if slow == "process_element" else 0.1e-6))
+    assert figures["process_element: ratio of the job to Bytewax"] == pytest.approx(peer / 1e-6)
 
 
 def test_without_bytewax_and_spark_headgate_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,8 @@ TARGETS: Final = {
     "process_element": 400_000, "process": 100_000, "vectorised": 8_000_000,
     "vectorised, a million strings": 3_000_000,
 }  # fmt: skip
+#: The task whose operator alone must be as fast as Bytewax. Of the other tasks only the job is compared.
+_AGAINST_BYTEWAX: Final = "process_element"
 #: The most microseconds of a write to keyed state.
 MOST_WRITE: Final = 1.5
 _WRITES: Final = 100_000
@@ -75,13 +77,13 @@ def run(options: Options) -> CaseResult:
     figures.append(keys)
     writes = _writes(options)
     medians = {name: median(each.alone) for name, each in rates.items()} | {"process": keys.median}
-    met = all(medians[name] >= target for name, target in TARGETS.items()) and _keeps_up(rates["process_element"])
+    met = all(medians[name] >= target for name, target in TARGETS.items()) and _keeps_up(rates[_AGAINST_BYTEWAX])
     met = met and all(figure.median <= MOST_WRITE for figure in writes)
     target = ", ".join(f"{name} {target / 1e6:g} M" for name, target in TARGETS.items())
     return CaseResult(
         case="rows", met=met, figures=(*figures, *writes),
-        target=f"each operator alone at least: {target} rows/s; process: keys/s; process_element: as fast as Bytewax; "
-               f"a write of each plain type at most {MOST_WRITE:g} us",
+        target=f"each operator alone at least: {target} rows/s; process: keys/s; {_AGAINST_BYTEWAX} alone at least "
+               f"as fast as Bytewax's job; a write of each plain type at most {MOST_WRITE:g} us",
         settings={"keys": KEYS, "rows of a batch": BATCH, "rows of a batch of Bytewax": BYTEWAX_BATCH},
         skipped=tuple(skipped),
     )  # fmt: skip
@@ -95,7 +97,7 @@ def _writes(options: Options) -> list[Figure]:
 
 
 def _keeps_up(rates: _Rates) -> bool:
-    """Return whether the operator alone is as fast as Bytewax, or Bytewax could not run."""
+    """Return whether the operator alone is as fast as Bytewax's whole job, or Bytewax could not run."""
     return not rates.bytewax or median(ratios(rates.alone, rates.bytewax)) >= 1
 
 
@@ -127,4 +129,7 @@ def _figures(name: str, rates: _Rates) -> list[Figure]:
             Figure(f"{name}: Bytewax", "rows/s", tuple(rates.bytewax)),
             Figure(f"{name}: ratio of the job to Bytewax", "", ratios(rates.job, rates.bytewax)),
         ]
+    if rates.bytewax and name == _AGAINST_BYTEWAX:
+        alone = ratios(rates.alone, rates.bytewax)
+        figures.append(Figure(f"{name}: ratio of the operator alone to Bytewax, at least 1", "", alone))
     return figures
