@@ -6,13 +6,17 @@ import math
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from headgate.operators import conversion
 from headgate.operators.conversion import CONVERSION_ERRORS, converted
 
 BERLIN = "Europe/Berlin"
@@ -36,6 +40,19 @@ LOST: list[tuple[pa.DataType, Any]] = [
     (pa.date64(), NOON),
     (pa.float32(), 1e300),
     (pa.list_(pa.float32()), [1e300]),
+    (pa.list_(pa.int8()), [300]),
+    (pa.list_(pa.int64()), ["1"]),
+    (pa.list_(pa.int64()), "12"),
+    (pa.large_list(pa.float64()), [2**53 + 1]),
+    (pa.list_(pa.decimal128(3, 1)), [Decimal("1.25")]),
+    (POINT, {"x": 1 << 70}),
+    (POINT, {"x": 1, "y": 2}),
+    (pa.binary(3), b"ab"),
+    (pa.time64("us"), time(1, tzinfo=UTC)),
+    (pa.list_(pa.time64("ns")), [time(1, tzinfo=UTC)]),
+    (pa.duration("us"), pd.Timedelta(1, "ns")),
+    (pa.duration("us"), timedelta.max),
+    (pa.list_(pa.duration("us")), [timedelta.max]),
 ]
 
 KEPT: list[tuple[pa.DataType, Any]] = [
@@ -65,6 +82,67 @@ KEPT: list[tuple[pa.DataType, Any]] = [
     (pa.list_(pa.decimal128(5, 2)), [Decimal("1.25"), 3]),
     (pa.string(), None),
 ]
+
+
+#: Values of which each class is exact in its type: Arrow stores them unchanged, or refuses them.
+EXACT: list[tuple[pa.DataType, list[Any]]] = [
+    (pa.time64("us"), [time(1, 2, 3, 4), None]),
+    (pa.time64("ns"), [time(1, 2, 3, 4, fold=1)]),
+    (pa.duration("us"), [timedelta(days=-1, microseconds=1), None]),
+    (pa.binary(3), [b"abc", None]),
+    (pa.date64(), [date(1, 1, 1), None]),
+    (pa.list_(pa.int64()), [[1, None], (2,), [], None]),
+    (pa.large_list(pa.large_string()), [["a"], None]),
+    (pa.list_(pa.decimal128(5, 2)), [[Decimal("1.5"), 3]]),
+    (pa.list_(pa.list_(pa.float64())), [[[0.5, math.inf, 7], None], []]),
+    (POINT, [{"x": 1}, {"y": "b", "x": None}, {}, None]),
+    (pa.list_(POINT), [[{"x": 1, "y": "a"}, None], [], None]),
+    (pa.struct([("points", pa.list_(POINT)), ("at", pa.time64("us"))]), [{"points": [{"x": 1}], "at": time(1)}]),
+    (pa.list_(pa.int64()), [None, None]),
+]
+
+
+@pytest.mark.parametrize(("kind", "values"), EXACT, ids=str)
+def test_values_that_cannot_lose_anything_are_not_compared(
+    kind: pa.DataType, values: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compared(given: object, stored: object) -> bool:
+        raise AssertionError(f"{given} is compared with {stored}")
+
+    monkeypatch.setattr(conversion, "is_kept", compared)
+    assert converted(values, kind).equals(pa.array(values, kind))
+
+
+def outcome(values: list[Any], kind: pa.DataType) -> str:
+    try:
+        return repr(converted(values, kind).to_pylist())
+    except CONVERSION_ERRORS as error:
+        return f"{type(error).__name__}: {error}"
+
+
+NUMBERS = st.none() | st.booleans() | st.integers(-2, 2) | st.integers() | st.floats() | st.decimals(places=1)
+POINTS = st.none() | st.dictionaries(st.sampled_from(["x", "y", "z"]), st.integers(0, 9) | st.text(max_size=1))
+TIMES = st.times(timezones=st.none() | st.just(UTC)) | st.integers(0, 9)
+BY_KIND: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
+    *((pa.list_(kind), st.none() | st.lists(NUMBERS, max_size=2))
+      for kind in (pa.int8(), pa.float64(), pa.decimal128(3, 1), pa.bool_())),
+    (POINT, POINTS),
+    (pa.list_(POINT), st.lists(POINTS, max_size=2)),
+    (pa.time64("us"), st.none() | TIMES),
+    (pa.duration("us"), st.none() | st.timedeltas() | st.integers(0, 9) | st.just(pd.Timedelta(1, "ns"))),
+    (pa.binary(2), st.none() | st.binary(max_size=2) | st.text(max_size=2)),
+]  # fmt: skip
+
+
+@given(st.data(), st.sampled_from(BY_KIND))
+def test_every_value_is_stored_or_refused_as_by_a_comparison_of_each(
+    data: st.DataObject, case: tuple[pa.DataType, st.SearchStrategy[Any]]
+) -> None:
+    kind, strategy = case
+    values = data.draw(st.lists(strategy, max_size=3))
+    at_once = outcome(values, kind)
+    with mock.patch.multiple(conversion, _STRICT=(), _converted_at_once=lambda *_: None):
+        assert at_once == outcome(values, kind)
 
 
 @pytest.mark.parametrize(("kind", "value"), LOST, ids=str)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import chain
 from numbers import Number
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +28,22 @@ _STRICT: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_large_string,
     pa.types.is_binary,
     pa.types.is_large_binary,
+    pa.types.is_fixed_size_binary,
+)
+#: Types, and the classes of values that Arrow stores unchanged in them, or refuses. Of other classes it may change a
+#: value, for example a float that becomes an integer, or a `pandas.Timedelta` with nanoseconds.
+_EXACT: Final[tuple[tuple[Callable[[pa.DataType], bool], frozenset[type]], ...]] = (
+    (pa.types.is_integer, frozenset({int})),
+    (pa.types.is_float64, frozenset({float, int})),
+    (pa.types.is_boolean, frozenset({bool})),
+    (pa.types.is_decimal, frozenset({Decimal, int})),
+    (pa.types.is_string, frozenset({str})),
+    (pa.types.is_large_string, frozenset({str})),
+    (pa.types.is_binary, frozenset({bytes})),
+    (pa.types.is_large_binary, frozenset({bytes})),
+    (pa.types.is_fixed_size_binary, frozenset({bytes})),
+    (pa.types.is_date, frozenset({date})),
+    (pa.duration("us").equals, frozenset({timedelta})),
 )
 
 
@@ -53,22 +70,48 @@ def converted(values: list[Any], data_type: pa.DataType) -> pa.Array:
 
 
 def _converted_at_once(values: list[Any], data_type: pa.DataType) -> pa.Array | None:
-    """Convert values to a type that may lose a part of them, if a comparison of whole columns shows that nothing is
-    lost.
+    """Convert values to a type that may lose a part of them, if their classes or a comparison of whole columns show
+    that nothing is lost.
 
     Otherwise return None: the caller compares the values one by one.
     """
+    if _are_exact(values, data_type):
+        return pa.array(values, data_type)
     kinds = set(map(type, values)) - {type(None)}
     if pa.types.is_timestamp(data_type) and kinds == {datetime}:
         exact = pa.array(values, pa.timestamp("us", data_type.tz))  # a datetime has microseconds
         array = exact if data_type.unit == "us" else exact.cast(data_type, safe=False)
         return array if data_type.unit == "us" or array.cast(exact.type).equals(exact) else None
-    if pa.types.is_date(data_type) and kinds == {date}:
-        return pa.array(values, data_type)
     if pa.types.is_float32(data_type) and kinds == {float}:
         array = pa.array(values, data_type)
         return array if pc.is_inf(array).equals(pc.is_inf(pa.array(values, pa.float64()))) else None
     return None
+
+
+def _are_exact(values: Sequence[Any], data_type: pa.DataType) -> bool:
+    """Return whether Arrow stores each of these values unchanged, or refuses it. False if that is not known.
+
+    It looks only at the classes of the values, at the names in structs, and at the zones of times of day.
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        if not kinds <= {list, tuple}:
+            return False
+        return _are_exact(list(chain.from_iterable(filter(None, values))), data_type.value_type)
+    if pa.types.is_struct(data_type):
+        return kinds <= {dict} and _have_exact_fields([row for row in values if row is not None], data_type)
+    if pa.types.is_time64(data_type):  # Arrow drops a zone
+        return kinds <= {time} and all(each is None or each.tzinfo is None for each in values)
+    return any(is_such(data_type) and kinds <= exact for is_such, exact in _EXACT)
+
+
+def _have_exact_fields(rows: list[dict[Any, Any]], data_type: pa.StructType) -> bool:
+    """Return whether structs have no other fields than their type, which Arrow would drop, and only exact values."""
+    fields = list(data_type)
+    names = {field.name for field in fields}
+    if len(names) < len(fields) or not all(map(names.issuperset, rows)):
+        return False
+    return all(_are_exact([row.get(field.name) for row in rows], field.type) for field in fields)
 
 
 def cast(column: pa.ChunkedArray, data_type: pa.DataType) -> pa.ChunkedArray:
