@@ -11,6 +11,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -147,6 +148,9 @@ LIMITS: list[Any] = [
     *(datetime(2021, 10, 31, 2, 30, fold=fold, tzinfo=zone) for fold in (0, 1) for zone in ZONES),
     *(datetime(2021, 3, 28, 2, 30, 1, 5_000, tzinfo=zone) for zone in ZONES),
     *(day.replace(tzinfo=zone) for day in (datetime.min, datetime.max, datetime(2300, 1, 1)) for zone in ZONES),
+    *(pd.Timestamp("2021-10-31 00:30:00.000000001", tz=zone) for zone in ZONES),
+    *(pd.Timestamp.min, pd.Timestamp.max, pd.Timestamp(2021, 1, 1).as_unit("s"), pd.Timestamp(2300, 1, 1).as_unit("s")),
+    *(pd.Timedelta(1, "ns"), pd.Timedelta.min, pd.Timedelta.max, pd.Timedelta(np.timedelta64(10**12, "s")), pd.NaT),
 ]
 PLAIN = [
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
@@ -160,6 +164,17 @@ PLAIN = [
         for zone in (None, "UTC", "+02:00", "Europe/Berlin")
     ),
 ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.timestamp("ns", "Europe/Berlin"), pd.Timestamp(7, tz="UTC")), (pa.duration("ns"), pd.Timedelta(7, "ns"))],
+    ids=str,
+)
+def test_times_of_pandas_are_taken_with_their_nanoseconds(kind: pa.DataType, value: Any) -> None:
+    """These are the values that functions get from their rows, so Arrow need not convert them."""
+    assert pa.array([7], pa.int64()).view(kind)[0].as_py() == value
+    assert StoredValues(kind, "value")._take(value) == 7
 
 
 def stored(check: Callable[[Any], Any], value: Any) -> Any:

@@ -31,6 +31,8 @@ _EPOCH: Final = datetime(1970, 1, 1)
 _EPOCH_IN_UTC: Final = datetime(1970, 1, 1, tzinfo=UTC)
 #: The most days of a timedelta whose microseconds fit into 64 bits.
 _MOST_DAYS: Final = 106_751_990
+#: The most nanoseconds of a time that pandas can represent in every zone. Arrow decides about times near 64 bits.
+_MOST_NANOSECONDS: Final = (1 << 63) - 2 * 86_400 * 10**9
 #: Mantissa bits and the format of `struct` of the shorter float types.
 _SHORT_FLOATS: Final = {pa.float16(): (11, struct.Struct("<e")), pa.float32(): (24, struct.Struct("<f"))}
 
@@ -78,7 +80,8 @@ def zone_of(kind: pa.DataType) -> tzinfo | None:
 def nanosecond_taker(kind: pa.DataType) -> Take | None:
     """Return the function that turns a time into a whole number of nanoseconds, or None for a type without nanoseconds.
 
-    Python's times have microseconds. pandas has classes with nanoseconds, but making one takes long.
+    Python's times have microseconds. pandas has classes with nanoseconds, but making one takes long. Where pandas is
+    installed, functions get such times from their rows, so they are taken too.
     """
     if getattr(kind, "unit", "") != "ns":
         return None
@@ -91,14 +94,30 @@ def nanosecond_taker(kind: pa.DataType) -> Take | None:
 
     def take(value: Any) -> Any:
         if type(value) is not python:
-            return _otherwise(take, value)
+            return _pandas_nanoseconds(value) if isinstance(value, python) else _otherwise(take, value)
         duration = as_duration(value)
         nanoseconds = ((duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds) * 1_000
-        if -(1 << 63) <= nanoseconds < 1 << 63:
-            return nanoseconds
-        raise Unfit
+        return _sure(nanoseconds)
 
     return take
+
+
+def _pandas_nanoseconds(value: Any) -> int:
+    """Return the nanoseconds of a Timestamp, since the epoch in UTC, or of a Timedelta. Raises Unfit for others."""
+    if type(value).__module__.partition(".")[0] != "pandas":
+        raise Unfit
+    try:
+        nanoseconds: int = value.value
+    except (AttributeError, OverflowError, ValueError):  # not in the range of 64 bits
+        raise Unfit from None
+    return _sure(nanoseconds)
+
+
+def _sure(nanoseconds: int) -> int:
+    """Return the nanoseconds of a time. Raises Unfit for a time that is near the limits, or is `pandas.NaT`."""
+    if -_MOST_NANOSECONDS <= nanoseconds <= _MOST_NANOSECONDS:
+        return nanoseconds
+    raise Unfit
 
 
 def _unchanged(value: timedelta) -> timedelta:
