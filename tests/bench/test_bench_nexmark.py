@@ -65,6 +65,40 @@ def test_a_query_without_results_costs_no_other_figure(monkeypatch: pytest.Monke
     assert [skipped.what for skipped in case.skipped] == ["q8: latency"]
 
 
+def test_the_latency_is_measured_in_rounds_at_one_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured = iter(range(100))
+    monkeypatch.setattr(nexmark, "latencies", lambda *_query, rate, **_more: np.full(9, rate + next(measured)))
+    monkeypatch.setattr(nexmark, "sustained_rate", lambda *_query, **_more: 100.0)
+    case = nexmark._Case(*_queries(), {}, [])
+    figures = {figure.name: figure for figure in case.lateness(Options(quick=False, say=lambda text: None))}
+    assert [figures[f"{name}: rate found"].values for name in WINDOWED] == [(100.0,)] * 3
+    assert figures["q5: p99 latency at 50 %"].values == figures["q5: p50 latency at 50 %"].values == (50, 51, 52)
+    assert figures["q8: p99 latency at 50 %"].values == (56, 57, 58)
+
+
+def test_queries_without_a_peer_have_a_rate_and_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Flink:
+        pid = 7
+
+    monkeypatch.setattr(nexmark, "_ours", lambda *_query: (4.0, 2.0))
+    monkeypatch.setattr(nexmark, "_flinks", lambda *_query: (1.0, 3.0))
+    flink: Any = Flink()
+    case = nexmark._Case(*_queries(), {name: _Query() for name in ("q0", "q12", "q13")}, [])
+    case.round(nexmark._Sets([], [], []), flink, Options(quick=True, say=lambda text: None))
+    figures, _ = _figures(case.measured)
+    by_name = {figure.name: figure.median for figure in figures}
+    assert [name for name in by_name if "Flink" in name and name.startswith("q")] == [
+        "q0: Flink SQL", "q0: Flink SQL, peak memory", "q0: ratio to Flink",
+    ]  # fmt: skip
+    assert (by_name["q12: Headgate"], by_name["q13: Headgate"], by_name["least ratio"]) == (4.0, 4.0, 4.0)
+
+
+@pytest.mark.parametrize("name", nexmark._ALONE)
+def test_a_query_without_a_peer_runs(name: str, files: Files) -> None:
+    queries, kinds = _queries()
+    assert _seconds(queries[name], kinds(name), files) > 0
+
+
 @pytest.mark.parametrize(("failures", "is_skipped"), [(2, False), (3, True)])
 def test_a_query_is_measured_again_where_the_machine_was_busy(
     failures: int, is_skipped: bool, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +135,8 @@ def test_both_sides_have_every_query() -> None:
     names = {*nexmark.NAMES, *nexmark._MORE}
     assert names <= _queries()[0].keys()
     assert names == FlinkNexmark.queries
+    assert not names & {*nexmark._ALONE}
+    assert {*nexmark._ALONE} <= _queries()[0].keys()
 
 
 def test_a_rate_is_per_core_and_without_start_up() -> None:
