@@ -37,7 +37,7 @@ def _without_bounds(stream: Stream) -> Stream:
     return stream.select("key", "rows", "total")
 
 
-#: By the clock, one session has all rows, and ends with the input.
+#: By the clock, one session has all rows, and ends with the input. So do windows of years.
 TOTALS: Any = {"rows": hg.count(), "total": hg.sum("number")}
 TOTAL = pa.schema({"key": pa.int64(), "total": pa.int64()})
 
@@ -51,6 +51,22 @@ class Total(hg.KeyedBatchFunction):
         counts = keys.running_sum(np.ones(batch.num_rows, np.int64), before=self.rows.values())
         self.rows.update(counts[keys.last])
         return pa.record_batch([batch["key"], pa.array(counts)], schema=TOTAL)
+
+
+class Newest(hg.KeyedProcessFunction):
+    """The last number of each key when the input ends, and -1 for each row that is older than the one before it."""
+
+    last = hg.ValueState(pa.int64())
+
+    def process_element(self, row: dict[str, Any], ctx: hg.ProcessContext) -> Any:
+        ctx.register_event_time_timer(1 << 62)
+        if row["number"] < self.last.value(0):
+            return {"key": row["key"], "total": -1}
+        self.last.update(row["number"])
+        return None
+
+    def on_timer(self, time: int, ctx: hg.ProcessContext) -> Any:
+        return {"key": ctx.key[0], "total": self.last.value()}
 
 
 class Most(hg.AggregateFunction):
@@ -77,14 +93,35 @@ class Most(hg.AggregateFunction):
 OPERATORS: dict[str, Callable[[Stream, Stream], Stream]] = {
     "interval join": lambda one, two: one.join(two, on="key", within=("-10 ms", "10 ms"), suffix="_too"),
     "window join": lambda one, two: one.join(two, on="number", window=hg.tumble("100 ms"), suffix="_too"),
+    "left interval join": lambda one, two: one.join(
+        two.filter("number % 3 = 0"), on="number", within=("-10 ms", "10 ms"), how="left", suffix="_too"
+    ),
+    "right interval join": lambda one, two: one.filter("number % 3 = 0").join(
+        two, on="number", within=("-10 ms", "10 ms"), how="right", suffix="_too"
+    ),
+    "full window join": lambda one, two: one.filter("number % 2 = 0").join(
+        two.filter("number % 3 = 0"), on="number", window=hg.tumble("100 ms"), how="full", suffix="_too"
+    ),
     "as-of join": lambda one, two: one.join_as_of(two, on="key", suffix="_too"),
     "session": lambda one, two: _windows(one.union(two), hg.session("5 ms"), rows=hg.count()),
     "quantile": lambda one, two: _windows(one.union(two), hg.tumble("100 ms"), middle=hg.quantile("number", 0.5)),
     "top": lambda one, two: one.union(two).key_by("key").window(hg.tumble("100 ms")).top(2, by="number"),
     "deduplicate": lambda one, two: one.union(two).deduplicate("number").select("number"),
+    "deduplicate, the last": lambda one, two: (
+        one.union(two).deduplicate("key", keep="last").key_by("key").process(Newest(), schema=TOTAL)
+    ),
+    "deduplicate, the last at the end": lambda one, two: (
+        one.union(two).with_columns(block="number div 100").deduplicate("block", keep="last", final=True)
+    ),
     "join with a ttl": lambda one, two: one.join(two, on="number", ttl="1 h", suffix="_too"),
     "session by the clock": lambda one, two: _without_bounds(
         _windows(one.union(two), hg.session("1 h", time="processing"), **TOTALS)
+    ),
+    "tumble by the clock": lambda one, two: _without_bounds(
+        _windows(one.union(two), hg.tumble("3650 d", time="processing"), **TOTALS)
+    ),
+    "hop by the clock": lambda one, two: _without_bounds(
+        _windows(one.union(two), hg.hop("3650 d", "365 d", time="processing"), **TOTALS)
     ),
     "running top": lambda one, two: one.union(two).key_by("key").top(3, by="number", final=True),
     "columns of state": lambda one, two: one.union(two).key_by("key").process(Total(), schema=TOTAL),
