@@ -102,13 +102,16 @@ class RanksByKey(ABC, Generic[Stream]):
     def max_by(self, column: str, *, final: bool = False) -> Stream:
         """Choose the row of each key with the greatest value in the column. It is `top(1, by=column)` without `rank`.
 
+        The column is a number, a time, a boolean, or a decimal of at most 18 digits. Text, binaries, longer decimals
+        and nested types are a PlanError. Rows with a null in it are ignored.
+
         >>> by_city.max_by("km", final=True).select("city", "km").collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'km': 3}, {'city': 'Rome', 'km': 7}]
         """
         return self._ranked(top_rows(self._by_key, "max_by", 1, column, ranked=False), final)
 
     def min_by(self, column: str, *, final: bool = False) -> Stream:
-        """Choose the row of each key with the least value in the column. See `max_by`.
+        """Choose the row of each key with the least value in the column, of the types that `max_by` takes.
 
         >>> by_city.min_by("km", final=True).select("city", "km").collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'km': 3}, {'city': 'Rome', 'km': 5}]
@@ -145,13 +148,16 @@ class RanksInWindows(ABC, Generic[Stream]):
         """Choose the row of each key and window with the greatest value in the column: `top(1, by=column)` without
         `rank`.
 
+        The column is a number, a time, a boolean, or a decimal of at most 18 digits. Text, binaries, longer decimals
+        and nested types are a PlanError. Rows with a null in it are ignored.
+
         >>> hours.max_by("km").select("city", "km").collect().sort_by("km")["km"].to_pylist()
         [3, 5, 7]
         """
         return self._ranked("max_by", 1, column)
 
     def min_by(self, column: str) -> Stream:
-        """Choose the row of each key and window with the least value in the column. See `max_by`.
+        """Choose the row of each key and window with the least value in the column, of the types that `max_by` takes.
 
         >>> hours.min_by("km").select("city", "km").collect().sort_by("km")["km"].to_pylist()
         [3, 5, 7]
