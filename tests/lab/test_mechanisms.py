@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,8 +20,8 @@ from headgate.lab.mechanisms.observed import Look, MechanismRun
 from headgate.lab.mechanisms.reactions import Overload, reactions
 from headgate.lab.mechanisms.sibling import StallTimes
 from headgate.lab.mechanisms.verdicts import Measured, Observation, OwnObservation, losses, misses, sentences
-from headgate.lab.places import A2, B4, processes
-from headgate.lab.probe import Probe
+from headgate.lab.places import A2, B4, Place, processes
+from headgate.lab.probe import Probe, Stall
 from headgate.lab.simulated.simulated_place import simulation
 
 SHORT = StallTimes(factor=400, before=0.3, stall=1.2, rounds=1)
@@ -251,11 +253,31 @@ def test_a_job_that_ran_out_of_memory_has_lost_what_was_under_way() -> None:
 
 
 def test_a_run_in_which_an_input_stopped_reading_is_void() -> None:
-    metrics = {"tasks": {"probe[0]": {"reader_stops": 2}}, "edges": {}, "throttle_signals": 0}
-    result = hg.JobResult(name="", rows_in=0, rows_out=0, late_rows=0, duration_s=0.0, restarts=0, metrics=metrics)
-    observed.check_readers({"flow_control": "tcp"}, result)
+    """Over plain TCP, an input may stop."""
+    metrics = {"tasks": {"probe[0]": {"reader_stops": 2}}}
+    observed.check_readers("tcp", metrics)
+    observed.check_readers(None, metrics)
     with pytest.raises(hg.HeadgateError, match="the run is void: inputs stopped reading 2 times"):
-        observed.check_readers({"flow_control": "unbounded"}, result)
+        observed.check_readers("unbounded", metrics)
+
+
+@pytest.mark.parametrize(
+    ("place", "observe"),
+    [
+        pytest.param(processes, partial(observed.observe_part, seconds=1.5), id="part"),
+        pytest.param(simulation(0), observed.observe, id="whole"),
+    ],
+)
+def test_the_inputs_of_a_run_are_checked(place: Place, observe: Callable[..., MechanismRun]) -> None:
+    """The job runs over plain TCP, whatever the options say. So the input of the stalled sink does stop."""
+    flows = Flows({A2: Flow((B4,), 50_000.0, batch_rows=100)}, 4.0)
+    with pytest.raises(hg.HeadgateError, match="the run is void: inputs stopped reading"):
+        observe(
+            lambda options: place({**options, "flow_control": "tcp"}),
+            {"flow_control": "unbounded"},
+            flows,
+            Probe({B4: Stall(0.1, 3.0)}),
+        )
 
 
 def test_rows_that_are_sent_again_are_wasted_work() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from headgate.bench.case_options import Options
+from headgate.errors import HeadgateError
 from headgate.lab.mechanisms import skew
 from headgate.lab.mechanisms.contestants import CONTESTANTS, GUARD, SEGMENT
 from headgate.lab.mechanisms.observed import MechanismRun
@@ -91,6 +92,13 @@ def test_a_quick_scale_runs_in_processes_of_its_own() -> None:
     assert said[1].startswith("scale: 220 subtasks, jstorm-master: ")
     (stopped,) = (figure.median for figure in result.figures if "sources that stop" in figure.name)
     assert stopped == 0
+
+
+def test_a_simulation_in_which_an_input_stopped_reading_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job runs over plain TCP, whatever the mechanism asked for. So the input of the stalled sink does stop."""
+    monkeypatch.setattr(scale, "_OPTIONS", {**scale._OPTIONS, "flow_control": "tcp"})
+    with pytest.raises(HeadgateError, match="the run is void: inputs stopped reading"):
+        scale.one_run(CONTESTANTS["unbounded"], 10)
 
 
 def test_a_stall_that_reaches_others_against_the_expectation_is_a_miss() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import headgate as hg
 from headgate.errors import HeadgateError
 from headgate.lab.originals.controlled_load import ControlledBatch, ControlledLoad
 from headgate.lab.originals.line_server import line_server
@@ -66,6 +67,14 @@ def test_ours_reports_its_batches() -> None:
     assert len(batches) == SHORT.batches
     assert sum(batch.rows for batch in batches) > 0
     assert all(batch.processing > 0 for batch in batches if batch.rows)
+
+
+def test_a_run_of_ours_in_which_an_input_stopped_reading_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = hg.JobHandle.metrics
+    stopped = {"tasks": {"null[0]": {"reader_stops": 3}}}
+    monkeypatch.setattr(hg.JobHandle, "metrics", lambda job: {**metrics(job), **stopped})
+    with pytest.raises(HeadgateError, match="the run is void: inputs stopped reading 3 times"):
+        ours(SHORT)
 
 
 @pytest.mark.soak

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import headgate as hg
 from headgate.bench.peers import maven
 from headgate.bench.peers.maven import NoJars
 from headgate.errors import HeadgateError
@@ -94,6 +95,14 @@ def test_a_job_that_fails_ends_the_run() -> None:
     )
     with pytest.raises(HeadgateError, match="ZooKeeper does not answer"):
         ours(pair, StopAndGoLoad(rate=100, cost=0.01, seconds=4))
+
+
+def test_a_run_of_ours_in_which_an_input_stopped_reading_is_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics = hg.JobHandle.metrics
+    stopped = {"tasks": {"sink[1]": {"reader_stops": 3}}}
+    monkeypatch.setattr(hg.JobHandle, "metrics", lambda job: {**metrics(job), **stopped})
+    with pytest.raises(HeadgateError, match="the run is void: inputs stopped reading 3 times"):
+        ours(PAIRS["Storm 2.8.1"], StopAndGoLoad(rate=100, cost=0.001, seconds=0.2))
 
 
 def test_storm_without_maven_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

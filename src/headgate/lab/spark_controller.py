@@ -23,6 +23,7 @@ from headgate.bench.case_options import Options
 from headgate.bench.report import Figure
 from headgate.errors import HeadgateError
 from headgate.lab.experiment import Experiment, Plot, Series
+from headgate.lab.mechanisms.observed import check_readers
 from headgate.lab.originals.compared import compared
 from headgate.lab.originals.controlled_load import ControlledBatch, ControlledLoad
 from headgate.lab.originals.line_server import line_server
@@ -63,7 +64,7 @@ def original(load: ControlledLoad) -> list[ControlledBatch]:
 
 
 def ours(load: ControlledLoad) -> list[ControlledBatch]:
-    """Return the batches of a job with `SparkPid`. Raises HeadgateError if the job fails."""
+    """Return the batches of a job with `SparkPid`. Raises HeadgateError if the job fails, or if the run is void."""
     throttle = hg.throttle.SparkPid(batch_interval=load.interval, initial_rate=load.initial_rate, storage="memory")
     config = hg.Config(flow_control="unbounded", buffer_timeout=0, network_memory=_MEMORY, throttle=throttle)
     environment = hg.StreamEnvironment(parallelism=1, config=config)
@@ -82,6 +83,7 @@ def ours(load: ControlledLoad) -> list[ControlledBatch]:
         while len(seen) < load.batches and time.monotonic() < deadline and job.status() in ("CREATED", "RUNNING"):
             time.sleep(load.interval)
             seen |= {batch["number"]: _controlled(batch) for batch in job.metrics().get("throttle_batches", ())}
+        check_readers(config.flow_control, job.metrics())
     finally:
         job.cancel()
     return _enough(OURS, list(seen.values()), load)

@@ -26,6 +26,7 @@ from headgate.bench.report import Figure
 from headgate.connectors.connector import ReaderContext, Sink, SinkWriter, Source, SourceReader, WriterContext
 from headgate.errors import HeadgateError
 from headgate.lab.experiment import Experiment, Plot, Series
+from headgate.lab.mechanisms.observed import check_readers
 from headgate.lab.originals.compared import compared
 from headgate.lab.originals.stop_and_go import SAVED, StopAndGoLoad, Trace
 from headgate.lab.originals.storm_cluster import Storm
@@ -124,7 +125,7 @@ def _load(pair: Pair, quick: bool) -> StopAndGoLoad:
 
 
 def ours(pair: Pair, load: StopAndGoLoad) -> Trace:
-    """Run our mechanism under the load. Raises HeadgateError if the job ends early."""
+    """Run our mechanism under the load. Raises HeadgateError if the job ends early, or if the run is void."""
     with (
         zookeeper_server() if pair.needs_zookeeper else nullcontext() as server,
         tempfile.TemporaryDirectory() as path,
@@ -142,6 +143,7 @@ def ours(pair: Pair, load: StopAndGoLoad) -> Trace:
         job = environment.execute_async("storm")
         try:
             _await(job, Path(path, "emitted"), load.seconds)
+            check_readers(config.flow_control, job.metrics())
         finally:
             job.cancel()
         return Trace.read(Path(path))

@@ -163,7 +163,7 @@ def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe
         if run.looks:
             run.seconds, run.rows_in, run.rows_out = run.looks[-1].at, run.looks[-1].rows_in, run.looks[-1].rows_out
         return run
-    check_readers(options, result)
+    check_readers(options.get("flow_control"), result.metrics)
     _check_source(run)
     if not isinstance(environment, SimulatedEnvironment):
         run.driver_s = _driver_seconds() - driver_began
@@ -177,10 +177,13 @@ def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe
     return run
 
 
-def check_readers(options: Mapping[str, Any], result: hg.JobResult) -> None:
-    """Raise HeadgateError if an input stopped reading that must never stop: the run is void."""
-    stops = sum(each.get("reader_stops", 0) for each in result.metrics["tasks"].values())
-    if options.get("flow_control") == "unbounded" and stops:
+def check_readers(flow_control: str | None, metrics: Mapping[str, Any]) -> None:
+    """Raise HeadgateError if an input stopped reading that must never stop: the run is void.
+
+    `flow_control` is what the experiment asked for, None for the default. `metrics` are those of the job at its end.
+    """
+    stops = sum(each.get("reader_stops", 0) for each in metrics["tasks"].values())
+    if flow_control == "unbounded" and stops:
         raise hg.HeadgateError(f"the run is void: inputs stopped reading {stops} times")
 
 
@@ -204,7 +207,8 @@ def observe_part(
     """Run flows like `observe`, but cancel the job `seconds` after its first row, because the job may wait for ever.
 
     `events` are functions to call, by the seconds after the first row. `extend` adds streams to the job. `zookeeper_s`
-    returns the processor time that ZooKeeper has used. The result has no `seen`. Raises the error of a job that fails.
+    returns the processor time that ZooKeeper has used. The result has no `seen`. Raises the error of a job that fails,
+    and HeadgateError if the run is void.
     """
     run, due = MechanismRun(), dict(events)
     looker = _Looker(run, A2)
@@ -221,6 +225,7 @@ def observe_part(
             time.sleep(_LOOK)
         if job.status() == "FAILED":
             _fail(job, run)
+        check_readers(options.get("flow_control"), job.metrics())
         run.driver_s = _driver_seconds() - driver_began
         run.zookeeper_s = None if zookeeper_s is None else zookeeper_s()
     finally:

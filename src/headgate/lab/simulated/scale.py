@@ -25,6 +25,7 @@ from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contest import simulated_ones
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.mechanisms.mechanism_report import mechanism_report
+from headgate.lab.mechanisms.observed import check_readers
 from headgate.lab.mechanisms.verdicts import Measured, Observation
 from headgate.lab.simulated.simulated_place import COSTS
 from headgate.runtime.launch.cores import usable_cores
@@ -121,13 +122,14 @@ def subtasks(sources: int) -> int:
 
 
 def one_run(contestant: Contestant, sources: int, seed: int = 0) -> Scaled:
-    """Run a job with so many sources in virtual time."""
+    """Run a job with so many sources in virtual time. Raises HeadgateError if the run is void."""
     waits: list[dict[str, float]] = []
+    options = contestant.options(FACTOR)
     environment = SimulatedEnvironment(
         parallelism=sources,
         taskmanagers=TASKMANAGERS,
         seed=seed,
-        config=hg.Config(**{**contestant.options(FACTOR), **_OPTIONS}),
+        config=hg.Config(**{**options, **_OPTIONS}),
         costs=_COSTS,
         line=_LINE,
         watch=Watch(interval=_LOOK, look=lambda now, metrics: waits.append(_waits(metrics))),
@@ -141,6 +143,7 @@ def one_run(contestant: Contestant, sources: int, seed: int = 0) -> Scaled:
         result = environment.execute("scale")
     except NetworkMemoryFull:
         return Scaled(out_of_memory=True)
+    check_readers(options.get("flow_control"), result.metrics)
     return Scaled(
         starving=FAN_OUT * (sources - 1)
         - sum(sink.rows.get(each, 0) > 0 for each in range(FAN_OUT, FAN_OUT * sources)),
