@@ -74,6 +74,8 @@ def test_limits_that_are_too_small_starve_and_limits_that_are_too_large_flood(mo
     assert medians["fixed-rate, 0.25 of what the sink takes: carried"] == pytest.approx(0.25, abs=0.02)
     assert medians["max-pending, 1 messages: carried"] < 0.9
     assert medians["max-pending, 256 messages: in flight at most"] == pytest.approx(25_600, rel=0.1)
+    assert medians["max-pending, 1 messages: until the source stops"] < 0.3
+    assert "no throttle: until the source stops" not in medians
     assert [len(series.x) for series in result.plots[0].series] == [2] * 6
 
 

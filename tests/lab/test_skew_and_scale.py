@@ -23,9 +23,10 @@ SHORT = SkewTimes(factor=400, seconds=2.0, rounds=1)
 def test_only_what_stops_no_source_spares_the_other_keys(name: str) -> None:
     result = skew.report({name: [skew.one_round(simulation(0), CONTESTANTS[name], SHORT)]}, SHORT)
     assert result.met, result.target
-    assert f"{name}: the other keys keep their rate" in {
-        figure.name for figure in result.figures if figure.unit.startswith("expected")
-    }
+    units = {figure.name: figure.unit for figure in result.figures}
+    assert units[f"{name}: the other keys keep their rate"].startswith("expected")
+    if name != "fixed-rate":  # it waits for its own rate
+        assert (f"{name}: until the source stops" in units) is (name in {"credit", "jstorm-stages"})
 
 
 def test_a_source_that_waits_for_the_hot_key_sends_two_thirds_of_the_others() -> None:
@@ -77,9 +78,14 @@ def test_the_skew_of_the_command_is_that_of_the_simulation(monkeypatch: pytest.M
     [("jstorm-stages", 0, 1), ("tcp", 10, 2), ("heron", 190, 20), ("shed", 0, 0)],
 )
 def test_a_stalled_subtask_reaches_as_far_as_its_mechanism(name: str, starving: int, stopped: int) -> None:
-    """`tcp` starves the sinks behind the same connection: those of every tenth source. `heron` starves all."""
+    """`tcp` starves the sinks behind the same connection: those of every tenth source. `heron` starves all.
+
+    `shed` drops nearly all that comes for the stalled sink: a tenth of the 1,000 batches/s of the fast source, in 5 of
+    5.5 s. The other 19 sources have 190 batches/s.
+    """
     found = scale.one_run(CONTESTANTS[name], 20)
     assert (found.starving, found.stopped) == (starving, stopped)
+    assert found.sent_per_row == pytest.approx(1190 / (1190 - 100 * 5 / 5.5) if name == "shed" else 1.0, abs=0.01)
     result = scale.report({name: {20: found}})
     assert result.met, result.target
 
@@ -92,6 +98,14 @@ def test_a_quick_scale_runs_in_processes_of_its_own() -> None:
     assert said[1].startswith("scale: 220 subtasks, jstorm-master: ")
     (stopped,) = (figure.median for figure in result.figures if "sources that stop" in figure.name)
     assert stopped == 0
+
+
+def test_scale_shows_signals_and_sent_rows_for_a_written_row_unless_memory_was_full() -> None:
+    runs = {2: scale.Scaled(signals_per_row=0.02, sent_per_row=1.5), 20: scale.Scaled(out_of_memory=True)}
+    shown = {figure.name: figure.values for figure in scale.report({"max-pending": runs}).figures}
+    assert shown["max-pending: signals for a written row, of 22 subtasks"] == (0.02,)
+    assert shown["max-pending: rows sent for a written row, of 22 subtasks"] == (1.5,)
+    assert not [name for name in shown if "for a written row, of 220" in name]
 
 
 def test_a_simulation_in_which_an_input_stopped_reading_is_void(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,7 @@ def report(runs: Mapping[str, list[MechanismRun]], times: SkewTimes) -> Experime
                     for each in rounds
                 ],
             ),
+            "until the source stops": ("s", [each.stopped_at(0.0) for each in rounds]),
             "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.seconds)) for each in rounds]),
             "rows lost": ("rows", [float(each.lost) for each in rounds]),
             "until memory is full": ("s", [each.full_at for each in rounds]),

@@ -153,6 +153,7 @@ def report(runs: Runs, times: TuningTimes) -> Experiment:
             measured[label] = {
                 "carried": ("of the rate without a throttle", rates),
                 "in flight at most": ("rows", flights),
+                "until the source stops": ("s", [each.stopped_at(0.0) for each in rounds]),
                 **overhead(rounds),
             }
             shares[name, limit], held[name, limit] = median(rates), median(flights)

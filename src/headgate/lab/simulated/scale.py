@@ -66,13 +66,16 @@ EXPECTED: Final[Mapping[str, bool]] = {"jstorm-master": True}
 class Scaled:
     """What one run showed of the sinks of other sources, of the sources, and of the mechanism.
 
-    `starving` sinks got no row in the last two seconds, `stopped` sources waited for most of them. If memory was full,
-    nothing of this is known, and `out_of_memory` is true.
+    `starving` sinks got no row in the last two seconds, `stopped` sources waited for most of them. The mechanism had so
+    many `signals` per second, and so many for each written row. `sent_per_row` rows were sent for a written row. If
+    memory was full, nothing of this is known, and `out_of_memory` is true.
     """
 
     starving: int = 0
     stopped: int = 0
     signals: float = 0.0
+    signals_per_row: float | None = None
+    sent_per_row: float | None = None
     events: int = 0
     out_of_memory: bool = False
 
@@ -144,11 +147,14 @@ def one_run(contestant: Contestant, sources: int, seed: int = 0) -> Scaled:
     except NetworkMemoryFull:
         return Scaled(out_of_memory=True)
     check_readers(options.get("flow_control"), result.metrics)
+    written = min(result.rows_in, result.rows_out)
     return Scaled(
         starving=FAN_OUT * (sources - 1)
         - sum(sink.rows.get(each, 0) > 0 for each in range(FAN_OUT, FAN_OUT * sources)),
         stopped=_stopped(waits),
         signals=result.metrics["throttle_signals"] / result.duration_s,
+        signals_per_row=result.metrics["throttle_signals"] / written,
+        sent_per_row=sum(each["rows_out"] for each in result.metrics["edges"].values()) / written,
         events=result.events,
     )
 
@@ -219,11 +225,14 @@ def report(runs: Mapping[str, Mapping[int, Scaled]]) -> Experiment:
         measured[name] = {}
         for sources, each in by_sources.items():
             size = f"of {subtasks(sources):,} subtasks"
-            measured[name] |= {
+            shown: dict[str, tuple[str, Sequence[float | None]]] = {
                 f"sinks of other sources that get nothing, {size}": ("", [float(each.starving)]),
                 f"sources that stop, {size}": ("", [float(each.stopped)]),
                 f"signals, {size}": ("per second", [each.signals]),
+                f"signals for a written row, {size}": ("", [each.signals_per_row]),
+                f"rows sent for a written row, {size}": ("", [each.sent_per_row]),
             }
+            measured[name] |= shown
             better |= {figure: "less" for figure in measured[name] if figure.endswith(size)}
     return mechanism_report(
         "scale",
