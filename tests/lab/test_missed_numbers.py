@@ -26,7 +26,7 @@ from headgate.lab import checkpoint_delay as checkpoint
 from headgate.lab.experiment import Experiment
 from headgate.lab.faults import lost_signals
 from headgate.lab.lab_command import ABOUT, EXPERIMENTS, main
-from headgate.lab.mechanisms import burst, sibling, skew, slowed_sink, tuning
+from headgate.lab.mechanisms import burst, sibling, skew, slowed_sink, tuning, waits
 from headgate.lab.mechanisms.observed import Look, MechanismRun
 from headgate.lab.mechanisms.verdicts import CREDIT
 from headgate.lab.originals.controlled_load import ControlledBatch
@@ -35,6 +35,7 @@ from headgate.lab.probe import Seen
 from headgate.lab.simulated import scale
 from tests.lab.test_buffer_timeout import outcomes
 from tests.lab.test_isolation import rounds_of_b3
+from tests.lab.test_waits import made
 
 
 def _cost(met: bool) -> Experiment:
@@ -84,6 +85,10 @@ def _tuning(met: bool) -> Experiment:
     for name, sweep in tuning.SWEEPS.items():
         runs[name] = {limit: run(0.5 if (name, limit) in tuning.STARVES else 1.0, 900) for limit in sweep.limits}
     return tuning.report(runs, tuning.QUICK)
+
+
+def _waits(met: bool) -> Experiment:
+    return waits.report({"max-pending": [made("max-pending", doubled=5000 if met else 0)]}, waits.QUICK)
 
 
 def _spark_streaming(met: bool) -> Experiment:
@@ -160,6 +165,7 @@ REPORTS: dict[str, Callable[[bool], Experiment]] = {
     "scale": _scale,
     "faults": _faults,
     "tuning": _tuning,
+    "waits": _waits,
     "spark-streaming": _spark_streaming,
     "storm": _storm,
     "barrier": _barrier,

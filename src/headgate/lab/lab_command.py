@@ -35,6 +35,7 @@ EXPERIMENTS = {
     "scale": "headgate.lab.simulated.scale",
     "faults": "headgate.lab.faults.lost_signals",
     "tuning": "headgate.lab.mechanisms.tuning",
+    "waits": "headgate.lab.mechanisms.waits",
     "spark-streaming": "headgate.lab.spark_controller",
     "storm": "headgate.lab.storm_originals",
     "barrier": "headgate.lab.barrier",
@@ -52,6 +53,7 @@ SIMULATED = {
     "skew": "headgate.lab.simulated.simulated_skew",
     "scale": "headgate.lab.simulated.scale",
     "tuning": "headgate.lab.simulated.simulated_tuning",
+    "waits": "headgate.lab.simulated.simulated_waits",
     "reach": "headgate.lab.simulated.simulated_reach",
 }
 #: Experiments that compare mechanisms.
@@ -66,6 +68,7 @@ ABOUT = {
     "scale": "how far one stalled subtask reaches among up to 10,000; always in virtual time",
     "faults": "what mechanisms do when one of their signals, ZooKeeper or the coordinator is lost",
     "tuning": "what limits that are too small or too large cost, with mechanisms that have a limit",
+    "waits": "whether the longest waits of three mechanisms last as long as documented, with nothing divided",
     "spark-streaming": "whether SparkPid settles where Spark Streaming's own controller does",
     "storm": "whether StormZooKeeper and StormStatus stop and start a source as Storm itself does",
     "barrier": "how long barriers take to a slow consumer, and to one whose connection has a stalled consumer too",
@@ -77,7 +80,7 @@ ABOUT = {
 #: How many runs of mechanisms are made at the same time with --quick. A run mostly waits: its load is 20,000 rows/s.
 _AT_ONCE = 4
 #: Experiments that make their runs so. In `scale`, there are as many simulations at the same time as cores.
-_SIDE_BY_SIDE = ("sibling", "burst", "slow-sink", "skew", "faults", "tuning")
+_SIDE_BY_SIDE = ("sibling", "burst", "slow-sink", "skew", "faults", "tuning", "waits")
 _DESCRIPTION = (
     "Run experiments on the exchange: credit against plain TCP and other mechanisms, barriers, buffers. All "
     f"experiments take about two hours; docs/evidence/lab.md says more. With --quick, {_AT_ONCE} runs of "

@@ -87,6 +87,15 @@ QUESTIONS: Final[dict[str, Question]] = {
         "rows in flight than the best limit: those in the buffers of both ends. Rows in flight are known to a few "
         "thousand, since TaskManagers report each 0.25 to 0.5 s.",
     ),
+    "waits": Question(
+        "Mechanisms wait for up to a minute. Do these waits last as long as documented, and may they be divided?",
+        "One source sends to one sink over one connection, in batches of 100 rows. The sink stalls, and then takes "
+        "three or four times what comes. Three mechanisms have their documented defaults, not divided: messages of "
+        "MaxPending fail after 30 s, sources of Storm 1.2 poll every 30 s, and a queue of Storm 2 has 32,768 messages. "
+        "In virtual time, two of them run with several factors.",
+        "Each mechanism runs once, with a load of its own, so the figures are not comparable with one another. "
+        "StormZooKeeper has no simulation, so nothing shows that its times may be divided.",
+    ),
     "spark-streaming": Question(
         "Does SparkPid do what Spark Streaming's own controller does under the same load?",
         "Both get more rows than they can process, at the same cost per row, and start at the same rate. In the middle "

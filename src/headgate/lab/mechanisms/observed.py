@@ -21,8 +21,8 @@ from headgate.lab.probe import Probe, Seen
 from headgate.simulation.simulated_environment import SimulatedEnvironment
 from headgate.simulation.simulated_job import Watch
 
-#: Seconds between two looks at a job.
-_LOOK: Final = 0.05
+#: Seconds between two looks at a job, unless an experiment says something else.
+LOOK: Final = 0.05
 #: The share of a look in which a source must have waited to count as stopped.
 _STOPS: Final = 0.5
 #: Set when the user interrupts the lab (Ctrl-C): each run then cancels its job and ends at its next look.
@@ -146,10 +146,13 @@ def _share(part: float | None, whole: float) -> float | None:
     return part / whole if part is not None and whole else None
 
 
-def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe, source: int = A2) -> MechanismRun:
-    """Run flows into the sink `probe`, and read the job's metrics every 50 ms until it ends.
+def observe(
+    place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe, source: int = A2, *, look: float = LOOK
+) -> MechanismRun:
+    """Run flows into the sink `probe`, and read the job's metrics every `look` seconds until it ends.
 
-    `source` is the subtask whose waits are noted.
+    `source` is the subtask whose waits are noted. Raises the error of a job that fails, and HeadgateError if the run is
+    void.
     """
     environment = _pipeline(place, options, flows, probe)
     run = MechanismRun()
@@ -157,7 +160,7 @@ def observe(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe
     server_began = server.processor_seconds() if server else 0.0
     driver_began = _driver_seconds()
     try:
-        result = _execute(environment, _Looker(run, source).look)
+        result = _execute(environment, _Looker(run, source).look, look)
     except NetworkMemoryFull as error:
         run.out_of_memory = error.message
         if run.looks:
@@ -222,7 +225,7 @@ def observe_part(
             looker.look(time.monotonic(), job.metrics())
             for at in [at for at in due if run.looks and run.looks[-1].at >= at]:
                 due.pop(at)()
-            time.sleep(_LOOK)
+            time.sleep(LOOK)
         if job.status() == "FAILED":
             _fail(job, run)
         check_readers(options.get("flow_control"), job.metrics())
@@ -286,15 +289,17 @@ class _Looker:
         )
 
 
-def _execute(environment: hg.StreamEnvironment, look: Callable[[float, Mapping[str, Any]], None]) -> hg.JobResult:
+def _execute(
+    environment: hg.StreamEnvironment, look: Callable[[float, Mapping[str, Any]], None], interval: float
+) -> hg.JobResult:
     if isinstance(environment, SimulatedEnvironment):
-        environment.watch = Watch(interval=_LOOK, look=look)
+        environment.watch = Watch(interval=interval, look=look)
         return environment.execute("mechanism")
     job = environment.execute_async("mechanism")
     try:
         while job.status() in ("CREATED", "RUNNING"):
             look(time.monotonic(), job.metrics())
-            time.sleep(_LOOK)
+            time.sleep(interval)
         return job.wait()
     finally:
         job.cancel()
