@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -17,7 +18,8 @@ from headgate.lab.lab_command import main
 from headgate.lab.mechanisms import burst, observed, sibling, skew, slowed_sink, tuning
 from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED
 from headgate.lab.mechanisms.observed import Look, MechanismRun
-from headgate.lab.mechanisms.reactions import Overload, reactions
+from headgate.lab.mechanisms.overload import Overload
+from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.sibling import StallTimes
 from headgate.lab.mechanisms.verdicts import Measured, Observation, OwnObservation, losses, misses, sentences
 from headgate.lab.places import A2, B4, Place, processes
@@ -159,7 +161,59 @@ def test_a_run_that_ends_too_soon_does_not_show_whether_a_source_is_free(
     assert [each.did for each in found if "reads freely" in each.what] == ([] if free is None else [free])
 
 
+@pytest.mark.turns(2)
+@pytest.mark.parametrize("name", ["jstorm-master", "spark-pid"])
+@pytest.mark.parametrize("module", [burst, slowed_sink])
+def test_in_virtual_time_no_more_rows_are_in_flight_than_in_any_case(module: ModuleType, name: str) -> None:
+    result = module.run(quiet(name), simulation)
+    assert result.met, result.target
+    (bound,) = (figure for figure in result.figures if "in any case" in figure.name)
+    assert bound.values == (1.0,)
+
+
 # ---- verdicts
+
+
+def in_flight(rows: int) -> MechanismRun:
+    """Return a run in which so many rows are in flight during a stall, and whose source waits."""
+    return MechanismRun(looks=[Look(0.0, 0, 0, 0.0), Look(1.0, rows, 0, 0.9), Look(30.0, rows, 0, 29.0)])
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "expected", "most"),
+    [
+        # 58 messages and ZooKeeper's answer. The queue is never free, so that the source may not go on.
+        ("storm-zk", 0.0, 31_770, 31_770),
+        # 3,240 messages are in excess. With 1.2, the sink has nothing to take for 3.75 s.
+        ("storm-zk", 20.0, 15_870, 339_770),
+        ("storm-zk-1.2", 20.0, 15_870, 347_260),
+        # 64 messages, 50 before the first order, 250 until the source sleeps for 5 ms, and then 667.
+        ("jstorm-master", 0.0, 42_800, 226_160),
+        # 25 messages, 250 while they take 1.25 s, and a second of the new rate.
+        ("spark-pid", 20.0, None, 39_500),
+    ],
+)
+def test_an_explanation_excuses_up_to_a_bound(name: str, taken: float, expected: int | None, most: int) -> None:
+    """Sizes and times are divided by 16. Half a second of what comes is the slack."""
+    stall = Overload(begin=0.0, end=18.0, come=200.0, taken=taken, spare=0.0, factor=16.0, streams=1 if taken else 2)
+
+    def found(rows: float) -> dict[bool, Observation]:
+        """Return what is expected of the rows in flight; True: in any case."""
+        seen = [each for each in reactions(name, [in_flight(round(rows))], stall) if "in flight" in each.what]
+        return {each.what.startswith("in any case, at most"): each for each in seen}
+
+    assert found(0.99 * most)[True].did
+    assert misses([*found(1.01 * most).values()]) == [f"{name}: {found(0)[True].what}: no, against the expectation"]
+    if expected is None:
+        assert len(found(0)) == 1
+    else:
+        assert found(0.99 * expected)[False].did
+        assert not found(1.01 * expected)[False].did
+
+
+def test_nothing_is_expected_of_a_batch_that_never_ends() -> None:
+    stall = Overload(begin=0.0, end=18.0, come=200.0, taken=0.0, spare=0.0, factor=16.0)
+    assert reactions("spark-pid", [in_flight(1_000_000)], stall) == []
 
 
 def test_what_differs_from_an_expectation_is_a_miss_and_what_was_only_measured_is_not() -> None:

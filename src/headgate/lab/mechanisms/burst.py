@@ -18,7 +18,8 @@ from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, Contestant
 from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
-from headgate.lab.mechanisms.reactions import Overload, reactions
+from headgate.lab.mechanisms.overload import Overload
+from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.slowed_sink import in_flight
 from headgate.lab.mechanisms.verdicts import Better, Measured, Observation
 from headgate.lab.places import A2, B4, Place, processes

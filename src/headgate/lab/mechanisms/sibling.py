@@ -19,7 +19,8 @@ from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
 from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
-from headgate.lab.mechanisms.reactions import Overload, reactions
+from headgate.lab.mechanisms.overload import Overload
+from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.verdicts import Better, Measured, Observation
 from headgate.lab.places import A1, A2, B3, B4, Place, processes
 from headgate.lab.probe import Probe, Stall

@@ -23,7 +23,8 @@ from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, divided
 from headgate.lab.mechanisms.made_runs import Plan, judged
 from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
 from headgate.lab.mechanisms.observed import LOOK, MechanismRun, observe, overhead
-from headgate.lab.mechanisms.reactions import SLACK, Overload, reactions
+from headgate.lab.mechanisms.overload import Overload
+from headgate.lab.mechanisms.reactions import SLACK, reactions
 from headgate.lab.mechanisms.slowed_sink import in_flight
 from headgate.lab.mechanisms.verdicts import Measured, Observation, OwnObservation
 from headgate.lab.places import A2, B4, Place, processes
