@@ -308,6 +308,20 @@ def test_a_job_that_ran_out_of_memory_has_lost_what_was_under_way() -> None:
     assert figures["storm-zk: until memory is full"] == (1.5,)
 
 
+def test_a_job_whose_memory_is_full_shows_when() -> None:
+    """The memory has 512 buffers. A message that waits has one of its own, and 200 messages/s come."""
+    times = StallTimes(factor=80, before=0.5, stall=6.0, rounds=1)
+    run = slowed_sink.one_round(
+        lambda options: processes({**options, "network_memory": 8 << 20}), CONTESTANTS["unbounded"], times
+    )
+    assert run.out_of_memory.startswith("out of memory at ")
+    assert run.full_at is not None
+    assert 2.0 < run.full_at < times.end
+    report = slowed_sink.report({"unbounded": [run]}, times)
+    assert "unbounded: memory is full: yes, against the expectation" in report.target
+    assert ("unbounded: until memory is full", (run.full_at,)) in [(each.name, each.values) for each in report.figures]
+
+
 def test_a_run_in_which_an_input_stopped_reading_is_void() -> None:
     """Over plain TCP, an input may stop."""
     metrics = {"tasks": {"probe[0]": {"reader_stops": 2}}}
