@@ -84,8 +84,8 @@ QUESTIONS: Final[dict[str, Question]] = {
         "One source offers twice the rows that its sink takes. Each mechanism runs with small and large limits. Credit "
         "has no such limit.",
         "The best limit depends on the sink and on the delay of the network. Here both are constant. Credit has more "
-        "rows in flight than the best limit: those in the buffers of both ends. Rows in flight are known to a few "
-        "thousand, since TaskManagers report each 0.25 to 0.5 s.",
+        "rows in flight than the best limit: those in the buffers of both ends. TaskManagers report each 0.25 to "
+        "0.5 s, so a shorter peak of the rows in flight does not show.",
     ),
     "waits": Question(
         "Mechanisms wait for up to a minute. Do these waits last as long as documented, and may they be divided?",

@@ -134,8 +134,7 @@ def carried(run: MechanismRun, times: TuningTimes) -> float:
 
 
 def in_flight(run: MechanismRun, times: TuningTimes) -> float:
-    """Return the most rows in flight. TaskManagers report each 0.25 s, so a difference of a few thousand
-    rows means nothing."""
+    """Return the most rows in flight. A peak between two reports of a TaskManager does not show."""
     return float(max(0, run.most_in_flight(0, times.seconds)))
 
 
