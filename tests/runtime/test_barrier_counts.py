@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 import headgate as hg
@@ -14,57 +12,51 @@ from headgate.state.checkpoint_files import read_state
 from headgate.state.checkpoint_metadata import CheckpointMetadata, StateFile
 from headgate.state.checkpoint_storage import load_checkpoint
 from headgate.state.snapshot import decode
-from tests.runtime.jobs import NUMBERS, endless, environment, eventually
+from tests.runtime.counted_channels import CONSUMERS, PRODUCERS, SOURCE, TAKEN, Channel, options, send_in_turns, sent
+from tests.runtime.jobs import environment, eventually
 
-#: The channels of the one sender, one to each receiver.
-CHANNELS = 3
-
-
-def counters(metadata: CheckpointMetadata) -> Iterator[tuple[int, list[int]]]:
-    """Yield, for each task, the parallelism of its vertex, and the rows that its first operator had counted when the
-    barrier passed."""
-    for vertex in metadata.vertices:
-        for task in vertex.tasks:
-            assert isinstance(task, StateFile)
-            (first, *_) = decode(read_state(task))["#counters"].values.values()
-            yield len(vertex.tasks), first
+#: The counters of a task when the barrier passed, by operator: the rows of a source; rows in, rows out and late rows of
+#: another operator.
+Counted = Mapping[str, Sequence[int]]
 
 
 @pytest.mark.parametrize("flow_control", ["credit", "tcp"])
-def test_sender_and_receivers_have_counted_the_same(tmp_path: Path, processes: bool, flow_control: str) -> None:
-    """The numbers 0, 1, 2 ... go to the receivers in turns, so what the sender read says what each channel got."""
-    env = environment(
-        processes,
-        parallelism=CHANNELS,
-        segment_size=4096,
-        checkpoint_dir=str(tmp_path),
-        checkpoint_interval=0.1,
-        flow_control=flow_control,
-    )
-    numbers = endless(env).set_parallelism(1)
-    turns = numbers.partition_by(lambda batch, _: np.mod(batch["n"].to_numpy(), CHANNELS))
-    turns.map_batches(keep, schema=NUMBERS).sink_to(hg.sinks.null())
+def test_senders_and_receivers_have_counted_the_same(tmp_path: Path, processes: bool, flow_control: str) -> None:
+    """The numbers 0, 1, 2 ... go to the receivers in turns, so what a sender has read says what each channel got."""
+    more = {"checkpoint_dir": str(tmp_path), "checkpoint_interval": 0.1, "flow_control": flow_control}
+    env = environment(processes, **options(**more))
+    send_in_turns(env, hg.sinks.null())
     job = env.execute_async()
     seen: set[Path] = set()
+    received: dict[Channel, int] = {}
     try:
         while len(seen) < 3:
             seen.add(eventually(lambda: next((each for each in found(tmp_path) if each not in seen), None)))
-            check(max(seen, key=lambda path: int(path.name.removeprefix("chk-"))))
+            received = checked(max(seen, key=lambda path: int(path.name.removeprefix("chk-"))))
     finally:
         job.cancel()
-
-
-def keep(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return batch
+    assert all(received.values()), received
 
 
 def found(folder: Path) -> list[Path]:
     return [path.parent for path in folder.glob("*/chk-*/_metadata")]
 
 
-def check(checkpoint: Path) -> None:
-    counted = list(counters(load_checkpoint(checkpoint)))
-    [(sent, *_)] = [counts for parallelism, counts in counted if parallelism == 1]
-    received = [counts[0] for parallelism, counts in counted if parallelism == CHANNELS]
-    assert received == [len(range(channel, sent, CHANNELS)) for channel in range(CHANNELS)]
-    assert sent > 0
+def checked(checkpoint: Path) -> dict[Channel, int]:
+    """Return the rows of each channel, after a check that both of its ends have counted them."""
+    metadata = load_checkpoint(checkpoint)
+    senders, receivers = counters(metadata, SOURCE), counters(metadata, TAKEN[0])
+    received = {
+        (producer, consumer): receivers[consumer][name][1]
+        for producer, name in enumerate(TAKEN)
+        for consumer in range(CONSUMERS)
+    }
+    assert received == sent({producer: senders[producer][SOURCE][0] for producer in range(PRODUCERS)})
+    return received
+
+
+def counters(metadata: CheckpointMetadata, operator: str) -> list[Counted]:
+    """Return the counters of each subtask of the vertex that has an operator."""
+    [vertex] = [each for each in metadata.vertices if each.has_any({operator})]
+    states = [task for task in vertex.tasks if isinstance(task, StateFile)]
+    return [decode(read_state(state))["#counters"].values for state in states]
