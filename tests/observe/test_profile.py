@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,16 +83,26 @@ def test_a_profile_of_an_operator_that_did_nothing_is_empty() -> None:
     idle = profile()
     assert (idle.share, idle.on, idle.hottest, idle.folded()) == (0.0, 0.0, [], "")
     assert idle.flame()["children"] == []
-    assert str(idle) == "'clean[1]' worked in 0% of 100 samples, 0% of them on the processor"
+    assert str(idle) == (
+        "'clean[1]' worked in 0% of 100 samples, 0% of them on the processor; shares are exact to within 10 points"
+    )
 
 
 def test_it_reads_as_a_list_of_lines() -> None:
     found = profile(Stack((HEADGATE, MAIN, PARSE), 60, 57.0), Stack((HEADGATE, MAIN), 20, 0.0))
     assert str(found).splitlines() == [
-        "'clean[1]' worked in 80% of 100 samples, 71% of them on the processor",
+        "'clean[1]' worked in 80% of 100 samples, 71% of them on the processor; shares are exact to within 10 points",
         " 75%   95% on the processor  /job/parse.py:3 parse",
         " 25%    0% on the processor  /job/pipeline.py:10 clean",
     ]
+
+
+@pytest.mark.parametrize(("looks", "margin"), [(0, 100.0), (1, 100.0), (25, 20.0), (400, 5.0)])
+def test_more_looks_make_shares_more_exact(looks: int, margin: float) -> None:
+    found = replace(profile(Stack((MAIN,), 60, 57.0)), looks=looks)
+    assert found.margin == pytest.approx(margin)
+    assert found.as_json()["margin"] == margin
+    assert str(found).splitlines()[0].endswith(f"to within {margin:.0f} points")
 
 
 def test_one_frame_stands_for_what_is_above_the_users_function() -> None:

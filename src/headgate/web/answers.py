@@ -271,6 +271,7 @@ class FlameGraph(Struct, kw_only=True, frozen=True):
 
     `share` is the share of the `samples` in which the operator worked. `on` is the share of these in which its thread
     used a processor. `hottest` are the five lines with most samples. `left_out` samples had too many different stacks.
+    A share of 0.5 is exact to within `margin` percentage points, by the number of `looks`.
     """
 
     vertex: int
@@ -279,6 +280,7 @@ class FlameGraph(Struct, kw_only=True, frozen=True):
     end_timestamp: float
     seconds: float
     looks: int
+    margin: float
     samples: int
     share: float
     on: float

@@ -184,7 +184,7 @@ class JobHandle(OtherNames):
         samples, see docs/how-to/find-the-slow-line.md.
 
         The subtask continues to run. Its TaskManager samples the subtask's thread up to 100 times a second, and less
-        often if that would take more than 0.4 % of a processor. The profile contains files, functions and line numbers,
+        often if that would take more than 0.7 % of a processor. The profile contains files, functions and line numbers,
         and no values. If the job is starting or restarting, the profile begins when the job runs.
 
         Raises ProfileError if there is no such operator or subtask, if the subtask or the job has ended, or if the job

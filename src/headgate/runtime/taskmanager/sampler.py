@@ -30,7 +30,7 @@ PERIOD: Final = 0.010
 #: The largest share of a processor that the sampler uses since its start. If a look at each tick takes more, it pauses
 #: after this many looks. Where a look after 10 ms takes 0.5 ms, one after half a second takes 4 ms, since nothing that
 #: it needs is in the processor's caches any more. So many looks after a pause cost little more than one.
-SHARE: Final = 0.004
+SHARE: Final = 0.007
 _BURST: Final = 8
 #: The most seconds of a pause.
 _LONGEST_PAUSE: Final = 2.5
