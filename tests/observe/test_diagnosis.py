@@ -322,7 +322,7 @@ def test_a_taskmanager_whose_report_is_late_leaves_the_others_their_numbers() ->
 
 
 @pytest.mark.parametrize(
-    "unknown", ["run_delay_s", "collection_s", "machine_cpu_s", "lock_wait_s", "io_pressure_s", "cpu_s"]
+    "unknown", ["run_delay_s", "collection_s", "machine_cpu_s", "cores", "lock_wait_s", "io_pressure_s", "cpu_s"]
 )
 def test_what_the_machine_does_not_say_is_no_cause(unknown: str) -> None:
     topology = line("numbers", "sums", "out")
@@ -333,7 +333,9 @@ def test_what_the_machine_does_not_say_is_no_cause(unknown: str) -> None:
                 row[unknown] = None
     (finding,) = diagnose(topology, made)
     assert finding.cause.name == "slow_function"
-    assert finding.remedy.gain is not None
+    assert finding.remedy.gain == pytest.approx(4.0)
+    condition = " if processors are free" if unknown in ("machine_cpu_s", "cores", "cpu_s") else ""
+    assert finding.remedy.text == f"8 subtasks would carry 4.0 times as many rows{condition}"
 
 
 def test_no_free_processor_no_gain() -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from headgate.observe.causes import factor_text
 from headgate.observe.diagnosis import diagnose, windows_of
 from headgate.observe.finding import Finding
 from headgate.observe.gains import PACE, free_processors, with_full_buffers, with_more_processes
 from headgate.observe.metrics_window import Window
 from headgate.observe.topology import Topology
-from tests.observe.made_metrics import Does, branches, snapshots
+from tests.observe.made_metrics import Does, branches, line, snapshots
 
 WAITS = {"soft_backpressured_s": 0.9, "busy_s": 0.1, "cpu_s": 0.05, "rows": 100}
 IDLES = {"idle_s": 0.9, "busy_s": 0.1, "cpu_s": 0.05, "rows": 100}
@@ -170,3 +171,63 @@ def test_more_subtasks_gain_nothing_in_a_container_whose_quota_is_used_up() -> N
     machine = {"cores": 8, "machine_cpu_s": 1.0, "cpu_s": 1.0, "affinity": ALL, "quotas": [[3, 1.0]]}
     (finding,) = found(topology, WAITS, WORKS, IDLES, machine=machine)
     assert finding.sentence.endswith("more subtasks gain nothing: all processors are in use")
+
+
+BRANCH = branches(("numbers", "sums", "out"), (0, 1), (1, 2))
+#: Tasks that can take a third more rows.
+THIRD_MORE = {"busy_s": 0.75, "idle_s": 0.25, "cpu_s": 0.4, "rows": 100}
+
+
+@pytest.mark.parametrize(
+    ("out", "gain", "limit"),
+    [(IDLES, 2.0, "its operators are busy"), (THIRD_MORE, 4 / 3, "'out' is the limit")],
+    ids=["alone", "before a busy sink"],
+)
+def test_without_snapshots_their_time_is_left_for_rows(out: Does, gain: float, limit: str) -> None:
+    takes = {"busy_s": 1.0, "snapshot_s": 0.5, "in_s": 0.4, "cpu_s": 0.9, "rows": 100, "batches": 10}
+    (finding,) = found(BRANCH, WAITS, takes, out)
+    assert (finding.cause.name, finding.remedy.limit, finding.remedy.at_least) == ("checkpoint", limit, False)
+    assert finding.remedy.gain == pytest.approx(gain)
+    assert finding.remedy.text.endswith(
+        f"which would carry up to {factor_text(gain)} times as many rows (then {limit})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "gain", "limit"),
+    [(WAITS, 2.0, "its operators are busy"), (THIRD_MORE, 4 / 3, "'numbers' is the limit")],
+    ids=["alone", "behind a busy source"],
+)
+def test_without_its_driver_a_sink_has_more_time_for_rows(numbers: Does, gain: float, limit: str) -> None:
+    topology = branches(("numbers", "out"), (0, 1))
+    (finding,) = found(topology, numbers, {"hard_backpressured_s": 0.5, "busy_s": 0.5, "rows": 100})
+    assert (finding.cause.name, finding.remedy.limit, finding.remedy.at_least) == ("slow_driver", limit, False)
+    assert finding.remedy.gain == pytest.approx(gain)
+    assert finding.remedy.text.endswith(
+        f"which would carry up to {factor_text(gain)} times as many rows (then {limit})"
+    )
+
+
+def test_without_its_driver_a_sink_may_gain_more_than_the_largest_gain_that_is_reported() -> None:
+    topology = branches(("numbers", "out"), (0, 1))
+    (finding,) = found(topology, WAITS, {"hard_backpressured_s": 0.9, "busy_s": 0.1, "rows": 100})
+    assert finding.remedy.text.endswith("which could carry 4.0 times as many rows or more")
+    assert finding.remedy.gain == 4.0
+
+
+@pytest.mark.parametrize(("cores", "condition"), [(8, ""), (None, " if processors are free")])
+def test_the_gain_of_more_processes_needs_free_processors(cores: int | None, condition: str) -> None:
+    waits = {**WORKS, "interpreter_wait_s": 0.5, "cpu_s": 0.45}
+    (finding,) = found(BRANCH, WAITS, waits, IDLES, machine={"cores": cores})
+    assert finding.cause.name == "interpreter_lock"
+    assert f"which would carry 2.0 times as many rows{condition} (then its operators are busy)" in finding.sentence
+
+
+def test_more_splits_need_free_processors_as_more_subtasks_do() -> None:
+    topology = line("numbers", "out", parallelism=3)
+    idles = {"idle_s": 1.0}
+    tasks = {(0, 0): WORKS, (0, 1): idles, (0, 2): idles, **{(1, each): IDLES for each in range(3)}}
+    unknown: dict[str, Any] = {"cores": None}
+    (finding,) = diagnose(topology, snapshots(topology, tasks, machine=unknown))
+    assert finding.cause.name == "few_splits"
+    assert "would carry 3.0 times as many rows if processors are free (then all its subtasks read)" in finding.sentence

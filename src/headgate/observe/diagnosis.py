@@ -13,7 +13,7 @@ from headgate.observe.finding import Cause, Finding, Remedy
 from headgate.observe.metrics_snapshot import MetricsSnapshot
 from headgate.observe.metrics_window import Window, window_of
 from headgate.observe.peer_rows import amounts_of_rows, with_most_rows
-from headgate.observe.remedies import raise_rate, remedy_for
+from headgate.observe.remedies import raise_rate, remedy_for, spare_the_driver
 from headgate.observe.roots import BLOCKED, Root, SlowDriver, SlowExchange, SlowTasks, ThrottledSource, roots
 from headgate.observe.standing_watermarks import standing_watermarks
 from headgate.observe.topology import Topology
@@ -107,7 +107,7 @@ def _finding(windows: Sequence[Window], root: Root) -> Finding:
                 text="the driver takes its rows slowly",
                 evidence={"waits": max(task.hard for task in root.tasks)},
             )
-            return _of_tasks(window, root, cause, Remedy(text="write to files, or collect fewer rows"))
+            return _of_tasks(window, root, cause, spare_the_driver(window, root, cause))
         case SlowExchange():
             cause = exchange_cause(window, root)
             return _of_exchange(window, root, cause, exchange_remedy(window, root, cause))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headgate.observe.causes import factor_text
@@ -29,11 +29,13 @@ class Gain:
     """A gain: `factor` times as many rows. `limit` says what would then limit the job, or is empty if unknown.
 
     If `at_least` is True, `factor` is the largest one that is reported, and nothing is known to limit the gain to it.
+    If `if_free` is True, the gain needs free processors, and it is not known whether there are any.
     """
 
     factor: float
     limit: str
     at_least: bool = False
+    if_free: bool = False
 
     @property
     def times(self) -> str:
@@ -41,8 +43,10 @@ class Gain:
 
         >>> Gain(2.0, "'sums' is the limit").times, Gain(4.0, "", at_least=True).times
         ('2.0 times as many rows', 'at least 4.0 times as many rows')
+        >>> Gain(2.0, "", if_free=True).times
+        '2.0 times as many rows if processors are free'
         """
-        return f"{'at least ' if self.at_least else ''}{self._times}"
+        return f"{'at least ' if self.at_least else ''}{self._times}{' if processors are free' if self.if_free else ''}"
 
     @property
     def at_best(self) -> str:
@@ -307,7 +311,9 @@ def with_more_subtasks(window: Window, tasks: tuple[TaskWindow, ...], works: flo
     that mostly wait need no further processors. For other tasks, the free processors limit the gain.
     """
     gain = next_limit(window, tasks[0].vertex)
-    return gain if works is None or works < 0.5 else _with_free_processors(window, gain)
+    if works is None:
+        return replace(gain, if_free=True)
+    return gain if works < 0.5 else _with_free_processors(window, gain)
 
 
 def with_more_processes(window: Window, tasks: Sequence[TaskWindow]) -> Gain | None:
@@ -324,11 +330,14 @@ def with_more_processes(window: Window, tasks: Sequence[TaskWindow]) -> Gain | N
 
 
 def _with_free_processors(window: Window, gain: Gain) -> Gain:
-    """Return the gain, or less if the job's machines have no free processors for it."""
+    """Return the gain, or less if the job's machines have no free processors for it.
+
+    If it is not known how many processors are free or used, the gain stays as it is, and says so.
+    """
     free, used = free_processors(window), window.cpu
-    if free is None or not used:
-        return gain
-    by_processors = (used + free) / used
+    if free is None or used is None:
+        return replace(gain, if_free=True)
+    by_processors = (used + free) / used if used else math.inf
     return Gain(by_processors, "all processors are in use") if by_processors < gain.factor else gain
 
 

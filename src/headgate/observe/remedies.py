@@ -17,7 +17,7 @@ from headgate.observe.gains import (
     with_more_subtasks,
 )
 from headgate.observe.metrics_window import Window, mean, peers
-from headgate.observe.roots import SlowTasks, ThrottledSource
+from headgate.observe.roots import SlowDriver, SlowTasks, ThrottledSource
 
 #: A gain with a smaller factor counts as no gain.
 _WORTH: float = 1.05
@@ -52,7 +52,7 @@ def remedy_for(windows: Sequence[Window], root: SlowTasks, cause: Cause) -> Reme
         case "disk":
             return _less_of_the_disk(window, root, cause)
         case "checkpoint":
-            return Remedy(text="take checkpoints less often (checkpoint_interval), or keep less state")
+            return _fewer_snapshots(window, root, cause)
         case _:
             return _more_subtasks(window, root)
 
@@ -63,6 +63,14 @@ def raise_rate(window: Window, root: ThrottledSource) -> Remedy:
     factor = 1 / max(1e-2, 1 - root.share)
     gain = Gain(factor, "") if factor < further.factor else further
     return gain.remedy(f"raise its rate, which would carry {_times(gain)}, or leave the throttle out")
+
+
+def spare_the_driver(window: Window, root: SlowDriver, cause: Cause) -> Remedy:
+    """Return what to do about a driver that takes rows slowly: the sink could write in the time in which it waits."""
+    gain = _at_most(window, root, 1 / max(1e-2, 1 - cause.evidence["waits"]), "its operators are busy")
+    return replace(gain, at_least=False).remedy(
+        f"write to files, or collect fewer rows, which {gain.at_best}{_then(gain)}"
+    )
 
 
 def _more_subtasks(window: Window, root: SlowTasks) -> Remedy:
@@ -115,6 +123,14 @@ def _less_of_the_disk(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     )
 
 
+def _fewer_snapshots(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
+    """Return the remedy for snapshots that take the tasks' time. Fewer or smaller ones still take a part of it."""
+    gain = _at_most(window, root, 1 / max(1e-2, 1 - _share_of_work(root, cause)), "its operators are busy")
+    return replace(gain, at_least=False).remedy(
+        f"take checkpoints less often (checkpoint_interval), or keep less state, which {gain.at_best}{_then(gain)}"
+    )
+
+
 def _share_of_work(root: SlowTasks, cause: Cause) -> float:
     """Return the share of the tasks' busy time that the cause takes."""
     return min(1.0, cause.evidence["share"] / max(1e-3, mean(root.tasks, lambda task: task.busy)))
@@ -123,7 +139,7 @@ def _share_of_work(root: SlowTasks, cause: Cause) -> float:
 def _more_splits(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     room = with_more_subtasks(window, root.tasks, cpu_share(root.tasks))
     factor = cause.evidence["subtasks"] / cause.evidence["reading"]
-    gain = Gain(factor, "all its subtasks read") if factor <= room.factor else room
+    gain = Gain(factor, "all its subtasks read", if_free=room.if_free) if factor <= room.factor else room
     return gain.remedy(
         f"give it more splits (files, partitions), which would carry {_times(gain)}; more subtasks gain nothing"
     )
@@ -154,7 +170,7 @@ def _free_processors(window: Window, root: SlowTasks, cause: Cause) -> Remedy:
     return gain.remedy(f"{what}, which would carry {_times(gain)}")
 
 
-def _at_most(window: Window, root: SlowTasks, factor: float, limit: str) -> Gain:
+def _at_most(window: Window, root: SlowTasks | SlowDriver, factor: float, limit: str) -> Gain:
     further = next_limit(window, root.vertex)
     return Gain(factor, limit) if factor <= further.factor else further
 
