@@ -14,6 +14,7 @@ from headgate.runtime.task import thread_clock
 from headgate.runtime.task.thread_clock import ThreadClock
 from headgate.runtime.taskmanager.interpreter import CollectorClock, LockProbe
 from headgate.runtime.taskmanager.machine import Machine
+from headgate.runtime.taskmanager.process_evidence import ProcessEvidence
 
 FILES = {
     "proc/pressure/cpu": "some avg10=98.81 avg60=98.75 avg300=97.62 total=2500000\nfull avg10=0.00 total=9\n",
@@ -99,6 +100,34 @@ def test_collections_are_counted_and_timed() -> None:
     finally:
         gc.enable()
     assert (collector.collections, collector.seconds) == (2, 2.0)
+
+
+def test_a_collection_counts_for_the_thread_on_which_it_runs() -> None:
+    ticks = iter(range(100))
+    collector = CollectorClock(lambda: float(next(ticks)))
+    clocks = ThreadClock(), ThreadClock()
+
+    def collect(clock: ThreadClock, times: int) -> None:
+        clock.start()
+        for _ in range(times):
+            gc.collect()
+        clock.stop()
+        gc.collect()
+
+    gc.disable()
+    try:
+        collector.start()
+        gc.collect()
+        for clock, times in zip(clocks, (1, 3), strict=True):
+            thread = threading.Thread(target=collect, args=(clock, times))
+            thread.start()
+            thread.join()
+        collector.stop()
+    finally:
+        gc.enable()
+    assert [collector.of(clock) for clock in clocks] == [1.0, 3.0]
+    assert collector.seconds == 1.0 + (1.0 + 1.0) + (3.0 + 1.0)
+    assert collector.of(ThreadClock()) == 0.0
 
 
 def test_a_late_wakeup_counts_without_the_wait_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +225,16 @@ def test_the_files_of_the_machine_stay_open_until_it_is_closed() -> None:
     machine.close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert set(machine.read().values()) == {None}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the files are Linux's")
+def test_what_a_process_measures_leaves_no_file_open() -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    evidence = ProcessEvidence()
+    evidence.start()
+    evidence.read(1.0, is_last=False)
+    evidence.stop()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_where_the_system_does_not_say_what_a_thread_does_its_waits_are_unknown(

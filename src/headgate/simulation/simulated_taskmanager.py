@@ -188,6 +188,7 @@ class SimulatedTaskManager:
             machine={},
             channels={},
             links=[],
+            collected=lambda _thread: 0.0,
         )
 
     def close(self) -> None:

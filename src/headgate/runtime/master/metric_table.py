@@ -148,7 +148,7 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
             "Bytes that the process wrote to disks, or that the kernel will write to disks later.",
         ),
         Metric("collections", "count", "How often Python's garbage collector ran in the process."),
-        Metric("collection_s", "seconds", "Time that Python's garbage collector took."),
+        Metric("collection_s", "seconds", "Time that Python's garbage collector took, on all threads of the process."),
         Metric(
             "lock_wait_s",
             "seconds or None",
@@ -174,8 +174,8 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         Metric(
             "busy_s",
             "seconds",
-            "Time in which the operator's subtasks worked, their functions included. Waits do not count, and neither "
-            "does the work of operators that follow in the same chain.",
+            "Time in which the operator's subtasks worked, their functions and their access to keyed state included. "
+            "Waits do not count, and neither does the work of operators that follow in the same chain.",
         ),
         Metric(
             "lag_s",
@@ -350,6 +350,12 @@ METRICS: Final[dict[str, tuple[Metric, ...]]] = {
         ),
         Metric("output_s", "seconds", "Time in which the task partitioned and serialised rows for its consumers."),
         Metric("snapshot_s", "seconds", "Time in which the task took its state for checkpoints."),
+        Metric(
+            "collection_s",
+            "seconds",
+            "Time in which Python's garbage collector ran on the task's thread. The collector runs on the thread that "
+            "makes objects, so this is a part of the task's work. The other tasks of the process wait meanwhile.",
+        ),
         Metric(
             "cpu_s",
             "seconds or None",

@@ -14,6 +14,14 @@ _HAS_CLOCK: Final = hasattr(time, "pthread_getcpuclockid")
 
 #: Where Linux describes the threads of this process.
 _THREADS: Final = "/proc/self/task"
+#: `clock` is the clock of the thread that reads it.
+_HERE: Final = threading.local()
+
+
+def clock_of_this_thread() -> ThreadClock | None:
+    """Return the clock that measures the calling thread, or None if there is none."""
+    clock: ThreadClock | None = getattr(_HERE, "clock", None)
+    return clock
 
 
 class ThreadClock:
@@ -50,10 +58,12 @@ class ThreadClock:
         if _HAS_CLOCK:
             self._clock = time.pthread_getcpuclockid(threading.get_ident())
         self.ident = threading.get_ident()
+        _HERE.clock = self
 
     def stop(self) -> None:
         """Store the last values. The measured thread calls this before it ends."""
         self.ident = None
+        _HERE.clock = None
         self._cpu, self._run_delay = self.cpu(), self.run_delay()
         self._clock = None
         for file in (self._schedule, self._state, self._call):

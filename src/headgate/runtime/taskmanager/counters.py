@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from headgate.runtime.task.heads import SourceHead
 from headgate.runtime.task.sink_operator import SinkOperator
 from headgate.runtime.task.task_builder import BuiltTask
 from headgate.runtime.task.task_exchanges import BuiltOutput
+from headgate.runtime.task.thread_clock import ThreadClock
 from headgate.runtime.task.time_account import SNAPSHOT, TASK, WRITE, Wait
 
 Counters = dict[str, Any]
@@ -39,12 +40,14 @@ def snapshot(
     machine: Counters,
     channels: Counters,
     links: Sequence[Counters],
+    collected: Callable[[ThreadClock], float],
 ) -> Counters:
     """Return one TaskManager's current counters. Bytes and seconds count from the start of the attempt.
 
     The rows of operators count from the job's start. `restored` has those of earlier attempts, by counter.
 
-    `clock` is the current time of the tasks' monotonic clock, in seconds.
+    `clock` is the current time of the tasks' monotonic clock, in seconds. `collected` returns the seconds in which the
+    garbage collector ran on a thread.
     """
     operators: list[Counters] = []
     rows: list[Counters] = []
@@ -52,7 +55,7 @@ def snapshot(
     for built in tasks:
         seconds = built.task.times.seconds()
         operators += [_operator(built, node.id, seconds) for node in built.vertex.nodes]
-        rows.append(_task(built, seconds))
+        rows.append({**_task(built, seconds), "collection_s": collected(built.task.thread)})
     return {
         "clock_s": clock,
         "host": host,

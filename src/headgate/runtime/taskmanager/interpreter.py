@@ -6,18 +6,20 @@ import gc
 import time
 from collections.abc import Callable, Mapping
 
-from headgate.runtime.task.thread_clock import ThreadClock
+from headgate.runtime.task.thread_clock import ThreadClock, clock_of_this_thread
 
 
 class CollectorClock:
     """Measures the runs of Python's garbage collector in this process.
 
-    `seconds` is the time that the collector has taken, and `collections` is the number of its runs.
+    `seconds` is the time that the collector has taken, and `collections` is the number of its runs. `of` is the part of
+    a thread: the collector runs on the thread that makes the object that begins the run.
     """
 
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._began = 0.0
+        self._of_threads: dict[ThreadClock, float] = {}
         self.seconds = 0.0
         self.collections = 0
 
@@ -29,12 +31,20 @@ class CollectorClock:
         """Stop measuring."""
         gc.callbacks.remove(self._on_phase)
 
+    def of(self, thread: ThreadClock) -> float:
+        """Return the seconds that the collector has taken on a measured thread."""
+        return self._of_threads.get(thread, 0.0)
+
     def _on_phase(self, phase: str, _info: Mapping[str, int]) -> None:
         if phase == "start":
             self._began = self._clock()
-        else:
-            self.seconds += self._clock() - self._began
-            self.collections += 1
+            return
+        seconds = self._clock() - self._began
+        self.seconds += seconds
+        self.collections += 1
+        thread = clock_of_this_thread()
+        if thread is not None:
+            self._of_threads[thread] = self._of_threads.get(thread, 0.0) + seconds
 
 
 class LockProbe:
@@ -60,3 +70,7 @@ class LockProbe:
         if self.seconds is not None and run_delay is not None and before is not None:
             self.seconds += max(0.0, late - (run_delay - before))
             self.wakeups += 1
+
+    def stop(self) -> None:
+        """Stop measuring. The thread that created the object calls this."""
+        self._thread.stop()

@@ -79,4 +79,5 @@ class MeasuredTasks:
             machine=self.evidence.read(now, is_last=is_last),
             channels=self._channels.columns(now),
             links=links.rows(),
+            collected=self.evidence.collected,
         )

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from headgate.runtime.process_identity import process_identity
 from headgate.runtime.processor_limits import ProcessorLimits
+from headgate.runtime.task.thread_clock import ThreadClock
 from headgate.runtime.taskmanager.interpreter import CollectorClock, LockProbe
 from headgate.runtime.taskmanager.machine import Machine
 
@@ -33,6 +34,8 @@ class ProcessEvidence:
         self._collector.start()
 
     def stop(self) -> None:
+        if self._probe is not None:
+            self._probe.stop()
         self._collector.stop()
         self._machine.close()
 
@@ -40,6 +43,10 @@ class ProcessEvidence:
         """Record that the calling thread woke `late` seconds after its timer was due."""
         assert self._probe is not None  # it has started
         self._probe.note(late)
+
+    def collected(self, thread: ThreadClock) -> float:
+        """Return the seconds in which the garbage collector ran on a measured thread."""
+        return self._collector.of(thread)
 
     def read(self, now: float, *, is_last: bool) -> dict[str, Any]:
         """Return the counters of this process for the key "machine" of the job's metrics.
