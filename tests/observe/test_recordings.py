@@ -17,18 +17,26 @@ from headgate.observe.diagnosis import LATEST, diagnose
 from headgate.observe.recording import read_recording
 from headgate.observe.topology import Topology
 from tests.observe.run_matrix import SETS, matches
+from tests.observe.situations import drawn
 
 RECORDINGS = sorted((Path(__file__).parent / "recordings").glob("*.gz"))
 SITUATIONS = {situation.file: situation for situation in SETS["all"]}
 #: Texts that reports have beside names: kinds of operators, and the host.
 _KNOWN = {"source", "operator", "sink", "127.0.0.1"}
+#: The slow subtask in recordings that were made before the seed drew it: then the process that came first was slow.
+OLDER = {
+    "line-first-waits-in-one-subtask-0": 1,
+    "line-second-computes-in-one-subtask-0": 1,
+    "line-second-computes-in-one-subtask-902": 0,
+}
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_a_recorded_situation_is_found(path: Path) -> None:
-    situation = SITUATIONS[path.stem.rpartition("-")[0]]
-    recording = read_recording(path)
-    assert matches(situation, diagnose(recording.topology, recording.snapshots[-LATEST:]))
+    name, _, seed = path.stem.rpartition("-")
+    situation, recording = SITUATIONS[name], read_recording(path)
+    subtask = OLDER.get(path.stem, drawn(situation, int(seed)).subtask)
+    assert matches(situation, diagnose(recording.topology, recording.snapshots[-LATEST:]), subtask)
 
 
 @pytest.mark.parametrize("kind", SETS)
