@@ -2,10 +2,10 @@
 
   .venv/bin/python -m tests.observe.run_matrix [--set all] [--seeds FIRST COUNT] [--on spark] [--only TEXT]
 
-A diagnosis is right if, five seconds after the onset, its first finding names the place and one of the causes. If two
-places are slow, its first two findings must name both. If one subtask is slow, it must name this subtask. A healthy job
-is diagnosed each second, and is right if nobody is ever blamed. Situations that need rights which this system does not
-give are left out.
+A diagnosis is right if, five seconds after the onset, its first finding names the place and one of the causes; some
+situations have more time (`Setting.allowed`). If two places are slow, its first two findings must name both. If one
+subtask is slow, it must name this subtask. A healthy job is diagnosed each second, and is right if nobody is ever
+blamed. Situations that need rights which this system does not give are left out.
 """
 
 from __future__ import annotations
