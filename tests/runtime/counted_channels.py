@@ -28,13 +28,13 @@ def options(**more: Any) -> dict[str, Any]:
     return {"parallelism": PRODUCERS, "segment_size": 4096, "message_size": 4096, **more}
 
 
-def send_in_turns(env: hg.StreamEnvironment, sink: hg.Sink) -> None:
-    """Send the numbers 0, 1, 2 ... to the consumers in turns, and the rows of each producer to a sink of their own."""
+def send_in_turns(env: hg.StreamEnvironment, new_sink: Callable[[], hg.Sink]) -> None:
+    """Send the numbers 0, 1, 2 ... to the consumers in turns, and the rows of each producer to a new sink."""
     rows = env.from_source(hg.sources.generate(numbers, batch_rows=BATCH_ROWS)).name(SOURCE).uid(SOURCE)
     turns = rows.partition_by(lambda batch, subtasks: np.mod(batch["n"].to_numpy(), subtasks))
     taken = turns.map_batches(_keep, schema=NUMBERS)
     for producer, name in enumerate(TAKEN):
-        taken.map_batches(_rows_of(producer), schema=NUMBERS).name(name).uid(name).sink_to(sink)
+        taken.map_batches(_rows_of(producer), schema=NUMBERS).name(name).uid(name).sink_to(new_sink())
 
 
 def _keep(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -25,7 +25,7 @@ def test_senders_and_receivers_have_counted_the_same(tmp_path: Path, processes: 
     """The numbers 0, 1, 2 ... go to the receivers in turns, so what a sender has read says what each channel got."""
     more = {"checkpoint_dir": str(tmp_path), "checkpoint_interval": 0.1, "flow_control": flow_control}
     env = environment(processes, **options(**more))
-    send_in_turns(env, hg.sinks.null())
+    send_in_turns(env, hg.sinks.null)
     job = env.execute_async()
     seen: set[Path] = set()
     received: dict[Channel, int] = {}

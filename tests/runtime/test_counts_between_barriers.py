@@ -56,7 +56,7 @@ class Count(NamedTuple):
 
 def start(processes: bool) -> hg.JobHandle:
     env = environment(processes, **options())
-    send_in_turns(env, hg.sinks.for_each_batch(dawdle))
+    send_in_turns(env, lambda: hg.sinks.for_each_batch(dawdle))
     return env.execute_async()
 
 

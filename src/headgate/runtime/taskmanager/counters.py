@@ -55,7 +55,7 @@ def snapshot(
     for built in tasks:
         seconds = built.task.times.seconds()
         operators += [_operator(built, node.id, seconds) for node in built.vertex.nodes]
-        rows.append({**_task(built, seconds), "collection_s": collected(built.task.thread)})
+        rows.append(_task(built, seconds, collected(built.task.thread)))
     return {
         "clock_s": clock,
         "host": host,
@@ -152,7 +152,7 @@ def _watermark(instance: Operator) -> int | None:
     return None if isinstance(instance, SinkOperator) else getattr(instance.output, "watermark", None)
 
 
-def _task(built: BuiltTask, seconds: Sequence[float]) -> Counters:
+def _task(built: BuiltTask, seconds: Sequence[float], collection: float) -> Counters:
     task = built.task
     debloated: Counters = {}
     if built.debloating is not None:
@@ -176,6 +176,7 @@ def _task(built: BuiltTask, seconds: Sequence[float]) -> Counters:
         "input_s": seconds[TASK],
         "output_s": seconds[WRITE],
         "snapshot_s": seconds[SNAPSHOT],
+        "collection_s": collection,
         "cpu_s": task.thread.cpu(),
         "run_delay_s": task.thread.run_delay(),
         "disk_wait_s": task.thread.disk_wait,
