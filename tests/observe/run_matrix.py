@@ -15,8 +15,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -39,6 +40,8 @@ from tests.slow_disk import slow_disk
 
 #: How many times a second the slow disk writes.
 WRITES = 20
+#: The share of the time that the rows of a slow place need there, at least.
+_SLOW = 0.8
 SETS = {
     "tuning": TUNING,
     "unseen": UNSEEN,
@@ -92,8 +95,14 @@ def run(situation: Situation, seed: int, deployment: str, save: Path | None = No
             return None
         begins = partial(start, situation, seed, folder, deployment)
         observed = partial(_observed, begins, situation, folder, around.begin, recording)
-        before, findings = around.run(observed)
-    is_right = not before and matches(situation, findings, drawn(situation, seed).subtask)
+        before, findings, taken = around.run(observed)
+    sizes = drawn(situation, seed)
+    limits = _limits(
+        situation, {place: rows * sizes.seconds_per_row / sizes.parallelism for place, rows in taken.items()}
+    )
+    is_right = not before and matches(limits, findings, sizes.subtask)
+    for each in set(situation.troubles) - set(limits.troubles):
+        print(f"        {each.place} gets too few rows to be slow", file=sys.stderr)
     print("ok   " if is_right else "WRONG", f"{situation.name} [{seed}, {deployment}]", file=sys.stderr)
     for line in (*(f"before: {each.sentence}" for each in before), *_shown(findings)):
         print(f"        {line}", file=sys.stderr, flush=True)
@@ -106,8 +115,9 @@ def _observed(
     folder: Path,
     onset: Callable[[], None],
     recording: Path | None,
-) -> tuple[list[Finding], list[Finding]]:
-    """Run a job, and return what is found before the onset, and when a diagnosis has had its time."""
+) -> tuple[list[Finding], list[Finding], dict[str, float]]:
+    """Run a job. Return what is found before the onset, and when a diagnosis has had its time; and the rows a second
+    that each slow place has taken in between."""
     setting = situation.setting
     after = _each_second if situation.is_healthy else _after
     job = begins()
@@ -117,14 +127,34 @@ def _observed(
         before = after(job, setting.settle)
         mark_onset(folder)
         onset()
+        taken, began = _taken(job, situation), time.monotonic()
         findings = after(job, setting.allowed)
+        seconds = time.monotonic() - began
+        rates = {place: (rows - taken[place]) / seconds for place, rows in _taken(job, situation).items()}
         if recording is not None:
             recording.parent.mkdir(parents=True, exist_ok=True)
             job.save_recording(recording)
-        return before, findings
+        return before, findings, rates
     finally:
         mark_end(folder)
         job.cancel()
+
+
+def _taken(job: JobHandle, situation: Situation) -> dict[str, int]:
+    """Return the rows that each place with a trouble has taken."""
+    operators = job.metrics()["operators"]
+    return {each.place: operators.get(each.place, {}).get("rows_in", 0) for each in situation.troubles}
+
+
+def _limits(situation: Situation, busy: Mapping[str, float]) -> Situation:
+    """Return the situation with those of two troubles that limit the job, or the busiest one.
+
+    `busy` has the share of the time that the rows of a place need there.
+    """
+    if len(situation.troubles) < 2:
+        return situation
+    least = min(_SLOW, max(busy.values()))
+    return replace(situation, troubles=tuple(each for each in situation.troubles if busy[each.place] >= least))
 
 
 def _after(job: JobHandle, seconds: float) -> list[Finding]:

@@ -272,6 +272,12 @@ class Drawn:
     has_checkpoints: bool
     subtask: int
 
+    @property
+    def seconds_per_row(self) -> float:
+        """What a row costs at a slow place. A subtask gets RATE / parallelism rows a second (the hot one nine tenths of
+        RATE): that is so many times too much."""
+        return self.overload * self.parallelism / RATE
+
 
 def drawn(situation: Situation, seed: int) -> Drawn:
     """Draw the sizes of a situation. The first seed has two subtasks and no checkpoints."""
@@ -295,9 +301,7 @@ def start(situation: Situation, seed: int, folder: Path, deployment: str = "proc
     if sizes.has_checkpoints or not {fails, lingers}.isdisjoint(faults.values()):
         options |= _checkpoints(folder)
     env = _environment(deployment, parallelism=sizes.parallelism, config=hg.Config(**options))
-    # A subtask gets RATE / parallelism rows a second (the hot one nine tenths of RATE): so many times too many.
-    seconds = sizes.overload * sizes.parallelism / RATE
-    situation.topology(env, lambda name: Slow(folder, seconds, faults.get(name), sizes.subtask))
+    situation.topology(env, lambda name: Slow(folder, sizes.seconds_per_row, faults.get(name), sizes.subtask))
     return env.execute_async("matrix")
 
 
