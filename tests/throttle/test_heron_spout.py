@@ -131,8 +131,10 @@ def test_a_lost_stop_stops_the_sources_until_the_next_congestion_is_over() -> No
     peer.on_signal(0.0, StartBackPressure(0))
     assert heron.drained(BOLT, 0)  # lost
     assert peer.permit(1e9) == NEVER
-    for signal in (fill(heron, BOLT)[-1], heron.drained(BOLT, 0)):
-        peer.on_signal(0.0, signal)
+    again, over = fill(heron, BOLT)[-1], heron.drained(BOLT, 0)
+    assert over is not None
+    peer.on_signal(0.0, again)
+    peer.on_signal(0.0, over)
     assert peer.permit(1e9) == 1e9
 
 
