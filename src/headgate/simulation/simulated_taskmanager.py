@@ -76,20 +76,7 @@ class SimulatedTaskManager:
         #: When the last task of this TaskManager ended.
         self.ended_at = 0.0
         self._signals = SignalCount()
-        self._throttling = throttling_of(
-            ThrottlePlace(
-                job=job,
-                config=config,
-                index=index,
-                plan=plan,
-                clocks=world.clocks,
-                elapsed=lambda: world.clocks.wall() - EPOCH,
-                network=self._network,
-                links=self._links,
-                send=partial(report, index),
-                count=self._signals,
-            )
-        )
+        self._throttling = throttling_of(self._throttle_place(job, config))
         services = TaskManagerServices(
             job=job,
             index=index,
@@ -112,6 +99,21 @@ class SimulatedTaskManager:
             throttling=self._throttling,
         )
         self._builder = TaskBuilder(services, WorkingParts(config, self._pool, work))
+
+    def _throttle_place(self, job: str, config: Config) -> ThrottlePlace:
+        clocks = self._work.world.clocks
+        return ThrottlePlace(
+            job=job,
+            config=config,
+            index=self._index,
+            plan=self._plan,
+            clocks=clocks,
+            elapsed=lambda: clocks.wall() - EPOCH,
+            network=self._network,
+            links=self._links,
+            send=partial(self._report, self._index),
+            count=self._signals,
+        )
 
     def _new_driver(self) -> TaskDriver:
         self._drivers.append(TaskDriver(self._work, self._task_done))

@@ -73,6 +73,8 @@ class MechanismRun:
         TaskManagers report at different times, and a report is up to half a second old. So the rows of the newer report
         are those between it and the one before, at the time of the older report.
         """
+        if not self.looks:
+            return []
         counted = [look.counted or (look.at, look.at) for look in self.looks]
         times = [min(each) for each in counted]
         read = np.interp(times, [each[0] for each in counted], [look.rows_in for look in self.looks])

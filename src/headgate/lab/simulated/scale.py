@@ -62,7 +62,7 @@ LARGEST: Final = ("credit", "tcp", "max-pending", "heron", "jstorm-master")
 EXPECTED: Final[Mapping[str, bool]] = {"jstorm-master": True}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scaled:
     """What one run showed of the sinks of other sources, of the sources, and of the mechanism.
 
