@@ -11,6 +11,7 @@ blamed. Situations that need rights which this system does not give are left out
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
@@ -23,7 +24,7 @@ from pathlib import Path
 
 from headgate import JobHandle
 from headgate.observe.finding import Finding
-from tests.observe.faults import mark_end, mark_onset, mark_slow_disk
+from tests.observe.faults import computes, mark_end, mark_onset, mark_slow_disk
 from tests.observe.situations import (
     CAUSES,
     DEPLOYMENTS,
@@ -31,6 +32,7 @@ from tests.observe.situations import (
     OTHERS,
     TUNING,
     UNSEEN,
+    Drawn,
     Situation,
     Trouble,
     drawn,
@@ -40,7 +42,7 @@ from tests.slow_disk import slow_disk
 
 #: How many times a second the slow disk writes.
 WRITES = 20
-#: The share of the time that the rows of a slow place need there, at least.
+#: The share of the time of a slow place that its rows need, at least.
 _SLOW = 0.8
 SETS = {
     "tuning": TUNING,
@@ -97,9 +99,7 @@ def run(situation: Situation, seed: int, deployment: str, save: Path | None = No
         observed = partial(_observed, begins, situation, folder, around.begin, recording)
         before, findings, taken = around.run(observed)
     sizes = drawn(situation, seed)
-    limits = _limits(
-        situation, {place: rows * sizes.seconds_per_row / sizes.parallelism for place, rows in taken.items()}
-    )
+    limits = _limits(situation, sizes, taken, in_one_process="threads" in deployment)
     is_right = not before and matches(limits, findings, sizes.subtask)
     for each in set(situation.troubles) - set(limits.troubles):
         print(f"        {each.place} gets too few rows to be slow", file=sys.stderr)
@@ -146,13 +146,18 @@ def _taken(job: JobHandle, situation: Situation) -> dict[str, int]:
     return {each.place: operators.get(each.place, {}).get("rows_in", 0) for each in situation.troubles}
 
 
-def _limits(situation: Situation, busy: Mapping[str, float]) -> Situation:
+def _limits(situation: Situation, sizes: Drawn, taken: Mapping[str, float], *, in_one_process: bool) -> Situation:
     """Return the situation with those of two troubles that limit the job, or the busiest one.
 
-    `busy` has the share of the time that the rows of a place need there.
+    `taken` has the rows a second by place. Functions that compute share the processors, or the interpreter lock.
     """
     if len(situation.troubles) < 2:
         return situation
+    processors = 1 if in_one_process else os.cpu_count() or 1
+    busy = {}
+    for each in situation.troubles:
+        at_once = min(sizes.parallelism, processors) if each.fault is computes else sizes.parallelism
+        busy[each.place] = taken[each.place] * sizes.seconds_per_row / at_once
     least = min(_SLOW, max(busy.values()))
     return replace(situation, troubles=tuple(each for each in situation.troubles if busy[each.place] >= least))
 
