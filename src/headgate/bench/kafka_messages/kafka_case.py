@@ -29,7 +29,10 @@ from headgate.bench.peers.spark_kafka import SparkKafka
 from headgate.bench.report import CaseResult, Figure, Skipped, ratios
 
 SOURCE_TARGET, SINK_TARGET = 0.8, 0.7
-SMALL, LARGE, ROUNDS, SPARK_ROUNDS = 200_000, 2_200_000, 5, 2
+#: The messages of both runs. The small run already takes some checkpoint intervals: then both have as much that nothing
+#: overlaps, the rows before the first commit and the last commit.
+SMALL, LARGE = 2_200_000, 8_800_000
+ROUNDS, SPARK_ROUNDS = 5, 2
 QUICK_SMALL, QUICK_LARGE = 50_000, 250_000
 PACED_RATE, PACED_SECONDS, QUICK_PACED_SECONDS = 20_000.0, 30.0, 6.0
 GUARANTEES = ("at-least-once", "exactly-once")
@@ -91,6 +94,7 @@ class _Topics:
         self.servers = servers
         self._admin = AdminClient({"bootstrap.servers": servers})
         self._made = 0
+        self._written: list[str] = []
 
     def new(self) -> str:
         from confluent_kafka.cimpl import NewTopic
@@ -99,6 +103,13 @@ class _Topics:
         name = f"bench-{self._made}"
         self._admin.create_topics([NewTopic(name, 1, 1)])[name].result(60.0)
         return name
+
+    def to_write(self) -> str:
+        """Return a new topic for a run, and delete that of the run before: the runs write some GB each round."""
+        for name in self._written:
+            self._admin.delete_topics([name])[name].result(60.0)
+        self._written = [self.new()]
+        return self._written[0]
 
     def filled(self, messages: int) -> str:
         """Return a new topic with `messages` messages."""
@@ -116,10 +127,10 @@ def _round(measured: _Measured, topics: _Topics, bare: BareLoops, given: str, si
     servers = topics.servers
     measured.rate("bare source", sizes, lambda size: bare.source(given, size))
     measured.rate("source", sizes, lambda size: read_seconds(servers, given, size))
-    measured.rate("bare sink", sizes, lambda size: bare.sink(topics.new(), size))
+    measured.rate("bare sink", sizes, lambda size: bare.sink(topics.to_write(), size))
     for guarantee in GUARANTEES:
         measured.rate(f"sink, {guarantee}", sizes,
-                      lambda size, guarantee=guarantee: write_seconds(servers, topics.new(), size, guarantee))  # type: ignore[misc]  # fmt: skip
+                      lambda size, guarantee=guarantee: write_seconds(servers, topics.to_write(), size, guarantee))  # type: ignore[misc]  # fmt: skip
 
 
 def _latencies(measured: _Measured, topics: _Topics, bare: BareLoops, options: Options) -> None:
