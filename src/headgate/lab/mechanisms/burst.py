@@ -17,7 +17,7 @@ from headgate.lab.flows import ROW_BYTES, Flow, Flows, LoadPhase
 from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, Contestant
 from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
-from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.observed import MechanismRun, observe, outcome
 from headgate.lab.mechanisms.overload import Overload
 from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.slowed_sink import in_flight
@@ -112,9 +112,7 @@ def report(runs: dict[str, list[MechanismRun]], times: BurstTimes) -> Experiment
             "stops of the source": ("", [float(each.stops(0.0, times.end)) for each in rounds]),
             "until the source waits": ("s", [None if at is None else at - times.before for at in stopped]),
             "from the burst's end until it waits no more": ("s", [_released(each, times) for each in rounds]),
-            "rows lost": ("rows", [float(each.lost) for each in rounds]),
-            "until memory is full": ("s", [each.full_at for each in rounds]),
-            **overhead(rounds),
+            **outcome(rounds),
         }
     return mechanism_report(
         "burst",

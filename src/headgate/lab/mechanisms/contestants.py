@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import math
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import headgate as hg
 from headgate.lab.flows import ROW_BYTES
+from headgate.lab.mechanisms.bounds import owed, read_asleep, stored
 from headgate.lab.mechanisms.overload import Overload
 from headgate.lab.zookeeper_server import ZooKeeperServer, zookeeper_server
 
@@ -147,50 +147,6 @@ _BEHIND: Final = (
     "a source that has stood is behind its schedule: when it may go on, it reads all that is due at several times its "
     "rate until ZooKeeper stops it again, and ZooKeeper's answers are not divided"
 )
-
-
-def _owed(overload: Overload, *, stands: float) -> float:
-    """Return the bound of StormZooKeeper: a full queue, and what the schedule of the source owes.
-
-    A source that may go on can read all of this before it is stopped again. The sink has not taken what is in excess,
-    and it takes nothing while its queue is empty and the source stands, for `stands` seconds before the division. While
-    the sink takes nothing at all, its queue never empties, so that the source reads nothing more.
-    """
-    mark = 0.9 * 1024 / overload.factor
-    if not overload.taken:
-        return mark + overload.come * 0.1 / overload.factor
-    return mark + overload.backlog + overload.taken * stands / overload.factor
-
-
-def _read_asleep(overload: Overload) -> float:
-    """Return the bound of JStormMaster: a full queue, and what the source reads before and after it is told to sleep.
-
-    The first order comes within 4 s, as in `Reaction`. While the sink is congested, further orders come, each within
-    two periods of four checks. With the k-th one, the source sleeps for k ms or more after each message. So t seconds
-    after the first order it reads at most 1000 messages/s times two periods, divided by t.
-    """
-    orders = 2 * 4 * 0.5 / overload.factor
-    lasts = overload.end - overload.begin
-    awake = min(lasts, 1000 * orders / overload.come)
-    slept = 1000 * orders * math.log(lasts / awake)
-    return 1024 / overload.factor + overload.come * (4 / overload.factor + awake) + slept
-
-
-def _stored(overload: Overload) -> float | None:
-    """Return the bound of SparkPid: what comes before the first slow batch is complete, and after that.
-
-    The controller then sets the rate that the sink takes, or the least rate if that is more. The source may have saved
-    up this rate for a second. A batch that never ends sets no rate.
-    """
-    if not overload.taken:
-        return None
-    interval = 2 / overload.factor
-    slow_batch = overload.come * interval / overload.taken
-    rate = max(overload.taken, 100 * overload.factor / BATCH)
-    too_fast = (rate - overload.taken) * (overload.end - overload.begin)
-    return overload.come * (interval + slow_batch) + rate * 1.0 + too_fast
-
-
 #: The messages of 100 rows that the buffers of one channel hold with credit: 10 and 5 overdraft buffers of the output,
 #: 2 exclusive and 8 floating buffers of the input. And those that the kernel's socket buffers hold at most, by Linux's
 #: usual limits: 4 MB for sending and 6 MB for receiving.
@@ -225,7 +181,7 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
             keeps_sibling=False,
             reaction=Reaction(fills=(0.9 * 1024, 0.9 * 1024), stops_after=0.1, resumes_after=0.1),
             explained={"in flight": _BEHIND},
-            bound=functools.partial(_owed, stands=0.1),
+            bound=functools.partial(owed, stands=0.1),
         ),
     ),
     #: Sources see a new time in a node at a poll only. It counts for the timeout; the next poll sees that it is old.
@@ -235,7 +191,7 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
             keeps_sibling=False,
             reaction=Reaction(fills=(0.9 * 1024, 0.9 * 1024), stops_after=0.1, resumes_after=60),
             explained={"in flight": _BEHIND},
-            bound=functools.partial(_owed, stands=60),
+            bound=functools.partial(owed, stands=60),
         ),
     ),
     "storm-status": Contestant(
@@ -252,7 +208,7 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
             keeps_sibling=False,
             reaction=Reaction(fills=(0.8 * 1024, 1024), stops_after=4, resumes_after=20),
             explained={"in flight": _SLEEPS},
-            bound=_read_asleep,
+            bound=read_asleep,
         ),
     ),
     "heron": Contestant(
@@ -263,7 +219,7 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
     ),
     "spark-pid": Contestant(
         _counts(lambda factor: T.SparkPid(batch_interval=2 / factor, min_rate=100 * factor)),
-        Expected(keeps_sibling=None, stops=None, bound=_stored),
+        Expected(keeps_sibling=None, stops=None, bound=functools.partial(stored, least=100 / BATCH)),
     ),
     "shed": Contestant(
         _counts(lambda factor: T.Shed(divided(1000, factor))),

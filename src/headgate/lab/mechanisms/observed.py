@@ -128,6 +128,16 @@ class MechanismRun:
         return max(0, self.rows_in - self.rows_out)
 
 
+def outcome(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, list[float | None]]]:
+    """Return what became of the rows and of the memory, and the mechanism's `overhead`, in the same form."""
+    return {
+        "rows lost": ("rows", [float(each.lost) for each in rounds]),
+        "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
+        "until memory is full": ("s", [each.full_at for each in rounds]),
+        **overhead(rounds),
+    }
+
+
 def overhead(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, list[float | None]]]:
     """Return what the mechanism itself cost, by name: the unit, and the value of each round.
 

@@ -18,7 +18,7 @@ from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
-from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.observed import MechanismRun, observe, outcome
 from headgate.lab.mechanisms.overload import Overload
 from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.verdicts import Better, Measured, Observation
@@ -116,10 +116,7 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
             "share of its rate that the sibling keeps": ("", shares),
             "until the source stops": ("s", [None if at is None else at - times.before for at in stopped]),
             "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.end)) for each in rounds]),
-            "rows lost": ("rows", [float(each.lost) for each in rounds]),
-            "until memory is full": ("s", [each.full_at for each in rounds]),
-            "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
-            **overhead(rounds),
+            **outcome(rounds),
         }
         if B3 in rounds[-1].seen:
             curves.append(rounds[-1].seen[B3].curve(name, times.end))

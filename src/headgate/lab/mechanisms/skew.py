@@ -18,7 +18,7 @@ from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant, Expected
 from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
-from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.observed import MechanismRun, observe, outcome
 from headgate.lab.mechanisms.sibling import KEEPS
 from headgate.lab.mechanisms.verdicts import Better, Measured, Observation
 from headgate.lab.places import A2, B3, B4, Place, processes
@@ -134,9 +134,7 @@ def report(runs: Mapping[str, list[MechanismRun]], times: SkewTimes) -> Experime
             ),
             "until the source stops": ("s", [each.stopped_at(0.0) for each in rounds]),
             "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.seconds)) for each in rounds]),
-            "rows lost": ("rows", [float(each.lost) for each in rounds]),
-            "until memory is full": ("s", [each.full_at for each in rounds]),
-            **overhead(rounds),
+            **outcome(rounds),
         }
     return mechanism_report(
         "skew",

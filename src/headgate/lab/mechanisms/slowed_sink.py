@@ -15,7 +15,7 @@ from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contest import contest
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, Contestant
 from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
-from headgate.lab.mechanisms.observed import MechanismRun, observe, overhead
+from headgate.lab.mechanisms.observed import MechanismRun, observe, outcome
 from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.sibling import FULL, QUICK, RATE, StallTimes
 from headgate.lab.mechanisms.verdicts import Better, Measured, Observation
@@ -61,11 +61,8 @@ def report(runs: dict[str, list[MechanismRun]], times: StallTimes) -> Experiment
         measured[name] = {
             "until the source knows": ("s", [None if at is None else at - times.before for at in stopped]),
             "rows in flight at most": ("rows", [float(each.most_in_flight(0, times.end)) for each in rounds]),
-            "rows lost": ("rows", [float(each.lost) for each in rounds]),
-            "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
             "until the source reads freely again": ("s", [_released(each, times.end) for each in rounds]),
-            "until memory is full": ("s", [each.full_at for each in rounds]),
-            **overhead(rounds),
+            **outcome(rounds),
         }
     return mechanism_report(
         "slow-sink",

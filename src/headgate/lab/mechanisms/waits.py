@@ -22,7 +22,7 @@ from headgate.lab.flows import Flow, Flows
 from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, divided
 from headgate.lab.mechanisms.made_runs import Plan, judged
 from headgate.lab.mechanisms.mechanism_report import mechanism_report, whole
-from headgate.lab.mechanisms.observed import LOOK, MechanismRun, observe, overhead
+from headgate.lab.mechanisms.observed import LOOK, MechanismRun, observe, outcome
 from headgate.lab.mechanisms.overload import Overload
 from headgate.lab.mechanisms.reactions import SLACK, reactions
 from headgate.lab.mechanisms.slowed_sink import in_flight
@@ -142,10 +142,7 @@ def report(runs: Mapping[str, list[MechanismRun]], times: WaitTimes) -> Experime
                 quantity: (unit, [of(each, overload) for each in rounds]) for quantity, (unit, of) in QUANTITIES.items()
             },
             "how long the source stands": ("s", [_stands(each, overload) for each in rounds]),
-            "rows lost": ("rows", [float(each.lost) for each in rounds]),
-            "rows doubled": ("rows", [float(each.doubled) for each in rounds]),
-            "until memory is full": ("s", [each.full_at for each in rounds]),
-            **overhead(rounds),
+            **outcome(rounds),
         }
     return mechanism_report(
         "waits",
