@@ -53,7 +53,8 @@ def written(kafka: Broker, **options: Any) -> str:
 
 
 def read(kafka: Broker, topic: str, **options: Any) -> tuple[pa.Table, list[dict[str, Any]]]:
-    source = hg.sources.kafka(kafka.servers, topic, schema=SCHEMA, format="avro", stop="latest", **options)
+    options = {"schema": SCHEMA, **options}
+    source = hg.sources.kafka(kafka.servers, topic, format="avro", stop="latest", **options)
     env, bad = environment(), hg.sinks.collect()
     stream = env.from_source(source)
     stream.side_output("bad").sink_to(bad)
@@ -72,10 +73,13 @@ def test_records_of_a_given_schema(kafka: Broker) -> None:
 
 
 class Registry:
-    """The two requests of a schema registry that the format needs, by HTTP."""
+    """The requests of a schema registry that the format needs, by HTTP. `references` has those of each schema, and
+    `asked` has the paths of the questions."""
 
     def __init__(self) -> None:
         self.schemas: dict[int, str] = {}
+        self.references: dict[int, list[dict[str, Any]]] = {}
+        self.asked: list[str] = []
         registry = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -86,10 +90,15 @@ class Registry:
                 self._answer(200, {"id": number})
 
             def do_GET(self) -> None:
-                number = int(self.path.split("?")[0].rpartition("/")[2])
+                registry.asked.append(path := self.path.split("?")[0])
+                number = int(path.rpartition("/")[2])  # of a schema, or of a version: here they are the same
                 found = registry.schemas.get(number)
-                self._answer(404, {"error_code": 40403, "message": "Schema not found"}) if found is None else \
-                    self._answer(200, {"schema": found})  # fmt: skip
+                if found is None:
+                    self._answer(404, {"error_code": 40403, "message": "Schema not found"})
+                    return
+                more = {"subject": path.split("/")[2], "version": number} if path.startswith("/subjects") else {}
+                references = registry.references.get(number, [])
+                self._answer(200, {"id": number, "schema": found, "references": references, **more})
 
             def _answer(self, status: int, values: Any) -> None:
                 text = json.dumps(values).encode()
@@ -130,8 +139,32 @@ def test_records_of_registered_schemas(kafka: Broker, registry: Registry) -> Non
     assert_same_rows(found, pa.Table.from_pylist([*ROWS, {**old, "city": None}], SCHEMA))
     assert [each["offset"] for each in bad] == [11, 12]
     assert "the schema registry does not know schema 8" in bad[0]["error"]
+    kafka.produce(topic, [b"\0\0\0\0\x08"] * 5)
+    registry.asked.clear()
+    assert len(read(kafka, topic, avro=AVRO, registry={"url": registry.url})[1]) == 7
+    assert registry.asked.count("/schemas/ids/8") == 1, "it is asked once for each reader"
     found, _ = read(kafka, topic, registry=registry.url)
     assert found.num_rows == 11
+
+
+def test_schemas_that_refer_to_others(kafka: Broker, registry: Registry) -> None:
+    """A schema names a record of another one, which names a third. A reference that is gone makes a bad message."""
+    place = {"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}
+    stop = {"type": "record", "name": "Stop", "fields": [{"name": "place", "type": "Place"}]}
+    number, to = {"name": "id", "type": "long"}, {"name": "to", "type": "Stop"}
+    trip = {"type": "record", "name": "Trip", "fields": [number, to]}
+    registry.schemas |= {at: json.dumps(schema) for at, schema in enumerate([place, stop, trip, trip], 1)}
+    for at, name, refers in [(2, "Place", 1), (3, "Stop", 2), (4, "Stop", 9)]:
+        registry.references[at] = [{"name": name, "subject": name.lower(), "version": refers}]
+    whole_stop = {**stop, "fields": [{"name": "place", "type": place}]}
+    whole = {**trip, "fields": [number, {**to, "type": whole_stop}]}
+    row = {"id": 1, "to": {"place": {"city": "Rome"}}}
+    topic = kafka.topic(1)
+    kafka.produce(topic, [bytes([0, 0, 0, 0, at]) + encoded(whole, row) for at in (3, 4)])
+    schema = pa.schema({"id": pa.int64(), "to": pa.struct({"place": pa.struct({"city": pa.string()})})})
+    found, bad = read(kafka, topic, schema=schema, avro=whole, registry=registry.url)
+    assert found.to_pylist() == [row]
+    assert "the schema registry does not know version 9 of 'stop'" in bad[0]["error"]
 
 
 def test_a_registry_that_does_not_answer_is_named_without_its_secrets(

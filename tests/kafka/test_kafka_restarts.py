@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import headgate as hg
-from tests.kafka_broker import Broker
+from tests.kafka_broker import Broker, broker_or_skip
 from tests.runtime.jobs import environment, error_of, eventually
 
 N = pa.schema({"n": pa.int64()})
@@ -27,6 +31,32 @@ def following(kafka: Broker, topic: str, folder: Path) -> hg.JobHandle:
 
 def fill(kafka: Broker, topic: str) -> None:
     kafka.produce(topic, [b'{"n": %d}' % n for n in range(ROWS)])
+
+
+def asks_for_partitions() -> bool:
+    """Return whether the thread of a reader waits for what brokers say of a topic."""
+    frames = sys._current_frames()
+    threads = [each for each in threading.enumerate() if each.name.startswith("headgate-fetcher-")]
+    return any((frame := frames.get(each.ident or 0)) and frame.f_code.co_name == "_metadata" for each in threads)
+
+
+def test_a_job_that_looks_for_partitions_is_cancelled_while_no_broker_answers(tmp_path: Path) -> None:
+    """The question may take 30 s. The reader's thread ends without an answer."""
+    broker = broker_or_skip()
+    with broker:
+        topic = broker.topic(1)
+        fill(broker, topic)
+        job = following(broker, topic, tmp_path)
+        eventually(lambda: job.metrics()["rows_in"] == ROWS)
+        os.kill(broker.pid, signal.SIGSTOP)
+        try:
+            eventually(asks_for_partitions)
+            job.cancel()
+            error = error_of(job)
+        finally:
+            os.kill(broker.pid, signal.SIGCONT)
+    assert isinstance(error, hg.JobCancelled)
+    assert "did not return" not in str(error)
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,16 @@ def test_the_group_s_offsets_are_committed_after_checkpoints_and_read_only_on_re
     assert_same_rows(read(kafka, topic, group="another", start="group"), rows + more)
 
 
+def test_what_lies_behind_the_stop_is_unread_for_the_group_too(kafka: Broker, tmp_path: Path) -> None:
+    """The messages before and after the stop come in one batch. The position behind them is not the group's."""
+    topic = kafka.topic(1)
+    rows = fill(kafka, topic, 1, 5)
+    env = environment(parallelism=1, checkpoint_dir=tmp_path, checkpoint_interval="20 ms")
+    stream = env.from_source(source(kafka, topic, group=topic, stop={(topic, 0): 2}))
+    assert stream.collect().to_pylist() == rows[:2]
+    assert read(kafka, topic, group=topic, start="group") == rows[2:]
+
+
 def test_messages_of_open_and_aborted_transactions_are_not_read(kafka: Broker) -> None:
     from confluent_kafka import Producer
 

@@ -11,6 +11,7 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -23,6 +24,8 @@ from headgate.connectors.schemas import shown
 from headgate.errors import ConfigError, HeadgateError, PlanError, SinkError, SourceError
 
 _HEAD: Final = struct.Struct(">bI")
+#: The most numbers of unknown schemas that a source remembers: bad messages may have any number.
+_MOST_UNKNOWN: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,8 @@ class AvroDecoder(MessageDecoder):
         self._registry = registry
         self._client: Any = None
         self._written: dict[int, Any] = {}
+        #: Why the registry cannot tell a schema, by number, so that it is asked once.
+        self._unknown: dict[int, str] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_client": None}
@@ -143,11 +148,27 @@ class AvroDecoder(MessageDecoder):
     def _schema_of(self, number: int) -> Any:
         """Return the schema that a message was written with. Raises ValueError for a number that is not registered."""
         assert self._registry is not None
+        if number in self._unknown:
+            raise ValueError(self._unknown[number])
         if number not in self._written:
             self._client = self._client or self._registry.client()
-            text = _asked("schema " + str(number), SourceError, lambda: self._client.get_schema(number).schema_str)
-            self._written[number] = _fastavro().parse_schema(json.loads(text))
+            try:
+                schema = _asked(f"schema {number}", SourceError, lambda: self._client.get_schema(number))
+                self._written[number] = self._parsed(schema, {})
+            except ValueError as error:
+                if len(self._unknown) >= _MOST_UNKNOWN:
+                    self._unknown.clear()
+                self._unknown[number] = str(error)
+                raise
         return self._written[number]
+
+    def _parsed(self, schema: Any, named: dict[str, Any]) -> Any:
+        """Parse a schema and those that it refers to. `named` has the schemas that are known by name, and grows."""
+        for reference in schema.references or ():
+            what = f"version {reference.version} of {reference.subject!r}"
+            ask = partial(self._client.get_version, reference.subject, reference.version)
+            self._parsed(_asked(what, SourceError, ask).schema, named)
+        return _fastavro().parse_schema(json.loads(schema.schema_str), named_schemas=named)
 
     def _one_by_one(self, rows: Sequence[Any]) -> tuple[pa.RecordBatch, list[tuple[int, str]]]:
         good, bad = [], []

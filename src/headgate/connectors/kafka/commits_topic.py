@@ -11,17 +11,18 @@ import time
 import zlib
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from headgate.connectors.kafka.kafka_client import (
     ANSWER_TIMEOUT,
     KafkaClient,
+    cause,
     failed,
     in_words,
     is_about_group,
     kafka_library,
 )
-from headgate.connectors.kafka.kafka_offsets import Offsets, partitions_of
+from headgate.connectors.kafka.kafka_offsets import Offsets, has_failed, partitions_of
 from headgate.errors import SinkError, SourceError
 from headgate.state import shapes
 
@@ -130,15 +131,16 @@ class CommitsTopic:
 
     def _partitions(self) -> int:
         """Return the number of partitions, or 0 if there is no topic."""
-        consumer = self._client.consumer(lambda error: None, group_id="headgate")
+        told: list[Any] = []
+        consumer = self._client.consumer(told.append, group_id="headgate")
         try:
-            return len(partitions_of(consumer, [TOPIC]))
+            return len(partitions_of(consumer, [TOPIC], has_failed(consumer, told)))
         except SourceError as error:
             if "UNKNOWN_TOPIC" in error.message:
                 return 0
             raise SinkError(error.message) from None
         except kafka_library().KafkaException as error:
-            raise failed(SinkError, f"topic {TOPIC!r}", error) from None
+            raise failed(SinkError, f"topic {TOPIC!r}", cause(error, consumer, told)) from None
         finally:
             consumer.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from importlib import import_module
@@ -27,8 +27,8 @@ Stop: TypeAlias = Literal["latest"] | datetime | Mapping[Partition, int]
 #: Seconds that brokers have for one question. A client that has lost the leader of a partition finds the new
 #: leader only for the next question.
 _QUESTION: Final = 5.0
-#: Seconds to wait for an answer, until the next look for a final error such as a wrong password.
-_SLICE: Final = 1.0
+#: Seconds to wait for an answer, until the next look for a reason to give up. Less than a reader has to close.
+SLICE: Final = 0.5
 #: Seconds until a question is asked again.
 _LOOK: Final = 0.05
 #: The shape of offsets in a checkpoint: rows of topic, partition and offset.
@@ -57,34 +57,43 @@ def _is_place(partition: Any, offset: Any) -> bool:
     return False
 
 
-def partitions_of(consumer: Any, topics: Sequence[str], told: Sequence[Any] | None = None) -> list[Partition]:
+def partitions_of(consumer: Any, topics: Sequence[str], given_up: Callable[[], object]) -> list[Partition]:
     """Return the partitions of the topics. Raises SourceError for a topic that does not exist, and KafkaException
-    without an answer.
+    without an answer. It asks again until `given_up()`, which pauses a little, is true.
 
-    If the consumer reads nothing, `told` is the list to which its callback adds final errors. After such an error, the
-    function waits no longer. Only a consumer can ask: other clients would create a missing topic.
+    Only a consumer can ask: other clients would create a missing topic.
     """
     found = []
     for topic in topics:
-        metadata = _metadata(consumer, topic, told).topics[topic]
+        metadata = _metadata(consumer, topic, given_up).topics[topic]
         if metadata.error is not None:
             raise failed(SourceError, f"topic {topic!r}", metadata.error)
         found += [(topic, number) for number in sorted(metadata.partitions)]
     return found
 
 
-def _metadata(consumer: Any, topic: str, told: Sequence[Any] | None) -> Any:
+def _metadata(consumer: Any, topic: str, given_up: Callable[[], object]) -> Any:
     """Return what brokers say of a topic. Raises KafkaException without an answer."""
-    if told is None:
-        return consumer.list_topics(topic, timeout=ANSWER_TIMEOUT)
     deadline = time.monotonic() + ANSWER_TIMEOUT
     while True:
         try:
-            return consumer.list_topics(topic, timeout=_SLICE)
+            return consumer.list_topics(topic, timeout=SLICE)
         except kafka_library().KafkaException:
-            consumer.poll(_SLICE / 10)  # serves the callback of errors
-            if told or time.monotonic() > deadline:
+            if given_up() or time.monotonic() > deadline:
                 raise
+
+
+def has_failed(consumer: Any, told: Sequence[Any]) -> Callable[[], object]:
+    """Return a function that says whether a consumer that reads nothing has had a final error.
+
+    `told` is the list to which the consumer's callback adds such errors, for example a wrong password.
+    """
+
+    def is_told() -> object:
+        consumer.poll(SLICE / 10)  # serves the callback
+        return told
+
+    return is_told
 
 
 class Offsets:

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, SourceReader
 from headgate.connectors.fetcher import Fetcher
-from headgate.connectors.kafka.kafka_client import ANSWER_TIMEOUT, in_words, is_about_group, kafka_library
-from headgate.connectors.kafka.kafka_offsets import Partition, partitions_of
+from headgate.connectors.kafka.kafka_client import in_words, is_about_group, kafka_library
+from headgate.connectors.kafka.kafka_offsets import SLICE, Partition, partitions_of
 from headgate.connectors.kafka.message_columns import BAD, MessageColumns, as_bad
 from headgate.connectors.kafka.message_decoders import MessageDecoder
 from headgate.connectors.kafka.partition_ends import PartitionEnds
@@ -253,6 +253,8 @@ class _Fetching:
         rows, counts, bad = self._decode(messages, values)
         for event in events:
             self._take_event(event, offsets)
+        if stops is not None:  # what lies behind the stop is unread, also for the group
+            offsets = {each: min(at, stops[each]) for each, at in offsets.items()}
         self._offsets |= {each: at for each, at in offsets.items() if each in self._offsets}
         ended = self._end_partitions(consumer)
         by_partition, begin = [], 0
@@ -328,14 +330,17 @@ class _Fetching:
             consumer.incremental_unassign([library.TopicPartition(*partition) for partition in ended])
         return ended
 
+    def _is_closing_soon(self) -> bool:
+        return self.is_closing.wait(SLICE / 10)
+
     def _discover(self, consumer: Any) -> Iterator[_Fetched]:
         """Read new partitions from their first message on. Raises SourceError if a topic was deleted."""
         library, new = kafka_library(), {}
         try:
-            for topic, number in partitions_of(consumer, self._reading.topics):
+            for topic, number in partitions_of(consumer, self._reading.topics, self._is_closing_soon):
                 if (topic, number) not in self._known and is_mine((topic, number), self._context):
                     partition = library.TopicPartition(topic, number)
-                    new[topic, number], _ = consumer.get_watermark_offsets(partition, timeout=ANSWER_TIMEOUT)
+                    new[topic, number], _ = consumer.get_watermark_offsets(partition, timeout=SLICE)
         except library.KafkaException as error:
             log.warning("%s: new partitions are looked for later: %s", self._context.operator, in_words(error))
             return

@@ -13,7 +13,7 @@ from headgate.connectors.connector import Claim, Sink, SinkWriter, WriterContext
 from headgate.connectors.kafka.commits_topic import CommitsTopic
 from headgate.connectors.kafka.delivery import SETTINGS, Delivery, wait_for
 from headgate.connectors.kafka.kafka_client import KafkaClient, cause, failed, kafka_library
-from headgate.connectors.kafka.kafka_offsets import partitions_of
+from headgate.connectors.kafka.kafka_offsets import has_failed, partitions_of
 from headgate.connectors.kafka.message_encoders import Messages
 from headgate.connectors.kafka.staged_messages import StagedFile, StagedMessagesWriter, StagingFolder, give_staged
 from headgate.connectors.kafka.topic_limits import TopicLimits
@@ -92,7 +92,7 @@ class KafkaSink(Sink):
         told: list[Any] = []
         consumer = self.client.consumer(told.append, group_id="headgate")
         try:
-            partitions_of(consumer, [self.topic], told)
+            partitions_of(consumer, [self.topic], has_failed(consumer, told))
         except SourceError as error:
             raise SinkError(error.message) from None
         except kafka_library().KafkaException as error:

@@ -17,6 +17,7 @@ from headgate.connectors.kafka.kafka_offsets import (
     Start,
     Stop,
     check_places,
+    has_failed,
     partitions_of,
     starts_of,
     stops_of,
@@ -108,7 +109,7 @@ class KafkaSource(Source):
 
     def _partitions(self, consumer: Any, told: Sequence[Any]) -> list[Partition]:
         try:
-            return partitions_of(consumer, self.topics, told)
+            return partitions_of(consumer, self.topics, has_failed(consumer, told))
         except kafka_library().KafkaException as error:
             raise failed(SourceError, f"topics {', '.join(self.topics)}", cause(error, consumer, told)) from None
 
