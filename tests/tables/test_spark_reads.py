@@ -223,6 +223,27 @@ def test_spark_knows_the_partitions(spark: SparkTables, folder: Path) -> None:
 
 
 @pytest.mark.soak
+def test_partitions_by_times(spark: SparkTables, folder: Path) -> None:
+    """Spark reads those that our sink wrote, and our source follows those that Spark writes."""
+    path, rows = folder / "parted_by_times", made(0, 24)
+    env = hg.StreamEnvironment(deployment=LOCAL)
+    sink = hg.sinks.delta(path, partition_by=["at", "local", "day", "late"])
+    env.from_source(hg.sources.iterable([rows])).sink_to(sink)
+    env.execute()
+    table, columns = f"delta.`{path}`", ", ".join(SCHEMA.names)
+    assert_same(spark.rows(f"select * from {table}").to_pylist(), rows.to_pylist())
+    for condition in ("at >= timestamp'2024-05-01 03:00:00Z'", "day = date'2024-05-03'", "late"):
+        found = spark.rows(f"select n from {table} where {condition}").num_rows
+        assert 0 < found < 24, condition
+    version = deltalake.DeltaTable(str(path)).version()
+    spark.run(f"insert into {table} ({columns}) select {columns} from {table} where n >= 12")
+    followed = hg.StreamEnvironment(deployment=LOCAL).from_source(
+        hg.sources.delta(path, bounded=True, start=version)
+    )  # fmt: skip
+    assert_same(followed.collect().to_pylist(), rows.slice(12).to_pylist())
+
+
+@pytest.mark.soak
 def test_spark_reads_a_table_whose_files_were_joined(spark: SparkTables, tables: Tables) -> None:
     """By the Python library and by Spark; the sink and Spark write between. All read the same."""
     name, rows = "joined", made(0, 150)

@@ -113,8 +113,9 @@ class DeltaSink(TableSink):
                     raise Superseded(f"{self._what}: another program has taken over the results of run {epoch.run}")
                 if files and (table.transaction_version(taken) or 0) >= (epoch.checkpoint or 1):
                     return
-                self.check_files(files, _columns(table), table.metadata().partition_columns)
-                actions = [self._action(table, file) for file in files]
+                columns = _columns(table)
+                self.check_files(files, columns, table.metadata().partition_columns)
+                actions = [_action(columns, file) for file in files]
                 try:
                     table.create_write_transaction(
                         actions, "append", table.schema(), table.metadata().partition_columns,
@@ -124,12 +125,6 @@ class DeltaSink(TableSink):
                 except library.exceptions.CommitFailedError as error:  # look again: who was faster?
                     failure = error
         raise SinkError(f"{self._what}: other writers were faster {ATTEMPTS} times: {failure}")
-
-    def _action(self, table: Any, file: dict[str, Any]) -> Any:
-        parts = [part.split("=", 1) for part in file["path"].split("/")[:-1]]
-        values = {unquote(name): None if value == NO_VALUE else unquote(value) for name, value in parts}
-        add = import_module("deltalake.transaction").AddAction
-        return add(file["path"], file["size"], values, int(time.time() * 1000), True, json.dumps(file["statistics"]))
 
     def _check_table(self, table: Any, schema: pa.Schema) -> pa.Schema:
         folders = tuple(table.metadata().partition_columns)
@@ -179,6 +174,22 @@ class DeltaSink(TableSink):
             raise SinkError(
                 f"{self._what}: {delta_error(error)}; check the path, the rights and the free space there"
             ) from error
+
+
+def _action(columns: pa.Schema, file: dict[str, Any]) -> Any:
+    """Return the action of the log that adds a file."""
+    values = {}
+    for part in file["path"].split("/")[:-1]:
+        name, text = part.split("=", 1)
+        kind = columns.field(unquote(name)).type
+        values[unquote(name)] = None if text == NO_VALUE else _in_log(unquote(text), kind)
+    add = import_module("deltalake.transaction").AddAction
+    return add(file["path"], file["size"], values, int(time.time() * 1000), True, json.dumps(file["statistics"]))
+
+
+def _in_log(text: str, kind: pa.DataType) -> str:
+    """Return the text of a partition's value as Delta's log has it: times with a zone are in the form of ISO 8601."""
+    return text.replace(" ", "T") if pa.types.is_timestamp(kind) and kind.tz else text
 
 
 def _columns(table: Any) -> pa.Schema:

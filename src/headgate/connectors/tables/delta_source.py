@@ -8,6 +8,7 @@ log; the version may not exist yet.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from headgate.connectors.tables.open_file import OpenFile, needed_names
 from headgate.connectors.tables.table_columns import ReadNewColumns, chosen_columns, new_columns_error
 from headgate.errors import SourceError
 from headgate.filesystems import locate
+
+#: How a text of a time ends that says its time zone.
+_ZONE = re.compile(r"(Z|[+-]\d\d(:?\d\d)?)$")
 
 
 class DeltaSource(FollowedTable["_Poll"]):
@@ -231,4 +235,6 @@ def _column(column: pa.Field, batch: pa.RecordBatch, values: Mapping[str, Any]) 
     value = values.get(column.name)
     if value is None or value == "":  # in the log, an empty text is a null
         return pa.nulls(batch.num_rows, column.type)
+    if isinstance(value, str) and pa.types.is_timestamp(column.type) and column.type.tz and not _ZONE.search(value):
+        value += "Z"  # in the log, times without a zone are in UTC
     return pa.repeat(pa.scalar(value).cast(column.type), batch.num_rows)
