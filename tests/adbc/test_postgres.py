@@ -197,6 +197,14 @@ def test_values_keep_their_length(postgres: Postgres) -> None:
     assert found == [{"b": "10101010", "v": "101", "c": "{Rome}"}]
 
 
+def test_keys_that_are_equal_in_the_table_are_one_row(postgres: Postgres) -> None:
+    """The last of the rows wins, as for keys that are equal before they are cast."""
+    table = postgres.table("id uuid primary key, n int")
+    key = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+    write(postgres, table, [{"id": key, "n": 1}, {"id": key.upper(), "n": 2}], mode="upsert", key="id")
+    assert postgres.rows(f"select id::text, n from {table}") == [{"id": key, "n": 2}]
+
+
 def test_domains_check_the_whole_value(postgres: Postgres) -> None:
     postgres.execute(
         "create domain short as varchar(3)",

@@ -238,14 +238,14 @@ class AdbcSink(Sink):
         values = ", ".join(self._value(name) for name in self._columns)
         if not self._key:
             return f"insert into {self._target} ({columns}) select {values} from {stage} order by {ORDER}"
-        key = quoted(*self._key)
+        key, cast_key = quoted(*self._key), ", ".join(map(self._value, self._key))
         changed = [quoted(name) for name in self._columns if name not in self._key]
         update = "update set " + ", ".join(f"{name} = excluded.{name}" for name in changed) if changed else "nothing"
         # PostgreSQL locks each row: two jobs that lock rows of one table in different orders could wait for each other.
-        order = ", ".join(map(self._value, self._key)) if self._database.is_postgresql else ORDER
+        order = cast_key if self._database.is_postgresql else ORDER
         return (
             f"insert into {self._target} ({columns}) select {values} from (select *, row_number() over "
-            f"(partition by {key} order by {ORDER} desc) as {_NEWEST} from {stage}) as staged "
+            f"(partition by {cast_key} order by {ORDER} desc) as {_NEWEST} from {stage}) as staged "
             f"where {_NEWEST} = 1 order by {order} on conflict ({key}) do {update}"
         )
 
