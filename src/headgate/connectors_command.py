@@ -22,6 +22,7 @@ class _Connector:
     name: str
     sources: tuple[str, ...] = ()
     sinks: tuple[str, ...] = ()
+    lookups: tuple[str, ...] = ()
     promise: str
     packages: tuple[str, ...] = ()
     extra: str = ""
@@ -47,7 +48,7 @@ _CONNECTORS = (
         also="credentials of the service",
     ),
     _Connector(
-        name="databases", sources=("adbc",), sinks=("adbc",), promise=_EXACTLY_ONCE,
+        name="databases", sources=("adbc",), sinks=("adbc",), lookups=("adbc",), promise=_EXACTLY_ONCE,
         packages=("adbc-driver-manager", "adbc-driver-postgresql", "adbc-driver-sqlite"), extra="adbc",
     ),
     _Connector(
@@ -115,13 +116,14 @@ def _version(package: str) -> str | None:
 
 def _show(connectors: Sequence[_Connector]) -> None:
     table = Table(box=None, pad_edge=False)
-    for column in ("connector", "sources", "sinks", "each row", "here"):
+    for column in ("connector", "sources", "sinks", "lookups", "each row", "here"):
         table.add_column(column, overflow="fold")
     for connector in connectors:
         table.add_row(
             connector.name,
             ", ".join(connector.sources),
             ", ".join(connector.sinks),
+            ", ".join(connector.lookups),
             connector.promise,
             _state(connector),
         )

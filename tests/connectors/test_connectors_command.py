@@ -24,7 +24,7 @@ def report(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
 
 def test_every_source_and_sink_is_listed_once(capsys: pytest.CaptureFixture[str]) -> None:
     found = report(capsys)
-    for kind in ("sources", "sinks"):
+    for kind in ("sources", "sinks", "lookups"):
         names = [name for connector in found for name in connector[kind]]  # type: ignore[attr-defined]
         assert sorted(names) == sorted(getattr(hg, kind).__all__)
 
