@@ -58,13 +58,13 @@ def test_in_virtual_time_an_undivided_mechanism_waits_as_documented(name: str) -
 def test_times_and_sizes_may_be_divided(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A queue of 32,768 messages fills in 65.5 s at 500 messages/s, one of 1,000 in 5 s at 200."""
     monkeypatch.setattr(waits, "SWEPT", (name,))
-    monkeypatch.setattr(waits, "QUICK_FACTORS", (20.0, 40.0))
+    monkeypatch.setattr(waits, "QUICK_FACTORS", (10.0, 20.0))
     said = list[str]()
     result = simulated_waits.run(Options(True, said.append))
     assert result.met, result.target
-    assert said[0] == "waits: all sizes and times divided by 20, 40 in turn"
+    assert said[0] == "waits: all sizes and times divided by 10, 20 in turn"
     figures = {figure.name: figure.median for figure in result.figures}
-    for factor in (20, 40):
+    for factor in (10, 20):
         stops = figures[f"{name}: until the source stops, times {factor}"]
         assert stops == pytest.approx({"max-pending": 5.0, "storm-status": 65.5}[name], rel=0.1)
     assert [len(series.x) for series in result.plots[0].series] == [2, 2]
