@@ -6,6 +6,7 @@ import itertools
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,10 @@ def test_a_full_queue_of_jstorm_master_blocks_its_senders() -> None:
     assert result.rows_in == result.rows_out == 2_000_000
 
 
-def _throttled(job: hg.JobHandle) -> float:
+def _throttled(job: hg.JobHandle, which: Callable[..., float] = max) -> float:
+    """Return for how long the subtask of the source has waited that has waited longest, or shortest with `min`."""
     tasks = job.metrics()["tasks"]
-    return float(max((task["throttle_wait_s"] for name, task in tasks.items() if "numbers" in name), default=0.0))
+    return float(which((task["throttle_wait_s"] for name, task in tasks.items() if "numbers" in name), default=0.0))
 
 
 #: Few messages each second, so that a busy machine does not fill the queues of a stream that goes on.
@@ -275,29 +277,57 @@ def test_a_source_that_may_send_messages_again_has_no_checkpoints_and_its_messag
     assert hg.Config(throttle=T.MaxPending(acking=False), checkpoint_dir=tmp_path, **EACH).throttle is not None
 
 
+def _twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.concat_arrays([batch["n"], batch["n"]])], names=["n"])
+
+
 def test_a_message_counts_until_all_that_came_from_it_is_processed() -> None:
     """Each batch goes through two exchanges, and to two subtasks: at most three are under way."""
     env = environment(True, throttle=T.MaxPending(3), **EACH)
-
-    def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([pa.concat_arrays([batch["n"], batch["n"]])], names=["n"])
-
-    stream = counted(env, 6400).name("numbers").rebalance().map_batches(twice, schema=NUMBERS)
+    stream = counted(env, 6400).name("numbers").rebalance().map_batches(_twice, schema=NUMBERS)
     result_rows = stream.partition_by(lambda batch, n: batch["n"].to_numpy() % n).collect()
     assert sorted(result_rows["n"].to_pylist()) == sorted([*range(6400), *range(6400)])
 
 
-def test_batches_go_one_by_one_and_their_times_set_the_rate() -> None:
-    """The sink takes at most 64 rows in 2 ms. The source could read them all at once."""
-    env = environment(True, throttle=T.SparkPid(batch_interval=0.1, initial_rate=10_000), **EACH)
+def _read_while_the_last_sink_holds(made: Callable[[int, int], pa.RecordBatch]) -> int:
+    """Run a job with two exchanges, of which three messages of each source subtask may be under way. Return the rows
+    that its source has read when both subtasks wait, or more rows than may be under way."""
+    env = environment(throttle=T.MaxPending(3), **EACH)
+    goes_on = threading.Event()
 
-    def slowly(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
-        threading.Event().wait(0.002)
+    def write(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
+        assert goes_on.wait(60)
 
-    counted(env, 6400).name("numbers").rebalance().sink_to(hg.sinks.for_each_batch(slowly))
+    source = hg.sources.generate(made, rows=100 * BATCH, batch_rows=BATCH, schema=NUMBERS)
+    stream = env.from_source(source).name("numbers").rebalance().map_batches(_twice, schema=NUMBERS)
+    stream.partition_by(lambda batch, n: batch["n"].to_numpy() % n).sink_to(hg.sinks.for_each_batch(write))
+    job = env.execute_async()
+    try:
+        eventually(lambda: job.metrics()["rows_in"] > 6 * BATCH or _throttled(job, min) > 0.3)
+        read: int = job.metrics()["rows_in"]
+    finally:
+        goes_on.set()
+    assert job.wait(60).rows_out == 200 * BATCH
+    return read
+
+
+def test_a_message_counts_also_behind_the_second_exchange() -> None:
+    """If it counted until the first one only, the source would read on while the sink holds."""
+    assert _read_while_the_last_sink_holds(numbers) == 2 * 3 * BATCH
+
+
+def test_the_times_of_batches_set_the_rate_of_their_sources() -> None:
+    """At its first rate, each source would need 32 s. Each later one is at least 3200 rows/s: a second."""
+    env = environment(True, throttle=T.SparkPid(batch_interval=0.1, initial_rate=100, min_rate=3200), **EACH)
+
+    def write(_batch: pa.RecordBatch, _info: hg.BatchInfo) -> None:
+        threading.Event().wait(0.002)  # a batch that takes no time gives no rate
+
+    counted(env, 6400).name("numbers").rebalance().sink_to(hg.sinks.for_each_batch(write))
     result = env.execute()
     assert result.rows_in == result.rows_out == 6400
     assert any(task["throttle_wait_s"] > 0.1 for name, task in result.metrics["tasks"].items() if "numbers" in name)
+    assert result.duration_s < 16
 
 
 @pytest.mark.parametrize("storage", ["memory", "memory_and_disk"])

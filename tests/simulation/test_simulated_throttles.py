@@ -13,7 +13,7 @@ import pytest
 
 import headgate as hg
 from headgate.lab.faults.lossy_mechanisms import LossyStormStatus
-from headgate.lab.flows import Flow, Flows, by_target
+from headgate.lab.flows import SCHEMA, Flow, Flows, by_target
 from headgate.lab.probe import Probe, Seen, Stall
 from headgate.simulation.costs import Costs
 from headgate.simulation.simulated_environment import SimulatedEnvironment
@@ -118,6 +118,40 @@ def test_only_some_leave_the_sibling_its_rate(name: str) -> None:
 def test_what_waits_has_the_limit_of_the_queue_and_what_was_on_the_way(name: str) -> None:
     held = of(name).read[0.75] - RATE * (0.75 + AT)
     assert 30 * BATCH <= held <= 60 * BATCH
+
+
+@pytest.mark.parametrize("name", ["StormStatus", "JStormStages"])
+def test_a_stalled_sink_stops_the_tasks_before_it_and_then_their_sources(name: str) -> None:
+    """From the source, rows go through an exchange to a map, and through another one to the sink. Each exchange has an
+    input queue of 40 messages in each of its two subtasks, and a few messages more are on their way."""
+    waits: dict[str, dict[float, float]] = {"between": {}, "flows": {}}
+    in_flight: dict[float, int] = {}
+
+    def look(now: float, metrics: dict[str, Any]) -> None:
+        for stage, by_time in waits.items():
+            seconds = [task["throttle_wait_s"] for task_name, task in metrics["tasks"].items() if stage in task_name]
+            by_time[round(now, 2)] = min(seconds, default=0.0)
+        in_flight[round(now, 2)] = metrics["rows_in"] - metrics["rows_out"]
+
+    environment = SimulatedEnvironment(
+        parallelism=2,
+        taskmanagers=2,
+        config=hg.Config(flow_control="unbounded", buffer_timeout=0, throttle=MECHANISMS[name]),
+        costs=Costs(rows={"flows": 1e-7, "between": 1e-7, "probe": 1e-7}),
+        watch=Watch(interval=0.01, look=look),
+    )
+    source = environment.from_source(Flows({0: Flow((0,), RATE), 1: Flow((1,), RATE)}, END))
+    stages = source.rebalance().map_batches(lambda batch: batch, schema=SCHEMA).name("between").rebalance()
+    stages.sink_to(Probe({each: Stall(after=AT, seconds=STALL) for each in range(2)}))
+    result = environment.execute("two exchanges")
+    assert result.rows_in == result.rows_out == 2 * RATE * END
+    first = {
+        stage: min((time for time, wait in by_time.items() if wait), default=END) for stage, by_time in waits.items()
+    }
+    assert AT < first["between"] < first["flows"] < AT + STALL
+    for by_time in waits.values():
+        assert by_time[0.75] - by_time[0.5] == pytest.approx(0.25, abs=0.01), "all of them stand while the sink stalls"
+    assert in_flight[0.75] == in_flight[0.5] <= 2 * 2 * 45 * BATCH
 
 
 @pytest.mark.parametrize(
