@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import signal
 import threading
 from collections.abc import Callable
@@ -314,6 +315,20 @@ def _read_while_the_last_sink_holds(made: Callable[[int, int], pa.RecordBatch]) 
 def test_a_message_counts_also_behind_the_second_exchange() -> None:
     """If it counted until the first one only, the source would read on while the sink holds."""
     assert _read_while_the_last_sink_holds(numbers) == 2 * 3 * BATCH
+
+
+def test_a_function_that_seeds_random_numbers_does_not_choose_the_ids_of_messages() -> None:
+    """Messages with equal ids would count as one, and end each other's trees."""
+
+    def made(start: int, n: int) -> pa.RecordBatch:
+        random.seed(0)
+        return numbers(start, n)
+
+    before = random.getstate()
+    try:
+        assert _read_while_the_last_sink_holds(made) == 2 * 3 * BATCH
+    finally:
+        random.setstate(before)
 
 
 def test_the_times_of_batches_set_the_rate_of_their_sources() -> None:

@@ -113,6 +113,7 @@ class SimulatedTaskManager:
             links=self._links,
             send=partial(self._report, self._index),
             count=self._signals,
+            chance=self._work.world.throttle_random,
         )
 
     def _new_driver(self) -> TaskDriver:

@@ -62,6 +62,8 @@ class World:
         self.now = 0.0
         self.log = EventLog()
         self.random = random.Random(seed)
+        #: The random numbers of the throttles. They change no duration.
+        self.throttle_random = random.Random(f"throttle {seed}")
         self.clocks = Clocks(self.clock, self.wall, self.spend)
         self._spent = 0.0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -35,7 +34,7 @@ class AckThrottling(Throttling):
     driver.
 
     The acker finds out when a source's message and all messages that came from it are processed. `send` sends a message
-    to the driver.
+    to the driver. `random_id` returns a random number of 64 bits. Any thread may call it.
     """
 
     def __init__(
@@ -45,16 +44,18 @@ class AckThrottling(Throttling):
         clock: Callable[[], float],
         network: Network,
         send: Callable[[FromTaskManager], None],
+        random_id: Callable[[], int],
     ) -> None:
         self._mechanism = mechanism
         self._clock = clock
         self._network = network
         self._send = send
+        self._random_id = random_id
         self._works: dict[Task, WorkedMessage] = {}
         self._sources: dict[Task, tuple[ReplayingHead, TaskMail]] = {}
 
     def _work(self, task: Task) -> WorkedMessage:
-        return self._works.setdefault(task, WorkedMessage())
+        return self._works.setdefault(task, WorkedMessage(self._random_id))
 
     def output(self, task: Task, consumers: Sequence[Task], mail: TaskMail) -> Gated:
         return partial(AnchoredOutput, anchor=self._work(task).send)
@@ -66,7 +67,7 @@ class AckThrottling(Throttling):
         return _AckingHead(head, self._work(task), _Reports(self._network, self._send))
 
     def source(self, task: Task, head: SourceHead, mail: TaskMail, inject: Callable[[CheckpointBarrier], None]) -> Head:
-        policy: PendingSource[pa.RecordBatch] = self._mechanism.pending_source(task, self._clock(), _random_id)
+        policy: PendingSource[pa.RecordBatch] = self._mechanism.pending_source(task, self._clock(), self._random_id)
         replaying = ReplayingHead(head, policy, self._work(task), _Reports(self._network, self._send).started)
         self._sources[task] = replaying, mail
         return replaying
@@ -84,12 +85,13 @@ class AckThrottling(Throttling):
 class WorkedMessage:
     """The message that a task processes now. Gives an id to each message that the task sends because of this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, random_id: Callable[[], int]) -> None:
+        self._random_id = random_id
         self.message: AnchoredMessage | None = None
 
     def begin(self, anchor: Anchor | None) -> None:
         """Note that the task starts to process the message `anchor`; None if the element has no id."""
-        self.message = None if anchor is None else AnchoredMessage(anchor.root, anchor.id, _random_id)
+        self.message = None if anchor is None else AnchoredMessage(anchor.root, anchor.id, self._random_id)
 
     def send(self) -> Anchor | None:
         """Return a new id for a message that the task sends; None if the processed element has no id."""
@@ -146,7 +148,3 @@ class _AckingHead(WrappedHead):
         if message is not None:
             self._reports.done(message.done())
         return until
-
-
-def _random_id() -> int:
-    return random.getrandbits(64)

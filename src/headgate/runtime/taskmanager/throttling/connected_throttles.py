@@ -68,7 +68,13 @@ def _acks(mechanism: MaxPending, place: ThrottlePlace) -> Throttling | None:
         return None  # without acks a source does not learn when messages are processed, so no limit applies
     from headgate.runtime.taskmanager.throttling.ack_throttling import AckThrottling
 
-    return AckThrottling(mechanism, clock=place.clocks.monotonic, network=place.network, send=place.signal_driver)
+    return AckThrottling(
+        mechanism,
+        clock=place.clocks.monotonic,
+        network=place.network,
+        send=place.signal_driver,
+        random_id=partial(place.chance.getrandbits, 64),
+    )
 
 
 def _zookeeper(mechanism: StormZooKeeper, place: ThrottlePlace) -> Throttling:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -36,6 +37,8 @@ class ThrottlePlace:
     links: LinkEnds
     send: Callable[[FromTaskManager], None]
     count: SignalCount = field(default_factory=SignalCount)
+    #: The random numbers of the throttle. Those of Python's module `random` would depend on the user's functions.
+    chance: random.Random = field(default_factory=random.Random)
 
     @property
     def guard(self) -> MemoryGuard:
