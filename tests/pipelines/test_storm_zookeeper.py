@@ -17,6 +17,7 @@ import headgate as hg
 from headgate.lab.faults.lost_signals import MortalZooKeeper
 from headgate.lab.zookeeper_server import serves, zookeeper_server
 from headgate.memory.memory_guard import MemoryGuard
+from headgate.runtime.task.clocks import SYSTEM
 from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
 from headgate.runtime.taskmanager.throttling.transfer_queue import TransferQueue
 from headgate.runtime.taskmanager.throttling.zookeeper_throttling import ZooKeeperThrottling
@@ -239,8 +240,9 @@ def throttling(hosts: str) -> Iterator[ZooKeeperThrottling]:
     mechanism = hg.throttle.StormZooKeeper(hosts, receive_buffer=20)
     part = ZooKeeperThrottling(
         mechanism,
-        mechanism.worker("alone", "taskmanager-0", [(1, 0)], time.time()),
+        mechanism.worker("alone", "taskmanager-0", [(1, 0)], time.monotonic()),
         job="alone",
+        clocks=SYSTEM,
         transfers=TransferQueue(0, lambda subtask: 0),
         guard=MemoryGuard(1 << 20, lambda: 0.0),
         count=SignalCount(),

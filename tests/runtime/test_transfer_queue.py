@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 from headgate.exchange.pending import PendingCount
 from headgate.memory.memory_guard import MemoryGuard
+from headgate.runtime.task.clocks import SYSTEM
 from headgate.runtime.taskmanager.throttling.signal_count import SignalCount
 from headgate.runtime.taskmanager.throttling.transfer_queue import TransferQueue
 from headgate.runtime.taskmanager.throttling.zookeeper_throttling import ZooKeeperThrottling
@@ -75,6 +76,7 @@ def test_messages_that_wait_for_connections_congest_a_taskmanager_as_in_storm() 
         mechanism,
         worker,
         job="job",
+        clocks=SYSTEM,
         transfers=queue(),
         guard=MemoryGuard(1 << 20, lambda: 0.0),
         count=SignalCount(),

@@ -96,9 +96,10 @@ class StormZooKeeper(ComparedMechanism):
 class StormZooKeeperWorker:
     """The part of StormZooKeeper in one TaskManager, and the source policy of all sources there.
 
-    All times are seconds since the epoch by the clock of this machine, because version 1.2 compares times of several
-    machines. The caller lists the children of `folder` at `next_poll`, and when ZooKeeper reports that they changed;
-    each list sets the watch again.
+    All times are seconds of the monotonic clock, but for `wall`: seconds since the epoch by the clock of this machine.
+    Only nodes have such times, because version 1.2 compares times of several machines. If `wall` is None, it is `now`.
+    The caller lists the children of `folder` at `next_poll`, and when ZooKeeper reports that they changed; each list
+    sets the watch again.
     """
 
     def __init__(self, mechanism: StormZooKeeper, path: str, tasks: Iterable[Task], now: float) -> None:
@@ -110,8 +111,8 @@ class StormZooKeeperWorker:
         self._timeout = duration("znode_timeout", mechanism.znode_timeout)
         marks = mechanism.receive_buffer, mechanism.high, mechanism.low
         self._flags = {task: LevelFlag(*marks) for task in (*tasks, TRANSFER)}
-        #: The time of the congestion that ZooKeeper knows from this TaskManager; None: no congestion.
-        self._stamp: float | None = None
+        #: When ZooKeeper last got a congestion from this TaskManager; None: ZooKeeper knows of no congestion.
+        self._put_at: float | None = None
         self.throttled = False
         self.next_check = now + _CHECK
         self.next_poll = now
@@ -133,7 +134,7 @@ class StormZooKeeperWorker:
         """Return whether a queue has reached its high mark, and not its low mark since then."""
         return self._flags[task].is_up
 
-    def check(self, now: float) -> list[ZnodeChange]:
+    def check(self, now: float, wall: float | None = None) -> list[ZnodeChange]:
         """Return the change that ZooKeeper needs, if it needs one.
 
         The caller reports the change to `written` when ZooKeeper has made it. Otherwise the next check repeats it. The
@@ -143,28 +144,30 @@ class StormZooKeeperWorker:
         self.next_check = now + _CHECK
         if not any(map(self.is_congested, self._flags)):
             return self._relief()
-        is_old = self._stamp is None or (self._keeps_node and now - self._stamp > self._update)
-        return [PutZnode(self.path, _encoded(now) if self._keeps_node else b"")] if is_old else []
+        is_old = self._put_at is None or (self._keeps_node and now - self._put_at > self._update)
+        data = _encoded(now if wall is None else wall) if self._keeps_node else b""
+        return [PutZnode(self.path, data)] if is_old else []
 
     def _relief(self) -> list[ZnodeChange]:
-        if self._stamp is None:
+        if self._put_at is None:
             return []
         if self._keeps_node:
-            self._stamp = None
+            self._put_at = None
             return []
         return [DeleteZnode(self.path)]
 
     def written(self, now: float, change: ZnodeChange) -> None:
         """Note that ZooKeeper has made a change that `check` returned at `now`."""
-        self._stamp = now if isinstance(change, PutZnode) else None
+        self._put_at = now if isinstance(change, PutZnode) else None
 
     # --- the sources
 
-    def on_children(self, now: float, children: Mapping[str, bytes]) -> None:
-        """Note the nodes of all TaskManagers of the job, with their data."""
+    def on_children(self, now: float, children: Mapping[str, bytes], wall: float | None = None) -> None:
+        """Note the nodes of all TaskManagers of the job, with their data. Version 1.0 does not read the data."""
         self.next_poll = now + self._poll
         if self._keeps_node:
-            self.throttled = any(now - _decoded(data) < self._timeout for data in children.values())
+            present = now if wall is None else wall
+            self.throttled = any(present - _decoded(data) < self._timeout for data in children.values())
         else:
             self.throttled = bool(children)
 
@@ -174,8 +177,8 @@ class StormZooKeeperWorker:
     def emitted(self, now: float, rows: int) -> None: ...
 
 
-def _encoded(now: float) -> bytes:
-    return round(now * 1000).to_bytes(8, "big")
+def _encoded(wall: float) -> bytes:
+    return round(wall * 1000).to_bytes(8, "big")
 
 
 def _decoded(data: bytes) -> float:

@@ -55,9 +55,9 @@ class _LossyZooKeeperWorker(StormZooKeeperWorker):
         kind = PutZnode if mechanism.lost == "stop" else DeleteZnode
         self._loss = _Loss(lambda change: isinstance(change, kind))
 
-    def check(self, now: float) -> list[ZnodeChange]:
+    def check(self, now: float, wall: float | None = None) -> list[ZnodeChange]:
         sent = []
-        for change in super().check(now):
+        for change in super().check(now, wall):
             if self._loss.passes(change):
                 sent.append(change)
             else:

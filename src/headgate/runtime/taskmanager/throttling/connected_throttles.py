@@ -82,9 +82,17 @@ def _zookeeper(mechanism: StormZooKeeper, place: ThrottlePlace) -> Throttling:
 
     tasks = [(vertex.id, subtask) for vertex, subtask in place.plan.subtasks(place.index)]
     job = place.job.replace("/", "_")
-    worker = mechanism.worker(job, f"taskmanager-{place.index}", tasks, place.clocks.wall())
+    worker = mechanism.worker(job, f"taskmanager-{place.index}", tasks, place.clocks.monotonic())
     transfers = TransferQueue(place.index, place.plan.place)
-    return ZooKeeperThrottling(mechanism, worker, job=job, transfers=transfers, guard=place.guard, count=place.count)
+    return ZooKeeperThrottling(
+        mechanism,
+        worker,
+        job=job,
+        clocks=place.clocks,
+        transfers=transfers,
+        guard=place.guard,
+        count=place.count,
+    )
 
 
 def _stages(policy: StagePolicy, place: ThrottlePlace) -> Throttling:

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -16,6 +16,7 @@ from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import PendingCount
 from headgate.memory.memory_guard import MemoryGuard
 from headgate.records.events import CheckpointBarrier
+from headgate.runtime.task.clocks import Clocks
 from headgate.runtime.task.heads import Head, SourceHead
 from headgate.runtime.task.input import TaskInput
 from headgate.runtime.task.task import TaskMail
@@ -51,7 +52,8 @@ class ZooKeeperThrottling(Throttling):
     A thread works like Storm's back-pressure thread. It checks the queues when one has crossed a mark, and at least
     every 100 ms. Then it writes changes to ZooKeeper. The messages that wait for connections (`transfers`) play the
     role of Storm's transfer queue. `guard` limits the bytes in one input queue. `count` counts the requests to
-    ZooKeeper. The lock protects the policy and `transfers`.
+    ZooKeeper. The wall clock only gives the times in nodes: it may be set back. The lock protects the policy and
+    `transfers`.
     """
 
     def __init__(
@@ -60,12 +62,14 @@ class ZooKeeperThrottling(Throttling):
         worker: StormZooKeeperWorker,
         *,
         job: str,
+        clocks: Clocks,
         transfers: TransferQueue,
         guard: MemoryGuard,
         count: SignalCount,
     ) -> None:
         self._mechanism = mechanism
         self._folder = mechanism.folder(job)
+        self._clock, self._wall = clocks.monotonic, clocks.wall
         self._guard = guard
         self._count = count
         self._lock = threading.Lock()
@@ -96,26 +100,26 @@ class ZooKeeperThrottling(Throttling):
 
     def source(self, task: Task, head: SourceHead, mail: TaskMail, inject: Callable[[CheckpointBarrier], None]) -> Head:
         self._wakes.append(mail.wake)
-        return ThrottledSourceHead(head, self, time.monotonic)
+        return ThrottledSourceHead(head, self, self._clock)
 
     # --- the queues
 
     def added(self, task: Task, messages: int) -> None:
         with self._lock:
-            now = time.time()
+            now = self._clock()
             self._worker.added(now, task, messages, None)
             self._wake_thread(now)
 
     def taken(self, task: Task, messages: int) -> None:
         with self._lock:
-            now = time.time()
+            now = self._clock()
             self._worker.taken(now, task, messages)
             self._wake_thread(now)
 
     def sent(self, channel: TransferChannel, size: int) -> None:
         """Note that a message of `size` bytes now waits for its connection."""
         with self._lock:
-            now = time.time()
+            now = self._clock()
             self._look(now, channel)
             if self._transfers.waiting >= self._exact_from:
                 self._look(now)
@@ -168,22 +172,26 @@ class ZooKeeperThrottling(Throttling):
 
     def _run(self) -> None:
         while not self._is_over.is_set():
-            now = time.time()
-            with self._lock:
-                self._look(now)
-                changes = self._worker.check(now) if self._worker.next_check <= now else ()
-                polls = self._worker.next_poll <= now
-            for change in changes:
-                self._write(now, change)
-            if polls:
-                self._list()
+            self._turn()
             self._due.wait(self._pause())
             self._due.clear()
+
+    def _turn(self) -> None:
+        """Check the queues and read the nodes, if it is time for it."""
+        now = self._clock()
+        with self._lock:
+            self._look(now)
+            changes = self._worker.check(now, self._wall()) if self._worker.next_check <= now else ()
+            polls = self._worker.next_poll <= now
+        for change in changes:
+            self._write(now, change)
+        if polls:
+            self._list()
 
     def _pause(self) -> float:
         """Return for how many seconds the thread has nothing to do."""
         with self._lock:
-            pause = min(self._worker.next_check, self._worker.next_poll) - time.time()
+            pause = min(self._worker.next_check, self._worker.next_poll) - self._clock()
             return max(0.0, min(pause, _LOOK_AGAIN) if self._worker.is_congested(TRANSFER) else pause)
 
     def _write(self, now: float, change: ZnodeChange) -> None:
@@ -226,14 +234,15 @@ class ZooKeeperThrottling(Throttling):
             except NoNodeError:  # another TaskManager has left, and found the folder empty
                 self._client.ensure_path(self._folder)
                 names = self._client.get_children(self._folder, watch=self._on_change)
-            nodes = {name: self._data(name) for name in names}
+            found = {name: self._data(name) for name in names}
         except self._errors:
             with self._lock:
-                self._worker.next_poll = time.time() + 1.0
+                self._worker.next_poll = self._clock() + 1.0
             return
         with self._lock:
             before = self._worker.throttled
-            self._worker.on_children(time.time(), {name: data for name, data in nodes.items() if data is not None})
+            nodes = {name: data for name, data in found.items() if data is not None}
+            self._worker.on_children(self._clock(), nodes, self._wall())
             has_changed = self._worker.throttled != before
         if has_changed:
             for wake in self._wakes:
@@ -252,7 +261,7 @@ class ZooKeeperThrottling(Throttling):
     def _on_change(self, _event: object) -> None:
         """Read the nodes again. Kazoo keeps each watch in a set until it has called it: all lists have this one."""
         with self._lock:
-            self._worker.next_poll = 0.0
+            self._worker.next_poll = -math.inf
         self._due.set()
 
     @property
