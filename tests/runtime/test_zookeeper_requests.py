@@ -149,3 +149,37 @@ def test_in_version_1_2_a_wall_clock_that_is_set_back_delays_no_later_time() -> 
     part.turn(151)
     written = int.from_bytes(part.client.nodes[NODE], "big") / 1000
     assert written == pytest.approx(part.wall, abs=0.2)
+
+
+# --- requests
+
+
+@pytest.mark.parametrize(
+    ("version", "asked"),
+    [
+        ("1.0", ["list", "set", "create", "list"]),
+        ("1.2", ["list", "set", "create", "list", "get"]),
+    ],
+)
+def test_only_version_1_2_reads_what_is_in_nodes_and_each_request_counts(
+    version: Literal["1.0", "1.2"], asked: list[str]
+) -> None:
+    """In version 1.0 a node has no data: Storm only lists the nodes."""
+    part = Part(version)
+    part.turn()
+    part.fill()
+    part.turn(2)
+    assert part.stands
+    assert part.client.requests == asked
+    assert part.count.signals == len(asked)
+
+
+def test_a_node_of_version_1_0_goes_when_the_queue_is_short_again() -> None:
+    part = Part()
+    part.fill()
+    part.turn(2)
+    part.drain()
+    part.turn(2)
+    assert part.client.nodes == {}
+    assert not part.stands
+    assert part.client.requests[-2:] == ["delete", "list"]

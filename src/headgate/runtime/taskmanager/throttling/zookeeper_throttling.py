@@ -69,6 +69,8 @@ class ZooKeeperThrottling(Throttling):
     ) -> None:
         self._mechanism = mechanism
         self._folder = mechanism.folder(job)
+        #: Nodes of version 1.0 have no data.
+        self._reads_times = mechanism.version == "1.2"
         self._clock, self._wall = clocks.monotonic, clocks.wall
         self._guard = guard
         self._count = count
@@ -196,7 +198,6 @@ class ZooKeeperThrottling(Throttling):
 
     def _write(self, now: float, change: ZnodeChange) -> None:
         """Write a change to ZooKeeper. If this fails, a later check tries again."""
-        self._count.note()
         try:
             if isinstance(change, PutZnode):
                 self._put(change)
@@ -210,31 +211,37 @@ class ZooKeeperThrottling(Throttling):
     def _put(self, change: PutZnode) -> None:
         from kazoo.exceptions import NoNodeError
 
+        self._count.note()
         try:
             self._client.set(change.path, change.data)
         except NoNodeError:
+            self._count.note()
             self._client.create(change.path, change.data, ephemeral=True, makepath=True)
 
     def _delete(self, change: DeleteZnode) -> None:
         """Delete a node. If it has gone with its session, or somebody has deleted it, nothing is left to do."""
         from kazoo.exceptions import NoNodeError
 
+        self._count.note()
         with contextlib.suppress(NoNodeError):
             self._client.delete(change.path)
 
     def _list(self) -> None:
-        """Read all nodes of the job, and watch their list for changes. If ZooKeeper does not answer, keep the last
-        known nodes. If the job's folder is gone, make it again: only a folder that exists can be watched."""
+        """List the nodes of the job, and watch the list for changes. Version 1.2 reads the time in each node, too.
+
+        If ZooKeeper does not answer, keep the last known nodes. If the job's folder is gone, make it again: only a
+        folder that exists can be watched.
+        """
         from kazoo.exceptions import NoNodeError
 
-        self._count.note()
         try:
             try:
-                names = self._client.get_children(self._folder, watch=self._on_change)
+                names = self._names()
             except NoNodeError:  # another TaskManager has left, and found the folder empty
+                self._count.note()
                 self._client.ensure_path(self._folder)
-                names = self._client.get_children(self._folder, watch=self._on_change)
-            found = {name: self._data(name) for name in names}
+                names = self._names()
+            found = {name: self._data(name) if self._reads_times else b"" for name in names}
         except self._errors:
             with self._lock:
                 self._worker.next_poll = self._clock() + 1.0
@@ -247,6 +254,11 @@ class ZooKeeperThrottling(Throttling):
         if has_changed:
             for wake in self._wakes:
                 wake()
+
+    def _names(self) -> list[str]:
+        self._count.note()
+        names: list[str] = self._client.get_children(self._folder, watch=self._on_change)
+        return names
 
     def _data(self, name: str) -> bytes | None:
         from kazoo.exceptions import NoNodeError
