@@ -183,3 +183,14 @@ def test_a_node_of_version_1_0_goes_when_the_queue_is_short_again() -> None:
     assert part.client.nodes == {}
     assert not part.stands
     assert part.client.requests[-2:] == ["delete", "list"]
+
+
+# --- the watch
+
+
+def test_a_change_between_a_list_and_its_answer_is_read_at_once() -> None:
+    """The watch fires before the sources have the list that is out of date."""
+    part = Part()
+    part.client.before_answer = lambda: part.client.create(f"{FOLDER}/other", b"", ephemeral=True, makepath=True)
+    part.turn(2)
+    assert part.stands

@@ -82,6 +82,8 @@ class ZooKeeperThrottling(Throttling):
         self._wakes: list[Callable[[], None]] = []
         self._due = threading.Event()
         self._is_over = threading.Event()
+        #: Whether the watch has fired since the thread last asked for the list of nodes.
+        self._is_outdated = False
         self._client: Any = None
         self._thread = threading.Thread(target=self._run, name=f"headgate-zookeeper-{job}", daemon=True)
 
@@ -251,11 +253,14 @@ class ZooKeeperThrottling(Throttling):
             nodes = {name: data for name, data in found.items() if data is not None}
             self._worker.on_children(self._clock(), nodes, self._wall())
             has_changed = self._worker.throttled != before
+            if self._is_outdated:
+                self._worker.next_poll = -math.inf
         if has_changed:
             for wake in self._wakes:
                 wake()
 
     def _names(self) -> list[str]:
+        self._is_outdated = False
         self._count.note()
         names: list[str] = self._client.get_children(self._folder, watch=self._on_change)
         return names
@@ -273,6 +278,7 @@ class ZooKeeperThrottling(Throttling):
     def _on_change(self, _event: object) -> None:
         """Read the nodes again. Kazoo keeps each watch in a set until it has called it: all lists have this one."""
         with self._lock:
+            self._is_outdated = True
             self._worker.next_poll = -math.inf
         self._due.set()
 
