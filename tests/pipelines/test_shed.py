@@ -71,5 +71,6 @@ def test_a_job_that_may_not_lose_rows_refuses_it(tmp_path: Path) -> None:
     with pytest.raises(hg.ConfigError, match="execution_mode='batch'"):
         hg.Config(throttle=shed, execution_mode="batch")
     env = hg.StreamEnvironment()
-    with pytest.raises(hg.PlanError, match=r"limits no source: give it as hg.Config\(throttle=...\)"):
+    says = r"Shed\(.*\) limits a whole job, not one source: give it as hg.Config\(throttle=...\)"
+    with pytest.raises(hg.PlanError, match=says):
         env.from_source(hg.sources.generate(numbers, rows=1), throttle=shed)

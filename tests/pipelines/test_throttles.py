@@ -245,9 +245,16 @@ def test_a_mechanism_over_credit_must_be_asked_for() -> None:
         hg.Config(throttle=T.StormStatus(over_credit=True), flow_control="tcp")
     with pytest.raises(hg.ConfigError, match="execution_mode='batch'"):
         hg.Config(throttle=T.HeronSpout(), flow_control="unbounded", execution_mode="batch")
+
+
+@pytest.mark.parametrize("name", [*MECHANISMS, "StormZooKeeper", "SparkPid"])
+def test_a_mechanism_that_limits_a_whole_job_is_none_for_one_source(name: str) -> None:
+    """`MaxPending`, for example, limits sources as well. The error must not say that it limits none."""
+    mechanism = {"StormZooKeeper": T.StormZooKeeper(), "SparkPid": T.SparkPid(batch_interval=1), **MECHANISMS}[name]
     env = hg.StreamEnvironment()
-    with pytest.raises(hg.PlanError, match=r"limits no source: give it as hg.Config\(throttle=...\)"):
-        env.from_source(hg.sources.iterable([[{"n": 1}]]), throttle=T.StormStatus())
+    says = rf"throttle={name}\(.*\) limits a whole job, not one source: give it as hg.Config\(throttle=...\)"
+    with pytest.raises(hg.PlanError, match=says):
+        env.from_source(hg.sources.iterable([[{"n": 1}]]), throttle=mechanism)
 
 
 @pytest.mark.parametrize("aligned_timeout", [0, 1])

@@ -72,8 +72,9 @@ class StreamEnvironment(OtherNames):
     ) -> DataStream:
         """Return a stream of the rows that a source of `hg.sources` reads.
 
-        Windows by event time need a `watermark`. `throttle` limits how fast the source reads (`hg.throttle`); by
-        default the option `throttle` of `hg.Config` does. Raises PlanError for a wrong source, watermark or throttle.
+        Windows by event time need a `watermark`. `throttle` limits how fast this source reads: `hg.throttle.FixedRate`
+        does. Without it, the option `throttle` of `hg.Config` counts. All other throttles limit a whole job, and only
+        that option takes them. Raises PlanError for a wrong source, watermark or throttle.
 
         >>> rows = [{"city": "Rome", "km": 7}, {"city": "Oslo", "km": 3}]
         >>> trips = env.from_source(hg.sources.iterable([rows]))
@@ -87,7 +88,10 @@ class StreamEnvironment(OtherNames):
         if throttle is not None and not isinstance(throttle, Mechanism):
             raise PlanError(f"from_source: throttle must be one of hg.throttle, not {throttle!r}")
         if throttle is not None and throttle.source_policy(0.0) is None:
-            raise PlanError(f"from_source: {throttle} limits no source: give it as hg.Config(throttle=...)")
+            raise PlanError(
+                f"from_source: throttle={throttle} limits a whole job, not one source: give it as "
+                "hg.Config(throttle=...), or limit this source with hg.throttle.FixedRate(rows_per_s)"
+            )
         if throttle is not None and self.config.throttle is not None and self.config.throttle.needs_all_sources:
             raise PlanError(
                 f"from_source: throttle={throttle} would take the source out of the batches of "
