@@ -1,8 +1,12 @@
 """StormStatus: TaskManagers tell their senders which subtasks are full, hop by hop, as Storm 2 does.
 
-A task whose destination is full sends to nobody and takes no new batch, so its own input queue fills, and so on up to
-the sources. Facts and defaults are those of Storm 2.0 to 2.8 (STORM-2306, STORM-2310, STORM-3510): classes
-`BackPressureTracker`, `JCQueue` and `WorkerState`.
+A task whose destination is full holds back its messages to it, and takes no new batch. So its own input queue fills,
+and so on up to the sources. What the task has already made for other destinations still goes. In Storm it waits too: a
+task has one list of pending messages, and sends them in order.
+
+Facts and defaults are those of Storm 2.0 to 2.8 (STORM-2306, STORM-2310, STORM-3510): classes `BackPressureTracker`,
+`JCQueue` and `WorkerState`. Storm drops messages if `topology.executor.overflow.limit` is set and an overflow has
+reached it. By default it is not set, and this module leaves it out.
 """
 
 from __future__ import annotations
@@ -26,8 +30,11 @@ class StormStatus(ComparedMechanism):
 
     Messages that were on the way go to an overflow without limit. The senders stop until it is empty. Each TaskManager
     checks every `check_interval` whether an overflow is empty. While `transfer_buffer` messages of a TaskManager wait
-    for a connection, its subtasks send nothing to other TaskManagers. For `over_credit` see
-    docs/concepts/mechanisms.md. Raises ConfigError for impossible values.
+    for a connection, its subtasks send nothing to other TaskManagers.
+
+    The default suits messages below 2 KiB: with larger ones, the default `network_memory` of 64 MiB is full before a
+    queue of 32,768 messages is, and the job fails. Then lower `receive_buffer`, or raise `network_memory` above the
+    bytes of a full queue. For `over_credit` see docs/concepts/mechanisms.md. Raises ConfigError for impossible values.
 
     >>> hg.throttle.StormStatus().receive_buffer
     32768
