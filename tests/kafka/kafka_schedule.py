@@ -49,6 +49,7 @@ class Schedule:
         self._process: subprocess.Popen[bytes] | None = None
         self._parallelism = 0
         self._writer: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
         self._pieces = 0
         self._log = folder / "log"
         self.struck: list[str] = []
@@ -159,7 +160,12 @@ class Schedule:
         return max((_time_of(path) for path in found), default=0.0)
 
     def _wait_for_commit(self, line: int | None = None) -> None:
-        """Wait until the driver has stopped itself in a commit of the next rows, at this line or at any."""
+        """Wait until the driver has stopped itself in a commit of the next rows, at this line or at any.
+
+        A program that resumes commits before it starts the job, and an error there ends it. So wait until it has
+        started, which its first checkpoint shows.
+        """
+        eventually(lambda: self._runs() and self._checkpoints() > self._started_at, PATIENCE)
         self._lever(self._folder / "stop-commit", self._chance.randrange(self._place.lines) if line is None else line)
         self._produce()
         self._wait_until_stopped()
@@ -199,6 +205,7 @@ class Schedule:
 
     def _start(self) -> None:
         environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "HEADGATE_WEB": "off"}
+        self._started_at = time.time()
         self._parallelism = self._chance.choice((1, 2, 3))
         arguments = [self._servers, self._topic, str(self._folder), str(self._parallelism),
                      json.dumps(self._place.spec)]  # fmt: skip
