@@ -78,6 +78,18 @@ def test_a_stalled_sink_stops_its_source_and_nothing_is_lost(mode: str) -> None:
     assert looks[-1]["rows_in"] == result.rows_in
 
 
+def test_an_error_of_the_watch_ends_the_job() -> None:
+    """Nothing is left behind: a fixture of all tests checks the network memory."""
+
+    def look(_now: float, _metrics: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    environment = SimulatedEnvironment(parallelism=2, taskmanagers=2, watch=Watch(interval=0.05, look=look))
+    environment.from_source(Flows({0: Flow((1,))}, 0.6)).partition_by(by_target).sink_to(Probe())
+    with pytest.raises(KeyboardInterrupt):
+        environment.execute("watched")
+
+
 def standing(looks: list[dict[str, Any]]) -> dict[str, int]:
     """Return the bytes in flight by place, 0.25 s after the stall began."""
     look = looks[8]

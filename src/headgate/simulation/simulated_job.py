@@ -54,7 +54,7 @@ class SimulatedResult(JobResult):
 class Watch:
     """Calls `look` with the time and the job's counters, every `interval` virtual seconds while the job runs.
 
-    Raises ConfigError unless `interval` is above 0.
+    An error of `look` ends the job. Raises ConfigError unless `interval` is above 0.
     """
 
     interval: float
@@ -142,7 +142,11 @@ class SimulatedJob:
         try:
             with _chance(self._seed):
                 self._start()
-                self._follow(seconds, watch)
+                try:
+                    self._follow(seconds, watch)
+                except BaseException:  # of `look`
+                    self._abandon()
+                    raise
             return self._finish()
         finally:
             self._connectors.release()
@@ -192,6 +196,11 @@ class SimulatedJob:
     def metrics(self) -> dict[str, Any]:
         """Return the job's counters now, in the form of `JobHandle.metrics`."""
         return merge([taskmanager.metrics() for taskmanager in self._taskmanagers])
+
+    def _abandon(self) -> None:
+        for taskmanager in self._taskmanagers:
+            taskmanager.close()
+        self._connectors.abort()
 
     def _finish(self) -> SimulatedResult:
         """Release everything, and commit the sinks of a job that has ended."""
