@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 import pytest
 
 from headgate.errors import HeadgateError
+from headgate.lab.faults import lost_signals
 from headgate.lab.faults.lossy_mechanisms import (
     LossyHeronSpout,
     LossyJStormMaster,
@@ -37,6 +42,30 @@ def test_a_change_of_a_node_is_lost_and_its_taskmanager_does_not_know(lost: Lost
             worker.written(at, change)
             changes.append(type(change))
     assert changes == arrive
+
+
+def test_the_start_of_a_zookeeper_costs_its_mechanism_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each of two servers uses 2 s for its start, and another second each time that it is asked."""
+
+    class Server:
+        used = 1.0
+
+        def processor_seconds(self) -> float:
+            self.used += 1.0
+            return self.used
+
+    @contextmanager
+    def started(_port: int, _folder: str) -> Iterator[Server]:
+        yield Server()
+
+    monkeypatch.setattr(lost_signals, "zookeeper_server", started)
+    zookeeper = lost_signals.MortalZooKeeper(str(tmp_path))
+    zookeeper.start()
+    assert zookeeper.processor_seconds() == 1.0
+    zookeeper.stop()
+    assert zookeeper.processor_seconds() == 2.0
+    zookeeper.start()
+    assert zookeeper.processor_seconds() == 3.0
 
 
 @pytest.mark.parametrize(("lost", "arrive"), [("stop", [False]), ("start", [True])])

@@ -16,7 +16,7 @@ from headgate.lab.faults import lost_signals
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.lab_command import main
 from headgate.lab.mechanisms import burst, observed, sibling, skew, slowed_sink, tuning
-from headgate.lab.mechanisms.contestants import CONTESTANTS, SIMULATED
+from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, SIMULATED
 from headgate.lab.mechanisms.observed import Look, MechanismRun
 from headgate.lab.mechanisms.overload import Overload
 from headgate.lab.mechanisms.reactions import reactions
@@ -348,6 +348,15 @@ def test_the_inputs_of_a_run_are_checked(place: Place, observe: Callable[..., Me
             flows,
             Probe({B4: Stall(0.1, 3.0)}),
         )
+
+
+def test_processor_times_of_zookeeper_are_those_of_the_run() -> None:
+    """The server used 7 s for its start."""
+    used = iter([7.0, 7.25])
+    flows = Flows({A2: Flow((B4,), 1000.0, batch_rows=BATCH)}, 60.0)
+    run = observed.observe_part(processes, {}, flows, Probe(), seconds=0.3, zookeeper_s=lambda: next(used))
+    assert run.zookeeper_s == 0.25
+    assert observed.overhead([run])["processor time of ZooKeeper"] == ("s per s", [0.25 / run.seconds])
 
 
 def test_rows_that_are_sent_again_are_wasted_work() -> None:

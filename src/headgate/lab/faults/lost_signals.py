@@ -88,7 +88,9 @@ class MortalZooKeeper:
         self._port = free_port()
         self._running = ExitStack()
         self._server: ZooKeeperServer | None = None
+        #: The processor time of the servers before this one, without that of their starts.
         self._used_s = 0.0
+        self._started_s = 0.0
 
     @property
     def address(self) -> str:
@@ -96,6 +98,7 @@ class MortalZooKeeper:
 
     def start(self) -> None:
         self._server = self._running.enter_context(zookeeper_server(self._port, self._folder))
+        self._started_s = self._server.processor_seconds()
 
     def stop(self) -> None:
         self._used_s = self.processor_seconds()
@@ -103,8 +106,10 @@ class MortalZooKeeper:
         self._running.close()
 
     def processor_seconds(self) -> float:
-        """Return the processor time that all of its servers have used."""
-        return self._used_s + (self._server.processor_seconds() if self._server is not None else 0.0)
+        """Return the processor time that all of its servers have used since they answered."""
+        if self._server is None:
+            return self._used_s
+        return self._used_s + self._server.processor_seconds() - self._started_s
 
     def add_stale_node(self) -> None:
         """Add a node of a TaskManager that does not exist to the folder of the job that runs, with the time of now."""

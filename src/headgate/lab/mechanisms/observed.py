@@ -16,6 +16,7 @@ import headgate as hg
 from headgate.errors import JobCancelled, NetworkMemoryFull
 from headgate.lab.flows import Flows, by_target
 from headgate.lab.mechanisms.contestants import zookeeper
+from headgate.lab.mechanisms.processor_times import ProcessorTimes
 from headgate.lab.places import A2, B4, TASKMANAGERS, Place
 from headgate.lab.probe import Probe, Seen
 from headgate.simulation.simulated_environment import SimulatedEnvironment
@@ -169,8 +170,7 @@ def observe(
     environment = _pipeline(place, options, flows, probe)
     run = MechanismRun()
     server = zookeeper() if isinstance(options.get("throttle"), hg.throttle.StormZooKeeper) else None
-    server_began = server.processor_seconds() if server else 0.0
-    driver_began = _driver_seconds()
+    times = ProcessorTimes(server.processor_seconds if server else None)
     try:
         result = _execute(environment, _Looker(run, source).look, look)
     except NetworkMemoryFull as error:
@@ -181,9 +181,8 @@ def observe(
     check_readers(options.get("flow_control"), result.metrics)
     _check_source(run)
     if not isinstance(environment, SimulatedEnvironment):
-        run.driver_s = _driver_seconds() - driver_began
-    if server is not None:
-        run.zookeeper_s = server.processor_seconds() - server_began
+        run.driver_s = times.driver()
+    run.zookeeper_s = times.zookeeper()
     run.seconds, run.signals = run.looks[-1].at, result.metrics["throttle_signals"]
     run.seen = probe.seen
     run.rows_in, run.rows_out = result.rows_in, result.rows_out
@@ -222,15 +221,15 @@ def observe_part(
     """Run flows like `observe`, but cancel the job `seconds` after its first row, because the job may wait for ever.
 
     `events` are functions to call, by the seconds after the first row. `extend` adds streams to the job. `zookeeper_s`
-    returns the processor time that ZooKeeper has used. The result has no `seen`. Raises the error of a job that fails,
-    and HeadgateError if the run is void.
+    returns the processor time that ZooKeeper has used so far; the run has what it uses from then on. The result has no
+    `seen`. Raises the error of a job that fails, and HeadgateError if the run is void.
     """
     run, due = MechanismRun(), dict(events)
     looker = _Looker(run, A2)
-    driver_began = _driver_seconds()
     environment = _pipeline(place, options, flows, probe)
     if extend is not None:
         extend(environment)
+    times = ProcessorTimes(zookeeper_s)
     job = environment.execute_async("mechanism")
     try:
         while job.status() in ("CREATED", "RUNNING") and not (run.looks and run.looks[-1].at >= seconds):
@@ -241,8 +240,7 @@ def observe_part(
         if job.status() == "FAILED":
             _fail(job, run)
         check_readers(options.get("flow_control"), job.metrics())
-        run.driver_s = _driver_seconds() - driver_began
-        run.zookeeper_s = None if zookeeper_s is None else zookeeper_s()
+        run.driver_s, run.zookeeper_s = times.driver(), times.zookeeper()
     finally:
         job.cancel()
     _check_source(run)
@@ -256,11 +254,6 @@ def _fail(job: hg.JobHandle, run: MechanismRun) -> None:
         job.wait()
     except NetworkMemoryFull as error:
         run.out_of_memory = error.message
-
-
-def _driver_seconds() -> float:
-    """Return the processor time of this process without that of this thread, which looks at jobs."""
-    return time.process_time() - time.thread_time()
 
 
 def _pipeline(place: Place, options: Mapping[str, Any], flows: Flows, probe: Probe) -> hg.StreamEnvironment:
