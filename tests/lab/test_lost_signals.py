@@ -44,6 +44,21 @@ def test_a_change_of_a_node_is_lost_and_its_taskmanager_does_not_know(lost: Lost
     assert changes == arrive
 
 
+def test_of_storm_every_change_that_lets_sources_go_on_is_lost() -> None:
+    """The queue crosses its marks twice. Once the second change freed the sources, in one run of two."""
+    worker = LossyStormZooKeeper(receive_buffer=10, lost="start").worker("job", "host", [TASK], 0.0)
+    changes = []
+    for at, fill in ((0.1, 10), (0.2, 0), (0.3, 10), (0.4, 0)):
+        if fill:
+            worker.added(at, TASK, fill, 0)
+        else:
+            worker.taken(at, TASK, fill)
+        for change in worker.check(at):
+            worker.written(at, change)
+            changes.append(type(change))
+    assert changes == [PutZnode, PutZnode]
+
+
 def test_the_start_of_a_zookeeper_costs_its_mechanism_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each of two servers uses 2 s for its start, and another second each time that it is asked."""
 
@@ -137,6 +152,7 @@ def test_a_lost_release_leaves_the_source_of_a_job_stuck() -> None:
     [
         "storm-zk 1.0, stale node",
         "storm-zk 1.0, telemetry",
+        "storm-zk 1.0, lost start",
         "jstorm-master, coordinator replaced",
     ],
 )

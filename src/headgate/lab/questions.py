@@ -76,8 +76,9 @@ QUESTIONS: Final[dict[str, Question]] = {
         "A signal of a mechanism is lost, or the one who carries it is away. Who stays stuck, and who recovers?",
         "A sink stalls for a time. The first signal that stops its source is lost, or the first that lets the source "
         "go on. Or ZooKeeper is away from the middle of the stall on, or the coordinator forgets all it knew.",
-        "One signal is lost, of one mechanism, in one round. Credit and plain TCP are not here: their signals are in "
-        "the connection of the data, and if that is lost, the job restarts.",
+        "One signal is lost, of one mechanism, in one round; of Storm 1.0, each one that lets sources go on. Credit "
+        "and plain TCP are not here: their signals are in the connection of the data, and if that is lost, the job "
+        "restarts.",
     ),
     "tuning": Question(
         "What does a limit cost that is too small, or too large?",

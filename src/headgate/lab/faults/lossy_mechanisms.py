@@ -1,6 +1,6 @@
 """Mechanisms that lose signals: each TaskManager or subtask loses its first "stop" or its first "go on".
 
-`ReplacedJStormMaster` loses no signal: its coordinator is replaced.
+Of Storm 1.0, every "go on" is lost. `ReplacedJStormMaster` loses no signal: its coordinator is replaced.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ Lost = Literal["stop", "start"]
 
 
 class _Loss:
-    """Loses the first signal for which `is_lost` holds."""
+    """Loses the first signal for which `is_lost` holds, or `every` such signal."""
 
-    def __init__(self, is_lost: Callable[[Any], bool]) -> None:
+    def __init__(self, is_lost: Callable[[Any], bool], *, every: bool = False) -> None:
         self._is_lost = is_lost
+        self._every = every
         self._has_lost = False
 
     def passes(self, signal: Any) -> bool:
-        if self._has_lost or not self._is_lost(signal):
+        if (self._has_lost and not self._every) or not self._is_lost(signal):
             return True
         self._has_lost = True
         return False
@@ -41,7 +42,11 @@ class _Loss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossyStormZooKeeper(StormZooKeeper):
-    """A TaskManager's change of a node never reaches ZooKeeper, but the TaskManager believes that it did."""
+    """A change of a TaskManager's node never reaches ZooKeeper, but the TaskManager believes that it did.
+
+    That is the first change to stop sources, or every change to let them go on: the queue may cross its marks once more
+    while the sink handles a batch, and the second change would free the sources.
+    """
 
     lost: Lost
 
@@ -53,7 +58,7 @@ class _LossyZooKeeperWorker(StormZooKeeperWorker):
     def __init__(self, mechanism: LossyStormZooKeeper, path: str, tasks: Iterable[Task], now: float) -> None:
         super().__init__(mechanism, path, tasks, now)
         kind = PutZnode if mechanism.lost == "stop" else DeleteZnode
-        self._loss = _Loss(lambda change: isinstance(change, kind))
+        self._loss = _Loss(lambda change: isinstance(change, kind), every=mechanism.lost == "start")
 
     def check(self, now: float, wall: float | None = None) -> list[ZnodeChange]:
         sent = []

@@ -1,10 +1,11 @@
 """`faults`: a signal of a mechanism is lost, or its carrier is away. Which mechanisms stay stuck, and which recover?
 
 One source sends to one sink over one connection, in batches of 100 rows. The sink stalls for a time, and then takes
-twice the load. In one case, the first signal that stops the source is lost; in another, the first that lets it go on.
-In further cases, ZooKeeper is away from the middle of the stall until some time after it, or the coordinator forgets
-everything, or has what its predecessor stored. A node can be stale, and a stream that no throttle holds back can fill
-its own queue. Sizes and times of a mechanism are its documented defaults, divided by one factor.
+twice the load. In one case, the first signal that stops the source is lost. In another, the first that lets it go on is
+lost, or with Storm 1.0 every one. In further cases, ZooKeeper is away from the middle of the stall until some time
+after it, or the coordinator forgets everything, or has what its predecessor stored. A node can be stale, and a stream
+that no throttle holds back can fill its own queue. Sizes and times of a mechanism are its documented defaults, divided
+by one factor.
 """
 
 from __future__ import annotations
@@ -136,8 +137,7 @@ class FaultCase:
 
     throttle: Callable[[str, float], Any]
     stops: bool
-    #: None: nothing is expected. In Storm 1.0 the flag may rise and fall once more within a batch, which deletes the
-    #: node.
+    #: None: nothing is expected.
     goes_on: bool | None
     needs_zookeeper: bool = False
     #: Whether ZooKeeper is away from the middle of the stall to the middle of the part after the stall.
@@ -168,7 +168,7 @@ CASES: Final[dict[str, FaultCase]] = {
     "storm-zk 1.0, lost start": FaultCase(
         throttle=lambda hosts, factor: LossyStormZooKeeper(**storm_zookeeper(hosts, factor), lost="start"),
         stops=True,
-        goes_on=None,
+        goes_on=False,
         needs_zookeeper=True,
     ),
     "storm-zk 1.0, ZooKeeper away": FaultCase(
