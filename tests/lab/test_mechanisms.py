@@ -13,18 +13,20 @@ import pytest
 import headgate as hg
 from headgate.bench.case_options import Options
 from headgate.lab.faults import lost_signals
+from headgate.lab.faults.lossy_mechanisms import LossyJStormStages
 from headgate.lab.flows import Flow, Flows
 from headgate.lab.lab_command import main
 from headgate.lab.mechanisms import burst, observed, sibling, skew, slowed_sink, tuning
-from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, SIMULATED
+from headgate.lab.mechanisms.contestants import BATCH, CONTESTANTS, SIMULATED, counting, jstorm_stages
 from headgate.lab.mechanisms.observed import Look, MechanismRun
 from headgate.lab.mechanisms.overload import Overload
 from headgate.lab.mechanisms.reactions import reactions
 from headgate.lab.mechanisms.sibling import StallTimes
 from headgate.lab.mechanisms.verdicts import Measured, Observation, OwnObservation, losses, misses, sentences
 from headgate.lab.places import A2, B4, Place, processes
-from headgate.lab.probe import Probe, Stall
+from headgate.lab.probe import Probe, Slow, Stall
 from headgate.lab.simulated.simulated_place import simulation
+from tests.ending import TooLate
 
 SHORT = StallTimes(factor=400, before=0.3, stall=1.2, rounds=1)
 
@@ -348,6 +350,42 @@ def test_the_inputs_of_a_run_are_checked(place: Place, observe: Callable[..., Me
             flows,
             Probe({B4: Stall(0.1, 3.0)}),
         )
+
+
+def test_a_job_that_runs_for_too_long_is_cancelled_and_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sink needs 10 s for the rows, and the job may take one."""
+    monkeypatch.setattr(observed, "_longest", lambda planned: 1.0)
+    flows = Flows({A2: Flow((B4,), 10_000.0, batch_rows=100)}, 1.0)
+    run = observed.observe(simulation(0), counting(None, 80), flows, Probe(slows={B4: Slow(1000.0)}))
+    assert run.is_stuck
+    assert 0.9 < run.seconds < 1.2
+    assert 0 < run.rows_out < run.rows_in
+    assert run.seen == {}
+
+
+def test_a_source_that_is_never_released_hangs_no_experiment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal that lets it go on is lost. So the source never comes to its end."""
+    monkeypatch.setattr(observed, "_MARGIN", 3.0)
+    options = counting(LossyJStormStages(**jstorm_stages(80), lost="start"), 80)
+    flows = Flows({A2: Flow((B4,), 20_000.0, batch_rows=BATCH)}, 1.0)
+    run = observed.observe(processes, options, flows, Probe({B4: Stall(0.2, 0.5)}))
+    if run.signals > 1:
+        raise TooLate("more rows are in flight on a busy machine; the next release of the queue arrives")
+    assert run.is_stuck
+    assert run.rows_in < 20_000
+    assert run.released_at(0.7) is None
+
+
+def test_a_job_that_does_not_end_is_a_miss_and_its_source_is_not_free() -> None:
+    stuck = MechanismRun(looks=[Look(0.0, 0, 0, 0.0), Look(9.0, 100, 100, 8.0)], rows_in=100, rows_out=100)
+    assert sibling.report({"max-pending": [stuck]}, SHORT).target.count("does not end") == 0
+    stuck.is_stuck = True
+    assert "max-pending: the job does not end: yes, against the expectation" in (
+        sibling.report({"max-pending": [stuck]}, SHORT).target
+    )
+    overload = Overload(begin=0.0, end=8.0, come=11.0, taken=10.0, spare=6.0, factor=1.0)
+    free = [each for each in reactions("jstorm-stages", [stuck], overload) if "reads freely" in each.what]
+    assert [(each.did, each.expected) for each in free] == [(False, True)]
 
 
 def test_processor_times_of_zookeeper_are_those_of_the_run() -> None:

@@ -75,7 +75,7 @@ def _scale(met: bool) -> Experiment:
     return scale.report({"credit": {2: scale.Scaled(starving=0 if met else 1)}})
 
 
-def _tuning(met: bool) -> Experiment:
+def _tuning_runs(met: bool) -> tuning.Runs:
     def run(carried: float, in_flight: int) -> list[MechanismRun]:
         arrived = np.full((100, 1), round(carried * 1000))
         seen = Seen(start=0.0, arrived=arrived, late=arrived, stalled=None, gaps={})
@@ -84,7 +84,11 @@ def _tuning(met: bool) -> Experiment:
     runs: tuning.Runs = {CREDIT: {0.0: run(1.0 if met else 0.9, 100)}, tuning.NOTHING: {0.0: run(1.0, 900)}}
     for name, sweep in tuning.SWEEPS.items():
         runs[name] = {limit: run(0.5 if (name, limit) in tuning.STARVES else 1.0, 900) for limit in sweep.limits}
-    return tuning.report(runs, tuning.QUICK)
+    return runs
+
+
+def _tuning(met: bool) -> Experiment:
+    return tuning.report(_tuning_runs(met), tuning.QUICK)
 
 
 def _waits(met: bool) -> Experiment:
@@ -206,6 +210,14 @@ def test_exit_code_and_json(name: str, met: bool, tmp_path: Path, monkeypatch: p
     assert main([name, "--out", str(tmp_path), "--json", str(tmp_path / "all.json")]) == (0 if met else 1)
     assert json.loads((tmp_path / f"{name}.json").read_text())["met"] is met
     assert json.loads((tmp_path / "all.json").read_text())["experiments"][0]["met"] is met
+
+
+def test_a_limit_with_which_the_job_does_not_end_is_a_miss() -> None:
+    runs = _tuning_runs(True)
+    runs["max-pending"][1] = [MechanismRun(looks=[Look(0.1, 900, 0, 0.0)], is_stuck=True)]
+    result = tuning.report(runs, tuning.QUICK)
+    assert not result.met
+    assert result.target.endswith("; missed: max-pending 1 does not end")
 
 
 def test_help_says_what_each_experiment_is_about(capsys: pytest.CaptureFixture[str]) -> None:

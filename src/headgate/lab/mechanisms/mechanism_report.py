@@ -12,10 +12,14 @@ from headgate.lab.mechanisms.verdicts import Better, Measured, Observation, figu
 
 
 def whole(name: str, rounds: Sequence[MechanismRun], *, doubles: bool) -> Iterator[Observation]:
-    """Yield whether a mechanism lost or doubled rows in any round, or ran out of memory. `doubles`: it may double."""
+    """Yield whether a mechanism lost or doubled rows in any round, ran out of memory, or never let the job end.
+
+    `doubles`: it may double.
+    """
     yield Observation(name, "rows are lost", any(each.lost for each in rounds), CONTESTANTS[name].expected.loses)
     yield Observation(name, "rows are doubled", any(each.doubled for each in rounds), doubles)
     yield Observation(name, "memory is full", any(each.out_of_memory for each in rounds), False)
+    yield Observation(name, "the job does not end", any(each.is_stuck for each in rounds), False)
 
 
 def mechanism_report(

@@ -26,6 +26,8 @@ from headgate.simulation.simulated_job import Watch
 LOOK: Final = 0.05
 #: The share of a look in which a source must have waited to count as stopped.
 _STOPS: Final = 0.5
+#: Seconds that a job may need to start and to end, on any machine.
+_MARGIN: Final = 60.0
 #: Set when the user interrupts the lab (Ctrl-C): each run then cancels its job and ends at its next look.
 interrupted: Final = threading.Event()
 
@@ -63,6 +65,8 @@ class MechanismRun:
     zookeeper_s: float | None = None
     #: The text of the error if memory was full. That is a result, not a failure of the experiment.
     out_of_memory: str = ""
+    #: Whether the job still ran long after the end of its flows, so that it was cancelled.
+    is_stuck: bool = False
 
     def most_in_flight(self, begin: float, end: float) -> int:
         """Return the most rows that were read, but neither written nor dropped, between two times."""
@@ -164,19 +168,24 @@ def observe(
 ) -> MechanismRun:
     """Run flows into the sink `probe`, and read the job's metrics every `look` seconds until it ends.
 
-    `source` is the subtask whose waits are noted. Raises the error of a job that fails, and HeadgateError if the run is
-    void.
+    `source` is the subtask whose waits are noted. A job that still runs long after the end of its flows is cancelled,
+    and its run is stuck. Raises the error of a job that fails, and HeadgateError if the run is void.
     """
     environment = _pipeline(place, options, flows, probe)
     run = MechanismRun()
     server = zookeeper() if isinstance(options.get("throttle"), hg.throttle.StormZooKeeper) else None
     times = ProcessorTimes(server.processor_seconds if server else None)
     try:
-        result = _execute(environment, _Looker(run, source).look, look)
+        result = _execute(environment, _Looker(run, source).look, look, _longest(flows.seconds))
     except NetworkMemoryFull as error:
         run.out_of_memory = error.message
         if run.looks:
-            run.seconds, run.rows_in, run.rows_out = run.looks[-1].at, run.looks[-1].rows_in, run.looks[-1].rows_out
+            _count_last_look(run)
+        return run
+    except _Overdue:
+        _check_source(run)
+        run.is_stuck = True
+        _count_last_look(run)
         return run
     check_readers(options.get("flow_control"), result.metrics)
     _check_source(run)
@@ -189,6 +198,19 @@ def observe(
     run.rows_sent = sum(each["rows_out"] for each in result.metrics["edges"].values())
     run.rows_dropped = sum(each.get("rows_dropped", 0) for each in result.metrics["tasks"].values())
     return run
+
+
+def _longest(planned: float) -> float:
+    """Return after how many seconds a job whose sources end after `planned` seconds is stuck.
+
+    A slow sink may need twice the time of the sources for the rows that wait when these end.
+    """
+    return 3 * planned + _MARGIN
+
+
+def _count_last_look(run: MechanismRun) -> None:
+    """Take the counters of the last look for those of a job that has no result."""
+    run.seconds, run.rows_in, run.rows_out = run.looks[-1].at, run.looks[-1].rows_in, run.looks[-1].rows_out
 
 
 def check_readers(flow_control: str | None, metrics: Mapping[str, Any]) -> None:
@@ -230,9 +252,12 @@ def observe_part(
     if extend is not None:
         extend(environment)
     times = ProcessorTimes(zookeeper_s)
+    deadline = time.monotonic() + _longest(seconds)
     job = environment.execute_async("mechanism")
     try:
         while job.status() in ("CREATED", "RUNNING") and not (run.looks and run.looks[-1].at >= seconds):
+            if not run.looks and time.monotonic() > deadline:
+                break
             looker.look(time.monotonic(), job.metrics())
             for at in [at for at in due if run.looks and run.looks[-1].at >= at]:
                 due.pop(at)()
@@ -244,7 +269,7 @@ def observe_part(
     finally:
         job.cancel()
     _check_source(run)
-    run.seconds, run.rows_in, run.rows_out = run.looks[-1].at, run.looks[-1].rows_in, run.looks[-1].rows_out
+    _count_last_look(run)
     return run
 
 
@@ -294,16 +319,31 @@ class _Looker:
         )
 
 
+class _Overdue(Exception):
+    """A job still runs after its longest time."""
+
+
 def _execute(
-    environment: hg.StreamEnvironment, look: Callable[[float, Mapping[str, Any]], None], interval: float
+    environment: hg.StreamEnvironment,
+    look: Callable[[float, Mapping[str, Any]], None],
+    interval: float,
+    longest: float,
 ) -> hg.JobResult:
+    """Run a job with a look every `interval` seconds. Raises _Overdue if it runs for more than `longest` seconds."""
+    deadline = longest + (0.0 if isinstance(environment, SimulatedEnvironment) else time.monotonic())
+
+    def look_in_time(now: float, metrics: Mapping[str, Any]) -> None:
+        look(now, metrics)
+        if now > deadline:
+            raise _Overdue
+
     if isinstance(environment, SimulatedEnvironment):
-        environment.watch = Watch(interval=interval, look=look)
+        environment.watch = Watch(interval=interval, look=look_in_time)
         return environment.execute("mechanism")
     job = environment.execute_async("mechanism")
     try:
         while job.status() in ("CREATED", "RUNNING"):
-            look(time.monotonic(), job.metrics())
+            look_in_time(time.monotonic(), job.metrics())
             time.sleep(interval)
         return job.wait()
     finally:

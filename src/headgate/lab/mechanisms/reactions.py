@@ -77,6 +77,8 @@ def _expectations(
 
 def _late(run: MechanismRun, end: float, within: float) -> bool | None:
     """Return whether the source was not free again `within` seconds after `end`. None: the run ended before."""
+    if run.is_stuck:
+        return True
     at = run.released_at(end)
     if at is not None:
         return at - end > within

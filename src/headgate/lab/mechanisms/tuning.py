@@ -129,8 +129,8 @@ def one_round(place: Place, options: Mapping[str, Any], times: TuningTimes) -> M
 
 
 def carried(run: MechanismRun, times: TuningTimes) -> float:
-    """Return the rows/s that reached the sink."""
-    return run.seen[B4].rate(times.settling, times.seconds)
+    """Return the rows/s that reached the sink. In a job that did not end, it is 0."""
+    return run.seen[B4].rate(times.settling, times.seconds) if B4 in run.seen else 0.0
 
 
 def in_flight(run: MechanismRun, times: TuningTimes) -> float:
@@ -156,7 +156,13 @@ def report(runs: Runs, times: TuningTimes) -> Experiment:
                 **overhead(rounds),
             }
             shares[name, limit], held[name, limit] = median(rates), median(flights)
-    missed = dict(_misses(shares, held))
+    stuck = {
+        _label(name, limit): "does not end"
+        for name, by_limit in runs.items()
+        for limit, rounds in by_limit.items()
+        if any(each.is_stuck for each in rounds)
+    }
+    missed = {**dict(_misses(shares, held)), **stuck}
     return Experiment(
         case="tuning",
         target=f"credit carries {FULL_LOAD:.0%} of what the sink takes; too small limits carry less, and too large "
