@@ -22,20 +22,33 @@ SLACK: Final = 0.5
 def reactions(name: str, rounds: Sequence[MechanismRun], overload: Overload) -> list[Observation]:
     """Return whether a mechanism reacted as expected in all rounds, or nothing if no reaction is expected of it.
 
-    A miss that is explained fails nothing. But the mechanism may have a bound, which no explanation excuses.
+    A miss that is explained fails nothing. But the mechanism may have a bound, which no explanation excuses. The rows
+    in flight are only measured, and not judged, where a source without a throttle would meet the limit too; and where
+    an explanation would excuse any number of them.
     """
     expected = CONTESTANTS[name].expected
+    most = None if expected.bound is None else expected.bound(overload)
+    is_bounded = most is not None and _can_miss(overload, most)
     found: list[Observation] = []
     if expected.reaction is not None:
-        reacted = _expectations(expected.reaction, overload, rounds, stops=expected.stops is True)
-        found += [
-            OwnObservation(name, what, did, True, expected.explained.get(aspect, "")) for aspect, what, did in reacted
-        ]
-    most = None if expected.bound is None else expected.bound(overload)
+        for aspect, what, did, can_miss in _expectations(
+            expected.reaction, overload, rounds, stops=expected.stops is True
+        ):
+            why = expected.explained.get(aspect, "")
+            is_excused = aspect == "in flight" and bool(why) and not is_bounded
+            found.append(OwnObservation(name, what, did, True if can_miss and not is_excused else None, why))
     if most is not None:
         what, did = _in_flight(rounds, overload, most)
-        found.append(OwnObservation(name, f"in any case, {what}", did, True))
+        found.append(OwnObservation(name, f"in any case, {what}", did, True if is_bounded else None))
+    latest = None if expected.stops_by is None else expected.stops_by(overload)
+    if latest is not None and latest + SLACK < overload.end - overload.begin:
+        found.append(OwnObservation(name, *_stop(rounds, overload, 0.0, latest), True))
     return found
+
+
+def _can_miss(overload: Overload, most: float) -> bool:
+    """Return whether more messages than that are in flight without any throttle: all of the backlog is."""
+    return overload.streams * (most + SLACK * overload.come) < overload.backlog
 
 
 def _in_flight(rounds: Sequence[MechanismRun], overload: Overload, most: float) -> tuple[str, bool]:
@@ -45,10 +58,18 @@ def _in_flight(rounds: Sequence[MechanismRun], overload: Overload, most: float) 
     return f"at most {rows:,.0f} rows are in flight", is_met
 
 
+def _stop(rounds: Sequence[MechanismRun], overload: Overload, earliest: float, latest: float) -> tuple[str, bool]:
+    """Return that the source stops so many seconds after the overload begins, as text, and whether all rounds showed
+    it."""
+    begins = [each.stopped_at(overload.begin) for each in rounds]
+    is_met = all(at is not None and earliest <= at - overload.begin <= latest + SLACK for at in begins)
+    return f"the source stops after {earliest:.3g} to {latest + SLACK:.3g} s", is_met
+
+
 def _expectations(
     reaction: Reaction, overload: Overload, rounds: Sequence[MechanismRun], *, stops: bool
-) -> Iterator[tuple[Aspect, str, bool]]:
-    """Yield what is expected, as its aspect and as text, and whether all rounds showed it.
+) -> Iterator[tuple[Aspect, str, bool, bool]]:
+    """Yield what is expected, as its aspect and as text, whether all rounds showed it, and whether it can be missed.
 
     A queue that the overload is too short to fill stops no source. Without `spare`, nothing is expected after the end,
     and neither if a round ended before that time with a source that still waited.
@@ -58,21 +79,18 @@ def _expectations(
     last += reaction.stops_after * divided
     lasts = overload.end - overload.begin
     if stops and last + SLACK < lasts:
-        begins = [each.stopped_at(overload.begin) for each in rounds]
         # Times count from the report with the first row, and a stop from the report before it: both make it early.
         earliest = max(0.0, first - 2 * SLACK)
-        yield (
-            "stops",
-            f"the source stops after {earliest:.3g} to {last + SLACK:.3g} s",
-            all(at is not None and earliest <= at - overload.begin <= last + SLACK for at in begins),
-        )
-    what, did = _in_flight(rounds, overload, overload.excess * min(last, lasts))
-    yield "in flight", what, did
+        what, did = _stop(rounds, overload, earliest, last)
+        yield "stops", what, did, True
+    most = overload.excess * min(last, lasts)
+    what, did = _in_flight(rounds, overload, most)
+    yield "in flight", what, did, _can_miss(overload, most)
     if stops and overload.spare:
         within = 1.5 * overload.backlog / overload.spare + reaction.resumes_after * divided + SLACK
         late = [_late(each, overload.end, within) for each in rounds]
         if None not in late:
-            yield "free", f"{within:.2g} s after the overload the source reads freely", not any(late)
+            yield "free", f"{within:.2g} s after the overload the source reads freely", not any(late), True
 
 
 def _late(run: MechanismRun, end: float, within: float) -> bool | None:

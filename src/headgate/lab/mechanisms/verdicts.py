@@ -38,7 +38,7 @@ class Observation:
     def figure(self) -> Figure:
         """The finding as a figure: 1 for yes. Its unit says what was expected, and why not if that is known."""
         expected = "measured" if self.expected is None else f"expected {int(self.expected)}"
-        if self.explained and self.did != self.expected:
+        if self.explained and self.expected is not None and self.did != self.expected:
             expected += f", but {self.explained}"
         return Figure(f"{self.mechanism}: {self.what}", expected, (float(self.did),))
 
@@ -84,7 +84,10 @@ def sentences(findings: Sequence[Observation], measured: Measured, better: Bette
     common = dict.fromkeys(each.what for each in findings if not isinstance(each, OwnObservation))
     said = [_who([each for each in findings if each.what == what]) for what in common]
     if own := [each for each in findings if isinstance(each, OwnObservation)]:
-        said.append(f"{sum(each.did == each.expected for each in own)} of {len(own)} expected reactions were seen.")
+        judged = [each for each in own if each.expected is not None]
+        seen = sum(each.did == each.expected for each in judged)
+        unjudged = f"; {len(own) - len(judged)} measured, not judged" if len(judged) < len(own) else ""
+        said.append(f"{seen} of {len(judged)} expected reactions were seen{unjudged}.")
     return (*said, *losses(measured, better))
 
 
