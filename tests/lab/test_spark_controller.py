@@ -11,6 +11,7 @@ import pytest
 
 import headgate as hg
 from headgate.errors import HeadgateError
+from headgate.lab.mechanisms.observed import MechanismRun
 from headgate.lab.originals.controlled_load import ControlledBatch, ControlledLoad
 from headgate.lab.originals.line_server import line_server
 from headgate.lab.spark_controller import ORIGINAL, OURS, _enough, original, ours, report
@@ -34,6 +35,15 @@ def test_rates_and_times_within_a_quarter_are_the_same() -> None:
     assert medians["ratio: rows/s after the cost has halved"] == pytest.approx(0.8)
     both = [SHORT.batches] * 2
     assert [[len(series.y) for series in plot.series] for plot in result.plots] == [both, [*both, 2], [*both, 2]]
+
+
+def test_the_report_says_what_our_side_cost() -> None:
+    cost = MechanismRun(seconds=40.0, signals=20, driver_s=2.0)
+    result = report({ORIGINAL: [batches_at(100, 200)], OURS: [batches_at(120, 160)]}, SHORT, [cost])
+    figures = {figure.name: (figure.unit, figure.values) for figure in result.figures}
+    assert figures["SparkPid: signals"] == ("per second", (0.5,))
+    assert figures["SparkPid: processor time of the driver"] == ("s per s", (0.05,))
+    assert "SparkPid: rows sent for a written row" not in figures
 
 
 def test_another_rate_is_a_miss() -> None:
@@ -63,10 +73,13 @@ def test_too_few_batches_are_an_error() -> None:
 
 
 def test_ours_reports_its_batches() -> None:
-    batches = ours(SHORT)
+    batches, cost = ours(SHORT)
     assert len(batches) == SHORT.batches
     assert sum(batch.rows for batch in batches) > 0
     assert all(batch.processing > 0 for batch in batches if batch.rows)
+    assert cost.signals > 0, "the controller sets rates"
+    assert cost.driver_s is not None
+    assert cost.seconds >= SHORT.batches * SHORT.interval
 
 
 def test_a_run_of_ours_in_which_an_input_stopped_reading_is_void(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from headgate.bench.peers import maven
 from headgate.bench.peers.maven import NoJars
 from headgate.errors import HeadgateError
 from headgate.lab import storm_originals
+from headgate.lab.mechanisms.observed import MechanismRun
 from headgate.lab.originals.stop_and_go import StopAndGoLoad, Trace
 from headgate.lab.storm_originals import COST, PAIRS, RATE, ours, report
 from headgate.throttle.mechanism import Task
@@ -56,6 +57,18 @@ def test_traces_within_a_quarter_are_the_same() -> None:
     assert report({name: [same] for name in PAIRS}, quick=True).met
 
 
+def test_the_report_says_what_our_side_cost() -> None:
+    same = trace_of((2.0, 4.0), (10.0, 12.2)), trace_of((2.0, 4.1), (10.0, 12.0))
+    cost = MechanismRun(seconds=30.0, signals=60, driver_s=1.5, zookeeper_s=3.0)
+    result = report({name: [same] for name in PAIRS}, {"Storm 1.0.6": [cost]}, quick=True)
+    ours_beside = [each for each in result.figures if each.name.startswith("ours beside Storm 1.0.6")]
+    assert [(each.name.partition(": ")[2], each.unit, each.values) for each in ours_beside[-3:]] == [
+        ("signals", "per second", (2.0,)),
+        ("processor time of the driver", "s per s", (0.05,)),
+        ("processor time of ZooKeeper", "s per s", (0.1,)),
+    ]
+
+
 def test_other_stops_are_a_miss() -> None:
     same = trace_of((2.0, 4.0), (10.0, 12.2)), trace_of((2.0, 4.1), (10.0, 12.0))
     other = trace_of((2.0, 4.0), (10.0, 12.2)), trace_of((2.0, 4.0), (6.0, 8.0), (10.0, 12.0))
@@ -80,9 +93,14 @@ def test_ours_stops_and_starts() -> None:
         seconds=4,
         quick_seconds=4,
     )
-    stops = ours(pair, load).stops()
+    trace, cost = ours(pair, load)
+    stops = trace.stops()
     # A source that gets no processor seems to stop as well, with any number of messages that wait.
-    assert sum(stop.then_waiting < 50 < stop.waiting for stop in stops) >= 2, stops
+    real = sum(stop.then_waiting < 50 < stop.waiting for stop in stops)
+    assert real >= 2, stops
+    assert cost.signals >= real
+    assert cost.driver_s is not None
+    assert (cost.seconds, cost.zookeeper_s) == (4, None)
 
 
 def test_a_job_that_fails_ends_the_run() -> None:

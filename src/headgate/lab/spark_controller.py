@@ -23,7 +23,9 @@ from headgate.bench.case_options import Options
 from headgate.bench.report import Figure
 from headgate.errors import HeadgateError
 from headgate.lab.experiment import Experiment, Plot, Series
-from headgate.lab.mechanisms.observed import check_readers
+from headgate.lab.mechanisms.observed import MechanismRun, check_readers, counted, overhead
+from headgate.lab.mechanisms.processor_times import ProcessorTimes
+from headgate.lab.mechanisms.verdicts import figures as figures_of
 from headgate.lab.originals.compared import compared
 from headgate.lab.originals.controlled_load import ControlledBatch, ControlledLoad
 from headgate.lab.originals.line_server import line_server
@@ -44,11 +46,15 @@ def run(options: Options) -> Experiment:
     """Run both in turn, round by round."""
     load = QUICK if options.quick else FULL
     runs: dict[str, list[list[ControlledBatch]]] = {ORIGINAL: [], OURS: []}
+    costs: list[MechanismRun] = []
     for number in range(QUICK_ROUNDS if options.quick else ROUNDS):
-        for name, batches_of in ((ORIGINAL, original), (OURS, ours)):
-            options.say(f"spark-streaming: round {number + 1}, {name}")
-            runs[name].append(batches_of(load))
-    return report(runs, load)
+        options.say(f"spark-streaming: round {number + 1}, {ORIGINAL}")
+        runs[ORIGINAL].append(original(load))
+        options.say(f"spark-streaming: round {number + 1}, {OURS}")
+        batches, cost = ours(load)
+        runs[OURS].append(batches)
+        costs.append(cost)
+    return report(runs, load, costs)
 
 
 def original(load: ControlledLoad) -> list[ControlledBatch]:
@@ -63,8 +69,11 @@ def original(load: ControlledLoad) -> list[ControlledBatch]:
     return _enough(ORIGINAL, [ControlledBatch(**json.loads(line)) for line in done.stdout.splitlines()], load)
 
 
-def ours(load: ControlledLoad) -> list[ControlledBatch]:
-    """Return the batches of a job with `SparkPid`. Raises HeadgateError if the job fails, or if the run is void."""
+def ours(load: ControlledLoad) -> tuple[list[ControlledBatch], MechanismRun]:
+    """Return the batches of a job with `SparkPid`, and the job's counters.
+
+    Raises HeadgateError if the job fails, or if the run is void.
+    """
     throttle = hg.throttle.SparkPid(batch_interval=load.interval, initial_rate=load.initial_rate, storage="memory")
     config = hg.Config(flow_control="unbounded", buffer_timeout=0, network_memory=_MEMORY, throttle=throttle)
     environment = hg.StreamEnvironment(parallelism=1, config=config)
@@ -76,17 +85,20 @@ def ours(load: ControlledLoad) -> list[ControlledBatch]:
         return batch
 
     environment.from_source(source).rebalance().map_batches(process, schema=SCHEMA).sink_to(hg.sinks.null())
+    times = ProcessorTimes()
     job = environment.execute_async("spark-streaming")
     seen: dict[int, ControlledBatch] = {}
-    deadline = time.monotonic() + load.longest
+    starts = time.monotonic()
+    deadline = starts + load.longest
     try:
         while len(seen) < load.batches and time.monotonic() < deadline and job.status() in ("CREATED", "RUNNING"):
             time.sleep(load.interval)
             seen |= {batch["number"]: _controlled(batch) for batch in job.metrics().get("throttle_batches", ())}
         check_readers(config.flow_control, job.metrics())
+        cost = counted(job, times, time.monotonic() - starts)
     finally:
         job.cancel()
-    return _enough(OURS, list(seen.values()), load)
+    return _enough(OURS, list(seen.values()), load), cost
 
 
 def _enough(name: str, batches: list[ControlledBatch], load: ControlledLoad) -> list[ControlledBatch]:
@@ -109,8 +121,10 @@ def settled(batches: Sequence[ControlledBatch], load: ControlledLoad, half: int)
     return list(batches[begin + round((end - begin) * _SETTLED) : end])
 
 
-def report(runs: dict[str, list[list[ControlledBatch]]], load: ControlledLoad) -> Experiment:
-    """Return the rates and times of both, and whether they are the same within 25 %."""
+def report(
+    runs: dict[str, list[list[ControlledBatch]]], load: ControlledLoad, costs: Sequence[MechanismRun] = ()
+) -> Experiment:
+    """Return the rates and times of both, and whether they are the same within 25 %; and our `costs`."""
     measured: dict[str, dict[str, tuple[float, ...]]] = {name: _measures(rounds, load) for name, rounds in runs.items()}
     figures: list[Figure] = []
     misses: list[str] = []
@@ -120,6 +134,7 @@ def report(runs: dict[str, list[list[ControlledBatch]]], load: ControlledLoad) -
         made, is_same = compared(quantity, unit, original, our, "ratio")
         figures += made
         misses += [] if is_same else [quantity]
+    figures += figures_of({OURS: overhead(costs)}, ())
     return Experiment(
         case="spark-streaming",
         target="SparkPid settles at the rows/s and batch times of Spark Streaming, within 25 %"

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import IO, Any, Final
 
 import numpy as np
@@ -26,7 +27,9 @@ from headgate.bench.report import Figure
 from headgate.connectors.connector import ReaderContext, Sink, SinkWriter, Source, SourceReader, WriterContext
 from headgate.errors import HeadgateError
 from headgate.lab.experiment import Experiment, Plot, Series
-from headgate.lab.mechanisms.observed import check_readers
+from headgate.lab.mechanisms.observed import MechanismRun, check_readers, counted, overhead
+from headgate.lab.mechanisms.processor_times import ProcessorTimes
+from headgate.lab.mechanisms.verdicts import figures as figures_of
 from headgate.lab.originals.compared import compared
 from headgate.lab.originals.stop_and_go import SAVED, StopAndGoLoad, Trace
 from headgate.lab.originals.storm_cluster import Storm
@@ -110,22 +113,28 @@ PAIRS: Final[dict[str, Pair]] = {
 def run(options: Options) -> Experiment:
     """Run each version of Storm and our mechanism in turn, round by round."""
     runs: dict[str, list[tuple[Trace, Trace]]] = {name: [] for name in PAIRS}
+    costs: dict[str, list[MechanismRun]] = {name: [] for name in PAIRS}
     for number in range(QUICK_ROUNDS if options.quick else ROUNDS):
         for name, pair in PAIRS.items():
             load = _load(pair, options.quick)
             options.say(f"storm: round {number + 1}, {name}, {load.seconds:g} s")
             original = pair.original.run(load)
             options.say(f"storm: round {number + 1}, ours beside {name}, {load.seconds:g} s")
-            runs[name].append((original, ours(pair, load)))
-    return report(runs, quick=options.quick)
+            mine, cost = ours(pair, load)
+            runs[name].append((original, mine))
+            costs[name].append(cost)
+    return report(runs, costs, quick=options.quick)
 
 
 def _load(pair: Pair, quick: bool) -> StopAndGoLoad:
     return StopAndGoLoad(rate=RATE, cost=COST, seconds=pair.quick_seconds if quick else pair.seconds)
 
 
-def ours(pair: Pair, load: StopAndGoLoad) -> Trace:
-    """Run our mechanism under the load. Raises HeadgateError if the job ends early, or if the run is void."""
+def ours(pair: Pair, load: StopAndGoLoad) -> tuple[Trace, MechanismRun]:
+    """Run our mechanism under the load. Return its trace, and the counters of its job.
+
+    Raises HeadgateError if the job ends early, or if the run is void.
+    """
     with (
         zookeeper_server() if pair.needs_zookeeper else nullcontext() as server,
         tempfile.TemporaryDirectory() as path,
@@ -140,13 +149,15 @@ def ours(pair: Pair, load: StopAndGoLoad) -> Trace:
         environment = hg.StreamEnvironment(parallelism=2, config=config, deployment=deployment)
         messages = environment.from_source(PacedMessages(load.rate, path)).partition_by(_to_the_other)
         messages.sink_to(SlowSink(load.cost, path))
+        times = ProcessorTimes(server.processor_seconds if server else None)
         job = environment.execute_async("storm")
         try:
             _await(job, Path(path, "emitted"), load.seconds)
             check_readers(config.flow_control, job.metrics())
+            cost = counted(job, times, load.seconds)
         finally:
             job.cancel()
-        return Trace.read(Path(path))
+        return Trace.read(Path(path)), cost
 
 
 def _to_the_other(batch: pa.RecordBatch, _subtasks: int) -> npt.NDArray[np.int64]:
@@ -235,8 +246,13 @@ def _lines(folder: str, name: str) -> IO[str]:
     return Path(folder, name).open("a", buffering=1)
 
 
-def report(runs: Mapping[str, list[tuple[Trace, Trace]]], *, quick: bool = False) -> Experiment:
-    """Return the rates and the stops of each pair, and whether they are the same within 25 %."""
+def report(
+    runs: Mapping[str, list[tuple[Trace, Trace]]],
+    costs: Mapping[str, Sequence[MechanismRun]] = MappingProxyType({}),
+    *,
+    quick: bool = False,
+) -> Experiment:
+    """Return the rates and the stops of each pair, and whether they are the same within 25 %; and our `costs`."""
     figures: list[Figure] = []
     misses: list[str] = []
     for name, rounds in runs.items():
@@ -247,6 +263,7 @@ def report(runs: Mapping[str, list[tuple[Trace, Trace]]], *, quick: bool = False
             made, is_same = compared(quantity, unit, original, our, f"ratio: {name}")
             figures += made
             misses += [] if is_same else [f"{name}: {quantity}"]
+    figures += figures_of({f"ours beside {name}": overhead(rounds) for name, rounds in costs.items()}, ())
     return Experiment(
         case="storm",
         target="rates, stops and times of ours are those of Storm, within 25 %"

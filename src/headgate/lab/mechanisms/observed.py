@@ -133,7 +133,7 @@ class MechanismRun:
         return max(0, self.rows_in - self.rows_out)
 
 
-def outcome(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, list[float | None]]]:
+def outcome(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, Sequence[float | None]]]:
     """Return what became of the rows and of the memory, and the mechanism's `overhead`, in the same form."""
     return {
         "rows lost": ("rows", [float(each.lost) for each in rounds]),
@@ -143,7 +143,7 @@ def outcome(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, list[float |
     }
 
 
-def overhead(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, list[float | None]]]:
+def overhead(rounds: Sequence[MechanismRun]) -> dict[str, tuple[str, Sequence[float | None]]]:
     """Return what the mechanism itself cost, by name: the unit, and the value of each round.
 
     Rows that were written twice count once as written.
@@ -271,6 +271,16 @@ def observe_part(
     _check_source(run)
     _count_last_look(run)
     return run
+
+
+def counted(job: hg.JobHandle, times: ProcessorTimes, seconds: float) -> MechanismRun:
+    """Return what the mechanism of a job cost so far, for `overhead`. An experiment that runs its job itself uses this.
+
+    `times` began before the job, which has run for `seconds`. The run has no looks and no rows: some rows are still
+    under way.
+    """
+    signals = job.metrics()["throttle_signals"]
+    return MechanismRun(seconds=seconds, signals=signals, driver_s=times.driver(), zookeeper_s=times.zookeeper())
 
 
 def _fail(job: hg.JobHandle, run: MechanismRun) -> None:
