@@ -149,10 +149,12 @@ def recorded(version: str) -> list[tuple[int, int]]:
 
 
 class VirtualLoad:
-    """The load of `storm`, message by message, in virtual time."""
+    """The load of `storm`, message by message, in virtual time. The sink needs `cost` seconds for a message."""
 
-    def __init__(self, seconds: float = 30.0) -> None:
+    def __init__(self, seconds: float = 30.0, rate: float = RATE, cost: float = COST) -> None:
         self._seconds = seconds
+        self._rate = rate
+        self._cost = cost
         self.now = 0.0
         self.waiting = 0
         self._emitted: list[float] = []
@@ -168,12 +170,12 @@ class VirtualLoad:
             takes = max(self.now, free) if self.waiting else float("inf")
             self.now = min(emits, takes)
             if takes <= emits:
-                free = self.now + COST
+                free = self.now + self._cost
                 self.waiting -= 1
                 self._done.append(free)
                 yield "taken"
                 continue
-            emits = self.now + 1 / RATE
+            emits = self.now + 1 / self._rate
             if is_stopped():
                 yield "stopped"
                 continue
@@ -221,9 +223,11 @@ class VirtualZooKeeper:
             self._watch_fires = now + self._delay
 
 
-def virtual_storm_1(delay: float, seconds: float = 30.0, **options: Any) -> VirtualLoad:
-    worker = StormZooKeeper(receive_buffer=512, **options).worker("job", "host", [SINK], 0.0)
-    load, zookeeper = VirtualLoad(seconds), VirtualZooKeeper(worker, delay)
+def virtual_storm_1(
+    load: VirtualLoad, *, delay: float = 0.005, receive_buffer: int = 512, **options: Any
+) -> VirtualLoad:
+    worker = StormZooKeeper(receive_buffer=receive_buffer, **options).worker("job", "host", [SINK], 0.0)
+    zookeeper = VirtualZooKeeper(worker, delay)
     for what in load.messages(lambda: worker.throttled):
         if what == "added":
             worker.added(load.now, SINK, load.waiting, None)
@@ -264,7 +268,7 @@ def settled(stops: list[tuple[int, int]]) -> tuple[float, float, float]:
 
 
 def test_our_policy_stops_where_storm_1_0_stopped() -> None:
-    mine, theirs = settled(virtual_storm_1(delay=0.005).stops()), settled(recorded("1.0.6"))
+    mine, theirs = settled(virtual_storm_1(VirtualLoad()).stops()), settled(recorded("1.0.6"))
     assert mine == pytest.approx(theirs, rel=0.05)
     assert mine[0] < 0.95 * mine[1] < 0.95 * 460
 
@@ -272,12 +276,26 @@ def test_our_policy_stops_where_storm_1_0_stopped() -> None:
 def test_our_policy_stops_where_storm_1_2_stopped() -> None:
     """The first stop comes with the watch. All others come with a poll, and last until a poll after the timeout."""
     options: dict[str, Any] = {"version": "1.2", "poll": 3, "znode_update": 2, "znode_timeout": 3}
-    mine, theirs = virtual_storm_1(delay=0.005, seconds=60, **options).stops(), recorded("1.2.4")
+    mine, theirs = virtual_storm_1(VirtualLoad(60), **options).stops(), recorded("1.2.4")
     assert len(mine) == len(theirs) == 4
     assert mine[0][0] == pytest.approx(theirs[0][0], rel=0.25)
     for (begin, end), (their_begin, their_end) in zip(mine[1:], theirs[1:], strict=True):
         assert begin == pytest.approx(their_begin, rel=0.05)
         assert end == pytest.approx(their_end, abs=10)
+
+
+@pytest.mark.parametrize("factor", [1, 4, 16])
+def test_the_waits_of_storm_1_2_may_be_divided(factor: int) -> None:
+    """With its defaults, a source stands for a minute. The sink takes 26 s until its queue is at the low mark, so the
+    time in the node is renewed, and only the second poll finds an old one. The poll after that stops the source again.
+    """
+    options: dict[str, Any] = {"poll": 30 / factor, "znode_update": 15 / factor, "znode_timeout": 30 / factor}
+    load = VirtualLoad(110 / factor, rate=200, cost=0.05)
+    trace = virtual_storm_1(load, receive_buffer=1024 // factor, version="1.2", **options).trace()
+    (stop,) = trace.stops()
+    assert factor * stop.begin == pytest.approx(5, abs=0.5)
+    assert factor * (stop.end - stop.begin) == pytest.approx(60, rel=0.02)
+    assert factor * trace.emitted[-1] == pytest.approx(factor * stop.end + 30, rel=0.02)
 
 
 def test_our_policy_stops_where_storm_2_stopped() -> None:

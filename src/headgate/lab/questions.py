@@ -95,7 +95,7 @@ QUESTIONS: Final[dict[str, Question]] = {
         "MaxPending fail after 30 s, sources of Storm 1.2 poll every 30 s, and a queue of Storm 2 has 32,768 messages. "
         "In virtual time, two of them run with several factors.",
         "Each mechanism runs once, with a load of its own, so the figures are not comparable with one another. "
-        "StormZooKeeper has no simulation, so nothing shows that its times may be divided.",
+        "StormZooKeeper needs a server, so the sweep leaves it out; a test divides the times of its policy.",
     ),
     "spark-streaming": Question(
         "Does SparkPid do what Spark Streaming's own controller does under the same load?",
