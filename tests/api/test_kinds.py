@@ -27,7 +27,7 @@ def test_a_running_aggregate_upserts_by_its_key(plans):
         stream.select("carrier"),
         stream.map_batches(lambda batch: batch, schema=schema),
         stream.rebalance().with_columns(delay="delay + 1"),
-        greatest(plans, final=True).union(stream),
+        stream.filter("carrier = 'AA'").union(stream.filter("carrier <> 'AA'")),
         stream.key_by("delay"),
     ):
         assert upserts(plans, more) == wanted
@@ -90,15 +90,72 @@ def adbc(*key):
     return hg.sinks.adbc("sqlite", "uri", "t", mode="upsert", key=key)
 
 
-def test_a_union_of_different_keys_is_refused(plans):
-    other = plans.stream().key_by("origin").aggregate(delay=hg.max("delay"))
-    other = other.name("by origin").select(carrier="origin", delay="delay")
-    with pytest.raises(
-        hg.PlanError, match=r"union: the rows of 'aggregate' .* by carrier, and those of 'by origin' by"
-    ):
-        greatest(plans).union(other)
-    assert upserts(plans, greatest(plans).changes().union(other.changes())) is None
-    assert upserts(plans, greatest(plans).union(greatest(plans))).key == ("carrier",)
+def test_a_union_of_results_of_two_operators_is_refused(plans):
+    """The last row of a key is then that of the operator whose row comes last."""
+    by_origin = plans.stream().key_by("origin").aggregate(delay=hg.max("delay")).name("by origin")
+    others = {
+        "'by origin' by origin": by_origin.select(carrier="origin", delay="delay"),
+        "'least' by carrier": plans.stream().key_by("carrier").aggregate(delay=hg.min("delay")).name("least"),
+    }
+    for shown, other in others.items():
+        with pytest.raises(hg.PlanError) as error:
+            greatest(plans).union(other)
+        assert error.value.message == (
+            f"union: the rows of 'aggregate' replace one another by carrier, and those of {shown}, apart from them: if "
+            "both have a row with the same key, no row says which one is valid; use final=True there, or windows, "
+            "whose results are final, or call union() before these operators, or write .changes() after both if each "
+            "change is to count"
+        )
+        assert upserts(plans, greatest(plans).changes().union(other.changes())) is None
+
+
+def test_a_union_with_append_only_rows_is_refused(plans):
+    running, rows = greatest(plans), greatest(plans, final=True)
+    for one, other in ((running, rows), (rows, running), (running.changes(), running)):
+        with pytest.raises(hg.PlanError, match="'aggregate' replace one another by carrier, .* append-only"):
+            one.union(other)
+    assert upserts(plans, running.changes().union(rows)) is None
+
+
+def test_a_union_of_parts_of_one_stream_keeps_its_kind(plans):
+    stream = greatest(plans)
+    parts = stream.filter("carrier = 'AA'").with_columns(delay="delay + 1").union(stream.filter("carrier <> 'AA'"))
+    parts.union(stream).sink_to(adbc("carrier"))
+    assert upserts(plans, parts).key == ("carrier",)
+    plans.env.explain()
+
+
+def test_a_sink_by_key_refuses_a_key_that_is_computed(plans):
+    """'AA' and 'aa' would replace one another."""
+    stream = greatest(plans)
+    again = stream.with_columns(carrier="lower(carrier)").name("lower")
+    for computed in (again, again.map_batches(lambda batch: batch, schema=stream.schema).filter("carrier = 'aa'")):
+        with pytest.raises(hg.PlanError) as error:
+            computed.sink_to(adbc("carrier"))
+        assert error.value.message == (
+            "sink_to(adbc): the rows of 'aggregate' replace one another by carrier, but 'lower' computes 'carrier': "
+            "rows of two keys may then get the same value and replace one another; compute it before 'aggregate', or "
+            "in a column that is not part of the sink's key"
+        )
+    with pytest.raises(hg.PlanError, match="'select' computes 'airline'"):
+        stream.select("delay", airline="lower(carrier)").sink_to(adbc("airline"))
+    stream.with_columns(small="lower(carrier)").sink_to(adbc("carrier"))
+    again.changes().sink_to(adbc("carrier"))
+    plans.env.explain()
+
+
+def test_a_sink_by_key_follows_a_key_with_another_name(plans):
+    renamed = greatest(plans).select("delay", airline="carrier")
+    renamed.filter("airline = 'AA'").sink_to(adbc("airline"))
+    renamed.key_by("airline").sink_to(adbc("airline")).set_parallelism(3)
+    named = pa.schema({"airline": pa.string()})
+    greatest(plans).map_batches(lambda batch: batch, schema=named).sink_to(adbc("airline"))  # nobody knows
+    plans.env.explain()
+    for stream in (renamed, greatest(plans).select("delay"), greatest(plans).select(carrier="delay", delay="carrier")):
+        with pytest.raises(hg.PlanError, match="replace one another by carrier"):
+            stream.sink_to(adbc(stream.schema.names[0]))
+    greatest(plans).select(carrier="delay", delay="carrier").sink_to(adbc("delay"))
+    plans.env.explain()
 
 
 @pytest.mark.parametrize("place", ["rebalance", "another key", "more subtasks"])

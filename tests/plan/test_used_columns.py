@@ -41,6 +41,10 @@ def stream(folder: str, parallelism: int = 1, watermark: hg.Watermark | None = N
     return env.from_source(hg.sources.parquet(folder, batch_rows=4), watermark=watermark)
 
 
+def counted(rows: hg.DataStream) -> hg.DataStream:
+    return rows.key_by("a").aggregate(n=hg.count(), final=True)
+
+
 def reads(rows: hg.DataStream) -> set[str]:
     """Return the columns that the source of the stream reads."""
     sink = rows.sink_to(hg.sinks.null())
@@ -72,7 +76,7 @@ def reads(rows: hg.DataStream) -> set[str]:
         (lambda rows: rows.key_by("a").top(1, by="b"), EVERYTHING),
         (lambda rows: rows.key_by().aggregate(n=hg.count()), {"a"}),
         (lambda rows: rows.filter("b > 3").select("a", "c", "t").key_by("a").aggregate(n=hg.count()), {"a", "b"}),
-        (lambda rows: rows.key_by("a").aggregate(n=hg.count()).union(rows.select("a", n="1").rebalance()), {"a"}),
+        (lambda rows: counted(rows).union(rows.select("a", n="1").rebalance()), {"a"}),
         (lambda rows: rows.select("a").union(rows.select(a="b")), {"a", "b"}),
     ],
 )

@@ -85,12 +85,13 @@ class GraphBuilder:
         return self._inputs[node_id]
 
     def upserts(self, inputs: Iterable[Upstream]) -> Upserts | None:
-        """Return the kind of the rows of these inputs: that of the first upserting one, or None for append-only
-        rows."""
-        kinds = (self._kind(part) for part in inputs)
+        """Return the kind of the rows of these inputs, or None for append-only rows. All parts of a union are of one
+        kind."""
+        kinds = (self.kind(part) for part in inputs)
         return next((kind for kind in kinds if kind is not None), None)
 
-    def _kind(self, part: Upstream) -> Upserts | None:
+    def kind(self, part: Upstream) -> Upserts | None:
+        """Return how the rows of this input replace one another, or None for append-only rows."""
         if part.as_changes:
             return None
         kind = self._nodes[part.source].upserts
@@ -112,9 +113,6 @@ class GraphBuilder:
     def graph(self, sinks: Iterable[int]) -> StreamGraph:
         """Return the part of the graph that `sinks` need. Raises PlanError if two of its nodes share a uid."""
         nodes = [self._finished(node_id) for node_id in self.with_all_above(sinks)]
-        for node in nodes:
-            if node.sink is not None and node.sink.upsert_key is not None:
-                self._check_last_rows(node)
         _check_uids(nodes)
         return StreamGraph(tuple(_with_unique_names(nodes)))
 
@@ -123,7 +121,7 @@ class GraphBuilder:
         edges = tuple(
             Edge(
                 part.source,
-                self._partitioning(part, node),
+                self.partitioning(part, node),
                 part.tag,
                 part.port,
                 columns=part.columns,
@@ -133,29 +131,8 @@ class GraphBuilder:
         )
         return dataclasses.replace(node, inputs=edges)
 
-    def _check_last_rows(self, sink: Node) -> None:
-        """Raise PlanError if `sink`, which replaces rows by key, may not get the last row of a key as the last one."""
-        waiting = [sink.id]
-        seen: set[int] = set()
-        while waiting:
-            node = self._nodes[waiting.pop()]
-            for part in self._inputs[node.id]:
-                source = self._nodes[part.source]
-                upserts = self._kind(part)
-                if upserts is None:
-                    continue
-                from headgate.api import kinds  # only for upserts
-
-                partitioning = self._partitioning(part, node)
-                if node.parallelism > 1 and not _keeps_order(partitioning, upserts):
-                    raise kinds.overtaken(sink, upserts, source, node, partitioning)
-                if source.id != upserts.origin and source.id not in seen:
-                    seen.add(source.id)
-                    if _drops_changes(source, upserts):
-                        raise kinds.dropped(sink, upserts, self._nodes[upserts.origin], source)
-                    waiting.append(source.id)
-
-    def _partitioning(self, part: Upstream, node: Node) -> Partitioning:
+    def partitioning(self, part: Upstream, node: Node) -> Partitioning:
+        """Return the partitioning of `part`, an input of `node`."""
         if part.partitioning is not None:
             return part.partitioning
         return FORWARD if self._nodes[part.source].parallelism == node.parallelism else REBALANCE
@@ -170,23 +147,6 @@ class GraphBuilder:
                     f"(parallelism {node.parallelism}): forward sends the rows of subtask i to subtask i, so "
                     "both need the same parallelism; use rebalance() instead"
                 )
-
-
-def _keeps_order(partitioning: Partitioning, upserts: Upserts) -> bool:
-    """Return whether the rows of one key of an upserting stream go to one subtask, if they come from one."""
-    if partitioning.kind == "key_group":
-        return set(partitioning.keys) <= set(upserts.key)
-    return partitioning.kind in ("forward", "to_one", "broadcast", "custom")
-
-
-def _drops_changes(node: Node, upserts: Upserts) -> bool:
-    """Return whether a filter or an inner lookup may keep one row of a key, and drop the row that replaces it."""
-    by = node.attributes.get("drops_by")
-    if node.attributes.get("kind") == "filter":
-        by = None if node.uses is None else node.uses.read
-    elif by is None:
-        return False
-    return by is None or not set(by) <= set(upserts.key)
 
 
 def _with_unique_names(nodes: list[Node]) -> list[Node]:

@@ -23,6 +23,7 @@ from headgate.connectors.file_sinks.file_sink import FileSink
 from headgate.connectors.frames import as_table, is_frame
 from headgate.connectors.iterable_source import FactorySource, ListSource
 from headgate.errors import PlanError
+from headgate.plan.graph import StreamGraph
 from headgate.plan.job_graph import build_job_graph
 from headgate.plan.used_columns import with_used_columns
 from headgate.runtime.deployment import Deployment
@@ -85,12 +86,23 @@ class JobBuilder:
         self._last_run, self.pending = self.pending, []
         return job
 
+    def planned(self, sinks: list[int]) -> StreamGraph:
+        """Return the graph of these sinks. Raises PlanError if a sink by key may not get the last row of a key as the
+        last one."""
+        graph = self.graph.graph(sinks)
+        for node in graph.nodes:
+            if node.sink is not None and node.sink.upsert_key is not None:
+                from headgate.api.upsert_keys import check_order  # few jobs have such a sink
+
+                check_order(self.graph, node, node.sink.upsert_key)
+        return graph
+
     def explain(self) -> str:
         """Return the plan of the next run as text. If the next run has no sinks, return the plan of the last run."""
         sinks = self.pending or self._last_run
         if not sinks:
             raise PlanError(_NO_SINK)
-        return describe(with_used_columns(build_job_graph(self.graph.graph(sinks))))
+        return describe(with_used_columns(build_job_graph(self.planned(sinks))))
 
     def collect(self, rows: PlannedRows, limit: int | None) -> pa.Table:
         """Run a job that computes these rows, and return the rows.
@@ -144,7 +156,7 @@ class JobBuilder:
 
     def _run_to_the_end(self, sink: int, name: str) -> None:
         """Run `sink` and all sinks that were added since the last run."""
-        check_ends(f"{name}()", self.graph.graph([*self.pending, sink]))
+        check_ends(f"{name}()", self.planned([*self.pending, sink]))
         self.pending.append(sink)
         try:
             job = self.start(name, None, False)
@@ -158,7 +170,7 @@ class JobBuilder:
     ) -> JobHandle:
         from headgate.runtime.master.job import submit  # imported while the TaskManagers' processes start
 
-        graph = self.graph.graph(sinks)
+        graph = self.planned(sinks)
         if self.config.is_batch:
             check_batch(graph)
         if self.config.checkpoint_dir is None:

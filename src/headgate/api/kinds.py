@@ -62,11 +62,28 @@ def dropped(sink: Node, upserts: Upserts, origin: Node, condition: Node) -> Plan
     )
 
 
-def mixed_keys(one: Upserts, origin: Node, other: Upserts, other_origin: Node) -> PlanError:
-    """Return the error of a union of streams whose rows replace one another by different columns."""
+def computed(call: str, column: str, node: Node, upserts: Upserts, origin: Node) -> PlanError:
+    """Return the error of a sink that replaces rows by a column that a projection computes anew."""
     return PlanError(
-        f"union: the rows of {origin.name!r} replace one another by {_key(one.key)}, and those of "
-        f"{other_origin.name!r} by {_key(other.key)}; write .changes() after both if each change is to count"
+        f"{call}: the rows of {origin.name!r} replace one another by {_key(upserts.key)}, but {node.name!r} computes "
+        f"{column!r}: rows of two keys may then get the same value and replace one another; compute it before "
+        f"{origin.name!r}, or in a column that is not part of the sink's key"
+    )
+
+
+def united(one: Upserts, origin: Node, other: Upserts | None, other_origin: Node | None) -> PlanError:
+    """Return the error of a union of an upserting stream with one that is append-only, or that another operator
+    makes."""
+    rows, remedy = f"union: the rows of {origin.name!r} replace one another by {_key(one.key)}", _remedy(origin)
+    if other is None or other_origin is None:
+        return PlanError(
+            f"{rows}, and another stream is append-only: no row says which of its rows is replaced; {remedy}, or write "
+            ".changes() after it if each change is to count"
+        )
+    return PlanError(
+        f"{rows}, and those of {other_origin.name!r} by {_key(other.key)}, apart from them: if both have a row with "
+        f"the same key, no row says which one is valid; {remedy}, or call union() before these operators, or write "
+        ".changes() after both if each change is to count"
     )
 
 

@@ -128,11 +128,14 @@ class PlannedRows:
         return PlannedRows(self.graph, (Upstream(source=node.id, tag=tag),), side.schema, side.event_time)
 
     def union(self, others: Sequence[PlannedRows]) -> PlannedRows:
-        """Return these rows and the rows of the others as one stream. Raises PlanError if the columns differ."""
+        """Return these rows and the rows of the others as one stream.
+
+        Raises PlanError if the columns differ, or if only some of the rows replace one another, or not the same ones.
+        """
         for other in others:
             self._check_union(other)
         parts = (self, *others)
-        self._check_union_keys(parts)
+        self._check_union_kinds(parts)
         event_time = times.common([(part.event_time, part.schema) for part in parts])
         names = times.visible(self.schema).names
         if event_time is not None and event_time.column == HIDDEN_COLUMN:
@@ -178,17 +181,11 @@ class PlannedRows:
 
     def check_upsert_key(self, call: str, key: tuple[str, ...]) -> None:
         """Raise PlanError if these rows are upserting by other columns than `key`, or if no columns say what a row
-        replaces. If the rows no longer have the columns, for example after a rename, check nothing."""
-        upserts = self.graph.upserts(self.inputs)
-        if upserts is None or set(upserts.key) == set(key):
-            return
-        from headgate.api.kinds import no_key, wrong_key  # only for an error
+        replaces."""
+        if self.graph.upserts(self.inputs) is not None:
+            from headgate.api.upsert_keys import check_key  # few sinks replace rows by key
 
-        origin = self.graph[upserts.origin]
-        if not set(upserts.key) <= set(origin.schema.names):
-            raise no_key(call, origin)
-        if set(upserts.key) <= set(self.schema.names):
-            raise wrong_key(call, key, upserts, origin)
+            check_key(self.graph, call, self.inputs, key)
 
     def shown(self) -> PlannedRows:
         """Return the same rows without the hidden column and without event time."""
@@ -244,13 +241,14 @@ class PlannedRows:
                     "use select() to make them equal"
                 )
 
-    def _check_union_keys(self, parts: Sequence[PlannedRows]) -> None:
-        kinds = [kind for part in parts if (kind := self.graph.upserts(part.inputs)) is not None]
-        for kind in kinds:
-            if kind.key != kinds[0].key:
-                from headgate.api.kinds import mixed_keys  # only for an error
+    def _check_union_kinds(self, parts: Sequence[PlannedRows]) -> None:
+        kinds = [self.graph.upserts(part.inputs) for part in parts]
+        one = next((kind for kind in kinds if kind is not None), None)
+        for other in kinds:
+            if one is not None and other != one:
+                from headgate.api.kinds import united  # only for an error
 
-                raise mixed_keys(kinds[0], self.graph[kinds[0].origin], kind, self.graph[kind.origin])
+                raise united(one, self.graph[one.origin], other, None if other is None else self.graph[other.origin])
 
 
 def _column(field: pa.Field | None) -> str:

@@ -144,7 +144,8 @@ class DataStream(
         """Return the rows of all these streams as one stream. The streams must have the same columns.
 
         There is no order between rows of different streams. The result has event time if all streams have the same
-        event-time column.
+        event-time column. Upserting streams, see `changes`, must be parts of one stream, such as two filters of it.
+        Otherwise call `union` before the operators that make them, or `changes` after them.
 
         >>> trips.filter("km > 6").union(trips.filter("km < 4")).collect().num_rows
         2

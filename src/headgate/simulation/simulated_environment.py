@@ -66,7 +66,7 @@ class SimulatedEnvironment(StreamEnvironment):
         sinks, self._jobs.pending = self._jobs.pending, []
         job = SimulatedJob(
             name,
-            self._jobs.graph.graph(sinks),
+            self._jobs.planned(sinks),
             self.config,
             taskmanagers=self._taskmanagers,
             seed=self._seed,
