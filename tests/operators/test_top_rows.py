@@ -178,3 +178,35 @@ def test_the_rows_of_windows_are_those_of_a_sort(size: tuple[int, int] | int) ->
                 session = []
             session.append(row)
     assert found == {group: [row[1] for row in best(of, 2)] for group, of in groups.items()}
+
+
+def test_keys_get_places_for_the_rows_that_they_have() -> None:
+    """With `top(100_000)`, 1,000 keys with one row each and one key with many need little memory."""
+    operator, kept = running(100_000)
+    chance = random.Random(0)
+    rows: list[Row] = []
+    for count in (1, 30, 3_000):
+        more: list[Row] = [("many", chance.randint(0, 10_000), "x", 0) for _ in range(count)]
+        more += [(f"key {number}", number, "x", 0) for number in range(1_000) if count == 30]
+        chance.shuffle(more)
+        operator.process(batch(more))
+        rows += more
+    assert operator.state_bytes() < 2_000_000
+    latest = {(row[0], row[4]): row[1] for row in kept.rows}
+    assert latest == {place: row[1] for place, row in expected(rows, 100_000, greatest=True).items()}
+
+
+@pytest.mark.parametrize("most", [1, 16, 17, 40])
+def test_places_move_and_rows_survive_a_restart(most: int) -> None:
+    chance = random.Random(most)
+    rows: list[Row] = [(chance.choice("abc"), chance.randint(0, 50), "x", 0) for _ in range(300)]
+    operator, _ = running(most, final=True)
+    for begin in range(0, 200, 20):
+        operator.process(batch(rows[begin : begin + 20]))
+    again, kept = running(most, final=True)
+    again.restore([operator.snapshot()])
+    again.process(batch(rows[200:]))
+    again.end_input()
+    assert {(row[0], row[4]): row[1] for row in kept.rows} == {
+        place: row[1] for place, row in expected(rows, most, greatest=True).items()
+    }

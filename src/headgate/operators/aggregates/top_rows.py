@@ -21,6 +21,8 @@ from headgate.state.row_log import RowLog
 
 #: The accumulator compacts its log when it has this many rows more than twice the number of places.
 _SLACK = 1 << 16
+#: A slot has places for this many rows from the beginning, or for all its rows if these are fewer.
+_FIRST_PLACES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +71,8 @@ class TopRows(OfColumns):
 
 
 class TopAccumulator(Accumulator):
-    """The accumulator of `TopRows`. Each slot has `most` places, one for each rank. A place holds a row, or is empty.
+    """The accumulator of `TopRows`. Each slot has places side by side, one for each rank; the first ones hold rows. A
+    slot that needs more places gets twice as many, up to `most`, at the end of all places.
 
     Rows with a null in the column that decides are ignored. Of rows with equal values, the one that came first is
     ahead.
@@ -81,16 +84,18 @@ class TopAccumulator(Accumulator):
         self._most = most
         self._greatest = greatest
         self._log = RowLog([row.field(index).type for index in range(row.num_fields)])
-        #: For each place: its row's position in the log, or -1 for an empty place, and its row's order word.
-        self._places, self._words = Growable(np.int64, -1), Growable(np.int64)
+        #: For each place: its row's position in the log, and its row's order word.
+        self._places, self._words = Growable(np.int64), Growable(np.int64)
+        #: For each slot: its first place, and the number of its rows.
+        self._begins, self._counts = Growable(np.int64), Growable(np.int64)
         self._picker = OneRowPerSlot()
-        self._size = 0
         #: The slots whose rows the last `update` changed, each once, and of each the first rank that changed, from 0.
         self.changed = self.changed_from = np.zeros(0, np.int64)
 
     @property
     def nbytes(self) -> int:
-        return self._log.nbytes + self._places.nbytes + self._words.nbytes + self._picker.nbytes
+        parts = (self._log, self._places, self._words, self._begins, self._counts, self._picker)
+        return sum(part.nbytes for part in parts)
 
     def update(self, size: int, slots: Int64s, column: pa.Array | None, times: Int64s | None) -> None:
         assert column is not None
@@ -99,21 +104,26 @@ class TopAccumulator(Accumulator):
         by = decoded(columns[self._by])
         words, nulls = order_words(by), null_mask(by)
         words = words if self._greatest else ~words
-        last = slots * self._most + (self._most - 1)
-        better = (words > self._words.values.take(last)) | (self._places.values.take(last) < 0)
+        better = self._counts.values.take(slots) < self._most
+        if len(full := np.flatnonzero(~better)):
+            last = self._begins.values.take(slots.take(full)) + (self._most - 1)
+            better[full] = words.take(full) > self._words.values.take(last)
         rows = np.flatnonzero(better if nulls is None else better & ~nulls)
         self._insert(slots.take(rows), words.take(rows), columns, rows)
 
     def _insert(self, slots: Int64s, words: Int64s, columns: Sequence[pa.Array], rows: Int64s) -> None:
         """Merge the rows `rows` of `columns` with those that their slots have. Each slot keeps the first `most`."""
-        touched = slots.take(self._picker.pick(slots, self._size))
-        there = (touched[:, None] * self._most + np.arange(self._most)).ravel()
-        there = there[self._places.values.take(there) >= 0]
-        slots = np.concatenate([there // self._most, slots])
+        if not len(slots):
+            self.changed = self.changed_from = np.zeros(0, np.int64)
+            return
+        touched = slots.take(self._picker.pick(slots, len(self._counts)))
+        counts = self._counts.values.take(touched)
+        there, _ = flat_ranges(self._begins.values.take(touched), counts)
+        slots = np.concatenate([np.repeat(touched, counts), slots])
         words = np.concatenate([self._words.values.take(there), words])
         order = np.lexsort((~words, slots))  # stable: earlier rows stay ahead of equal rows
         ordered = slots.take(order)
-        begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(order) else order
+        begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
         rank = np.arange(len(order)) - np.repeat(begins, np.diff(np.append(begins, len(order))))
         order, rank = order[rank < self._most], rank[rank < self._most]
         is_new = order >= len(there)
@@ -121,19 +131,49 @@ class TopAccumulator(Accumulator):
         added = order[is_new] - len(there)
         begin = self._log.append(columns, rows.take(added))
         positions[is_new] = np.arange(begin, begin + len(added))
-        place = slots.take(order) * self._most + rank
+        slots = slots.take(order)
+        place = self._places_of(slots, rank)
         self._places.values[place] = positions
         self._words.values[place] = words.take(order)
-        new = place[is_new]
-        firsts = np.flatnonzero(np.diff(new // self._most, prepend=-1))  # places ascend
-        self.changed, self.changed_from = np.divmod(new.take(firsts), self._most)
+        slots, rank = slots[is_new], rank[is_new]
+        firsts = np.flatnonzero(np.diff(slots, prepend=-1))  # slots ascend
+        self.changed, self.changed_from = slots.take(firsts), rank.take(firsts)
         if len(self._log) > 2 * len(self._places) + _SLACK:
             self._compact()
 
+    def _places_of(self, slots: Int64s, ranks: Int64s) -> Int64s:
+        """Return the places of all rows of some slots, slot by slot. `ranks` counts the rows of each slot from 0.
+
+        A slot with too few places gets others, which do not yet hold its rows.
+        """
+        last = np.flatnonzero(np.append(slots[1:] != slots[:-1], True))
+        filled, counts = slots.take(last), ranks.take(last) + 1
+        rooms = self._room(counts)
+        if len(small := np.flatnonzero(rooms > self._room(self._counts.values.take(filled)))):
+            ends = len(self._places) + np.cumsum(rooms.take(small))
+            self._begins.values[filled.take(small)] = ends - rooms.take(small)
+            self._add_places(int(ends[-1]))
+        self._counts.values[filled] = counts
+        return self._begins.values.take(slots) + ranks
+
+    def _room(self, counts: Int64s) -> Int64s:
+        """Return the number of places of slots with these numbers of rows."""
+        if self._most <= _FIRST_PLACES:
+            return np.full(len(counts), self._most)
+        doubled = np.exp2(np.ceil(np.log2(np.maximum(counts, _FIRST_PLACES))))
+        return np.minimum(doubled, self._most).astype(np.int64)
+
+    def _add_places(self, size: int) -> None:
+        self._places.resize(size)
+        self._words.resize(size)
+
     def _grow(self, size: int) -> None:
-        self._size = size
-        self._places.resize(size * self._most)
-        self._words.resize(size * self._most)
+        """Add slots without rows up to `size`."""
+        more, begin, first = size - len(self._counts), len(self._places), min(_FIRST_PLACES, self._most)
+        if more > 0:
+            self._begins.append(begin + first * np.arange(more))
+            self._counts.resize(size)
+            self._add_places(begin + first * more)
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
         self._grow(size)
@@ -143,12 +183,13 @@ class TopAccumulator(Accumulator):
     def _held(self, slots: Int64s, first: Int64s | None = None) -> tuple[Int64s, Int64s, Int64s]:
         """Return the rows of these slots, slot by slot and in order. A row is its position in the log, the index of its
         slot in `slots`, and its order word. With `first`, return only rows from this rank of each slot on."""
-        ranks = np.arange(self._most)
-        places = slots[:, None] * self._most + ranks
-        is_held = self._places.values.take(places) >= 0
-        filled = np.flatnonzero(is_held if first is None else is_held & (ranks >= first[:, None]))
-        places = places.ravel().take(filled)
-        return self._places.values.take(places), filled // self._most, self._words.values.take(places)
+        counts, begins = self._counts.values.take(slots), self._begins.values.take(slots)
+        if first is not None:
+            left_out = np.minimum(first, counts)
+            counts, begins = counts - left_out, begins + left_out
+        places, _ = flat_ranges(begins, counts)
+        owners = np.repeat(np.arange(len(slots)), counts)
+        return self._places.values.take(places), owners, self._words.values.take(places)
 
     def changed_rows(self) -> pa.Array:
         """Return the rows of the slots `changed` as lists, which begin at the ranks `changed_from`."""
@@ -175,17 +216,24 @@ class TopAccumulator(Accumulator):
         self.update(size, owners, lists.flatten(), None)
 
     def keep(self, slots: Int64s) -> None:
-        places = flat_ranges(slots * self._most, np.full(len(slots), self._most))[0]
-        self._places.replace(self._places.values.take(places))
-        self._words.replace(self._words.values.take(places))
-        self._size = len(slots)
+        counts = self._counts.values.take(slots)
+        before, _ = flat_ranges(self._begins.values.take(slots), counts)
+        rooms = self._room(counts)
+        begins = np.cumsum(rooms) - rooms
+        after, _ = flat_ranges(begins, counts)
+        for column in (self._places, self._words):
+            kept = np.zeros(int(rooms.sum()), np.int64)
+            kept[after] = column.values.take(before)
+            column.replace(kept)
+        self._begins.replace(begins)
+        self._counts.replace(counts)
         self._compact()
 
     def _compact(self) -> None:
         """Remove from the log the rows that are in no place."""
-        held = np.flatnonzero(self._places.values >= 0)
+        held, _ = flat_ranges(self._begins.values, self._counts.values)
         self._log.keep(self._places.values.take(held))
-        positions = np.full(len(self._places), -1)
+        positions = np.zeros(len(self._places), np.int64)
         positions[held] = np.arange(len(held))
         self._places.replace(positions)
 
