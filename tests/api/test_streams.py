@@ -9,6 +9,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import headgate as hg
@@ -156,6 +157,24 @@ def test_lookup_adds_columns(plans):
         stream.lookup(SEATS, on="origin", how="outer")
     with pytest.raises(hg.PlanError, match="gates"):
         stream.lookup(SEATS, on="origin")
+
+
+def test_explain_shows_the_keys_of_a_lookup_and_when_it_reads_again(plans, capsys, tmp_path):
+    pq.write_table(SEATS, tmp_path / "seats.parquet")
+    stream = plans.stream()
+    schema = pa.schema({"name": pa.string()})
+    looked_up = [
+        stream.lookup(SEATS, on="origin", columns=["gates"]),
+        stream.lookup(tmp_path / "seats.parquet", on="origin", columns=["gates"], how="inner", refresh="600 s"),
+        stream.lookup(lambda keys: keys, on=["origin", "carrier"], schema=schema, cache_ttl="90 s"),
+    ]
+    for each in looked_up:
+        each.sink_to(hg.sinks.null())
+    plans.env.explain()
+    shown = capsys.readouterr().out
+    assert "lookup (left, by origin) -> null" in shown
+    assert "lookup#2 (inner, by origin, refresh 10 min) -> null#2" in shown
+    assert "lookup#3 (left, by origin, carrier, cache_ttl 90 s) -> null#3" in shown
 
 
 def test_union_refuses_streams_with_other_columns(plans):

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +109,21 @@ def test_an_async_function_gets_several_parts_at_a_time() -> None:
     operator = opened(countries, batch_keys=2, concurrency=2)
     assert rows_of(operator)[0] == (1, "Italy")
     assert operator.lookup_wait_s > 0
+    operator.close()
+
+
+class AsyncCountries:
+    """An object whose call is async."""
+
+    async def __call__(self, keys: pa.RecordBatch, name: str = "country") -> list[dict[str, Any]]:
+        await asyncio.sleep(0)
+        return [{"city": city, name: COUNTRIES.get(city)} for city in keys.column("city").to_pylist()]
+
+
+@pytest.mark.parametrize("function", [AsyncCountries(), partial(AsyncCountries(), name="country")])
+def test_an_object_with_an_async_call_is_async(function: Callable[..., Any]) -> None:
+    operator = opened(function)
+    assert rows_of(operator)[:3] == [(1, "Italy"), (2, None), (3, "Norway")]
     operator.close()
 
 

@@ -51,8 +51,9 @@ def _port(vertex: JobVertex, edge: JobEdge) -> str:
 
 
 def _kind(node: Node) -> str:
-    """Return what the plan says after a node's name: the windows, the condition of a join, or which rows are chosen;
-    the columns that a source reads, if these are not all; the key, if rows replace one another from this node on."""
+    """Return what the plan says after a node's name: the windows, the condition of a join, the keys of a lookup, or
+    which rows are chosen; the columns that a source reads, if these are not all; the key, if rows replace one another
+    from this node on."""
     says = [node.attributes["shown"]] if "shown" in node.attributes else []
     if "reads" in node.attributes:
         says.append(f"reads {', '.join(node.attributes['reads'])}")

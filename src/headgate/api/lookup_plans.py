@@ -18,7 +18,7 @@ from headgate.operators.lookup_calls import CallLimits
 from headgate.operators.lookup_function import FunctionLookup, function_lookup_schema
 from headgate.operators.lookup_source import InMemoryTable, TableSource, lookup_source
 from headgate.operators.operator import OperatorFactory, check_function
-from headgate.quantities import microseconds, seconds
+from headgate.quantities import duration_text, microseconds, seconds
 from headgate.records.arrow import plain_type
 
 
@@ -46,10 +46,11 @@ class FunctionOptions:
 
 @dataclass(frozen=True, slots=True)
 class LookupPlan:
-    """The operator of a lookup, and the schema of its output."""
+    """The operator of a lookup, the schema of its output, and what the plan says about it."""
 
     operator: OperatorFactory
     schema: pa.Schema
+    shown: str
 
 
 def plan_lookup(
@@ -104,7 +105,8 @@ def _of_table(
         raise PlanError("lookup: refresh= needs the path of a file; a table in memory does not change")
     arguments = {"how": how, "columns": wanted, "suffix": suffix, "input_schema": input_schema}
     schema = lookup_schema(source, on, **arguments)
-    return LookupPlan(partial(Lookup, source, on, **arguments, refresh=period), schema)
+    operator = partial(Lookup, source, on, **arguments, refresh=period)
+    return LookupPlan(operator, schema, _shown(on, how, "refresh", period))
 
 
 def _of_function(
@@ -137,7 +139,12 @@ def _of_function(
         ttl=ttl,
         input_schema=input_schema,
     )
-    return LookupPlan(operator, schema)
+    return LookupPlan(operator, schema, _shown(on, how, "cache_ttl", ttl))
+
+
+def _shown(on: Sequence[str], how: str, name: str, period: int | None) -> str:
+    """Return what the plan says about a lookup. `period` is in microseconds."""
+    return f"{how}, by {', '.join(on)}" + ("" if period is None else f", {name} {duration_text(period)}")
 
 
 def _count(name: str, value: object, default: int, least: int) -> int:

@@ -138,7 +138,8 @@ class DataStream(
             input_schema=rows.schema,
         )
         drops: dict[str, Any] = {"drops_by": as_columns("lookup: on", on)} if how == "inner" else {}
-        return self._stream(rows.then("lookup", plan.operator, plan.schema, rows.event_time, **drops))
+        planned = rows.then("lookup", plan.operator, plan.schema, rows.event_time, shown=plan.shown, **drops)
+        return self._stream(planned)
 
     def union(self, *others: DataStream) -> DataStream:
         """Return the rows of all these streams as one stream. The streams must have the same columns.

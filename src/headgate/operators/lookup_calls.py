@@ -129,7 +129,7 @@ class LookupCalls:
             self._let_task_work()
 
     def _begin(self, keys: pa.RecordBatch) -> Future[Any]:
-        if inspect.iscoroutinefunction(self._function):
+        if _is_async(self._function):
             return asyncio.run_coroutine_threadsafe(self._awaited(keys), self._running_loop())
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()  # nobody can cancel it: a thread cannot be stopped
@@ -153,6 +153,13 @@ class LookupCalls:
     def _start_thread(self, target: Callable[..., None], *arguments: Any) -> None:
         name = f"headgate-{self._name}-{next(self._numbers)}"
         threading.Thread(target=target, args=arguments, name=name, daemon=True).start()
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    """Return whether a call gives a coroutine: of an `async` function, or of an object with an `async` `__call__`."""
+    while isinstance(function, partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _pause(timeout: float) -> bool:
