@@ -155,6 +155,31 @@ def test_calls_that_wait_for_the_end_refuse_a_source_without_end(plans, tmp_path
     assert not (tmp_path / "out").exists()
 
 
+FINAL = {
+    "aggregate": lambda stream: stream.key_by("n").aggregate(rows=hg.count(), final=True),
+    "top": lambda stream: stream.key_by().top(2, by="n", final=True),
+    "deduplicate": lambda stream: stream.deduplicate("n", keep="last", final=True),
+}
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_rows_at_the_end_of_a_source_without_end_cause_a_warning(name, caplog):
+    """Only `stop(drain=True)` ends such an input."""
+    env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(processes=False))
+    stream = env.from_source(hg.sources.generate(endless, rate=1000))
+    FINAL[name](stream).sink_to(hg.sinks.null())
+    FINAL[name](numbers(env)).sink_to(hg.sinks.null())
+    env.execute_async().stop(drain=True)
+    [warning] = [record.getMessage() for record in caplog.records if record.name == "headgate.api.results"]
+    assert warning == (
+        f"'{name}' has final=True, so it emits rows only when its input ends, and source 'generate' has no end: until "
+        "job.stop(drain=True) it emits nothing, and its state grows with each new key; leave final=True out, or use "
+        "windows"
+    )
+    with pytest.raises(hg.PlanError, match=rf"collect\(\) waits for rows, but '{name}' has final=True.* has no end"):
+        FINAL[name](stream).collect(limit=1)
+
+
 def test_files_below_a_source_without_end_show_with_checkpoints(tmp_path):
     config = hg.Config(checkpoint_dir=tmp_path / "checkpoints", checkpoint_interval="20 ms")
     env = hg.StreamEnvironment(config=config)

@@ -14,7 +14,15 @@ from headgate.api.explain import describe
 from headgate.api.lost_changes import warn_of_lost_changes
 from headgate.api.overwrites import check_overwrites
 from headgate.api.planned_rows import PlannedRows
-from headgate.api.results import check_batch, check_end_sinks, check_ends, finish, wait_for_rows
+from headgate.api.results import (
+    check_batch,
+    check_end_sinks,
+    check_ends,
+    check_final_rows,
+    finish,
+    wait_for_rows,
+    warn_of_final_rows,
+)
 from headgate.config import Config
 from headgate.connectors.built_in_sinks import parquet
 from headgate.connectors.collect_sink import CollectSink
@@ -113,6 +121,7 @@ class JobBuilder:
         collected = CollectSink(limit)
         sink = self._sink_node(rows, collected)
         if limit is not None:
+            check_final_rows("collect()", self.planned([sink]))
             return wait_for_rows(self._submit([sink], "collect"), collected)
         self._run_to_the_end(sink, "collect")
         return collected.to_table()
@@ -177,6 +186,7 @@ class JobBuilder:
             check_end_sinks(graph)
         name = check_label("the job's name", name)
         check_overwrites(graph, name, self.config.checkpoint_dir, resume)
+        warn_of_final_rows(graph)
         deployment = self._deployed()
         if deployment.copies_functions:
             warn_of_lost_changes(graph)

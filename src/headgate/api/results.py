@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -9,11 +11,12 @@ import pyarrow as pa
 
 from headgate.connectors.collect_sink import CollectSink
 from headgate.errors import PlanError
-from headgate.plan.graph import StreamGraph
+from headgate.plan.graph import Node, StreamGraph
 
 if TYPE_CHECKING:
     from headgate.runtime.master.job import JobHandle, JobResult
 
+log = logging.getLogger(__name__)
 #: How often `collect(limit=)` checks whether there are enough rows, in seconds between two checks.
 _LOOK = 0.02
 
@@ -75,17 +78,47 @@ def check_end_sinks(graph: StreamGraph) -> None:
     Without checkpoints, some sinks make their rows visible when the job ends. A job with a source without end never
     ends.
     """
+    for node, source in _without_end(graph):
+        if node.sink is not None and node.sink.shows_at_commit:
+            raise PlanError(
+                f"sink {node.name!r} makes its rows visible when the job ends, and source {source!r} has no end; "
+                "set checkpoint_dir, so that each checkpoint makes them visible, give the source an end (rows=...), "
+                "or write with hg.sinks.for_each_batch"
+            )
+
+
+def check_final_rows(call: str, graph: StreamGraph) -> None:
+    """Raise PlanError if `call` waits for rows that an operator emits at the end of an input without end."""
+    for node, source in _of_an_end_that_never_comes(graph):
+        raise PlanError(
+            f"{call} waits for rows, but {node.name!r} has final=True, so it emits rows only when its input ends, and "
+            f"source {source!r} has no end; give it an end (rows=...), leave final=True out, or use windows"
+        )
+
+
+def warn_of_final_rows(graph: StreamGraph) -> None:
+    """Log a warning for each operator that emits its rows at the end of an input without end."""
+    for node, source in _of_an_end_that_never_comes(graph):
+        log.warning(
+            "%r has final=True, so it emits rows only when its input ends, and source %r has no end: until "
+            "job.stop(drain=True) it emits nothing, and its state grows with each new key; leave final=True out, or "
+            "use windows",
+            node.name,
+            source,
+        )
+
+
+def _of_an_end_that_never_comes(graph: StreamGraph) -> Iterator[tuple[Node, str]]:
+    return ((node, source) for node, source in _without_end(graph) if node.attributes.get("at_end"))
+
+
+def _without_end(graph: StreamGraph) -> Iterator[tuple[Node, str]]:
+    """Yield each node whose rows come from a source without end, with the source's name."""
     endless: dict[int, str] = {}
     for node in graph.nodes:
         sources = [endless[edge.source] for edge in node.inputs if edge.source in endless]
         if node.source is not None and not node.source.bounded:
             sources = [node.name]
-        if not sources:
-            continue
-        endless[node.id] = sources[0]
-        if node.sink is not None and node.sink.shows_at_commit:
-            raise PlanError(
-                f"sink {node.name!r} makes its rows visible when the job ends, and source {sources[0]!r} has no end; "
-                "set checkpoint_dir, so that each checkpoint makes them visible, give the source an end (rows=...), "
-                "or write with hg.sinks.for_each_batch"
-            )
+        if sources:
+            endless[node.id] = sources[0]
+            yield node, sources[0]

@@ -73,7 +73,8 @@ class RowsByKey:
         )
         schema = running_schema(self.keys, aggregates, rows.schema, None if time is None else time.column)
         upserts_by = None if final else self.keys
-        return rows.then("aggregate", operator, schema, None, upserts_by=upserts_by, **_sums(aggregates, rows.schema))
+        sums = _sums(aggregates, rows.schema)
+        return rows.then("aggregate", operator, schema, None, upserts_by=upserts_by, at_end=final, **sums)
 
     def windowed(
         self,
@@ -181,7 +182,7 @@ class RowsByKey:
         )
         upserts_by = None if final else (*self.keys, *(("rank",) if top.ranked else ()))
         rows = rows.combined(FirstRows(self.keys, top.column, top.most, top.greatest))
-        return rows.then("top", operator, output, None, upserts_by=upserts_by, shown=top.shown)
+        return rows.then("top", operator, output, None, upserts_by=upserts_by, at_end=final, shown=top.shown)
 
     def deduplicated(self, keep: str, ttl: int | None) -> PlannedRows:
         """Add an operator that passes on one row of each key, and return its output. `ttl` is in microseconds."""
@@ -218,7 +219,8 @@ class RowsByKey:
         operator = partial(LastRows, self.keys, input_schema=rows.schema, output=output, **timed)
         if _has_event_times(rows, time):
             rows = rows.combined(FirstRows(self.keys, None if time is None else time.column, later_first=True))
-        return rows.then("deduplicate", operator, output, None, shown=f"{self._shown_choice('last')} at the end")
+        shown = f"{self._shown_choice('last')} at the end"
+        return rows.then("deduplicate", operator, output, None, at_end=True, shown=shown)
 
     def _shown_choice(self, keep: str) -> str:
         """Return what the plan says about the rows that `deduplicate` passes on."""

@@ -273,9 +273,10 @@ class KeyedStream(DataStream, RanksByKey[DataStream]):
 
         After each input batch, the operator emits one row for each key in the batch. This row replaces the key's last
         row: the stream upserts by key, and only some sinks take it (see `changes`). With `final=True`, the operator
-        emits only one row per key, when a bounded input ends. An input without rows gives no row. The exception is one
-        global key (`key_by()`): it gives one row, as in SQL. Counts are then 0, `collect_list` is empty, your own
-        aggregates give the result of `create`, and all others are null.
+        emits only one row per key, when its input ends: an input without end ends with `job.stop(drain=True)` only. An
+        input without rows gives no row. The exception is one global key (`key_by()`): it gives one row, as in SQL.
+        Counts are then 0, `collect_list` is empty, your own aggregates give the result of `create`, and all others are
+        null.
 
         >>> by_city.aggregate(final=True, trips=hg.count(), km=hg.sum("km")).collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'trips': 1, 'km': 3}, {'city': 'Rome', 'trips': 2, 'km': 12}]
