@@ -32,7 +32,8 @@ class Watermark:
     With `max_drift`, a source subtask waits while its watermark is more than `max_drift` ahead of that of the slowest
     subtask of this source. A split that is read at the same time as others, such as a partition of Kafka, waits for the
     slowest split of its subtask. So few windows are open at once, even if subtasks read files of different ages. Idle
-    subtasks and splits, and those that have ended, do not count. Batch mode ignores `max_drift`.
+    subtasks and splits, and those that have ended, do not count. A split without rows does: without `idle_timeout`, one
+    empty partition stops the others of its subtask. Batch mode ignores `max_drift`.
 
     Sources with the same `group` wait for the slowest subtask of all of them. Each source has its own `max_drift`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, Protocol
@@ -26,6 +27,7 @@ from headgate.runtime.task.time_account import TimeAccount, Wait
 from headgate.state import shapes
 from headgate.state.snapshot import Snapshot, checkpoint_errors
 
+log = logging.getLogger(__name__)
 #: The shape of a source's state. The source itself checks its position.
 _SOURCE_STATE: Final = shapes.fields(
     {"position": shapes.plain, "watermark": shapes.optional(shapes.time)}, {"splits": shapes.mapping(shapes.time)}
@@ -33,6 +35,8 @@ _SOURCE_STATE: Final = shapes.fields(
 
 #: The most splits that a message names.
 _MOST_NAMED: Final = 5
+#: For how many seconds splits wait for one that has had no rows, before the log says so.
+_WARNS_AFTER: Final = 10.0
 
 #: The values that `Head.step` and `Task.turn` return in place of a time. MORE: call again at once. WAIT: call again
 #: after a wake-up. END: do not call again.
@@ -114,6 +118,8 @@ class SourceHead:
         self._restored = False
         self._idle = False
         self._splits_ahead: frozenset[int] = frozenset()
+        #: When to look for a split without rows that others wait for.
+        self._looks_for_it_at = 0.0 if idle_timeout is None else WAIT
         self.rows = 0
         #: The rows of earlier attempts, which `rows` contains.
         self.restored_rows = 0
@@ -200,6 +206,25 @@ class SourceHead:
         if ahead != self._splits_ahead:
             self._splits_ahead = ahead
             reader.pause_splits(ahead)
+        if ahead and now >= self._looks_for_it_at:
+            self._warn_of_split_without_rows(watermarks, now)
+
+    def _warn_of_split_without_rows(self, watermarks: WatermarkGenerator, now: float) -> None:
+        """Log once that splits have waited long for a split that has had no rows."""
+        self._looks_for_it_at = now + _WARNS_AFTER
+        name, has_rows = self.split_now()
+        silence = watermarks.silence(now)
+        if has_rows is False and silence is not None and silence >= _WARNS_AFTER:
+            self._looks_for_it_at = WAIT
+            log.warning(
+                "%s[%d]: %s has had no rows for %.0f s, and other splits (%d) wait for it, because of max_drift; if it "
+                "may be empty, use hg.Watermark(..., idle_timeout=...)",
+                self.context.operator,
+                self.context.subtask,
+                name,
+                silence,
+                len(self._splits_ahead),
+            )
 
     def _emit_watermark(self, watermark: int) -> None:
         if watermark > self._watermark:
@@ -282,9 +307,11 @@ class SourceHead:
 
     def _look_at(self, next_read: float | None, now: float) -> float:
         """Return the time of the next read: `next_read`, which the reader returned, or the time at which the source
-        must check whether it is idle, or send a marker."""
+        must check whether it is idle, or whether splits wait for one without rows, or send a marker."""
         timeout = self._idle_timeout
         latest = WAIT if timeout is None or self._idle else now + max(timeout / 4, 1e-3)
+        if self._splits_ahead:
+            latest = min(latest, max(now + 1e-3, self._looks_for_it_at))
         if self._markers is not None:
             latest = min(latest, max(now + 1e-3, self._markers.deadline))
         return latest if next_read is None else min(self._clocks.monotonic_at(next_read), latest)
