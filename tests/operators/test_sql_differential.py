@@ -104,8 +104,10 @@ ints = st.recursive(
     ),
     max_leaves=5,
 )
+#: Headgate computes with float32 as with float64.
+FLOAT32 = st.just(Pair("z", "z::double"))
 floats = st.recursive(
-    columns("x", "y") | FLOAT_LITERALS,
+    columns("x", "y") | FLOAT32 | FLOAT_LITERALS,
     lambda inner: (
         binary(inner | ints, "+", "-", "*", "/", "%")
         | inner.map(lambda a: join("( -", a, ")"))
@@ -168,6 +170,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[object]]] = {
     "k": (pa.int32(), [-2, 0, 5]),
     "x": (pa.float64(), list(FLOATS)),
     "y": (pa.float64(), list(FLOATS)),
+    "z": (pa.float32(), [0.0, -0.0, 0.1, -2.0, 3e38, math.inf, math.nan]),
     "s": (pa.string(), list(STRINGS)),
     "r": (pa.string(), list(STRINGS)),
     "t": (pa.timestamp("us"), list(TIMES)),
