@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import random
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -126,3 +128,54 @@ def test_rows_and_versions_of_one_moment_meet() -> None:
     assert sorted(joined.collect()["n"].to_pylist()) == [5, 6]
     hours = joined.key_by("k").window(hg.tumble("1 s")).aggregate(n=hg.sum("n")).collect()
     assert sorted(hours["n"].to_pylist()) == [5, 6], "the hidden event time is still that of the left rows"
+
+
+#: Values of keys. Of floats, NaN equals NaN and -0.0 equals 0.0. A null equals nothing.
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "s": (pa.string(), ["", "x", "long " * 9, "long " * 9 + "x", None]),
+    "f": (pa.float64(), [math.nan, 0.0, -0.0, 1.5, -math.inf, None]),
+    "d": (pa.date32(), [date(1969, 12, 31), date(2026, 1, 1), None]),
+}
+
+
+@pytest.mark.parametrize("on", [["s"], ["f"], ["s", "f"], ["f", "d", "s"]], ids="".join)
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_rows_meet_by_keys_of_all_types(on: list[str], parallelism: int) -> None:
+    rng = random.Random(f"{on} {parallelism}")
+    sides = []
+    for time, number in (("at", "a"), ("since", "b")):
+        columns = {name: pa.array(rng.choices(KEYS[name][1], k=150), KEYS[name][0]) for name in on}
+        times = pa.array([at * 1000 for at in rng.sample(range(30_000), 150)], pa.timestamp("us"))
+        sides.append(pa.record_batch({**columns, time: times, number: list(range(150))}))
+    left, right = sides
+    env = hg.StreamEnvironment()
+    streams = [
+        env.from_source(hg.sources.iterable([], schema=side.schema), watermark=hg.Watermark(time))
+        for side, time in ((left, "at"), (right, "since"))
+    ]
+    streams[0].join_as_of(streams[1], on=on).sink_to(hg.sinks.null())
+    subtasks = Subtasks(env._jobs.graph.graph(env._jobs.pending), parallelism)
+    for step, each in enumerate(interleaved(rng, (left, right), ("at", "since"), DISORDER)):
+        if isinstance(each, int):
+            subtasks.advance(each)
+        else:
+            subtasks.push(*each)
+        if step == 10:
+            subtasks.restart(4 - parallelism)
+    found = sorted((row["a"], row["b"]) for row in subtasks.finish())
+    assert found == sorted((row["a"], latest(row, right, on)) for row in left.to_pylist())
+    assert any(number is not None for _, number in found)
+
+
+def latest(row: dict[str, Any], versions: pa.RecordBatch, on: list[str]) -> int | None:
+    """Return the number of the row's version, or None."""
+    partners = [
+        version
+        for version in versions.to_pylist()
+        if version["since"] <= row["at"] and all(equal(version[name], row[name]) for name in on)
+    ]
+    return max(partners, key=lambda version: version["since"])["b"] if partners else None
+
+
+def equal(one: Any, other: Any) -> bool:
+    return one is not None and (one == other or (one != one and other is not None and other != other))

@@ -127,6 +127,8 @@ class Broken(Mean):
     ("method", "returned", "error"),
     [
         ("accumulate", ValueError("no such value"), "raised ValueError: no such value"),
+        ("merge", ZeroDivisionError("no merge"), "raised ZeroDivisionError: no merge"),
+        ("result", ValueError("no result"), "raised ValueError: no result"),
         ("accumulate", 5, "returned int; return a dict of arrays, or a RecordBatch"),
         ("accumulate", {"total": [1.0]}, r"returned the columns \['total'\]; the state has \['total', 'weight'\]"),
         ("accumulate", {"total": [1.0, 2.0], "weight": [1, 2]}, "returned columns of 2, 2 rows; there are 1 groups"),
@@ -147,6 +149,17 @@ def test_what_does_not_fit_is_the_function_s_error(method: str, returned: Any, e
 
     with pytest.raises(hg.UserFunctionError, match=error):
         use()
+
+
+@pytest.mark.parametrize("method", ["create", "accumulate", "result"])
+def test_a_method_that_raises_fails_the_job_and_is_named(method: str) -> None:
+    env = hg.StreamEnvironment(parallelism=1, deployment=hg.LocalDeployment(processes=False))
+    rows = [] if method == "create" else [pa.record_batch({"n": [2]})]  # an aggregate of no rows is `create`
+    stream = env.from_source(hg.sources.iterable(rows, schema=pa.schema({"n": pa.int64()})))
+    broken = Broken(method, ValueError("no such value"))("n", "n")
+    with pytest.raises(hg.UserFunctionError, match="raised ValueError: no such value") as error:
+        stream.key_by().aggregate(final=True, x=broken).name("means").collect()
+    assert error.value.operator == "means"
 
 
 def test_mistakes_are_found_at_the_call() -> None:
