@@ -114,7 +114,7 @@ def q8(auctions: hg.DataStream, persons: hg.DataStream) -> hg.DataStream:
 
 
 def q9(auctions: hg.DataStream, bids: hg.DataStream) -> hg.DataStream:
-    """The highest bid for each auction. A row replaces the auction's last row."""
+    """The highest bid for each auction, of equal ones the first to arrive. A row replaces the auction's last row."""
     offers = bids.select("auction", "bidder", "price", "date_time", "extra")
     offered = auctions.join(offers, on={"id": "auction"}, within=("date_time", "expires"), suffix="_of_bid")
     return offered.key_by("id").max_by("price")

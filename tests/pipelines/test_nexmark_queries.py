@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -198,3 +199,18 @@ def test_a_restart_from_a_checkpoint_changes_nothing(name: str, before: int, aft
     )
     assert result.late_rows == 0
     assert_same(final(name, result.table("returned")), expected(name))
+
+
+def test_of_the_highest_bids_q9_takes_the_one_that_arrives_first() -> None:
+    """nexmark-flink's SQL takes the earliest one: the page lists the difference."""
+    auction = rows("auctions").slice(0, 1)
+    [opened], [number] = auction["date_time"].to_pylist(), auction["id"].to_pylist()
+    bids = rows("bids").slice(0, 4).to_pydict() | {
+        "auction": [number] * 4,
+        "price": [7, 9, 9, 8],
+        "date_time": [opened + timedelta(milliseconds=after) for after in (1, 3, 2, 4)],
+    }
+    given_bids = pa.record_batch(bids, schema=rows("bids").schema)
+    result = hg.testing.run(lambda env: pipeline("q9", env), {"auctions": [auction], "bids": [given_bids]})
+    found = final("q9", result.table("returned")).to_pylist()
+    assert [(row["price"], row["bidder"]) for row in found] == [(9, bids["bidder"][1])]
