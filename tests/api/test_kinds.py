@@ -119,9 +119,27 @@ def test_a_union_with_append_only_rows_is_refused(plans):
 
 def test_a_union_of_parts_of_one_stream_keeps_its_kind(plans):
     stream = greatest(plans)
-    parts = stream.filter("carrier = 'AA'").with_columns(delay="delay + 1").union(stream.filter("carrier <> 'AA'"))
-    parts.union(stream).sink_to(adbc("carrier"))
+    parts = stream.filter("carrier = 'AA'").filter("carrier > 'A'").union(stream.filter("carrier <> 'AA'"))
+    parts.union(stream).select(town="carrier", delay="delay").sink_to(adbc("town"))
     assert upserts(plans, parts).key == ("carrier",)
+    plans.env.explain()
+
+
+def test_a_sink_by_key_refuses_parts_that_went_different_ways(plans):
+    """Rows of a key overtake one another, are others in each part, or have their key in other columns."""
+    stream = plans.stream().key_by("carrier", "origin").aggregate(delay=hg.max("delay"))
+    split = stream.map_batches(lambda batch: batch, schema=stream.schema, side_outputs={"even": stream.schema})
+    for part, other in (
+        (split, split.side_output("even")),
+        (stream, stream.with_columns(delay="-delay")),
+        (stream, stream.select(carrier="origin", origin="carrier", delay="delay")),
+        (stream.filter("carrier = 'AA'"), stream.with_columns(delay="-delay").filter("carrier = 'AA'")),
+    ):
+        part.union(other).filter("carrier > 'A'").key_by("carrier").sink_to(adbc("carrier", "origin"))
+        with pytest.raises(hg.PlanError, match="a union joins parts of them that went different ways"):
+            plans.env.explain()
+        plans.env._jobs.pending.clear()
+    stream.changes().union(stream.changes().with_columns(delay="-delay")).sink_to(adbc("carrier", "origin"))
     plans.env.explain()
 
 
@@ -135,7 +153,8 @@ def test_a_sink_by_key_refuses_a_key_that_is_computed(plans):
         assert error.value.message == (
             "sink_to(adbc): the rows of 'aggregate' replace one another by carrier, but 'lower' computes 'carrier': "
             "rows of two keys may then get the same value and replace one another; compute it before 'aggregate', or "
-            "in a column that is not part of the sink's key"
+            "in a column that is not part of the sink's key; or write .changes() before if different keys stay "
+            "different"
         )
     with pytest.raises(hg.PlanError, match="'select' computes 'airline'"):
         stream.select("delay", airline="lower(carrier)").sink_to(adbc("airline"))

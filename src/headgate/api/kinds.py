@@ -67,7 +67,17 @@ def computed(call: str, column: str, node: Node, upserts: Upserts, origin: Node)
     return PlanError(
         f"{call}: the rows of {origin.name!r} replace one another by {_key(upserts.key)}, but {node.name!r} computes "
         f"{column!r}: rows of two keys may then get the same value and replace one another; compute it before "
-        f"{origin.name!r}, or in a column that is not part of the sink's key"
+        f"{origin.name!r}, or in a column that is not part of the sink's key; or write .changes() before if different "
+        "keys stay different"
+    )
+
+
+def divided(sink: Node, upserts: Upserts, origin: Node) -> PlanError:
+    """Return the error of a sink by key behind a union whose parts differ by more than filters."""
+    return PlanError(
+        f"sink_to({sink.name}): the rows of {origin.name!r} replace one another by {_key(upserts.key)}, and a union "
+        "joins parts of them that went different ways: an older row may then come after the one that replaces it. Join "
+        "only parts that filter() makes of one stream, or write .changes() before the parts if the order does not count"
     )
 
 

@@ -40,10 +40,11 @@ def check_key(graph: GraphBuilder, call: str, inputs: Iterable[Upstream], key: t
 
 
 def check_order(graph: GraphBuilder, sink: Node, key: tuple[str, ...]) -> None:
-    """Raise PlanError if an exchange may change the order of a key's rows on their way to `sink`, or if a filter or an
-    inner lookup may drop the last one."""
+    """Raise PlanError if an exchange or a union may change the order of a key's rows on their way to `sink`, or if a
+    filter or an inner lookup may drop the last one."""
     for place in _places(graph, sink, graph.inputs(sink.id), key, f"sink_to({sink.name})"):
         assert place.reader is not None
+        _check_ways(graph, sink, place)
         partitioning = graph.partitioning(place.part, place.reader)
         if place.reader.parallelism > 1 and not _keeps_order(partitioning, place.key):
             raise kinds.overtaken(sink, place.upserts, place.source, place.reader, partitioning)
@@ -87,6 +88,31 @@ def _key_before(
     if set(upserts.key) <= set(node.output_schema(part.tag).names):
         raise kinds.wrong_key(call, tuple(sorted(key)), upserts, graph[upserts.origin])
     return frozenset(upserts.key)
+
+
+def _check_ways(graph: GraphBuilder, sink: Node, place: _Place) -> None:
+    """Raise PlanError if the reader of a place has a union of parts that differ by more than filters.
+
+    Rows of a key could then go different ways, and overtake one another, or be different rows. Filters that keep all
+    rows of a key, as `check_order` demands, change neither.
+    """
+    assert place.reader is not None
+    parts = [part for part in graph.inputs(place.reader.id) if part.port == place.part.port]
+    if len(parts) > 1 and len(_before_filters(graph, parts)) > 1:
+        raise kinds.divided(sink, place.upserts, graph[place.upserts.origin])
+
+
+def _before_filters(graph: GraphBuilder, parts: Iterable[Upstream]) -> set[tuple[int, str | None]]:
+    """Return the nodes, and the tags of their outputs, whose rows these parts are, after filters."""
+    waiting, seen, found = list(parts), set[int](), set[tuple[int, str | None]]()
+    while waiting:
+        part = waiting.pop()
+        if graph[part.source].attributes.get("kind") != "filter":
+            found.add((part.source, part.tag))
+        elif part.source not in seen:
+            seen.add(part.source)
+            waiting += graph.inputs(part.source)
+    return found
 
 
 def _keeps_order(partitioning: Partitioning, key: frozenset[str]) -> bool:
