@@ -197,12 +197,31 @@ def test_values_keep_their_length(postgres: Postgres) -> None:
     assert found == [{"b": "10101010", "v": "101", "c": "{Rome}"}]
 
 
-def test_keys_that_are_equal_in_the_table_are_one_row(postgres: Postgres) -> None:
+UUID = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
+NOON = datetime.datetime(2024, 5, 1, 12, tzinfo=datetime.UTC)
+PRICE = "create domain price as numeric(12, 2)"
+ANY_CASE = "create collation anycase (provider = icu, locale = 'und-u-ks-level2', deterministic = false)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "keys", "made"),
+    [
+        ("uuid", [UUID, UUID.upper()], []),
+        ("char(6)", ["Rome", "Rome "], []),
+        ("numeric(10, 1)", [decimal.Decimal("1.01"), decimal.Decimal("1.04")], []),
+        ("price", [1.001, 1.002], [PRICE]),
+        ("timestamptz(3)", [NOON + datetime.timedelta(microseconds=n) for n in (100, 200)], []),
+        ("text collate anycase", ["Rome", "ROME"], [ANY_CASE]),
+    ],
+)
+def test_keys_that_are_equal_in_the_table_are_one_row(
+    postgres: Postgres, kind: str, keys: list[Any], made: list[str]
+) -> None:
     """The last of the rows wins, as for keys that are equal before they are cast."""
-    table = postgres.table("id uuid primary key, n int")
-    key = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"
-    write(postgres, table, [{"id": key, "n": 1}, {"id": key.upper(), "n": 2}], mode="upsert", key="id")
-    assert postgres.rows(f"select id::text, n from {table}") == [{"id": key, "n": 2}]
+    postgres.execute(*made)
+    table = postgres.table(f"id {kind} primary key, n int")
+    write(postgres, table, [{"id": key, "n": n} for n, key in enumerate(keys)], mode="upsert", key="id")
+    assert postgres.rows(f"select n from {table}") == [{"n": 1}]
 
 
 def test_domains_check_the_whole_value(postgres: Postgres) -> None:

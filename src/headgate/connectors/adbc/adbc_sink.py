@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -24,16 +25,34 @@ _RUN: Final = re.compile("[0-9a-f]{12}")
 _NEWEST: Final = "headgate_newest"
 #: The types of a table's columns in PostgreSQL, without lengths, and with the type below each domain: a cast to a type
 #: with a length, as char and bit have by default, would cut a value that is too long. The insert itself checks lengths
-#: and domains.
+#: and domains. Then the types with the digits to which the insert rounds, and the collation if it takes different texts
+#: for equal: keys are compared by these.
 _TYPES: Final = """
-with recursive base(name, number, type, kind, below) as (
-    select attname, attnum, atttypid, typtype, typbasetype from pg_attribute join pg_type on pg_type.oid = atttypid
+with recursive base(name, number, collated, type, digits, kind, below, digits_below) as (
+    select attname, attnum, attcollation, atttypid, atttypmod, typtype, typbasetype, typtypmod
+    from pg_attribute join pg_type on pg_type.oid = atttypid
     where attrelid = cast($1 as regclass) and attnum > 0 and not attisdropped
     union all
-    select base.name, base.number, base.below, pg_type.typtype, pg_type.typbasetype
+    select base.name, base.number, base.collated, base.below, base.digits_below, pg_type.typtype, pg_type.typbasetype,
+        pg_type.typtypmod
     from base join pg_type on pg_type.oid = base.below where base.kind = 'd'
-) select name, format_type(type, -1) from base where kind <> 'd' order by number
+) select name, format_type(type, -1), format_type(type, case when type in (
+        cast('numeric' as regtype), cast('time' as regtype), cast('timetz' as regtype), cast('timestamp' as regtype),
+        cast('timestamptz' as regtype), cast('interval' as regtype)
+    ) then digits else -1 end), (
+        select quote_ident(nspname) || '.' || quote_ident(collname) from pg_collation
+        join pg_namespace on pg_namespace.oid = collnamespace
+        where pg_collation.oid = collated and not collisdeterministic
+    ) from base where kind <> 'd' order by number
 """
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """SQL for a staged column: as a value of the table, and as a key that is equal if the table's keys are."""
+
+    value: str
+    key: str
 
 
 class AdbcSink(Sink):
@@ -56,7 +75,7 @@ class AdbcSink(Sink):
         self._commits = CommitTable(self._schema)
         self._columns: tuple[str, ...] = ()
         #: The types to which the rows are converted, as SQL, by column.
-        self._types: dict[str, str] = {}
+        self._found: dict[str, _Column] = {}
         self._staging: Staging | None = None
         self._program = ""
         self._resumed = (0, "")
@@ -95,10 +114,10 @@ class AdbcSink(Sink):
         staging = Staging(self._schema, run, 0)
         self._columns = tuple(schema.names)
         with self._starting() as connection:
-            self._types = self._types_of(connection)
-            if missing := [name for name in self._columns if name not in self._types]:
+            self._found = self._columns_of(connection)
+            if missing := [name for name in self._columns if name not in self._found]:
                 raise PlanError(
-                    f"{self._what}: the table has no column {missing[0]!r}; it has: {', '.join(self._types)}. "
+                    f"{self._what}: the table has no column {missing[0]!r}; it has: {', '.join(self._found)}. "
                     "Select or rename the columns"
                 )
             connection.execute(self._commits.definition)
@@ -114,11 +133,17 @@ class AdbcSink(Sink):
                     f'{self._what}: the table has rows; choose another, empty it, or mode="append" adds rows'
                 )
 
-    def _types_of(self, connection: DatabaseConnection) -> dict[str, str]:
-        """Return the types of the table's columns. Raises SinkError if there is no table."""
+    def _columns_of(self, connection: DatabaseConnection) -> dict[str, _Column]:
+        """Return the table's columns. Raises SinkError if there is no table."""
         if not self._database.is_postgresql:
-            return dict.fromkeys(connection.query(f"select * from {self._target} where 1 = 0").schema.names, "")
-        return {str(name): str(type_) for name, type_ in connection.execute(_TYPES, self._target)}
+            names = connection.query(f"select * from {self._target} where 1 = 0").schema.names
+            return {name: _Column(quoted(name), quoted(name)) for name in names}
+        found = {}
+        for name, kind, rounded, collation in connection.execute(_TYPES, self._target):
+            staged = quoted(str(name))
+            compared = f" collate {collation}" if collation else ""
+            found[str(name)] = _Column(f"cast({staged} as {kind})", f"cast({staged} as {rounded}){compared}")
+        return found
 
     # --- owners
 
@@ -235,22 +260,19 @@ class AdbcSink(Sink):
     def _move(self, stage: str) -> str:
         """Return the statement that moves the rows of a staging table. Of rows with the same key, the last one wins."""
         columns = quoted(*self._columns)
-        values = ", ".join(self._value(name) for name in self._columns)
+        values = ", ".join(self._found[name].value for name in self._columns)
         if not self._key:
             return f"insert into {self._target} ({columns}) select {values} from {stage} order by {ORDER}"
-        key, cast_key = quoted(*self._key), ", ".join(map(self._value, self._key))
+        key, compared = quoted(*self._key), ", ".join(self._found[name].key for name in self._key)
         changed = [quoted(name) for name in self._columns if name not in self._key]
         update = "update set " + ", ".join(f"{name} = excluded.{name}" for name in changed) if changed else "nothing"
         # PostgreSQL locks each row: two jobs that lock rows of one table in different orders could wait for each other.
-        order = cast_key if self._database.is_postgresql else ORDER
+        order = compared if self._database.is_postgresql else ORDER
         return (
             f"insert into {self._target} ({columns}) select {values} from (select *, row_number() over "
-            f"(partition by {cast_key} order by {ORDER} desc) as {_NEWEST} from {stage}) as staged "
+            f"(partition by {compared} order by {ORDER} desc) as {_NEWEST} from {stage}) as staged "
             f"where {_NEWEST} = 1 order by {order} on conflict ({key}) do {update}"
         )
-
-    def _value(self, column: str) -> str:
-        return f"cast({quoted(column)} as {type_})" if (type_ := self._types[column]) else quoted(column)
 
     def _prepared(self) -> Staging:
         if self._staging is None:
