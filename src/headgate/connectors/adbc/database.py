@@ -33,7 +33,7 @@ _FOR_SQLITE: Final = {"adbc.sqlite.query.batch_rows": "1000000"}
 #: What to do about an error, by the SQLSTATE that it begins with.
 _ADVICE: Final = {
     "08": "check the uri= and that a server runs there",
-    "21000": "two keys that differ as text are equal in the table: make them equal in the rows",
+    "21000": "two different keys of the rows are equal in the table: make them equal in the rows",
     "22": "a value does not fit its column: convert it, or change the column",
     "23": "a row breaks a constraint of the table: change the rows, or the constraint",
     "28": "check user name and password in uri=",

@@ -330,14 +330,15 @@ class _Fetching:
             consumer.incremental_unassign([library.TopicPartition(*partition) for partition in ended])
         return ended
 
-    def _is_closing_soon(self) -> bool:
+    def _pause_unless_closing(self) -> bool:
+        """Pause a little between two questions, and return whether the reader is being closed."""
         return self.is_closing.wait(SLICE / 10)
 
     def _discover(self, consumer: Any) -> Iterator[_Fetched]:
         """Read new partitions from their first message on. Raises SourceError if a topic was deleted."""
         library, new = kafka_library(), {}
         try:
-            for topic, number in partitions_of(consumer, self._reading.topics, self._is_closing_soon):
+            for topic, number in partitions_of(consumer, self._reading.topics, self._pause_unless_closing):
                 if (topic, number) not in self._known and is_mine((topic, number), self._context):
                     partition = library.TopicPartition(topic, number)
                     new[topic, number], _ = consumer.get_watermark_offsets(partition, timeout=SLICE)
