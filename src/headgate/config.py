@@ -75,8 +75,8 @@ class Config(DeclaredOptions):
     throttle: Mechanism | None = option(
         None,
         or_none(THROTTLE),
-        "The throttle of every source that has none of its own (`from_source(..., throttle=)`), for example "
-        "`hg.throttle.FixedRate(50_000)`; see docs/how-to/limit-a-sources-rate.md. None: no throttle.",
+        "The throttle of the job. `hg.throttle.FixedRate(50_000)` limits every source that has none of its own "
+        "(`from_source(..., throttle=)`); see docs/how-to/limit-a-sources-rate.md. None: no throttle.",
     )
     connections_per_pair: int = option(
         1,
