@@ -79,32 +79,42 @@ def test_the_rows_and_the_position_of_each_partition(partitions: int, stop: int 
     assert fetched.ended == ([] if stop is None else [("t", 0)])
 
 
-class Waits(Exception):
-    """The producer waits for room."""
-
-
-@pytest.mark.parametrize("key", [False, True])
-def test_a_producer_gets_no_more_messages_than_its_queue_has_room_for(key: bool) -> None:
-    """The library makes an error object for each message that is too many, as often as the sink tries."""
+@pytest.mark.parametrize("others", [(), ("key",), ("key", "headers", "timestamp")])
+def test_a_producer_takes_each_message_once_also_if_its_queue_is_full_in_between(others: tuple[str, ...]) -> None:
+    given: list[tuple[Any, ...]] = []
 
     def wait_until(take: Any) -> None:
-        assert not take()
-        raise Waits
+        assert not take(), "the queue is still full"
+        while not take():
+            assert len(given) % 10 == 0, "it takes as many messages as have room"
+            producer.purge()
+            producer.flush(0)
+            delivery.failure = None
 
     delivery = Delivery(KafkaClient("localhost:1", {"queue.buffering.max.messages": 10}), "t", wait_until)
-    given: list[dict[str, Any]] = []
-    produce = delivery._produce
-    rows = pa.record_batch({"value": [b"x\0y", None] * 20, **({"key": [None, b"k"] * 20} if key else {})})
+    produce = delivery.producer.produce
 
-    def spy(messages: list[dict[str, Any]]) -> int:
-        given.extend(messages)
-        return produce(messages)
+    class Spy:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(producer, name)
 
-    delivery._produce = spy  # type: ignore[method-assign]
-    with pytest.raises(Waits):
-        delivery.give(rows)
-    assert 0 < len(given) <= 10
-    assert given == rows.slice(0, len(given)).to_pylist()
+        def produce(self, *values: Any, **named: Any) -> None:
+            produce(*values, **named)
+            given.append((*values[1:], *[value for name, value in named.items() if name != "topic"]))
+
+    producer, delivery.producer = delivery.producer, Spy()
+    columns: dict[str, list[Any]] = {
+        "value": [b"x\0y", None, *map(b"%d".__mod__, range(33))],
+        "key": [None, b"k", *[b"l"] * 33],
+        "headers": [[{"name": "a", "value": b"b"}], *[None] * 34],
+        "timestamp": [*range(35)],
+    }
+    arrays = {name: pa.array(columns[name], HEADERS if name == "headers" else None) for name in ("value", *others)}
+    delivery.give(pa.record_batch(arrays))
+    headers = [[("a", b"b")], *[[]] * 34]
+    expected = [columns["value"], columns["key"], headers, columns["timestamp"]][: 1 + len(others)]
+    assert given == [*zip(*expected, strict=True)]
+    delivery.producer = producer
     delivery.close()
 
 

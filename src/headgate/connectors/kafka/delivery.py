@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from operator import length_hint
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -23,10 +24,7 @@ RESERVED: Final = (
 )  # fmt: skip
 #: The most kilobytes of messages that wait in a producer. While it has so many, `give` waits.
 _QUEUE_KILOBYTES: Final = 32 << 10
-#: librdkafka's option for the most messages that wait in a producer, and its default.
-_MOST_QUEUED_OPTION: Final = "queue.buffering.max.messages"
-_MOST_QUEUED: Final = 100_000
-#: The most messages that a producer takes in one call.
+#: The most messages that are given to a producer between two looks for errors.
 _MOST_GIVEN: Final = 5_000
 #: Seconds between two looks for room in the queue.
 _LOOK: Final = 0.001
@@ -44,35 +42,41 @@ class Delivery:
     def __init__(self, client: KafkaClient, topic: str, wait_until: WaitUntil, **own: Any) -> None:
         self.topic = topic
         self._wait_until = wait_until
-        #: The most messages that wait in the producer. 0 in the options: any number.
-        self._most_queued = int(client.options.get(_MOST_QUEUED_OPTION, _MOST_QUEUED)) or sys.maxsize
         #: The error of a message that was not delivered, or of the producer.
         self.failure: Any = None
         self.producer: Any = client.producer(self._fail, on_delivery=self._on_delivery, **SETTINGS, **own)
 
     def give(self, encoded: pa.RecordBatch) -> None:
         """Give the producer the messages of a batch that `Messages.encoded` made."""
-        is_single = "headers" in encoded.schema.names or "timestamp" in encoded.schema.names
-        produce = self._produce_singly if is_single else self._produce
+        produce = self._produce_by(encoded.schema.names)
         for begin in range(0, encoded.num_rows, _MOST_GIVEN):
-            left = _as_arguments(encoded.slice(begin, _MOST_GIVEN))
+            left = [_objects(column) for column in encoded.slice(begin, _MOST_GIVEN).columns]
             take = partial(self._take, produce, left)
             if not take():
                 self._wait_until(take)
         self._look()
 
-    def _take(self, produce: Callable[[list[dict[str, Any]]], int], left: list[dict[str, Any]]) -> bool:
-        """Give messages to the producer, and remove them from `left`. Return whether its queue had room for all.
+    def _produce_by(self, names: list[str]) -> Callable[..., None]:
+        """Return what produces a message from its values in the columns `names`."""
+        produce: Callable[..., None] = partial(self.producer.produce, self.topic)
+        if names in (["value"], ["value", "key"]):
+            return produce
+        return lambda *values: produce(**dict(zip(names, values, strict=True)))
 
-        The library makes an error object for each message for which there is no room. So the producer gets no more
-        messages than fit by their number; it may refuse some because of their bytes.
-        """
-        if (room := self._most_queued - len(self.producer)) > 0:
-            del left[: produce(left[:room])]
-        if not left:
-            return True
-        self._look()
-        return False
+    def _take(self, produce: Callable[..., None], left: list[list[Any]]) -> bool:
+        """Give messages to the producer, and remove them from the columns `left`. Return whether its queue had room for
+        all. There is no Python step per message without headers and a timestamp."""
+        values = iter(left[0])
+        try:
+            deque(map(produce, values, *left[1:]), maxlen=0)
+        except BufferError:
+            given = len(left[0]) - length_hint(values) - 1
+            left[:] = [column[given:] for column in left]
+            self._look()
+            return False
+        except kafka_library().KafkaException as error:
+            raise self._refused(left[0][-length_hint(values) - 1], error) from None
+        return True
 
     def _look(self, wait: float = 0.0) -> None:
         """Let the producer run its callbacks, and wait up to `wait` seconds for one. Raise the error that one of them
@@ -89,36 +93,12 @@ class Delivery:
         except kafka_library().KafkaException as error:
             self._fail(error.args[0])
 
-    def _produce(self, messages: list[dict[str, Any]]) -> int:
-        """Produce messages, and return how many the producer took before its queue was full."""
-        if self.producer.produce_batch(self.topic, messages) == len(messages):
-            return len(messages)
-        errors = [message.pop("_error", None) for message in messages]
-        for number, error in enumerate(errors):
-            if error is not None:
-                if error.code() != kafka_library().KafkaError._QUEUE_FULL:
-                    raise self._refused(messages[number], error)
-                return number
-        return len(messages)
-
-    def _produce_singly(self, messages: list[dict[str, Any]]) -> int:
-        """Do the same as `_produce` for messages with headers or timestamps, which go only one by one."""
-        for number, message in enumerate(messages):
-            try:
-                self.producer.produce(self.topic, **message)
-            except BufferError:
-                return number
-            except kafka_library().KafkaException as error:
-                raise self._refused(message, error) from None
-        return len(messages)
-
-    def _refused(self, message: dict[str, Any], error: Any) -> SinkError:
+    def _refused(self, value: bytes | None, error: Any) -> SinkError:
         """Return the error of a message that the producer did not take. Raise the producer's own error, if it has one:
         then the message's error is only that the producer has failed."""
         if inner_of(error).code() == kafka_library().KafkaError._FATAL:
             self._look(_FLUSH_WAIT)
-        size = len(message["value"] or "")
-        return SinkError(f"topic {self.topic!r}: a message of {size} bytes: {in_words(error)}")
+        return SinkError(f"topic {self.topic!r}: a message of {len(value or b'')} bytes: {in_words(error)}")
 
     def wait(self) -> None:
         """Wait until the brokers have all messages."""
@@ -165,17 +145,6 @@ SETTINGS: Final = {
     "delivery_report_only_error": True,
     "queue_buffering_max_kbytes": _QUEUE_KILOBYTES,
 }
-
-
-def _as_arguments(encoded: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Return the arguments of `Producer.produce` for each message."""
-    names = encoded.schema.names
-    columns = [_objects(column) for column in encoded.columns]
-    if names == ["value"]:
-        return [{"value": value} for value in columns[0]]
-    if names == ["value", "key"]:
-        return [{"value": value, "key": key} for value, key in zip(*columns, strict=True)]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _objects(column: pa.Array) -> list[Any]:
