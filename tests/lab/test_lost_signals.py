@@ -34,7 +34,8 @@ TASK = (1, 0)
     [
         ("stop", (10, 10, 0, 0), [DeleteZnode]),
         ("start", (10, 10, 0, 0), [PutZnode]),
-        # The queue crosses its marks twice. Once the second change freed the sources, in one run of two.
+        # The queue crosses its marks twice. Once, the second change came through and hid the loss of the first.
+        ("stop", (10, 0, 10, 0), [DeleteZnode, DeleteZnode]),
         ("start", (10, 0, 10, 0), [PutZnode, PutZnode]),
     ],
 )

@@ -1,6 +1,6 @@
 """Mechanisms that lose signals: each TaskManager or subtask loses its first "stop" or its first "go on".
 
-Of Storm 1.0, every "go on" is lost. `ReplacedJStormMaster` loses no signal: its coordinator is replaced.
+Of Storm 1.0, every such signal is lost. `ReplacedJStormMaster` loses no signal: its coordinator is replaced.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class _Loss:
 class LossyStormZooKeeper(StormZooKeeper):
     """A change of a TaskManager's node never reaches ZooKeeper, but the TaskManager believes that it did.
 
-    That is the first change to stop sources, or every change to let them go on: the queue may cross its marks once more
-    while the sink handles a batch, and the second change would free the sources.
+    With `version="1.0"`, every change of the lost kind is lost: the queue may cross its marks at any time, and a second
+    change would hide that the first one was lost. 1.2 writes its node again and again, and loses the first change only.
     """
 
     lost: Lost
@@ -58,7 +58,7 @@ class _LossyZooKeeperWorker(StormZooKeeperWorker):
     def __init__(self, mechanism: LossyStormZooKeeper, path: str, tasks: Iterable[Task], now: float) -> None:
         super().__init__(mechanism, path, tasks, now)
         kind = PutZnode if mechanism.lost == "stop" else DeleteZnode
-        self._loss = _Loss(lambda change: isinstance(change, kind), every=mechanism.lost == "start")
+        self._loss = _Loss(lambda change: isinstance(change, kind), every=mechanism.version == "1.0")
 
     def check(self, now: float, wall: float | None = None) -> list[ZnodeChange]:
         sent = []

@@ -1,11 +1,11 @@
 """`faults`: a signal of a mechanism is lost, or its carrier is away. Which mechanisms stay stuck, and which recover?
 
 One source sends to one sink over one connection, in batches of 100 rows. The sink stalls for a time, and then takes
-twice the load. In one case, the first signal that stops the source is lost. In another, the first that lets it go on is
-lost, or with Storm 1.0 every one. In further cases, ZooKeeper is away from the middle of the stall until some time
-after it, or the coordinator forgets everything, or has what its predecessor stored. A node can be stale, and a stream
-that no throttle holds back can fill its own queue. Sizes and times of a mechanism are its documented defaults, divided
-by one factor.
+twice the load. In one case, the first signal that stops the source is lost. In another, the first that lets it go on
+is lost. Of Storm 1.0, every such signal is lost. In further cases, ZooKeeper is away from the middle of the stall
+until some time after it, or the coordinator forgets everything, or has what its predecessor stored. A node can be
+stale, and a stream that no throttle holds back can fill its own queue. Sizes and times of a mechanism are its
+documented defaults, divided by one factor.
 """
 
 from __future__ import annotations
