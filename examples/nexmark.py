@@ -114,10 +114,10 @@ def q8(auctions: hg.DataStream, persons: hg.DataStream) -> hg.DataStream:
 
 
 def q9(auctions: hg.DataStream, bids: hg.DataStream) -> hg.DataStream:
-    """The highest bid for each auction, of equal ones the first to arrive. A row replaces the auction's last row."""
+    """The highest bid for each auction, of equal ones the earliest. A row replaces the auction's last row."""
     offers = bids.select("auction", "bidder", "price", "date_time", "extra")
     offered = auctions.join(offers, on={"id": "auction"}, within=("date_time", "expires"), suffix="_of_bid")
-    return offered.key_by("id").max_by("price")
+    return offered.key_by("id").top(1, by=["price", "date_time_of_bid"], ascending=[False, True], rank=False)
 
 
 def q10(bids: hg.DataStream) -> hg.DataStream:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -30,15 +31,20 @@ def made(seed: int, count: int, keys: int, values: int = 5) -> pa.RecordBatch:
     )
 
 
+def order(column: str, numbered: tuple[Any, int]) -> tuple[bool, Any]:
+    value = numbered[0][column]
+    return (value != value, value if value == value else 0)  # NaN is greatest
+
+
 def expected(batch: pa.RecordBatch, first: FirstRows) -> list[int]:
     """The numbers of the first rows of each key by a plain sort, in ascending order."""
     by_key: dict[Any, list[tuple[Any, int]]] = {}
     rows = batch.to_pylist()
     for row in reversed(rows) if first.later_first else rows:
-        value = 0 if first.by is None else row[first.by]
-        order = (value != value, value if value == value else 0)  # NaN is greatest
-        by_key.setdefault(tuple(row[key] for key in first.keys), []).append((order, row["n"]))
-    of_keys = [sorted(of_key, key=lambda each: each[0], reverse=first.greatest) for of_key in by_key.values()]
+        by_key.setdefault(tuple(row[key] for key in first.keys), []).append((row, row["n"]))
+    of_keys = list(by_key.values())
+    for column, greatest in reversed(first.by):  # sorts are stable
+        of_keys = [sorted(of_key, key=partial(order, column), reverse=greatest) for of_key in of_keys]
     return sorted(number for of_key in of_keys for _, number in of_key[: first.most])
 
 
@@ -48,9 +54,16 @@ def expected(batch: pa.RecordBatch, first: FirstRows) -> list[int]:
     st.builds(
         FirstRows,
         st.sampled_from([(), ("key",), ("other",), ("other", "key")]),
-        st.sampled_from(["value", None]),
+        st.sampled_from(
+            [
+                (),
+                (("value", True),),
+                (("value", False),),
+                (("value", True), ("other", False)),
+                (("other", True), ("value", True)),
+            ]
+        ),
         st.integers(1, 5),
-        st.booleans(),
         st.booleans(),
     ),
 )
@@ -69,17 +82,17 @@ def test_batches_with_nulls_stay_whole(column: str) -> None:
     index = SCHEMA.get_field_index(column)
     some = pa.array([None, *batch.column(index).to_pylist()[1:]], SCHEMA.types[index])
     batch = batch.set_column(index, SCHEMA.field(index), some)
-    assert FirstRows(("key", "other"), "value")().combine(batch) is batch
+    assert FirstRows(("key", "other"), (("value", True),))().combine(batch) is batch
 
 
 def test_keys_with_the_same_hash_stay_apart() -> None:
     batch = made(2, 200, 3)
     with patch("headgate.operators.first_rows.key_hash", lambda keys: np.zeros(len(keys[0]), np.uint64)):
-        assert FirstRows(("key",), "value")().combine(batch) is batch
+        assert FirstRows(("key",), (("value", True),))().combine(batch) is batch
 
 
 def test_it_rests_where_keys_do_not_repeat() -> None:
-    combiner = FirstRows(("n",), "value")()
+    combiner = FirstRows(("n",), (("value", True),))()
     repeating = made(3, 200, 3).set_column(3, SCHEMA.field(3), pa.array([7] * 200))
     assert combiner.combine(made(3, 200, 3)).num_rows == 200
     assert [combiner.combine(repeating).num_rows for _ in range(16)] == [*[200] * 15, 1]
@@ -87,7 +100,7 @@ def test_it_rests_where_keys_do_not_repeat() -> None:
 
 def test_small_batches_pass() -> None:
     batch = made(4, 127, 1)
-    assert FirstRows(("key",), "value")().combine(batch) is batch
+    assert FirstRows(("key",), (("value", True),))().combine(batch) is batch
 
 
 @pytest.mark.parametrize("final", [False, True])

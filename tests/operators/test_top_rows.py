@@ -22,7 +22,7 @@ from headgate.operators.aggregates.top_rows import TopRows
 from headgate.operators.operator import MAX_TIME, OperatorContext
 from headgate.operators.ranked_rows import ROWS, RunningTop, ranked_schema
 from headgate.operators.windows.window_kinds import Sessions, TimeWindows, Windows, window_schema
-from headgate.records.order_words import has_order_words, order_words
+from headgate.records.order_words import Ranking, has_order_words, order_words
 from tests.examples import examples
 from tests.operators.window_rig import Kept, attach, rows_of
 
@@ -62,16 +62,18 @@ def batch(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.record_batch([pa.array([row[i] for row in rows], f.type) for i, f in enumerate(SCHEMA)], schema=SCHEMA)
 
 
-def running(most: int, greatest: bool = True, final: bool = False) -> tuple[RunningTop, Kept]:
-    top = TopRows("top", "value", most=most, greatest=greatest, columns=("value", "note", "t"))
+def running(most: int, greatest: bool = True, final: bool = False, then_by: Ranking = ()) -> tuple[RunningTop, Kept]:
+    top = TopRows("top", "value", most=most, greatest=greatest, columns=("value", "note", "t"), then_by=then_by)
     output = ranked_schema(running_schema(("key",), ((ROWS, top),), SCHEMA), top)
     operator = RunningTop(("key",), ((ROWS, top),), input_schema=SCHEMA, output=output, final=final)
     operator.open(OperatorContext("job", "operator", 0, 1, 8))
     return operator, attach(operator)
 
 
-def best(rows: Sequence[Row], most: int, greatest: bool = True) -> list[Row]:
+def best(rows: Sequence[Row], most: int, greatest: bool = True, then_by: Ranking = ()) -> list[Row]:
     known = [(row[1], row) for row in rows if row[1] is not None]
+    for _, latest in then_by:  # by the time; sorts are stable
+        known.sort(key=lambda pair: pair[1][3], reverse=latest)
     return [row for _, row in sorted(known, key=lambda pair: -pair[0] if greatest else pair[0])[:most]]
 
 
@@ -88,11 +90,17 @@ ROWS_OF_KEYS = st.lists(
 
 
 @settings(max_examples=examples(80))
-@given(st.lists(ROWS_OF_KEYS, min_size=1, max_size=6), st.integers(1, 5), st.booleans(), st.booleans())
+@given(
+    st.lists(ROWS_OF_KEYS, min_size=1, max_size=6),
+    st.integers(1, 5),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([(), (("t", True),), (("t", False),)]),
+)
 def test_the_last_rows_of_each_rank_are_those_of_a_stable_sort(
-    batches: list[list[Row]], most: int, greatest: bool, final: bool
+    batches: list[list[Row]], most: int, greatest: bool, final: bool, then_by: Ranking
 ) -> None:
-    operator, kept = running(most, greatest, final)
+    operator, kept = running(most, greatest, final, then_by)
     seen: list[Row] = []
     latest: dict[tuple[str | None, int], Row] = {}
     for rows in batches:
@@ -102,18 +110,20 @@ def test_the_last_rows_of_each_rank_are_those_of_a_stable_sort(
             for row in kept.rows:
                 latest[row[0], row[4]] = row[:4]
             kept.events = []
-            assert latest == expected(seen, most, greatest)
+            assert latest == expected(seen, most, greatest, then_by)
     operator.end_input()
     if final:
-        assert {(row[0], row[4]): row[:4] for row in kept.rows} == expected(seen, most, greatest)
+        assert {(row[0], row[4]): row[:4] for row in kept.rows} == expected(seen, most, greatest, then_by)
 
 
-def expected(rows: Sequence[Row], most: int, greatest: bool) -> dict[tuple[str | None, int], Any]:
+def expected(
+    rows: Sequence[Row], most: int, greatest: bool, then_by: Ranking = ()
+) -> dict[tuple[str | None, int], Any]:
     table = rows_of(pa.Table.from_batches([batch(rows)]))
     wanted = {}
     for key in {row[0] for row in rows}:
         of_key = [row for row in table if row[0] == key]
-        for rank, row in enumerate(best(of_key, most, greatest), start=1):
+        for rank, row in enumerate(best(of_key, most, greatest, then_by), start=1):
             wanted[key, rank] = row
     return wanted
 

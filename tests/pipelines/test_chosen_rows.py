@@ -31,6 +31,21 @@ QUERIES: dict[str, tuple[Query, str]] = {
         from numbered where rank <= 2
         """,
     ),
+    "by two columns": (
+        lambda stream: stream.key_by("name").top(3, by=["number", "ts"], ascending=[False, True], final=True),
+        """
+        select *, row_number() over (partition by name order by number desc, ts) as rank from events
+        where number is not null qualify rank <= 3
+        """,
+    ),
+    "by two columns in windows": (
+        lambda stream: stream.key_by().window(hg.tumble("10 s")).top(1, by=["number", "ts"], rank=False),
+        """
+        select time_bucket(interval 10 seconds, ts, timestamp '1970-01-01') as window_start,
+            window_start + interval 10 seconds as window_end, * from events where number is not null
+        qualify row_number() over (partition by window_start order by number desc, ts desc) = 1
+        """,
+    ),
     "max_by in windows": (
         lambda stream: stream.key_by("name").window(hg.hop("10 s", every="2 s")).max_by("ts").select("name", "ts"),
         """
@@ -68,7 +83,10 @@ def test_the_rows_are_those_of_duckdb(query: str, parallelism: int) -> None:
 
 
 @pytest.mark.turns(2)
-@pytest.mark.parametrize("query", ["top", "lowest in windows", "latest", "latest at the end", "pairs"])
+@pytest.mark.parametrize(
+    "query",
+    ["top", "by two columns", "by two columns in windows", "lowest in windows", "latest", "latest at the end", "pairs"],
+)
 def test_a_restart_changes_nothing(query: str) -> None:
     pipeline, sql = QUERIES[query]
     given: list[pa.RecordBatch | AdvanceWatermark] = []
@@ -138,6 +156,15 @@ def test_mistakes_are_found_at_the_call() -> None:
         (lambda: by_name.top(1, by="nothing"), "top: there is no column 'nothing'"),
         (lambda: by_name.top(1, by="name"), "top: 'name' is a key column"),
         (lambda: by_name.top(1, by="ts", ascending="no"), "ascending='no' must be True or False"),  # type: ignore[arg-type]
+        (lambda: by_name.top(1, by="ts", ascending=[0]), "ascending=.0. must be True or False"),  # type: ignore[list-item]
+        (lambda: by_name.top(1, by=["number", "ts"], ascending=[True]), "ascending= has 1 values, and by= has 2"),
+        (lambda: by_name.top(1, by=[]), "top: by= needs at least one column"),
+        (lambda: by_name.top(1, by=["ts", "ts"]), "top: column 'ts' is named twice"),
+        (lambda: by_name.top(1, by=["ts", "name"]), "top: 'name' is a key column"),
+        (lambda: stream.key_by("number").top(1, by=["ts", "name"]), "'name' is string, and rows are ranked by numbers"),
+        (lambda: by_name.top(2, by="ts", rank=False), "rank=False leaves rows of a key that nothing tells apart"),
+        (lambda: by_name.top(1, by="ts", rank=0), "rank=0 must be True or False"),  # type: ignore[arg-type]
+        (lambda: by_name.max_by(["ts"]), "max_by: .'ts'. must be the name of one column"),  # type: ignore[arg-type]
         (lambda: by_name.max_by("ts", final=1), "final=1 must be True or False"),  # type: ignore[arg-type]
         (lambda: stream.key_by("number").min_by("name"), "'name' is string, and rows are ranked by numbers"),
         (lambda: by_name.window(hg.tumble("1 s")).max_by("ts").key_by("name").window(hg.tumble("1 s")).max_by("ts"),

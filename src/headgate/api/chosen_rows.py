@@ -18,7 +18,10 @@ from headgate.errors import ConfigError, PlanError
 from headgate.quantities import microseconds
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from headgate.operators.aggregates.top_rows import TopRows
+    from headgate.records.order_words import Ranking
 
 Stream = TypeVar("Stream")
 #: The most rows of a key that `top` keeps.
@@ -84,23 +87,36 @@ class RanksByKey(ABC, Generic[Stream]):
     @abstractmethod
     def _stream(self, rows: PlannedRows) -> Stream: ...
 
-    def top(self, n: int, by: str, *unnamed: Never, ascending: bool = False, final: bool = False) -> Stream:
+    def top(
+        self,
+        n: int,
+        by: str | Sequence[str],
+        *unnamed: Never,
+        ascending: bool | Sequence[bool] = False,
+        rank: bool = True,
+        final: bool = False,
+    ) -> Stream:
         """Choose the `n` rows of each key with the greatest values in the column `by`, or the least if `ascending`.
 
-        The output has all columns of the rows, and `rank`, from 1. After each batch, the operator emits the chosen rows
-        of each key for which the choice has changed, from the first rank that has another row on. A row replaces the
-        key's earlier row with the same rank. With `final=True`, it emits the rows only when a bounded input ends. Rows
-        with a null in `by` are ignored. Of equal rows, the one that came first is ahead; in sessions and windows that
-        overlap, it may be any of them. `by` is a number, a time, a boolean, or a decimal of at most 18 digits.
+        With several columns, each further one ranks the rows that are equal in those before it. `ascending` may then be
+        a list with a value for each: `top(1, by=["price", "time"], ascending=[False, True])` is the first of the rows
+        with the highest price. A column is a number, a time, a boolean, or a decimal of at most 18 digits. Rows with a
+        null in one of them are ignored. Of rows that are equal in all of them, the one that came first is ahead; in
+        sessions and windows that overlap, it may be any of them.
+
+        The output has all columns of the rows, and `rank`, from 1. With `n=1`, `rank=False` leaves it out. After each
+        batch, the operator emits the chosen rows of each key for which the choice has changed, from the first rank that
+        has another row on. A row replaces the key's earlier row with the same rank. With `final=True`, it emits the
+        rows only when a bounded input ends.
 
         >>> by_city.top(1, by="km", final=True).select("city", "km", "rank").collect().sort_by("city").to_pylist()
         [{'city': 'Oslo', 'km': 3, 'rank': 1}, {'city': 'Rome', 'km': 7, 'rank': 1}]
         """
-        check_by_name("top", unnamed, "top(n, by, ascending=..., final=...)")
-        return self._ranked(top_rows(self._by_key, "top", n, by, ascending=ascending), final)
+        check_by_name("top", unnamed, "top(n, by, ascending=..., rank=..., final=...)")
+        return self._ranked(top_rows(self._by_key, "top", n, by, ascending=ascending, ranked=rank), final)
 
     def max_by(self, column: str, *, final: bool = False) -> Stream:
-        """Choose the row of each key with the greatest value in the column. It is `top(1, by=column)` without `rank`.
+        """Choose the row of each key with the greatest value in the column. It is `top(1, by=column, rank=False)`.
 
         The column is a number, a time, a boolean, or a decimal of at most 18 digits. Text, binaries, longer decimals
         and nested types are a PlanError. Rows with a null in it are ignored.
@@ -128,25 +144,41 @@ class RanksInWindows(ABC, Generic[Stream]):
     """A windowed stream that can choose the rows of each key and window with extreme values."""
 
     @abstractmethod
-    def _ranked(self, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = False) -> Stream:
+    def _ranked(
+        self,
+        call: str,
+        n: int,
+        by: str | Sequence[str],
+        *,
+        ascending: bool | Sequence[bool] = False,
+        ranked: bool = False,
+    ) -> Stream:
         """Return the stream of the chosen rows."""
 
-    def top(self, n: int, by: str, *unnamed: Never, ascending: bool = False) -> Stream:
+    def top(
+        self,
+        n: int,
+        by: str | Sequence[str],
+        *unnamed: Never,
+        ascending: bool | Sequence[bool] = False,
+        rank: bool = True,
+    ) -> Stream:
         """Choose the `n` rows of each key and window with the greatest values in the column `by`, or the least if
         `ascending`.
 
         The output has the key columns, `window_start`, `window_end`, the other columns, and `rank`, from 1. See
-        `aggregate` for when it is emitted, and `KeyedStream.top` for how rows are ordered.
+        `aggregate` for when it is emitted, and `KeyedStream.top` for how rows are ordered, also by several columns.
+        With `n=1`, `rank=False` leaves out the rank.
 
         >>> hours.top(1, by="km").select("city", "km", "rank").collect().sort_by("km").to_pylist()[0]
         {'city': 'Oslo', 'km': 3, 'rank': 1}
         """
-        check_by_name("top", unnamed, "top(n, by, ascending=...)")
-        return self._ranked("top", n, by, ascending=ascending, ranked=True)
+        check_by_name("top", unnamed, "top(n, by, ascending=..., rank=...)")
+        return self._ranked("top", n, by, ascending=ascending, ranked=rank)
 
     def max_by(self, column: str) -> Stream:
-        """Choose the row of each key and window with the greatest value in the column: `top(1, by=column)` without
-        `rank`.
+        """Choose the row of each key and window with the greatest value in the column: `top(1, by=column,
+        rank=False)`.
 
         The column is a number, a time, a boolean, or a decimal of at most 18 digits. Text, binaries, longer decimals
         and nested types are a PlanError. Rows with a null in it are ignored.
@@ -165,25 +197,51 @@ class RanksInWindows(ABC, Generic[Stream]):
         return self._ranked("min_by", 1, column, ascending=True)
 
 
-def top_rows(by_key: RowsByKey, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = True) -> TopRows:
+def top_rows(
+    by_key: RowsByKey,
+    call: str,
+    n: int,
+    by: str | Sequence[str],
+    *,
+    ascending: bool | Sequence[bool] = False,
+    ranked: bool = True,
+) -> TopRows:
     """Check the arguments of a call, and return the aggregate that keeps the rows. With `ranked`, each row has a rank.
     Raises PlanError."""
     from headgate.operators.aggregates.top_rows import TopRows  # few jobs need it
 
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= _MOST_ROWS:
         raise PlanError(f"{call}: {n!r} must be a whole number of rows from 1 to {_MOST_ROWS}")
-    if not isinstance(ascending, bool):
-        raise PlanError(f"{call}: ascending={ascending!r} must be True or False")
+    if not isinstance(ranked, bool):
+        raise PlanError(f"{call}: rank={ranked!r} must be True or False")
+    if n > 1 and not ranked:
+        raise PlanError(f"{call}: rank=False leaves rows of a key that nothing tells apart; it is only for n=1")
+    if call != "top" and not isinstance(by, str):
+        raise PlanError(f"{call}: {by!r} must be the name of one column; for several, use top(1, by=..., rank=False)")
     schema = visible(by_key.rows.schema)
-    if not isinstance(by, str):
-        raise PlanError(f"{call}: rows are ranked by one column, so {by!r} must be the name of one")
-    check_columns(call, [by], schema)
-    if by in by_key.keys:
-        raise PlanError(
-            f"{call}: {by!r} is a key column, so all rows of a key have the same value; rank by another one"
-        )
+    (column, greatest), *others = _ranking(call, by, ascending, by_key.keys, schema)
     columns = tuple(name for name in schema.names if name not in by_key.keys)
-    return TopRows("top", by, most=n, greatest=not ascending, columns=columns, ranked=ranked)
+    return TopRows("top", column, most=n, greatest=greatest, columns=columns, ranked=ranked, then_by=tuple(others))
+
+
+def _ranking(
+    call: str, by: str | Sequence[str], ascending: bool | Sequence[bool], keys: Sequence[str], schema: pa.Schema
+) -> Ranking:
+    """Return the columns that rank the rows of a call, each with whether its greatest value is ahead."""
+    columns = check_columns(call, as_columns(f"{call}: by", by), schema)
+    if not columns:
+        raise PlanError(f"{call}: by= needs at least one column")
+    for column in columns:
+        if column in keys:
+            raise PlanError(
+                f"{call}: {column!r} is a key column, so all rows of a key have the same value; rank by another one"
+            )
+    each = [ascending] * len(columns) if isinstance(ascending, bool) else ascending
+    if not isinstance(each, (list, tuple)) or not all(isinstance(one, bool) for one in each):
+        raise PlanError(f"{call}: ascending={ascending!r} must be True or False, or a list of these")
+    if len(each) != len(columns):
+        raise PlanError(f"{call}: ascending= has {len(each)} values, and by= has {len(columns)} columns")
+    return tuple((column, not one) for column, one in zip(columns, each, strict=True))
 
 
 def _time_to_live(ttl: float | str | timedelta) -> int:

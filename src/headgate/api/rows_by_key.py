@@ -181,7 +181,7 @@ class RowsByKey:
             output=output,
         )
         upserts_by = None if final else (*self.keys, *(("rank",) if top.ranked else ()))
-        rows = rows.combined(FirstRows(self.keys, top.column, top.most, top.greatest))
+        rows = rows.combined(FirstRows(self.keys, top.ranking, top.most))
         return rows.then("top", operator, output, None, upserts_by=upserts_by, at_end=final, shown=top.shown)
 
     def deduplicated(self, keep: str, ttl: int | None) -> PlannedRows:
@@ -199,9 +199,9 @@ class RowsByKey:
             kind = KeepLastToCome if time is None else KeepLast
         if kind is KeepLastToCome or (kind is KeepFirst and ttl is None):
             timed = {}  # the operator keeps no times
-            rows = rows.combined(FirstRows(self.keys, None, later_first=keep == "last"))
-        elif kind is KeepLast and _has_event_times(rows, time):
-            rows = rows.combined(FirstRows(self.keys, timed["time_column"], later_first=True))
+            rows = rows.combined(FirstRows(self.keys, later_first=keep == "last"))
+        elif time is not None and kind is KeepLast and _has_event_times(rows, time):
+            rows = rows.combined(FirstRows(self.keys, ((time.column, True),), later_first=True))
         operator = partial(kind, self.keys, input_schema=rows.schema, **timed)
         upserts_by = self.keys if keep == "last" else None
         shown = self._shown_choice(keep) + ("" if ttl is None else f", ttl {duration_text(ttl)}")
@@ -218,7 +218,7 @@ class RowsByKey:
         timed = {} if time is None else {"time_column": time.column, "time_offset": time.offset}
         operator = partial(LastRows, self.keys, input_schema=rows.schema, output=output, **timed)
         if _has_event_times(rows, time):
-            rows = rows.combined(FirstRows(self.keys, None if time is None else time.column, later_first=True))
+            rows = rows.combined(FirstRows(self.keys, () if time is None else ((time.column, True),), later_first=True))
         shown = f"{self._shown_choice('last')} at the end"
         return rows.then("deduplicate", operator, output, None, at_end=True, shown=shown)
 

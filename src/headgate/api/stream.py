@@ -380,7 +380,15 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
         specs = by_key.checked(unnamed, aggregates)
         return DataStream(self._stream._jobs, by_key.windowed(self._windows, specs, self._lateness, self._late_tag))
 
-    def _ranked(self, call: str, n: int, by: str, *, ascending: bool = False, ranked: bool = False) -> DataStream:
+    def _ranked(
+        self,
+        call: str,
+        n: int,
+        by: str | Sequence[str],
+        *,
+        ascending: bool | Sequence[bool] = False,
+        ranked: bool = False,
+    ) -> DataStream:
         by_key = self._stream._by_key
         top = top_rows(by_key, call, n, by, ascending=ascending, ranked=ranked)
         return self._stream._stream(by_key.windowed(self._windows, (), self._lateness, self._late_tag, top))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headgate.records.canonical import Int64s, as_arrow, decoded, same_values
 from headgate.records.hashing import key_hash
-from headgate.records.order_words import order_words
+from headgate.records.order_words import Ranking, order_words
 
 #: A batch of fewer rows is sent as it is: to look at it costs more than to send it.
 _LEAST_ROWS: Final = 128
@@ -23,16 +23,15 @@ _PAUSE: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """The `most` rows of each key with the greatest values in the column `by`, or with the least ones.
+    """The first `most` rows of each key, as ranked by the columns `by`.
 
     Of rows with equal values, the earlier one is ahead, or the later one with `later_first`. Without `by`, all values
     are equal. A call makes the combiner that sends these rows of each batch.
     """
 
     keys: tuple[str, ...]
-    by: str | None
+    by: Ranking = ()
     most: int = 1
-    greatest: bool = True
     later_first: bool = False
 
     def __call__(self) -> FirstRowsOfBatch:
@@ -40,7 +39,7 @@ class FirstRows:
 
     def __str__(self) -> str:
         """
-        >>> str(FirstRows(("auction",), "price", most=10))
+        >>> str(FirstRows(("auction",), (("price", True),), most=10))
         'of each batch at most 10 rows of a key'
         """
         return f"of each batch at most {self.most} {'row' if self.most == 1 else 'rows'} of a key"
@@ -54,9 +53,8 @@ class FirstRowsOfBatch:
 
     def __init__(self, first: FirstRows) -> None:
         self._keys = first.keys
-        self._by = () if first.by is None else (first.by,)
+        self._by = first.by
         self._most = first.most
-        self._greatest = first.greatest
         self._later_first = first.later_first
         self._paused = 0
 
@@ -65,7 +63,8 @@ class FirstRowsOfBatch:
         if self._paused:
             self._paused -= 1
             return batch
-        keys, by = ([decoded(batch.column(name)) for name in names] for names in (self._keys, self._by))
+        keys = [decoded(batch.column(name)) for name in self._keys]
+        by = [decoded(batch.column(name)) for name, _ in self._by]
         if batch.num_rows < _LEAST_ROWS or any(column.null_count for column in (*keys, *by)):
             return batch
         rows = self._first_rows(keys, [order_words(column) for column in by], batch.num_rows)
@@ -76,9 +75,10 @@ class FirstRowsOfBatch:
 
     def _first_rows(self, keys: Sequence[pa.Array], words: Sequence[Int64s], count: int) -> Int64s | None:
         """Return the first of `count` rows of each key, in ascending order. Returns None if two keys have the same
-        hash. `words` has the order words of the rows, or nothing."""
+        hash. `words` has the order words of the columns that rank the rows."""
         hashes = key_hash(keys) if keys else np.zeros(count, np.uint64)
-        sorted_by = (*(~word if self._greatest else word for word in words), hashes)
+        ranked = [~word if greatest else word for word, (_, greatest) in zip(words, self._by, strict=True)]
+        sorted_by = (*reversed(ranked), hashes)
         if self._later_first:  # the sort is stable
             order = count - 1 - np.lexsort([column[::-1] for column in sorted_by])
         else:

@@ -3,11 +3,15 @@ type."""
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import pyarrow as pa
 
 from headgate.records.canonical import Int64s, fixed_words, raw_values
 
+#: The columns that rank rows, the most important one first. True: its greatest value is ahead; False: its least one.
+Ranking: TypeAlias = tuple[tuple[str, bool], ...]
 #: The most digits of a decimal that fits into 64 bits.
 _MOST_DIGITS = 18
 _SIGN = np.int64(-(1 << 63))
