@@ -242,7 +242,11 @@ _INSTEAD_AT: Final = {
     },
     "StreamSink": {"collect": "collect() on the stream, in place of sink_to(...)", "execute": "env.execute()"},
     "headgate": {"window": 'key_by("column").window(hg.tumble("1 min")), of a stream with a watermark'},
-    "WindowedStream": {"trigger": _FIRES, "evictor": _FIRES},
+    "WindowedStream": {
+        **dict.fromkeys(("trigger", "evictor"), _FIRES),
+        **dict.fromkeys(("sum", "min", "max", "mean", "avg", "agg", "reduce"), 'aggregate(total=hg.sum("value"))'),
+        "count": "aggregate(rows=hg.count())",
+    },
     "Aggregate": dict.fromkeys(("alias", "as_", "name"), 'aggregate(total=hg.sum("value")): the name stands before ='),
     "headgate.sources": {
         **dict.fromkeys(("kinesis", "pulsar"), "poll(fn, schema=...) with a client of your own"),

@@ -168,7 +168,7 @@ def test_mistakes_are_found_at_the_call() -> None:
         (lambda: by_name.max_by("ts", final=1), "final=1 must be True or False"),  # type: ignore[arg-type]
         (lambda: stream.key_by("number").min_by("name"), "'name' is string, and rows are ranked by numbers"),
         (lambda: by_name.window(hg.tumble("1 s")).max_by("ts").key_by("name").window(hg.tumble("1 s")).max_by("ts"),
-         "has a column 'window_end' of its own; leave yours out"),
+         "has columns of its own called 'window_end', 'window_start'; leave yours out"),
         (lambda: stream.deduplicate("nothing"), "deduplicate: there is no column 'nothing'"),
         (lambda: stream.deduplicate([]), "on= needs at least one column"),
         (lambda: stream.deduplicate("name", keep="any"), "keep='any' must be"),  # type: ignore[arg-type]

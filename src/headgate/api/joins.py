@@ -46,7 +46,7 @@ class Joinable(ABC, Generic[DataStream]):
           bound may also be the name of this stream's event-time column, which means 0 s.
         - `window=hg.tumble(size)`: rows in the same window. The result has `window_start` and `window_end`.
         - `ttl`: rows that arrive within this duration of each other by the clock. This needs no event time, and only
-          inner joins have it.
+          inner joins have it. For every pair, however far apart, give a long duration, such as "3650 d".
 
         A pair is in the result as soon as its second row arrives. `how` says which rows without a partner are in the
         result, with nulls for the other stream: those of this stream ("left"), of the other ("right"), of both

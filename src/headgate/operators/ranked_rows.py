@@ -31,8 +31,8 @@ def ranked_schema(lists: pa.Schema, top: TopRows) -> pa.Schema:
     names = [field.name for field in fields]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise PlanError(
-            f"{top}: the result has a column {twice[0]!r} of its own; leave yours out, or give it another name, with "
-            "select(...) before"
+            f"{top}: the result has columns of its own called {', '.join(map(repr, twice))}; leave yours out, or give "
+            "them other names, with select(...) before"
         )
     return pa.schema(fields)
 

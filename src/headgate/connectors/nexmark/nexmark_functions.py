@@ -34,10 +34,14 @@ def source(
     bids. The source makes the rows of one kind among the first `events` events; with None it has no end. Sources with
     the same `events`, `rate` and `seed` belong together: bids are for auctions of the source "auctions".
 
-    Event n happens n / `rate` seconds after 2015-07-15T00:00Z, in whole milliseconds. This is the column `date_time`,
-    and the event time: `watermark=hg.Watermark("date_time", "4 s")`. `rate` also says how long auctions are open: the
-    time of 1,666 events on average. With `disorder` above 1, the rows of each group of `disorder` rows come out of
-    order.
+    Persons have the columns `id`, `name`, `email_address`, `credit_card`, `city` and `state`; auctions `id`,
+    `item_name`, `description`, `initial_bid`, `reserve`, `expires`, `seller` and `category`; bids `auction`, `bidder`,
+    `price`, `channel` and `url`. All have `date_time` and `extra`.
+
+    Event n happens n / `rate` seconds after 2015-07-15T00:00Z, in whole milliseconds. So with the default rate, 50,000
+    events are half a second of event time: for windows of seconds, choose a lower one. The column `date_time` has this
+    time: `watermark=hg.Watermark("date_time", "4 s")`. `rate` also says how long auctions are open: the time of 1,666
+    events on average. With `disorder` above 1, the rows of each group of `disorder` rows come out of order.
 
     By default rows come as fast as the job takes them; with `paced`, at `rate` events per second by the clock. Row i
     depends only on i and these arguments, so a job that restarts reads the same rows.

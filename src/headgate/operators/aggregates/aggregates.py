@@ -360,5 +360,8 @@ def unique_names(fields: list[pa.Field]) -> pa.Schema:
     names = [field.name for field in fields]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise PlanError(f"two columns of the result would be called {twice[0]!r}; give the aggregate another name")
+        raise PlanError(
+            f"two columns of the result would be called {twice[0]!r}; give the aggregate another name, or "
+            "rename the key with select(...) before"
+        )
     return pa.schema(fields)
