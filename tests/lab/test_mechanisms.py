@@ -194,6 +194,10 @@ def in_flight(rows: int) -> MechanismRun:
         ("jstorm-master", 0.0, 42_800, 226_160),
         # 64 messages, 45 and 225 more than the sink takes, and 351 until the source reads no more than that.
         ("jstorm-master", 20.0, 20_900, 78_460),
+        # 512 messages and the announcement. The queue is never half empty.
+        ("heron", 0.0, 122_650, 122_650),
+        # The source goes on when the sink has taken 256 messages, after 15.7 s. 2,817 in excess are due by then.
+        ("heron", 20.0, 61_310, 291_710),
         # 25 messages, 250 while they take 1.25 s, and a second of the new rate.
         ("spark-pid", 20.0, None, 39_500),
     ],
@@ -241,9 +245,11 @@ def test_a_source_that_nobody_stops_misses_each_bound_that_is_judged(experiment:
         if overload.taken:
             assert name != "storm-zk" or name not in judged, "the documents have no bound of this one"
     if experiment in ("sibling", "sibling, quick"):
-        assert {"storm-zk", "storm-zk-1.2", "jstorm-master"} <= judged
+        assert {"storm-zk", "storm-zk-1.2", "jstorm-master", "heron"} <= judged
     if experiment in ("slow-sink", "slow-sink, quick"):
         assert {"storm-zk-1.2", "jstorm-master", "spark-pid", "storm-status"} <= judged
+    if experiment == "slow-sink":
+        assert "heron" in judged
     if experiment == "burst":
         assert {"jstorm-master", "spark-pid", "max-pending"} <= judged
 

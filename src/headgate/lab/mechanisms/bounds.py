@@ -9,7 +9,8 @@ import math
 
 from headgate.lab.mechanisms.overload import Overload
 
-#: The marks of StormZooKeeper's queue, and the seconds within which ZooKeeper's answer stops a source.
+#: The mark of StormZooKeeper's queue, and the seconds within which ZooKeeper's answer, or an announcement of Heron,
+#: stops a source.
 _MARK = 0.9 * 1024
 _ANSWER = 0.1
 #: The seconds of Storm 1.2 after which a time in a node is old, and between two polls of a source.
@@ -48,6 +49,19 @@ def read_until_the_next_poll(overload: Overload) -> float | None:
     stops = mark / overload.excess + _ANSWER / overload.factor
     learns = stops + mark / overload.taken + timeout + poll + poll
     return overload.excess * min(learns, lasts) + overload.taken * (timeout + poll)
+
+
+def due_at_the_low_mark(overload: Overload, *, mark: float) -> float:
+    """Return the bound of HeronSpout: what is due when the sink has taken half of `mark`, and the source goes on.
+
+    The source may read all of it before the next announcement stops it. If the overload has ended by then, the bound is
+    the mark, and what the source reads until the first announcement.
+    """
+    mark /= overload.factor
+    lasts = overload.end - overload.begin
+    stops = min(mark / overload.excess + _ANSWER / overload.factor, lasts)
+    goes_on = stops + mark / 2 / overload.taken if overload.taken else math.inf
+    return overload.excess * (goes_on if goes_on < lasts else stops)
 
 
 def read_asleep(overload: Overload) -> float:

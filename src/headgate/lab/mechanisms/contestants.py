@@ -16,7 +16,14 @@ from typing import Any, Final, Literal, TypeAlias
 
 import headgate as hg
 from headgate.lab.flows import ROW_BYTES
-from headgate.lab.mechanisms.bounds import full_queue, rate_is_paid, read_asleep, read_until_the_next_poll, stored
+from headgate.lab.mechanisms.bounds import (
+    due_at_the_low_mark,
+    full_queue,
+    rate_is_paid,
+    read_asleep,
+    read_until_the_next_poll,
+    stored,
+)
 from headgate.lab.mechanisms.overload import Overload
 from headgate.lab.zookeeper_server import ZooKeeperServer, zookeeper_server
 
@@ -148,7 +155,7 @@ T = hg.throttle
 _SLEEPS: Final = "no source stops: it sleeps longer and longer after each message, so that rows still come"
 _BEHIND: Final = (
     "a source that has stood is behind its schedule: when it may go on, it reads all that is due at several times its "
-    "rate until ZooKeeper stops it again, and ZooKeeper's answers are not divided"
+    "rate until it is stopped again, and the time that a signal takes is not divided"
 )
 #: The messages of 100 rows that the buffers of one channel hold with credit: 10 and 5 overdraft buffers of the output,
 #: 2 exclusive and 8 floating buffers of the input. And those that the kernel's socket buffers hold at most, by Linux's
@@ -217,7 +224,10 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
     "heron": Contestant(
         _counts(lambda factor: T.HeronSpout(**heron_spout(factor))),
         Expected(
-            keeps_sibling=False, reaction=Reaction(fills=(0.85 * _HERON, _HERON), stops_after=0.1, resumes_after=0.1)
+            keeps_sibling=False,
+            reaction=Reaction(fills=(0.85 * _HERON, _HERON), stops_after=0.1, resumes_after=0.1),
+            explained={"in flight": _BEHIND},
+            bound=functools.partial(due_at_the_low_mark, mark=_HERON),
         ),
     ),
     #: The documents give no time until the source is free. Once batches wait for five intervals, the rate is the least
