@@ -316,6 +316,16 @@ def test_rows_in_flight_are_counted_at_one_time_although_reports_come_at_differe
     assert max(look.rows_in - look.rows_out for look in run.looks) == 50
 
 
+def test_rows_in_flight_are_unknown_before_both_taskmanagers_have_reported() -> None:
+    """The first report of the sinks is older than that of the sources. Once all that the sources had read until their
+    report counted as in flight at that time."""
+    reports = [(0.7, 0.4), (0.7, 0.65), (0.95, 0.65), (0.95, 0.9), (1.2, 0.9)]
+    run = MechanismRun(
+        looks=[Look(at, round(1000 * at), round(1000 * (out - 0.03)), 0.0, (at, out)) for at, out in reports]
+    )
+    assert run.most_in_flight(0.0, 2.0) == 30
+
+
 def test_a_miss_that_is_explained_is_shown_and_fails_nothing() -> None:
     missed = Observation("tcp", "the source stops", False, True, "sockets hold more")
     assert misses([missed]) == []

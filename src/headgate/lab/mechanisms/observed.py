@@ -76,7 +76,8 @@ class MechanismRun:
         """Return the rows that were read, but neither written nor dropped, by the time of the look.
 
         TaskManagers report at different times, and a report is up to half a second old. So the rows of the newer report
-        are those between it and the one before, at the time of the older report.
+        are those between it and the one before, at the time of the older report. Nothing is known of the time before
+        the first report of either.
         """
         if not self.looks:
             return []
@@ -84,7 +85,8 @@ class MechanismRun:
         times = [min(each) for each in counted]
         read = np.interp(times, [each[0] for each in counted], [look.rows_in for look in self.looks])
         written = np.interp(times, [each[1] for each in counted], [look.rows_out for look in self.looks])
-        return list(zip((look.at for look in self.looks), (read - written).tolist(), strict=True))
+        rows = zip((look.at for look in self.looks), times, (read - written).tolist(), strict=True)
+        return [(at, difference) for at, time, difference in rows if time >= max(counted[0])]
 
     def stopped_at(self, begin: float) -> float | None:
         """Return when, from `begin` on, the source first waited more than half of the time. None: it never did."""
