@@ -10,6 +10,7 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -220,3 +221,26 @@ def test_places_move_and_rows_survive_a_restart(most: int) -> None:
     assert {(row[0], row[4]): row[1] for row in kept.rows} == {
         place: row[1] for place, row in expected(rows, most, greatest=True).items()
     }
+
+
+@pytest.mark.parametrize("then_by", [(), (("t", False),)])
+def test_a_copy_for_a_snapshot_stays_as_it_is(then_by: Ranking) -> None:
+    """The operator goes on while another thread writes the snapshot."""
+    top = TopRows("top", "value", most=20, columns=("value", "note", "t"), then_by=then_by)
+    accumulator = top.own_accumulator(SCHEMA)
+    read = top.reader(SCHEMA)
+
+    def update(keys: int, count: int) -> None:
+        chance = random.Random(count)
+        slots = np.array([chance.randrange(keys) for _ in range(count)])
+        rows: list[Row] = [("x", chance.randint(0, 50), "x", chance.randint(0, 9)) for _ in range(count)]
+        accumulator.update(keys, slots, read(batch(rows)), None)
+
+    update(100, 1_000)
+    slots = np.arange(100)
+    [before] = accumulator.columns(slots)
+    copied = accumulator.frozen()
+    update(100, 2_000)
+    accumulator.keep(np.arange(3))
+    assert copied.columns(slots)[0].equals(before)
+    assert not accumulator.columns(np.arange(3))[0].equals(before[:3])

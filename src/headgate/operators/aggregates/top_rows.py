@@ -212,19 +212,20 @@ class TopAccumulator(Accumulator):
 
     def absorb(self, size: int, slots: Int64s, other: Self, others: Int64s) -> None:
         self._grow(size)
-        positions, owners, words = other._held(others)
-        self._insert(slots.take(owners), words, other._log.take(positions), np.arange(len(positions)))
+        places, owners = other._held(others)
+        rows = other._log.take(other._places.values.take(places))
+        words = [held.values.take(places) for held in other._words]
+        self._insert(slots.take(owners), words, rows, np.arange(len(places)))
 
-    def _held(self, slots: Int64s, first: Int64s | None = None) -> tuple[Int64s, Int64s, list[Int64s]]:
-        """Return the rows of these slots, slot by slot and in order. A row is its position in the log, the index of its
-        slot in `slots`, and its words. With `first`, return only rows from this rank of each slot on."""
+    def _held(self, slots: Int64s, first: Int64s | None = None) -> tuple[Int64s, Int64s]:
+        """Return the places of the rows of these slots, slot by slot and in order, and for each row the index of its
+        slot in `slots`. With `first`, return only rows from this rank of each slot on."""
         counts, begins = self._counts.values.take(slots), self._begins.values.take(slots)
         if first is not None:
             left_out = np.minimum(first, counts)
             counts, begins = counts - left_out, begins + left_out
         places, _ = flat_ranges(begins, counts)
-        owners = np.repeat(np.arange(len(slots)), counts)
-        return self._places.values.take(places), owners, [held.values.take(places) for held in self._words]
+        return places, np.repeat(np.arange(len(slots)), counts)
 
     def changed_rows(self) -> pa.Array:
         """Return the rows of the slots `changed` as lists, which begin at the ranks `changed_from`."""
@@ -233,8 +234,8 @@ class TopAccumulator(Accumulator):
     def _lists(self, slots: Int64s, first: Int64s | None = None) -> tuple[pa.Array, Int64s]:
         """Return the rows of these slots, slot by slot, and the offset at which the rows of each slot begin. For
         `first`, see `_held`."""
-        positions, owners, _ = self._held(slots, first)
-        rows = pa.StructArray.from_arrays(self._log.take(positions), fields=list(self._row))
+        places, owners = self._held(slots, first)
+        rows = pa.StructArray.from_arrays(self._log.take(self._places.values.take(places)), fields=list(self._row))
         return rows, np.append(0, np.cumsum(np.bincount(owners, minlength=len(slots))))
 
     def result(self, slots: Int64s, first: Int64s | None = None) -> pa.Array:
@@ -273,7 +274,7 @@ class TopAccumulator(Accumulator):
         self._places.replace(positions)
 
     def frozen(self) -> Self:
-        return frozen(self)
+        return frozen(self)  # without `_words`, which no snapshot has
 
 
 def _taken(words: Sequence[Int64s], rows: Int64s) -> list[Int64s]:
