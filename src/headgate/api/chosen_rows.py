@@ -143,16 +143,13 @@ class RanksByKey(ABC, Generic[Stream]):
 class RanksInWindows(ABC, Generic[Stream]):
     """A windowed stream that can choose the rows of each key and window with extreme values."""
 
+    @property
     @abstractmethod
-    def _ranked(
-        self,
-        call: str,
-        n: int,
-        by: str | Sequence[str],
-        *,
-        ascending: bool | Sequence[bool] = False,
-        ranked: bool = False,
-    ) -> Stream:
+    def _by_key(self) -> RowsByKey:
+        """The rows that are grouped into windows."""
+
+    @abstractmethod
+    def _ranked(self, top: TopRows) -> Stream:
         """Return the stream of the chosen rows."""
 
     def top(
@@ -174,7 +171,7 @@ class RanksInWindows(ABC, Generic[Stream]):
         {'city': 'Oslo', 'km': 3, 'rank': 1}
         """
         check_by_name("top", unnamed, "top(n, by, ascending=..., rank=...)")
-        return self._ranked("top", n, by, ascending=ascending, ranked=rank)
+        return self._ranked(top_rows(self._by_key, "top", n, by, ascending=ascending, ranked=rank))
 
     def max_by(self, column: str) -> Stream:
         """Choose the row of each key and window with the greatest value in the column: `top(1, by=column,
@@ -186,7 +183,7 @@ class RanksInWindows(ABC, Generic[Stream]):
         >>> hours.max_by("km").select("city", "km").collect().sort_by("km")["km"].to_pylist()
         [3, 5, 7]
         """
-        return self._ranked("max_by", 1, column)
+        return self._ranked(top_rows(self._by_key, "max_by", 1, column, ranked=False))
 
     def min_by(self, column: str) -> Stream:
         """Choose the row of each key and window with the least value in the column, of the types that `max_by` takes.
@@ -194,7 +191,7 @@ class RanksInWindows(ABC, Generic[Stream]):
         >>> hours.min_by("km").select("city", "km").collect().sort_by("km")["km"].to_pylist()
         [3, 5, 7]
         """
-        return self._ranked("min_by", 1, column, ascending=True)
+        return self._ranked(top_rows(self._by_key, "min_by", 1, column, ascending=True, ranked=False))
 
 
 def top_rows(

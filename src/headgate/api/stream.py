@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 import pyarrow as pa
 
 from headgate.api.checks import as_columns, check_label
-from headgate.api.chosen_rows import Deduplicates, RanksByKey, RanksInWindows, top_rows
+from headgate.api.chosen_rows import Deduplicates, RanksByKey, RanksInWindows
 from headgate.api.job_builder import JobBuilder
 from headgate.api.joins import Joinable
 from headgate.api.partitioned import Partitioned
@@ -32,6 +32,7 @@ from headgate.other_names import OtherNames
 from headgate.quantities import microseconds
 
 if TYPE_CHECKING:
+    from headgate.operators.aggregates.top_rows import TopRows
     from headgate.operators.keyed.batch_function import KeyedBatchFunction
     from headgate.operators.keyed.process_function import KeyedProcessFunction
 
@@ -376,19 +377,14 @@ class WindowedStream(RanksInWindows[DataStream], OtherNames):
         >>> hours.aggregate(trips=hg.count(), km=hg.sum("km")).select("city", "trips", "km").collect(limit=1).num_rows
         1
         """
-        by_key = self._stream._by_key
-        specs = by_key.checked(unnamed, aggregates)
-        return DataStream(self._stream._jobs, by_key.windowed(self._windows, specs, self._lateness, self._late_tag))
+        specs = self._by_key.checked(unnamed, aggregates)
+        rows = self._by_key.windowed(self._windows, specs, self._lateness, self._late_tag)
+        return DataStream(self._stream._jobs, rows)
 
-    def _ranked(
-        self,
-        call: str,
-        n: int,
-        by: str | Sequence[str],
-        *,
-        ascending: bool | Sequence[bool] = False,
-        ranked: bool = False,
-    ) -> DataStream:
-        by_key = self._stream._by_key
-        top = top_rows(by_key, call, n, by, ascending=ascending, ranked=ranked)
-        return self._stream._stream(by_key.windowed(self._windows, (), self._lateness, self._late_tag, top))
+    @property
+    def _by_key(self) -> RowsByKey:
+        return self._stream._by_key
+
+    def _ranked(self, top: TopRows) -> DataStream:
+        rows = self._by_key.windowed(self._windows, (), self._lateness, self._late_tag, top)
+        return self._stream._stream(rows)
