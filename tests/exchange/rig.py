@@ -22,6 +22,7 @@ from headgate.records.arrow import BatchCodec
 from headgate.records.elements import SmallElement
 from headgate.records.events import decode_event
 from headgate.records.spanning import SpanningDeserializer
+from headgate.throttle.mechanism import Mechanism
 from tests.exchange.link import output_parts
 from tests.memory.conftest import CheckedLocks
 
@@ -61,6 +62,7 @@ class Rig:
         schema: pa.Schema = SCHEMA,
         combiner: Combiner | None = None,
         gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
+        throttle: Mechanism | None = None,
     ) -> None:
         self.now = 100.0
         self.tick = 0.0  # how far the clock goes on each time it is read
@@ -74,6 +76,7 @@ class Rig:
             message_size=message_size,
             buffer_timeout=buffer_timeout,
             watermark_interval=watermark_interval,
+            throttle=throttle,
         )
         self.wakes = 0
         self.partition = parts.partition("out", channels, self._wake)

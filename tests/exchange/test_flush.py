@@ -1,10 +1,10 @@
-"""The share of time that adaptive flushing may take."""
+"""The share of time that flushing may take."""
 
 from __future__ import annotations
 
 import pytest
 
-from headgate.exchange.flush import BUSY_SHARE, IDLE_SHARE, MAX_INTERVAL, AdaptiveFlush
+from headgate.exchange.flush import BUSY_SHARE, IDLE_SHARE, MAX_INTERVAL, PROMPT_INTERVAL, AdaptiveFlush, PromptFlush
 
 
 def test_the_first_flush_is_at_once() -> None:
@@ -38,3 +38,17 @@ def test_a_flush_that_was_held_up_does_not_hold_up_the_next_for_long() -> None:
     flush = AdaptiveFlush()
     flush.flushed(10.0, 12.0)
     assert flush.earliest(is_idle=False) == 12.0 + MAX_INTERVAL
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
+def test_prompt_flushing_takes_at_most_its_share(share: float) -> None:
+    flush = PromptFlush(share)
+    assert flush.earliest == float("-inf")
+    flush.flushed(10.0, 10.0001)
+    assert flush.earliest == pytest.approx(10.0001 + 0.0001 * (1 / share - 1))
+
+
+def test_prompt_flushing_waits_a_millisecond_at_most() -> None:
+    flush = PromptFlush(0.25)
+    flush.flushed(10.0, 12.0)
+    assert flush.earliest == 12.0 + PROMPT_INTERVAL

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headgate as hg
 from headgate.errors import ExchangeError
+from headgate.exchange.flush import PROMPT_INTERVAL
 from headgate.exchange.selectors import Broadcast, ChannelSelector, Forward, KeyGroups, Rebalance, Shuffle
 from headgate.records.arrow import BatchCodec
 from headgate.records.elements import LatencyMarker, WatermarkElement, WatermarkStatus
@@ -190,6 +192,40 @@ def test_timeout_0_sends_every_batch_at_once(make: MakeRig) -> None:
     for first in range(3):
         rig.writer.emit(rows(first, 1))
         assert rig.writer.deadline is None
+        assert rig.read() == ((first,),)
+
+
+def test_timeout_0_joins_batches_that_follow_without_a_pause(make: MakeRig) -> None:
+    rig = make(Forward(), buffer_timeout=0.0)
+    rig.tick = 0.0001  # the clock moves on by so much each time that it is read
+    rig.writer.emit(rows(0, 1))
+    assert rig.read() == ((0,),)
+    rig.writer.emit(rows(1, 1))
+    rig.writer.emit(rows(2, 1))
+    assert rig.read() == ()
+    deadline = rig.writer.deadline
+    assert deadline is not None
+    assert deadline <= rig.now + PROMPT_INTERVAL
+    rig.writer.on_time(deadline)
+    assert rig.read() == ((1, 2),)
+    assert rig.writer.deadline is None
+
+
+def test_timeout_0_leaves_nothing_behind_when_the_task_waits(make: MakeRig) -> None:
+    rig = make(Forward(), buffer_timeout=0.0)
+    rig.tick = 0.0001
+    rig.writer.emit(rows(0, 1))
+    rig.writer.emit(rows(1, 1))
+    rig.writer.emit_watermark(7)
+    rig.writer.before_wait()
+    assert rig.read() == ((0,), (1,), WatermarkElement(7))
+
+
+def test_timeout_0_sends_each_batch_alone_under_a_throttle(make: MakeRig) -> None:
+    rig = make(Forward(), buffer_timeout=0.0, throttle=hg.throttle.FixedRate(1000))
+    rig.tick = 0.0001
+    for first in range(3):
+        rig.writer.emit(rows(first, 1))
         assert rig.read() == ((first,),)
 
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from headgate.compat import concat_batches
 
-#: The bytes per channel that make a split worth its cost: a slice of any size costs 1 to 2 us.
-BYTES_PER_CHANNEL: Final = 8 << 10
+#: The bytes per channel that make a split worth its cost: tens of microseconds, and 1 to 2 us for a slice of any size.
+BYTES_PER_CHANNEL: Final = 32 << 10
 #: The most bytes that wait for a split, for any number of channels.
 MAX_UNPARTITIONED: Final = 8 << 20
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from headgate.exchange.combiner import Combiner
 from headgate.exchange.debloater import debloated_message_size
 from headgate.exchange.due import DueOutput
-from headgate.exchange.flush import AdaptiveFlush
+from headgate.exchange.flush import PROMPT_SHARE, AdaptiveFlush, PromptFlush
 from headgate.exchange.partition import ResultPartition
 from headgate.exchange.pending import HeldBatch, PendingBudget, PendingCount, PendingSlices
 from headgate.exchange.selectors import Broadcast, ChannelSelector
@@ -35,6 +35,7 @@ class RecordWriter:
     `wait_within_record` is called when one input batch produces more output than the budget allows. The function must
     wait until `drain` succeeds, or raise an error. With `columns`, only these columns of the rows leave. With
     `combiner`, only the rows that it returns leave. `gated` makes the due output; a throttle passes its own function.
+    Without `joins`, each batch leaves alone if `buffer_timeout` is 0: throttles count messages.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class RecordWriter:
         columns: Sequence[str] | None = None,
         combiner: Combiner | None = None,
         gated: Callable[[ResultPartition, PendingCount], DueOutput] = DueOutput,
+        joins: bool = True,
     ) -> None:
         self.partition = partition
         self._selector = selector
@@ -62,6 +64,7 @@ class RecordWriter:
         self._segment_size = partition.pool.segment_size
         self._buffer_timeout = -1.0 if buffer_timeout == "adaptive" else buffer_timeout
         self._adaptive = AdaptiveFlush() if buffer_timeout == "adaptive" else None
+        self._prompt = PromptFlush(PROMPT_SHARE if joins else 1.0) if buffer_timeout == 0 else None
         self._unflushed: set[int] = set()  # if adaptive: channels with data that the reader cannot see
         self._watermark_interval = watermark_interval
         self._clock = clock
@@ -209,9 +212,11 @@ class RecordWriter:
         return min(self._flush_at, self._watermark_at)
 
     def before_wait(self) -> None:
-        """Send data to starved readers before the task waits."""
+        """Send data before the task waits: with adaptive flush to starved readers, with `buffer_timeout=0` to all."""
         if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=True)
+        elif self._prompt is not None and self._flush_at is not None:
+            self.flush()
 
     def on_time(self, now: float) -> None:
         """Flush when the buffer timeout has passed, and send watermarks that have waited for their interval."""
@@ -294,10 +299,19 @@ class RecordWriter:
         """Schedule the flush of new data by the buffer timeout."""
         if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=False)
-        elif self._buffer_timeout == 0:
-            self.flush()
+        elif self._prompt is not None:
+            self._flush_promptly(self._prompt)
         elif self._flush_at is None and self._buffer_timeout > 0:
             self._flush_at = self._clock() + self._buffer_timeout
+
+    def _flush_promptly(self, prompt: PromptFlush) -> None:
+        """Flush, or schedule the flush because the last one was a moment ago."""
+        began = self._clock()
+        if began < prompt.earliest:
+            self._flush_at = prompt.earliest
+            return
+        self.flush()
+        prompt.flushed(began, self._clock())
 
     def _flush_starved(self, adaptive: AdaptiveFlush, *, waiting: bool) -> None:
         """Flush the channels whose readers are starved.
@@ -313,10 +327,12 @@ class RecordWriter:
             self._flush_at = earliest
             return
         self._partition_pending()
-        for channel in tuple(self._unflushed):
-            if self.partition.subpartitions[channel].watch_for_starvation(notify=waiting):
-                self._cut(self._pending[0 if self._is_broadcast else channel])
-                self._flush_channel(channel)
+        parts = self.partition.subpartitions
+        starved = [channel for channel in self._unflushed if parts[channel].watch_for_starvation(notify=waiting)]
+        for channel in starved:
+            self._cut(self._pending[0 if self._is_broadcast else channel])
+        for channel in starved:
+            self._flush_channel(channel)
         adaptive.flushed(began, self._clock())
         again = adaptive.latest if waiting else adaptive.earliest(is_idle=False)
         self._flush_at = again if self._unflushed else None

@@ -128,6 +128,7 @@ class ExchangeParts:
             columns=columns,
             combiner=combiner,
             gated=gated,
+            joins=config.throttle is None and config.flow_control is not FlowControl.UNBOUNDED,
         )
 
 
