@@ -133,9 +133,10 @@ class Config(DeclaredOptions):
     buffer_timeout: float | Literal["adaptive"] = option(
         0.1,
         BUFFER_TIMEOUT,
-        "How long rows may wait until their message is full. 0: rows leave after every batch. -1: only full messages "
-        'leave. `"adaptive"`: rows leave when the consumer has processed all earlier rows. In batch mode, only full '
-        "messages leave.",
+        "How long rows may wait until their message is full. 0: rows leave after every batch; batches that follow "
+        "each other within a millisecond may leave together. -1: only full messages leave. "
+        '`"adaptive"`: rows leave when the consumer has processed all earlier rows, and a source whose rows trickle '
+        "reads them every 20 ms. In batch mode, only full messages leave.",
     )
     watermark_interval: float = option(
         0.2,

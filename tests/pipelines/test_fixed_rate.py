@@ -77,3 +77,16 @@ def test_what_is_no_throttle_is_refused() -> None:
     env = hg.StreamEnvironment()
     with pytest.raises(hg.PlanError, match=r"from_source: throttle must be one of hg.throttle, not 1000"):
         env.from_source(hg.sources.generate(numbers, rows=1), throttle=1000)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("of_source", [False, True])
+def test_adaptive_flush_reads_no_larger_batches_under_a_throttle(of_source: bool) -> None:
+    """All 2,000 rows are due after 20 ms: without a throttle, a source with adaptive flush then reads them at once."""
+    throttle, sizes = hg.throttle.FixedRate(10_000), []
+    config = hg.Config(buffer_timeout="adaptive", throttle=None if of_source else throttle)
+    env = hg.StreamEnvironment(config=config, deployment=hg.LocalDeployment(processes=False))
+    source = hg.sources.generate(numbers, rows=2_000, rate=100_000)  # blocks of 100 rows
+    rows = env.from_source(source, throttle=throttle if of_source else None)
+    rows.sink_to(hg.sinks.for_each_batch(lambda batch, _: sizes.append(batch.num_rows)))
+    env.execute()
+    assert sizes == [100] * 20

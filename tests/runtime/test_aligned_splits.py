@@ -80,7 +80,7 @@ def _minutes(times: pa.Array) -> list[int]:
 def environment(parallelism: int) -> hg.StreamEnvironment:
     return hg.StreamEnvironment(
         parallelism=parallelism,
-        config=hg.Config(buffer_timeout="0 ms", watermark_interval="1 ms"),
+        config=hg.Config(buffer_timeout="0 ms", message_size=1, watermark_interval="1 ms"),  # a message for each batch
         deployment=hg.LocalDeployment(processes=False),
     )
 

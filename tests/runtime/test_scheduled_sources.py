@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import headgate as hg
 from headgate.connectors.connector import ReaderContext, SourceReader
+from headgate.connectors.read_bursts import ReadBursts
 from headgate.connectors.watermarks import WatermarkGenerator
 from headgate.operators.operator import OperatorContext
 from headgate.records.elements import LatencyMarker
@@ -50,15 +52,21 @@ class Noted(Chained):
 
 
 class Rig:
-    """A source of one row in each 10 s, from second 100 on. The test sets the time."""
+    """A source of `rate` rows per second, from second 100 on. The test sets the time."""
 
     def __init__(
-        self, *, rows: int | None = None, idle_timeout: float | None = None, marker_interval: float | None = None
+        self,
+        *,
+        rows: int | None = None,
+        rate: float = 0.1,
+        idle_timeout: float | None = None,
+        marker_interval: float | None = None,
+        bursts: ReadBursts | None = None,
     ) -> None:
         self.now = 100.0
         self.output = Noted()
         self.clocks = Clocks(self.clock, self.clock)
-        self._source: Any = hg.sources.generate(numbers, rate=0.1, rows=rows, time="at")
+        self._source: Any = hg.sources.generate(numbers, rate=rate, rows=rows, time="at")
         schema = self._source.schema
         watermarks = WatermarkGenerator("at", schema, idle_timeout=idle_timeout, clock=self.clock)
         self.head = SourceHead(
@@ -71,6 +79,7 @@ class Rig:
             context=OperatorContext("job", "source", 0, 1, 1),
             markers=None if marker_interval is None else MarkerTimer(marker_interval, 0, 0),
             clocks=self.clocks,
+            bursts=bursts,
         )
 
     def clock(self) -> float:
@@ -136,6 +145,39 @@ def test_a_source_that_became_idle_meanwhile_says_so_at_once() -> None:
     assert rig.step_at(100.0) == MORE
     assert rig.step_at(103.0) == 110.0
     assert rig.output.notes == [0, "idle"]
+
+
+def test_rows_of_a_trickle_are_read_in_bursts() -> None:
+    rig = Rig(rate=1000, bursts=ReadBursts())
+    assert rig.step_at(100.0005) == pytest.approx(100.02, abs=1e-6)
+    assert rig.output.notes == [0], "the first row does not wait"
+    assert rig.step_at(100.004) == pytest.approx(100.02, abs=1e-6)
+    assert rig.output.notes == [0], "a wake-up does not end the rest"
+    assert rig.step_at(100.0201) == pytest.approx(100.04, abs=1e-6)
+    assert rig.output.notes == list(range(21))
+
+
+def test_rows_that_come_after_a_pause_do_not_wait() -> None:
+    rig = Rig(bursts=ReadBursts())
+    assert [rig.step_at(now) for now in (100.0, 110.0, 120.0)] == [110.0, 120.0, 130.0]
+    assert rig.output.notes == [0, 1, 2]
+
+
+def test_a_wake_up_without_rows_is_no_burst() -> None:
+    rig = Rig(rate=25, bursts=ReadBursts())
+    assert rig.step_at(100.0005) == pytest.approx(100.04, abs=1e-6)
+    assert rig.step_at(100.0395) == pytest.approx(100.04, abs=1e-6), "row 1 is not due"
+    assert rig.step_at(100.0401) == pytest.approx(100.08, abs=1e-6)
+    assert rig.output.notes == [0, 1]
+
+
+def test_a_source_of_many_rows_does_not_rest() -> None:
+    rig = Rig(rate=2_000_000, bursts=ReadBursts())  # blocks of 2000 rows, 1 ms each
+    rig.step_at(100.0)
+    due = [rig.step_at(100.001)]
+    for _ in range(20):
+        due.append(rig.step_at(due[-1]))
+    assert due[-1] - due[-2] == pytest.approx(0.001)
 
 
 class Polled(SourceReader):

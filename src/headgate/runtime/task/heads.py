@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from headgate.connectors.connector import SourceReader
 from headgate.connectors.json_values import stored
+from headgate.connectors.read_bursts import FEW_ROWS, ReadBursts
 from headgate.connectors.scheduled_reader import ScheduledReader
 from headgate.connectors.schemas import shown
 from headgate.connectors.watermarks import WatermarkGenerator
@@ -76,9 +77,9 @@ def _not_a_batch(given: Any, reader: SourceReader, schema: pa.Schema) -> SourceE
 class SourceHead:
     """The head that reads a source, and generates watermarks from the rows.
 
-    `schema` is that of the source. `plain` is the same without dictionaries, if it has some. Other threads may set two
-    flags, and then wake the task. While `is_held` is True, the source reads nothing. If `ends_now` is True, the source
-    ends at its current position.
+    `schema` is that of the source. `plain` is the same without dictionaries, if it has some. With `bursts`, the source
+    rests between reads while its rows trickle. Other threads may set two flags, and then wake the task. While `is_held`
+    is True, the source reads nothing. If `ends_now` is True, the source ends at its current position.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class SourceHead:
         markers: MarkerTimer | None = None,
         clocks: Clocks = SYSTEM,
         times: TimeAccount | None = None,
+        bursts: ReadBursts | None = None,
     ) -> None:
         self._open_reader = open_reader
         self._schema = schema
@@ -111,6 +113,7 @@ class SourceHead:
         self.context = context
         self._markers = markers
         self._clocks = clocks
+        self._bursts = bursts
         times = times or TimeAccount(clocks.monotonic)
         self.bucket = times.add_bucket()
         self._switch = times.switch
@@ -139,11 +142,15 @@ class SourceHead:
     def step(self, now: float) -> float:
         if self.ends_now or self.is_held:
             return END if self.ends_now else WAIT
+        bursts = self._bursts
+        if bursts is not None and now < bursts.rests_until:
+            return bursts.rests_until
         caller = self._switch(self.bucket)
         try:
-            return self._read(now)
+            until = self._read(now)
         finally:
             self._switch(caller)
+        return until if bursts is None or until <= MORE else max(until, bursts.end(now))
 
     def _read(self, now: float) -> float:
         try:
@@ -154,7 +161,8 @@ class SourceHead:
                 self._restored = False  # watermarks in flight are not in a checkpoint
                 self._emit_watermark(self._watermarks.watermark)
             self._send_marker(now)
-            batch = reader.read()
+            schedule = None if self._bursts is None else self._schedule
+            batch = reader.read() if schedule is None else schedule.read_due(FEW_ROWS)
             if batch is None:
                 if reader.finished:
                     return END
@@ -169,6 +177,8 @@ class SourceHead:
             raise with_location(error, self.context) from error
         if batch.num_rows:
             self.batches += 1
+            if self._bursts is not None:
+                self._bursts.add(batch.num_rows)
             if self._idle:
                 self._idle = False
                 self.output.emit_status(True)

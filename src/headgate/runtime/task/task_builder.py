@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headgate.connectors.connector import ReaderContext, SourceReader
+from headgate.connectors.read_bursts import ReadBursts
 from headgate.connectors.watermarks import UNBOUNDED, WatermarkGenerator
 from headgate.exchange.channels import InputChannel
 from headgate.exchange.gathering import Gathering
@@ -353,7 +354,18 @@ class _TaskAssembly:
             markers=markers,
             clocks=self._services.clocks,
             times=self._times,
+            bursts=self._bursts(node),
         )
+
+    def _bursts(self, node: Node) -> ReadBursts | None:
+        """Return the bursts in which the source reads, or None. A burst is one batch, and it would be too large for a
+        throttle, or for watermark alignment."""
+        config, spec = self._services.config, node.watermark
+        is_throttled = config.throttle is not None or node.throttle is not None
+        is_aligned = spec is not None and spec.max_drift is not None
+        if config.buffer_timeout != "adaptive" or is_throttled or is_aligned:
+            return None
+        return ReadBursts()
 
     def _aligned(self, head: Head, source: SourceHead, node: Node) -> Head:
         """Return `head`, wrapped in an `AlignedSourceHead` if the source has watermark alignment."""
