@@ -91,19 +91,19 @@ def test_schema_and_bounds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "block"), [(None, 8192), (1, 1), (1999, 1), (10_000, 10), (8_192_000, 8192), (1e9, 8192)]
+    ("rate", "block"), [(None, 16_384), (1, 1), (1999, 1), (10_000, 10), (16_384_000, 16_384), (1e9, 16_384)]
 )
 def test_a_block_is_a_millisecond_at_most(rate: float | None, block: int) -> None:
     reader = Clock(1e6).reader(hg.sources.generate(squares, rate=rate))
     assert [reader.read().num_rows for _ in range(3)] == [block] * 3
 
 
-@pytest.mark.parametrize(("batch_time", "block"), [("2 ms", 8000), (0.0005, 2000), ("1 s", 8192), ("1 us", 4)])
+@pytest.mark.parametrize(("batch_time", "block"), [("2 ms", 8000), (0.0005, 2000), ("1 s", 16_384), ("1 us", 4)])
 def test_a_block_spans_the_batch_time(batch_time: str | float, block: int) -> None:
     reader = Clock(1e6).reader(hg.sources.generate(squares, rate=4e6, batch_time=batch_time))
     assert [reader.read().num_rows for _ in range(3)] == [block] * 3
     whole = Clock(1e6).reader(hg.sources.generate(squares, batch_time=batch_time))  # without a rate no time is asked
-    assert whole.read().num_rows == 8192
+    assert whole.read().num_rows == 16_384
 
 
 def test_a_block_comes_when_its_last_row_is_due_and_never_before() -> None:
@@ -125,7 +125,9 @@ def test_a_block_comes_when_its_last_row_is_due_and_never_before() -> None:
 def test_a_task_that_waits_until_next_read_gets_whole_blocks_at_the_full_rate() -> None:
     """The rate has due times that are no round numbers, and the date is one at which a float resolves 0.2 us."""
     clock, start = Clock(1.7e9), 1.7e9
-    reader = clock.reader(hg.sources.generate(squares, rate=9_999_991.0, rows=200_000), 1, 3, started_at=start)
+    reader = clock.reader(
+        hg.sources.generate(squares, rate=9_999_991.0, rows=200_000, batch_rows=8192), 1, 3, started_at=start
+    )
     rows = []
     while not reader.finished:
         batch = reader.read()
@@ -137,6 +139,18 @@ def test_a_task_that_waits_until_next_read_gets_whole_blocks_at_the_full_rate() 
             rows.append(batch.num_rows)
     assert set(rows[:-1]) == {8192}
     assert clock.now == pytest.approx(start + 8192 * 23 / 9_999_991.0, abs=1e-5)  # block 22 is the subtask's last
+
+
+def test_all_blocks_that_are_due_come_as_one_batch() -> None:
+    clock = Clock(1000.0)
+    reader: Any = clock.reader(hg.sources.generate(squares, rate=1000, time="ts", batch_time="2 ms"))
+    assert reader.read_due(100) is None
+    clock.now += 0.006  # rows 0 to 6 are due
+    batch = reader.read_due(100)
+    assert batch.column("i").to_pylist() == [0, 1, 2, 3, 4, 5]
+    assert batch.column("ts").cast(pa.int64()).to_pylist() == [10**9 + 1000 * row for row in range(6)]
+    clock.now += 0.1
+    assert [reader.read_due(3).num_rows, reader.read_due(4).num_rows] == [4, 4]
 
 
 def test_a_delayed_source_catches_up_and_never_slips() -> None:

@@ -34,7 +34,8 @@ def emitted(batch, info):
     peaks[window] = max(peaks[window], resident)
 
 env = hg.StreamEnvironment(deployment=hg.LocalDeployment(processes=False))
-stream = env.from_source(hg.sources.generate(rows, rows=windows * per_window), watermark=hg.Watermark("at"))
+source = hg.sources.generate(rows, rows=windows * per_window, batch_rows=8192)
+stream = env.from_source(source, watermark=hg.Watermark("at"))
 sums = stream.key_by("key").window(hg.tumble("1 s")).aggregate(rows=hg.count(), total=hg.sum("value"))
 sums.sink_to(hg.sinks.for_each_batch(emitted))
 result = env.execute()

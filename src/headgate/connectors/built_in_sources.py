@@ -243,7 +243,7 @@ def iterable(items: Item | Sequence[Item] | Factory, schema: pa.Schema | None = 
 
 
 def generate(fn: RowFunction, rows: int | None = None, rate: float | None = None, schema: pa.Schema | None = None,
-             time: str | None = None, *, batch_rows: int = 8192,
+             time: str | None = None, *, batch_rows: int = 16_384,
              batch_time: str | float = "1 ms") -> Source:  # fmt: skip
     """Compute rows with a function: `fn(start, n)` returns rows `start` to `start + n - 1` as a RecordBatch.
 
