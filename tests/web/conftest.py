@@ -69,7 +69,7 @@ def serve(servers: Servers) -> Iterator[Serve]:
         if served is None:
             board = JobBoard()
             served = Served(board, WebServer(board, host, 0, token))
-            served.server.start(delay=0.0)
+            served.server.start()
             fresh_ones.append(served)
         served.board.clear()
         served.board.report = None
@@ -88,4 +88,4 @@ def common(servers: Servers) -> None:
     for host, token in (("127.0.0.1", None), ("127.0.0.1", TOKEN)):
         board = JobBoard()
         served = servers[host, token] = Served(board, WebServer(board, host, 0, token))
-        served.server.start(delay=0.0)
+        served.server.start()

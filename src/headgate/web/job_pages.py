@@ -10,7 +10,7 @@ import threading
 from headgate.config import Config
 from headgate.web.job_board import JobBoard
 from headgate.web.job_view import JobView
-from headgate.web.web_server import DELAY, WebServer
+from headgate.web.web_server import WebServer
 
 log = logging.getLogger(__name__)
 #: "off" turns all pages off.
@@ -29,7 +29,7 @@ class JobPages:
     def add(self, job: JobView, config: Config) -> str | None:
         """Show a job. Returns the address of its page, or None if the job has no page.
 
-        The first job opens the port. Nothing is served, and no library is loaded, before `serve`.
+        The first job opens the port. Nothing is served before `serve`.
         """
         if config.web_port is None or os.environ.get(SWITCH) == "off":
             return None
@@ -90,11 +90,11 @@ class JobPages:
             log.warning("%s is shown at %s, where this program's page is already", what, server.address)
         return True
 
-    def serve(self, delay: float = DELAY) -> None:
+    def serve(self) -> None:
         """Start to serve the pages. The driver calls this when tasks run. Further calls do nothing."""
         with self._lock:
             if self._server is not None and self._process == os.getpid():
-                self._server.start(delay)
+                self._server.start()
 
     def close(self) -> None:
         """Stop the server and forget all jobs."""

@@ -1,20 +1,24 @@
-"""One HTTP server on its own thread. This thread also imports the server's libraries when the first job runs."""
+"""One HTTP server on its own thread.
+
+The thread imports the server's libraries when the first connection comes. That takes some 0.2 s of processor time.
+The tasks on the same cores keep it until somebody looks.
+"""
 
 from __future__ import annotations
 
 import logging
+import selectors
 import socket
 import threading
 from typing import TYPE_CHECKING, Final
 
+from headgate.transport.wake_up import WakeUp
 from headgate.web.job_board import JobBoard
 
 if TYPE_CHECKING:
     from headgate.web.http_server import HttpServer
 
 log = logging.getLogger(__name__)
-#: The seconds from the start of the thread to the import of the libraries, so the import does not delay the first rows.
-DELAY: Final = 1.0
 #: The seconds for which `stop` waits for the thread.
 _STOP_TIMEOUT: Final = 5.0
 #: The whole seconds for which the server waits for open event streams when it stops. Then it closes them. Since Python
@@ -38,7 +42,8 @@ class WebServer:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host.strip("[]"), port), family=family)
         self.port: int = self._socket.getsockname()[1]
-        self._stopped = threading.Event()
+        self._wake_up = WakeUp()
+        self._is_stopped = False
         self._server: HttpServer | None = None
         self._thread: threading.Thread | None = None
 
@@ -53,24 +58,29 @@ class WebServer:
         """Whether the thread runs."""
         return self._thread is not None and self._thread.is_alive()
 
-    def start(self, delay: float = DELAY) -> None:
-        """Serve from a daemon thread after `delay` seconds. Further calls do nothing."""
+    def start(self) -> None:
+        """Serve from a daemon thread. Further calls do nothing."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, args=(delay,), name="headgate-web", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="headgate-web", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
         """Close all connections and the socket, and wait for the thread."""
-        self._stopped.set()
+        self._is_stopped = True
+        self._wake_up.set()
         if self._server is not None:
             self._server.end()
         if self._thread is not None:
             self._thread.join(_STOP_TIMEOUT)
         self._socket.close()
+        self._wake_up.close()
 
-    def _run(self, delay: float) -> None:
-        if self._stopped.wait(delay):
-            return
+    def _run(self) -> None:
+        """Wait for the first connection. Serve it, and those that come later."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._socket, selectors.EVENT_READ)
+            selector.register(self._wake_up, selectors.EVENT_READ)
+            selector.select()
         try:
             self._serve()
         except Exception as error:  # the page must not harm the jobs
@@ -100,5 +110,5 @@ class WebServer:
             timeout_graceful_shutdown=_STREAMS_END,
         )
         self._server = HttpServer(config)
-        if not self._stopped.is_set():
+        if not self._is_stopped:
             asyncio.run(self._server.serve(sockets=[self._socket]))
