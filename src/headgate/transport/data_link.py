@@ -25,7 +25,7 @@ from headgate.protocol.outgoing import Outgoing
 from headgate.protocol.receiver import ReceivingChannel
 from headgate.protocol.sender import OpenView, SubpartitionView, Wrap
 from headgate.protocol.throttle_message import StageSignal
-from headgate.transport.link_socket import LinkSocket
+from headgate.transport.link_socket import CONNECTION_CLOSED, LinkSocket
 from headgate.transport.network_thread import Network
 from headgate.transport.sockets import unacknowledged, unread
 from headgate.transport.tcp_info import TcpInfo, read_tcp_info
@@ -91,7 +91,7 @@ class ProducerEnd:
         try:
             data = self._socket.recv(1 << 16)
             if not data:
-                self._close("the connection was closed" if not self._sender.closed else "")
+                self._close(CONNECTION_CLOSED if not self._sender.closed else "")
                 return
             self._sender.receive(data)
         except BlockingIOError:
@@ -361,7 +361,7 @@ class ConsumerEnd:
                 room = sum(map(len, places))
                 count = self._socket.recvmsg_into(places)[0]
                 if not count:
-                    self._fail("the connection was closed")
+                    self._fail(CONNECTION_CLOSED)
                     return
                 receiver.received(count)
                 if count < room:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, overload
+from typing import Any, Final, Protocol, overload
+
+#: The reason of a data link's loss if the peer has closed the connection without a word.
+CONNECTION_CLOSED: Final = "the connection was closed"
 
 
 class LinkSocket(Protocol):

@@ -11,7 +11,7 @@ import queue
 import time
 from collections.abc import Callable, Collection
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from headgate.config import Config
 from headgate.errors import HeadgateError, TaskManagerLost, from_wire, printable
@@ -39,6 +39,7 @@ from headgate.runtime.master.job_metrics import Metrics
 from headgate.runtime.master.member import Member
 from headgate.state.checkpoint_metadata import CheckpointMetadata
 from headgate.transport.control_link import CLOSED, ControlLink
+from headgate.transport.link_socket import CONNECTION_CLOSED
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Server, is_on_loopback, listen, reached_at
 
@@ -72,9 +73,14 @@ class _LossSource(Enum):
     """The source of a report that a TaskManager was lost. A source with a higher value knows more about the reason."""
 
     NONE = 0
-    PEER = 1  # a TaskManager whose data link was cut
-    LINK = 2  # the driver's own link
-    EXIT = 3  # the platform
+    CUT = 1  # a TaskManager whose data link was cut
+    PEER = 2  # a TaskManager that has closed a data link, and says why
+    LINK = 3  # the driver's own link
+    EXIT = 4  # the platform
+
+
+#: How a reason begins that says no more than that a connection has ended.
+_CUT: Final = ("[Errno", CLOSED, CONNECTION_CLOSED)
 
 
 class Job(Protocol):
@@ -323,7 +329,8 @@ class Attempt:
         The lost TaskManager may be about to report the cause itself.
         """
         if isinstance(error, TaskManagerLost):
-            self._suspect_lost(error, _LossSource.PEER)
+            is_cut = error.message.partition(" was lost: ")[2].startswith(_CUT)
+            self._suspect_lost(error, _LossSource.CUT if is_cut else _LossSource.PEER)
         else:
             self._decide(error)
 
@@ -345,7 +352,7 @@ class Attempt:
     def _on_lost(self, member: Member, reason: str) -> None:
         member.gone = True
         member.lost = not self._decided
-        member.damage = "" if reason == CLOSED or reason.startswith("[Errno") else f"{reason}; then "
+        member.damage = "" if reason.startswith(_CUT) else f"{reason}; then "
         if not member.finished:
             self._suspect_lost(TaskManagerLost(f"{member} was lost: {reason}"), _LossSource.LINK)
         self._stop_waiting_for(member)
