@@ -42,8 +42,9 @@ class Growable(Generic[Scalar]):
             grown = np.empty(max(size, 2 * len(self._data), _LEAST), self._data.dtype)
             grown[: self._size] = self.values
             self._data = grown
-        self._data[self._size : size] = self._fill
-        self._size = size
+        if size != self._size:
+            self._data[self._size : size] = self._fill
+            self._size = size
 
     def append(self, values: npt.NDArray[Scalar]) -> None:
         """Add values at the end."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,8 +29,63 @@ _FAN = 4
 _MOST_ROWS, _MOST_BYTES = 1 << 22, 1 << 29
 #: The most candidates that are compared at once, except for the candidates of a single row.
 _MOST_CANDIDATES = 1 << 16
+#: How many values of the first bits of its hashes a run tells apart for each row, at least.
+_FILTER = 4
+#: A run gets its filter when as many rows have been searched for as it has, divided by this.
+_PAYS = 8
 #: The most rows that are sampled for `middle_end`.
 _SAMPLE = 256
+
+
+class HashFilter(NamedTuple):
+    """Which of the first bits of hashes the codes of a run have: most rows that look for partners in a small run have
+    none there, and this costs less than to search for their codes.
+
+    >>> codes = np.array([1 << 60, 15 << 60], np.uint64)
+    >>> HashFilter.of(codes).may_have(np.array([1 << 60, 7 << 60], np.uint64)).tolist()
+    [0]
+    """
+
+    #: For each value of the first bits, whether a code has it.
+    seen: Bools
+    shift: np.uint64
+
+    @classmethod
+    def of(cls, codes: UInt64s) -> HashFilter:
+        """Return the filter of a run with these codes."""
+        seen = np.zeros(cls.nbytes_of(len(codes)), np.bool_)
+        shift = np.uint64(65 - len(seen).bit_length())
+        seen[codes >> shift] = True
+        return cls(seen, shift)
+
+    @staticmethod
+    def nbytes_of(codes: int) -> int:
+        """Return the size of the filter of so many codes: a byte for each value, of which there is a power of two."""
+        return 1 << min((_FILTER * codes).bit_length(), 32)  # the other half of a code is a time
+
+    def may_have(self, codes: UInt64s) -> Int64s:
+        """Return the positions of those codes whose hash the run may have."""
+        return np.flatnonzero(self.seen.take((codes >> self.shift).view(np.int64)))
+
+
+@dataclass(slots=True)
+class FilterWhenItPays:
+    """The filter of a run, made when enough rows have looked for partners in the run.
+
+    To make it costs about as much as to search for an eighth of the run's rows. Few rows may look into a large run, and
+    into a run that merges soon.
+    """
+
+    searched: int = 0
+    made: HashFilter | None = None
+
+    def for_search(self, codes: UInt64s, rows: int) -> HashFilter | None:
+        """Return the filter of a run with these codes, for a search of so many rows; None if it does not pay yet."""
+        if self.made is None:
+            self.searched += rows
+            if self.searched >= len(codes) // _PAYS:
+                self.made = HashFilter.of(codes)
+        return self.made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +101,9 @@ class Run:
     at: Int64s
     matched: Bools
     rows: RowParts
-    #: The length of the longest span, the first and the last end, and approximately the median of the ends.
+    filter: FilterWhenItPays
+    #: The length of the longest span, the first and the last end, and approximately the median of the ends. `nbytes`
+    #: counts the filter also before it is made.
     longest: int
     first_end: int
     last_end: int
@@ -67,11 +125,12 @@ class Run:
             at=at,
             matched=matched,
             rows=rows,
+            filter=FilterWhenItPays(),
             longest=0 if is_point else max(int((ends - begins).max()), 0),
             first_end=int(ends.min()),
             last_end=int(ends.max()),
             middle_end=int(sample[len(sample) // 2]),
-            nbytes=sum(array.nbytes for array in arrays) + rows.nbytes,
+            nbytes=sum(array.nbytes for array in arrays) + rows.nbytes + HashFilter.nbytes_of(len(codes)),
         )  # fmt: skip
 
     @classmethod
@@ -113,13 +172,17 @@ class Run:
 
     def candidates(self, low: UInt64s, high: UInt64s) -> Iterator[tuple[Int64s, Int64s]]:
         """Yield pairs of a probing row and a row of this run whose code is from `low` to `high` of the probing row."""
+        hits = np.arange(len(low))
+        if (hashes := self.filter.for_search(self.codes, len(low))) is not None:
+            hits = hashes.may_have(low)
+            low, high = low.take(hits), high.take(hits)
         start = np.searchsorted(self.codes, low)
         first = self.codes.take(start, mode="clip")
-        hits = np.flatnonzero((first >= low) & (first <= high))
-        if not len(hits):
+        found = np.flatnonzero((first >= low) & (first <= high))
+        if not len(found):
             return
-        start = start.take(hits)
-        counts = np.searchsorted(self.codes, high.take(hits), "right") - start
+        hits, start = hits.take(found), start.take(found)
+        counts = np.searchsorted(self.codes, high.take(found), "right") - start
         until = np.cumsum(counts)
         begin = 0
         while begin < len(hits):
