@@ -130,7 +130,7 @@ def main(argv: Sequence[str]) -> int:
     results: list[Experiment] = []
     plotted: dict[str, str] = {}
     if not arguments.simulate and (address := pages.show_report(page(run, [], {}, names))):
-        pages.serve(delay=0.0)
+        pages.serve()
         case_options.say(f"until the command ends, the report is at {address} too, beside the pages of the jobs")
     for name in names:
         case_options.say(f"{name} ...")
