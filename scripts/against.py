@@ -41,7 +41,7 @@ STORE = ROOT / ".venv" / "against"
 TIMEOUT = 900.0
 CACHEGRIND = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null", "--fair-sched=yes"]
 WARM_UP, ROWS = 5_000_000, 80_000_000
-#: The rows of the first job. It lives longer than a second, so that it also loads the libraries of the job's page.
+#: The rows of the first job. It lives longer than a second: other commits load the libraries of the page then.
 FIRST = 50_000_000
 #: The rows of the two jobs whose instructions are counted.
 COUNTED = 1_000_000, 5_000_000

@@ -20,7 +20,7 @@ PARALLELISM = 2
 BUFFER_TIMEOUT = "0 ms"
 #: The time that a batch of a paced source spans. A small batch costs as much as a large batch, so few batches are
 #: better.
-BATCH_TIME = "1.5 ms"
+BATCH_TIME = "1 ms"
 #: Bytes of a row on the wire: key, value and time.
 ROW_BYTES = 24
 
