@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from headgate.bench import host
 from headgate.bench.host import cores_awake, stolen_seconds
 
 
@@ -21,16 +22,39 @@ def idle_children() -> list[int]:
     return sorted(found)
 
 
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the kernel reads how long a core may take to wake up."""
+    (tmp_path / "driver").write_text("haltpoll\n")
+    monkeypatch.setattr(host, "_SLEEP_DRIVER", tmp_path / "driver")
+    monkeypatch.setattr(host, "_WAKE_UP_LIMIT", tmp_path / "limit")
+    return tmp_path
+
+
+def test_the_kernel_is_asked_to_keep_the_cores_awake(asked: Path) -> None:
+    with cores_awake() as awake:
+        assert awake
+        assert (asked / "limit").read_bytes() == bytes(4)
+        assert idle_children() == []
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="SCHED_IDLE is Linux's")
-def test_every_core_runs_a_process_of_idle_priority_until_the_end() -> None:
+@pytest.mark.parametrize("limit", [False, True])
+def test_else_every_core_runs_a_process_of_idle_priority_until_the_end(asked: Path, *, limit: bool) -> None:
+    """That is so if the user may not ask, and if no driver lets the cores sleep, so that the request has no effect."""
+    if limit:
+        (asked / "driver").write_text("none\n")
+    else:
+        (asked / "limit").mkdir()
     with cores_awake() as awake:
         assert awake
         assert idle_children() == sorted(os.sched_getaffinity(0))
     assert idle_children() == []
 
 
-def test_cores_are_not_kept_awake_without_sched_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_are_not_kept_awake_if_the_system_cannot(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "SCHED_IDLE", raising=False)
+    (asked / "driver").unlink()
     with cores_awake() as awake:
         assert not awake
 

@@ -19,6 +19,8 @@ from contextlib import ExitStack, contextmanager
 from hdrh.histogram import HdrHistogram
 
 PERIOD = 0.001
+#: The period of the timer beside a load. It is longer, because each wake-up takes processor time from the load.
+PERIOD_BESIDE = 0.010
 #: The longest lateness that a histogram holds, in microseconds. A histogram has three significant digits.
 LONGEST = 60_000_000
 
@@ -31,7 +33,7 @@ def new_histogram() -> HdrHistogram:
 def lateness(duration: float) -> HdrHistogram:
     """For `duration` seconds, wake every millisecond. Return how late the thread woke, in microseconds."""
     histogram = new_histogram()
-    _record(histogram, range(round(duration / PERIOD)))
+    _record(histogram, range(round(duration / PERIOD)), PERIOD)
     return histogram
 
 
@@ -58,10 +60,10 @@ def lateness_beside() -> Iterator[HdrHistogram]:
             histogram.decode_and_add(timer.communicate()[0])
 
 
-def _record(histogram: HdrHistogram, ticks: Iterable[int]) -> None:
+def _record(histogram: HdrHistogram, ticks: Iterable[int], period: float) -> None:
     begin = time.perf_counter()
     for tick in ticks:
-        due = begin + tick * PERIOD
+        due = begin + tick * period
         time.sleep(max(0.0, due - time.perf_counter()))
         histogram.record_value(min(round((time.perf_counter() - due) * 1e6), LONGEST))
 
@@ -85,7 +87,8 @@ def _record_on(core: int) -> None:
         return
     print(flush=True)
     parent, histogram = os.getppid(), new_histogram()
-    _record(histogram, itertools.takewhile(lambda tick: not ended and os.getppid() == parent, itertools.count()))
+    ticks = itertools.takewhile(lambda tick: not ended and os.getppid() == parent, itertools.count())
+    _record(histogram, ticks, PERIOD_BESIDE)
     sys.stdout.buffer.write(histogram.encode())
 
 
