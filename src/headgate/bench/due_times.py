@@ -69,7 +69,7 @@ class DueTimes(Operator):
 
 
 def read_histogram(folder: Path) -> HdrHistogram:
-    """Return the counted latencies of all subtasks in microseconds. Each latency is rounded up to the end of its step."""
+    """Return the counted latencies of all subtasks in microseconds, each rounded up to the end of its step."""
     histogram = new_histogram()
     counts = sum(np.load(path) for path in sorted(folder.glob("*.npy")))
     for step in np.flatnonzero(counts):

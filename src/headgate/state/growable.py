@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,16 +58,16 @@ class Growable(Generic[Scalar]):
         self._size = 0
         self.append(values)
 
-    def frozen(self) -> Self:
+    def frozen(self) -> Growable[Scalar]:
         """Return a copy for reading only."""
         return self._reader(self.values.copy())
 
-    def shared(self) -> Self:
+    def shared(self) -> Growable[Scalar]:
         """Return a read-only array of the same memory. Later calls of `append` and `replace` do not change it.
         Writes to elements do."""
         return self._reader(self.values)
 
-    def _reader(self, values: npt.NDArray[Scalar]) -> Self:
-        reader = type(self)(values.dtype, self._fill)
+    def _reader(self, values: npt.NDArray[Scalar]) -> Growable[Scalar]:
+        reader = Growable(values.dtype, self._fill)
         reader._data, reader._size = values, len(values)
         return reader

@@ -5,9 +5,7 @@ The interner stores each distinct string once, in NumPy arrays.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
-from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -48,11 +46,12 @@ class Interner(SlotTable[PackedBytes]):
         """Return the strings of these ids as a column of type `kind`, null where `nulls` is true."""
         return unpack(self._packed().take(ids), nulls, kind)
 
-    def frozen(self) -> Self:
+    def frozen(self) -> Interner:
         """Return a copy for a snapshot. Only the copy's method `strings` may be used."""
-        reader = copy.copy(self)
-        for name in ("_first", "_second", "_lengths", "_tail_starts", "_tail"):
-            setattr(reader, name, getattr(self, name).shared())
+        reader = Interner()
+        reader._first, reader._second = self._first.shared(), self._second.shared()
+        reader._lengths, reader._tail_starts = self._lengths.shared(), self._tail_starts.shared()
+        reader._tail = self._tail.shared()
         return reader
 
     def keep(self, ids: Int64s) -> None:

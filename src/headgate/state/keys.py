@@ -27,7 +27,6 @@ from headgate.records.canonical import (
     words_per_value,
 )
 from headgate.records.hashing import key_groups, key_hash
-from headgate.state.frozen import frozen
 from headgate.state.interner import Interner
 from headgate.state.snapshot import KEY_GROUP
 from headgate.state.words import WordTable
@@ -73,7 +72,7 @@ class _FixedCodec:
     def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
         return from_fixed_words(words, nulls, self._kind)
 
-    def frozen(self) -> Self:
+    def frozen(self) -> _FixedCodec:
         return self
 
     def keep(self, words: list[Int64s]) -> list[Int64s]:
@@ -111,8 +110,10 @@ class _BytesCodec:
     def column(self, words: list[Int64s], nulls: Bools | None) -> pa.Array:
         return self._interner.strings(words[0], nulls, self._kind)
 
-    def frozen(self) -> Self:
-        return frozen(self)
+    def frozen(self) -> _BytesCodec:
+        reader = _BytesCodec(self._kind)
+        reader._interner = self._interner.frozen()
+        return reader
 
     def keep(self, words: list[Int64s]) -> list[Int64s]:
         used = np.zeros(len(self._interner), np.bool_)
@@ -184,9 +185,10 @@ class KeyTable:
         columns = {KEY_GROUP: as_arrow(groups if keys else np.repeat(groups, len(slots)))}
         return columns | {f"key {name}": key for name, key in zip(names, keys, strict=True)}
 
-    def frozen(self) -> Self:
+    def frozen(self) -> KeyTable:
         """Return a copy for a snapshot. Only the copy's methods `keys` and `columns` may be used."""
-        reader = frozen(self)
+        reader = KeyTable(())
+        reader._table, reader._nullable = self._table.frozen(), self._nullable
         reader._codecs = [codec.frozen() for codec in self._codecs]
         return reader
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
-
 from headgate.records.canonical import Int64s
-from headgate.state.frozen import frozen
 from headgate.state.words import WordTable
 
 
@@ -49,9 +46,11 @@ class PairTable:
         """Return the right number of every pair, by slot."""
         return self._words.column() & (1 << self._bits) - 1
 
-    def frozen(self) -> Self:
+    def frozen(self) -> PairTable:
         """Return a copy for reading only."""
-        return frozen(self)
+        reader = PairTable()
+        reader._words, reader._bits = self._words.frozen(), self._bits
+        return reader
 
     def replace(self, left: Int64s, right: Int64s) -> None:
         """Replace all pairs by the given pairs, which are all different. Their slots are 0, 1, 2 ..."""

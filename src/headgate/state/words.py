@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -132,9 +130,9 @@ class WordTable(SlotTable[Sequence[Int64s]]):
         if not self._index_directly():
             self._index_by_hash()
 
-    def frozen(self) -> Self:
+    def frozen(self) -> WordTable:
         """Return a copy for a snapshot. Only the copy's method `column` may be used."""
-        reader = copy.copy(self)
+        reader = WordTable(len(self._columns))
         reader._columns = [column.shared() for column in self._columns]
         return reader
 

@@ -4,7 +4,7 @@ them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,6 @@ import pyarrow as pa
 from headgate.operators.aggregates.accumulator_set import AccumulatorSet
 from headgate.operators.operator import MAX_TIME
 from headgate.records.canonical import Int64s, as_arrow, raw_values
-from headgate.state.frozen import frozen
 from headgate.state.growable import Growable
 from headgate.state.keys import KeyTable
 from headgate.state.pairs import PairTable
@@ -107,9 +106,13 @@ class WindowState:
         if self._dead > max(len(self._entries) - self._dead, _LEAST_DEAD):
             self._compact()
 
-    def frozen(self) -> Self:
+    def frozen(self) -> WindowState:
         """Return a copy for a snapshot. Only its `table` may be used."""
-        return frozen(self)
+        reader = WindowState((), self._accumulators.frozen)
+        reader._key_columns, reader._keys = self._key_columns, self._keys.frozen()
+        reader._windows, reader._open = self._windows.frozen(), self._open.frozen()
+        reader._entries = self._entries.frozen()
+        return reader
 
     def table(self, key_names: Sequence[str], max_parallelism: int) -> pa.Table:
         """Return the entries of all open windows for a snapshot: key group, keys, window number, accumulators."""
