@@ -31,6 +31,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="SCHED_IDLE is Linux's")
 def test_the_kernel_is_asked_to_keep_the_cores_awake(asked: Path) -> None:
     with cores_awake() as awake:
         assert awake
@@ -39,10 +40,10 @@ def test_the_kernel_is_asked_to_keep_the_cores_awake(asked: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="SCHED_IDLE is Linux's")
-@pytest.mark.parametrize("limit", [False, True])
-def test_else_every_core_runs_a_process_of_idle_priority_until_the_end(asked: Path, *, limit: bool) -> None:
+@pytest.mark.parametrize("may_ask", [False, True])
+def test_else_every_core_runs_a_process_of_idle_priority_until_the_end(asked: Path, *, may_ask: bool) -> None:
     """That is so if the user may not ask, and if no driver lets the cores sleep, so that the request has no effect."""
-    if limit:
+    if may_ask:
         (asked / "driver").write_text("none\n")
     else:
         (asked / "limit").mkdir()

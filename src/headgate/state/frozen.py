@@ -3,6 +3,8 @@
 The task waits only for the copy. Another thread computes the snapshot from the copy later. Columns that only grow at
 their end, such as the columns of keys, need no copy: the operator and the copy share one array. When the operator
 removes unused entries, the operator creates a new array, and the copy keeps the old array.
+
+Classes that are compiled (see pyproject.toml) have no `__dict__`, so `frozen` cannot copy them. They copy themselves.
 """
 
 from __future__ import annotations
