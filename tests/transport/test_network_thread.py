@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 
@@ -109,6 +110,143 @@ def test_a_marked_link_is_called(network: NetworkThread) -> None:
     theirs.close()
     on(network, lambda: network.unregister(ours))
     ours.close()
+
+
+class Served:
+    """A link that records the threads that call it. `during` runs in each call."""
+
+    def __init__(self, during: Callable[[], object] = lambda: None) -> None:
+        self.threads: list[str] = []
+        self.during = during
+
+    def on_ready(self, mask: int) -> None: ...
+
+    def on_marked(self) -> None:
+        self.threads.append(threading.current_thread().name)
+        self.during()
+
+
+class Holder(Served):
+    """A link whose socket holds bytes until the first call of `on_ready`."""
+
+    def __init__(self, network: NetworkThread, sock: socket.socket) -> None:
+        super().__init__()
+        self.network, self.sock = network, sock
+        self.read = threading.Event()
+
+    def on_ready(self, mask: int) -> None:
+        self.network.hold(self.sock, False)
+        self.read.set()
+
+
+def on_thread(call: Callable[[], object]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(PATIENCE)
+
+
+def wait_for_free_turn(network: NetworkThread) -> None:
+    on(network, lambda: None)
+    with network._turn:
+        pass
+
+
+def test_a_served_link_is_called_on_the_calling_thread_while_the_network_thread_waits(network: NetworkThread) -> None:
+    wait_for_free_turn(network)
+    link = Served()
+    network.serve(link)
+    assert link.threads == ["MainThread"]
+
+
+def test_a_link_that_is_served_during_a_turn_is_called_by_the_network_thread(network: NetworkThread) -> None:
+    link = Served()
+    on(network, lambda: on_thread(lambda: network.serve(link)))
+    on(network, lambda: None)
+    assert link.threads == ["headgate-test"]
+
+
+def test_a_link_that_is_served_by_a_served_link_is_called_by_the_network_thread(network: NetworkThread) -> None:
+    wait_for_free_turn(network)
+    inner = Served()
+    outer = Served(lambda: network.serve(inner))
+    network.serve(outer)
+    on(network, lambda: None)
+    assert (outer.threads, inner.threads) == (["MainThread"], ["headgate-test"])
+
+
+def test_callbacks_of_served_and_marked_links_never_overlap(network: NetworkThread) -> None:
+    running = threading.Lock()
+    overlaps: list[None] = []
+
+    def during() -> None:
+        if not running.acquire(blocking=False):
+            overlaps.append(None)
+            return
+        sum(range(1000))  # long enough for a switch of threads
+        running.release()
+
+    links = [Served(during) for _ in range(3)]
+
+    def work(link: Served) -> None:
+        for number in range(2000):
+            (network.serve if number % 3 else network.mark)(link)
+
+    threads = [threading.Thread(target=work, args=(link,)) for link in links]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    for _ in range(2):  # a turn leaves the marks that come during the turn to the next turn
+        on(network, lambda: None)
+    assert overlaps == []
+    assert [len(link.threads) for link in links] == [2000] * 3
+
+
+def test_an_error_of_a_served_link_is_reported_and_not_raised(
+    network: NetworkThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Exception] = []
+    monkeypatch.setattr(network, "_on_error", kept.append)
+    wait_for_free_turn(network)
+
+    def fail() -> None:
+        raise NetworkMemoryFull("no room")
+
+    network.serve(Served(fail))
+    assert [str(error) for error in kept] == ["no room"]
+    assert on(network, lambda: 7) == 7
+
+
+def test_no_link_is_served_after_the_stop(network_of: MakeNetwork) -> None:
+    network = network_of("stopping")
+    network.stop(PATIENCE)
+    link = Served()
+    network.serve(link)
+    assert link.threads == []
+
+
+def test_a_served_link_may_register_its_socket(network: NetworkThread) -> None:
+    wait_for_free_turn(network)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        reader = Reader(network, ours)
+        on(network, lambda: network.unregister(ours))
+        network.serve(Served(lambda: network.modify(ours, selectors.EVENT_READ, reader)))
+        theirs.send(b"hello")
+        assert reader.read.wait(PATIENCE)
+        on(network, lambda: network.unregister(ours))
+
+
+def test_a_served_link_may_ask_for_the_bytes_that_a_tls_socket_holds(network: NetworkThread) -> None:
+    """No selector sees these bytes. So the waiting network thread must look again."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        link = Holder(network, ours)
+        on(network, lambda: network.hold(ours, True))
+        wait_for_free_turn(network)
+        network.serve(Served(lambda: network.modify(ours, selectors.EVENT_READ, link)))
+        assert link.read.wait(PATIENCE)
+        on(network, lambda: network.unregister(ours))
 
 
 def test_a_registered_socket_is_read_until_it_is_unregistered(network: NetworkThread) -> None:

@@ -151,7 +151,7 @@ Wrap = Callable[[SubpartitionView, Credit], tuple[SubpartitionView, Credit]]
 
 
 class Sender:
-    """The readers of one connection. Only one thread may use this object.
+    """The readers of one connection. Only one thread at a time may use this object.
 
     A view may notify on any thread. `on_data` then runs on that thread, with the channel's number. `credit_of` makes a
     channel's credit from the initial credit in its request.

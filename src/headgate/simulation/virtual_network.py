@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from headgate.simulation.virtual_socket import VirtualSocket
 from headgate.simulation.virtual_thread import VirtualThread
@@ -22,6 +23,7 @@ class VirtualNetwork(VirtualThread):
         self._perhaps_ready: dict[VirtualSocket, None] = {}
         self._marked: deque[Link] = deque()
         self._posted: deque[Callable[[], object]] = deque()
+        self._has_turn = False
 
     def post(self, work: Callable[[], object]) -> None:
         """Run `work` in a turn of this thread."""
@@ -32,6 +34,17 @@ class VirtualNetwork(VirtualThread):
         """Call `link.on_marked` on the simulated network thread."""
         self._marked.append(link)
         self.wake()
+
+    def serve(self, link: Link) -> None:
+        """Call `link.on_marked` at once, as if the network thread waited, or later, as if it had the turn.
+
+        Both are equally likely.
+        """
+        if self._has_turn or self.world.random.random() < 0.5:
+            self.mark(link)
+            return
+        with self._turn():
+            link.on_marked()
 
     def call_later(self, delay: float, work: Callable[[], object]) -> None:
         """Run `work` on the simulated network thread, after `delay` seconds of virtual time."""
@@ -60,6 +73,12 @@ class VirtualNetwork(VirtualThread):
     def turn(self) -> float:
         """Call the links that are ready or marked, and run the posted work."""
         self._work.take_network_turn()
+        with self._turn():
+            self._call_links()
+        self._perhaps_ready = {sock: None for sock in self._perhaps_ready if self._is_ready(sock)}
+        return self.world.clock() if self._perhaps_ready or self._marked or self._posted else math.inf
+
+    def _call_links(self) -> None:
         for sock in list(self._perhaps_ready):
             if sock in self._links:
                 mask, link = self._links[sock]
@@ -69,8 +88,14 @@ class VirtualNetwork(VirtualThread):
             self._marked.popleft().on_marked()
         for _ in range(len(self._posted)):
             self._posted.popleft()()
-        self._perhaps_ready = {sock: None for sock in self._perhaps_ready if self._is_ready(sock)}
-        return self.world.clock() if self._perhaps_ready or self._marked or self._posted else math.inf
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        self._has_turn = True
+        try:
+            yield
+        finally:
+            self._has_turn = False
 
     def _is_ready(self, sock: VirtualSocket) -> bool:
         return sock in self._links and sock.ready(self._links[sock][0]) != 0

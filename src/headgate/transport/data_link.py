@@ -75,7 +75,7 @@ class ProducerEnd:
     def _on_data(self, receiver: int) -> None:
         """Record that a subpartition has data. Any thread may call it."""
         self._notified.append(receiver)
-        self._network.mark(self)
+        self._network.serve(self)
 
     def on_marked(self) -> None:
         while self._notified:

@@ -1,7 +1,11 @@
-"""The network thread: the only thread of a TaskManager or driver that uses its sockets.
+"""The network thread: the thread of a TaskManager or driver that serves its sockets.
 
 Other threads `post` work to the network thread, or `mark` a link that has work. Several wake-ups are merged into one.
-Links work in short callbacks that never block.
+Links work in short callbacks that never block. A thread holds the *turn* while it calls them, so no two callbacks run
+at the same time.
+
+A wake-up costs more than the write of a small message. So a thread may also `serve` a link itself while the network
+thread waits.
 """
 
 from __future__ import annotations
@@ -27,13 +31,13 @@ log = logging.getLogger(__name__)
 
 
 class Link(Protocol):
-    """One socket and its callbacks. All methods run on the network thread."""
+    """One socket and its callbacks. All methods run on the thread that holds the turn of the network thread."""
 
     def on_ready(self, mask: int) -> None:
         """Read or write. The socket is ready for the events in `mask`."""
 
     def on_marked(self) -> None:
-        """Do the work for which another thread called `mark`."""
+        """Do the work for which another thread called `mark` or `serve`."""
 
 
 class Network(Protocol):
@@ -42,6 +46,8 @@ class Network(Protocol):
     def post(self, work: Callable[[], object]) -> None: ...
 
     def mark(self, link: Any) -> None: ...
+
+    def serve(self, link: Any) -> None: ...
 
     def call_later(self, delay: float, work: Callable[[], object]) -> None: ...
 
@@ -55,9 +61,9 @@ class Network(Protocol):
 class NetworkThread:
     """The event loop for all sockets of a process, on a thread of its own.
 
-    Any thread may call `post`, `mark` and `call_later`. Only this thread may call `register` and the methods below it.
-    There is no lock: other threads hand over work in deques. `on_error` is called, on this thread, with an exception
-    that a callback has not handled.
+    Any thread may call `post`, `mark`, `serve` and `call_later`. Only the thread with the turn may call `register` and
+    the methods below it. Other threads never wait for the turn: they hand over work in deques. `on_error` is called,
+    with the turn, with an exception that a callback has not handled.
     """
 
     def __init__(self, name: str, on_error: Callable[[Exception], None] | None = None) -> None:
@@ -68,6 +74,7 @@ class NetworkThread:
         self._posted: deque[Callable[[], object]] = deque()
         self._marked: deque[Link] = deque()
         self._woken = False
+        self._turn = threading.Lock()
         #: TLS sockets that hold received bytes in memory. The selector does not see these bytes.
         self._filled: set[LinkSocket] = set()
         self._timers: list[tuple[float, int, Callable[[], object]]] = []
@@ -100,6 +107,22 @@ class NetworkThread:
         self._marked.append(link)
         self._wake()
 
+    def serve(self, link: Link) -> None:
+        """Call `link.on_marked` now, on the calling thread, if no thread has the turn. Else `mark` the link.
+
+        The caller holds no lock. `mark` is better for many small pieces of work, because it merges them.
+        """
+        if not self._turn.acquire(blocking=False):
+            self.mark(link)
+            return
+        try:
+            if not self._stopping:
+                self._guarded(link.on_marked)
+            if self._filled:  # the link may have made such a socket readable, which the waiting thread does not see
+                self._wake()
+        finally:
+            self._turn.release()
+
     def call_later(self, delay: float, work: Callable[[], object]) -> None:
         """Run `work` on the network thread `delay` seconds from now."""
         at = time.monotonic() + delay
@@ -110,7 +133,7 @@ class NetworkThread:
             self._woken = True
             self._wake_up.set()
 
-    # --- on the network thread
+    # --- with the turn
 
     def register(self, sock: LinkSocket, mask: int, link: Link) -> None:
         """Call `link.on_ready` when the socket is ready for an event of `mask`."""
@@ -139,14 +162,19 @@ class NetworkThread:
             self._filled.discard(sock)
 
     def _run(self) -> None:
+        timeout: float | None = 0
         try:
             while not self._stopping:
-                self._turn()
+                ready = self._selector.select(timeout)
+                with self._turn:
+                    self._take_turn(ready)
+                    timeout = self._timeout()
         finally:
-            self._close()
+            with self._turn:
+                self._stopping = True
+                self._close()
 
-    def _turn(self) -> None:
-        ready = self._selector.select(self._timeout())
+    def _take_turn(self, ready: list[_Ready]) -> None:
         self._woken = True  # work that comes from here on needs no wake-up, because this turn looks for it below
         if self._filled:
             ready = self._with_filled(ready)
