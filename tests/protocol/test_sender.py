@@ -51,6 +51,7 @@ class View:
     longer than a segment is in a run of them."""
 
     buffer_size: int | None = None
+    writer_rests = False
 
     def __init__(self) -> None:
         self.queue: deque[Buffer] = deque()

@@ -252,11 +252,14 @@ class Pair:
     def wait(self) -> None:
         assert self.mailbox.wait(PATIENCE), "stuck: no task is woken"
 
-    def run_to_the_end(self, batches: list[pa.RecordBatch]) -> None:
+    def run_to_the_end(self, batches: list[pa.RecordBatch], *, rests: bool = False) -> None:
+        """Send the batches and the end, and read everything. With `rests`, the task waits before each batch."""
         left, ended = list(batches), False
         while not self.consumer.input.is_finished:
             moved = self.read()
             if left and self.write():
+                if rests:
+                    self.producer.writer.before_wait()
                 self.producer.writer.emit(left.pop(0))
                 if not left:
                     self.producer.writer.finish()
@@ -388,6 +391,42 @@ def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
     assert end.bytes_sent_by_sendfile == (written if credentials.identity is None else 0)
     pair.leave()
     assert pair.consumer.lost == pair.producer.lost == []
+
+
+@pytest.mark.parametrize("flow_control", FlowControl)
+@pytest.mark.parametrize("size", [1, 40, 1000])
+def test_a_task_that_rests_loses_and_overtakes_nothing(make: MakePair, flow_control: FlowControl, size: int) -> None:
+    pair = make(3, segment=512, flow_control=flow_control)
+    pair.connect()
+    pair.run_to_the_end([rows(size * turn, size) for turn in range(50)], rests=True)
+    assert sorted(pair.values) == list(range(50 * size))
+    pair.leave()
+    assert pair.consumer.lost == pair.producer.lost == []
+
+
+@pytest.mark.parametrize(("rests", "threads"), [(True, {"MainThread"}), (False, {"headgate-producer"})])
+def test_a_task_that_rests_sends_on_its_own_thread(make: MakePair, rests: bool, threads: set[str]) -> None:
+    """A busy task leaves it to the network thread, which sends while the task computes."""
+    pair = make(segment=512, exclusive=4)
+    end = pair.connect()
+    pair.producer.writer.emit(rows(0, 1))
+    pair.producer.writer.flush()
+    pair.read_values(1)
+    with pair.producer.network._turn:  # the network thread waits
+        pass
+    called, send = set(), end.on_marked
+
+    def on_marked() -> None:
+        called.add(threading.current_thread().name)
+        send()
+
+    end.on_marked = on_marked  # type: ignore[method-assign]
+    pair.producer.writer._buffer_timeout, pair.producer.writer._prompt = -1, None
+    pair.producer.writer.emit(rows(1, 1))
+    pair.producer.partition.writer_rests = rests
+    pair.producer.writer.flush()
+    pair.read_values(2)
+    assert called == threads
 
 
 def test_a_thousand_channels_share_a_connection(make: MakePair) -> None:

@@ -69,6 +69,7 @@ class BlockingSubpartition:
         self.buffers_sent = 0
         self.bytes_sent = 0
         self.buffer_size: int | None = None  # has no effect here: data on disk do not delay barriers
+        self.writer_rests = False
         self.on_starved: Callable[[], None] = _ignore
 
     # --- the writer's side

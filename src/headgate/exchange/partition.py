@@ -62,6 +62,8 @@ class ResultPartition:
             subpartition.on_starved = wake
         pool.on_available = pool.on_refill = self._segment_freed
         self.bytes_out = 0
+        #: Whether the task has waited for input since its last batch. It then has time to send the next data itself.
+        self.writer_rests = False
 
     def _recycler(self, index: int) -> Recycler:
         def recycle(*segments: MemorySegment) -> None:
@@ -108,7 +110,7 @@ class ResultPartition:
                 builder.finish()
                 self._builders[index] = None
             is_full_record = result.is_full_record
-        subpartition.announce()
+        self._announce(index)
         self.bytes_out += before - record.remaining
         return is_full_record
 
@@ -166,7 +168,12 @@ class ResultPartition:
             self.subpartitions[index].finish()
         else:
             self.subpartitions[index].add(EventConsumer(event))
-            self.subpartitions[index].announce()
+            self._announce(index)
+
+    def _announce(self, index: int) -> None:
+        subpartition = self.subpartitions[index]
+        subpartition.writer_rests = self.writer_rests
+        subpartition.announce()
 
     def overtake(self, index: int, barrier: CheckpointBarrier) -> list[memoryview]:
         """Queue a barrier ahead of all queued data, and return a copy of the bytes that the barrier overtakes."""
@@ -187,7 +194,9 @@ class ResultPartition:
 
     def flush(self, index: int) -> None:
         """Make the unfinished buffer of a subpartition visible to its reader."""
-        self.subpartitions[index].flush()
+        subpartition = self.subpartitions[index]
+        subpartition.writer_rests = self.writer_rests
+        subpartition.flush()
 
     def release(self) -> None:
         """Drop all queued and unfinished buffers. Segments still being sent come back when they are recycled."""

@@ -51,7 +51,8 @@ class PipelinedSubpartition:
 
     `on_settled` is called, on any thread, when the reader has acknowledged the end of data or has left. `buffer_size`
     is the most bytes that the reader wants in one buffer; None means a full segment. `credit` is that of a remote
-    reader; None for a local reader.
+    reader; None for a local reader. `writer_rests` says whether the task that notifies the reader waits after each
+    batch.
     """
 
     __slots__ = (
@@ -78,6 +79,7 @@ class PipelinedSubpartition:
         "index",
         "on_barrier_left",
         "on_starved",
+        "writer_rests",
     )
 
     def __init__(self, index: int, lock_factory: LockFactory, on_settled: Callable[[], None] = _ignore) -> None:
@@ -90,6 +92,7 @@ class PipelinedSubpartition:
         self._acknowledged = False
         self.buffer_size: int | None = None
         self.credit: Credit | None = None
+        self.writer_rests = False
         #: The totals of data that the reader has polled. A reader with credit spends one credit for each buffer.
         self.buffers_sent = 0
         self.bytes_sent = 0

@@ -105,6 +105,7 @@ class RecordWriter:
         self._flush_in_time()
         if self._budget.is_exceeded_by(self._count):
             self._cut_oldest()
+        self.partition.writer_rests = False
 
     def emit_watermark(self, time: int) -> None:
         """Send a watermark after the pending rows of each channel.
@@ -213,6 +214,7 @@ class RecordWriter:
 
     def before_wait(self) -> None:
         """Send data before the task waits: with adaptive flush to starved readers, with `buffer_timeout=0` to all."""
+        self.partition.writer_rests = self.is_available
         if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=True)
         elif self._prompt is not None and self._flush_at is not None:

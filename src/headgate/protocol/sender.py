@@ -81,6 +81,8 @@ class SubpartitionView(Protocol):
 
     #: The most bytes that the consumer wants in one buffer; None for a full segment.
     buffer_size: int | None
+    #: Whether the task that has just notified the sender waits after each batch, so that it has time to send.
+    writer_rests: bool
     #: The credit of the remote consumer. The sender sets it, and metrics read it.
     credit: Credit | None
 
@@ -253,6 +255,11 @@ class Sender:
             return False
         reader.view, reader.credit = wrapped(reader.view, reader.credit)
         return True
+
+    def writer_rests(self, receiver: int) -> bool:
+        """Return whether the task that has just notified this channel has time to send. Any thread may call it."""
+        reader = self._readers.get(receiver)
+        return reader is not None and reader.view.writer_rests
 
     def data_available(self, receiver: int) -> None:
         """Queue a reader that has data. Call it on the thread of this connection."""

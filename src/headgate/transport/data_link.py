@@ -73,9 +73,15 @@ class ProducerEnd:
         self._network.register(self._socket, selectors.EVENT_READ, self)
 
     def _on_data(self, receiver: int) -> None:
-        """Record that a subpartition has data. Any thread may call it."""
+        """Record that a subpartition has data. Any thread may call it.
+
+        A busy task has no time to send: at full speed, the network thread sends while tasks compute.
+        """
         self._notified.append(receiver)
-        self._network.serve(self)
+        if self._sender.writer_rests(receiver):
+            self._network.serve(self)
+        else:
+            self._network.mark(self)
 
     def on_marked(self) -> None:
         while self._notified:
