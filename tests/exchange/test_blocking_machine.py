@@ -18,7 +18,7 @@ from tests.memory.planting import HUNT, PlantedBug, assert_caught, run_machine
 BUGS = [
     PlantedBug("a run that is written to the file keeps its segments", Blocking.add_filled, dropped(call("recycle"))),
     PlantedBug("a full segment is written to the file only together with the next one", ResultPartition.write,
-               dropped(call("announce"))),
+               dropped(call("_announce"))),
     PlantedBug("a buffer that is written to the file keeps its segment", Blocking.announce, dropped(call("close"))),
     PlantedBug("all buffers of a run get the same offset in the file", Blocking._write, dropped(increment(1, of=3))),
     PlantedBug("a run of several buffers in the file counts as one in the backlog", Blocking._write,

@@ -179,7 +179,7 @@ BUGS = [
                always(condition(5, of=9))),
     PlantedBug("a flush ends with the first buffer that is sent", Subpartition._take, always(condition(2, of=9))),
     PlantedBug("a flush does not notify the reader", Subpartition.flush, constant(call("_take_listener"), None)),
-    PlantedBug("a full buffer does not notify the reader", Partition.write, dropped(call("announce"))),
+    PlantedBug("a full buffer does not notify the reader", Partition.write, dropped(call("_announce"))),
     PlantedBug("an event does not notify the reader", Partition.write_event, dropped(call("announce"))),
     PlantedBug("the end of the partition does not notify the reader", Subpartition.finish,
                constant(call("_take_listener"), None)),

@@ -13,6 +13,7 @@ import pytest
 
 import headgate as hg
 from headgate.errors import PlanError
+from headgate.exchange import writer
 
 MINUTE = 60_000_000
 SCHEMA = pa.schema({"at": pa.timestamp("us", "UTC"), "part": pa.int64()})
@@ -23,6 +24,12 @@ def rows(part: int, begin: int, end: int) -> pa.RecordBatch:
     minutes = range(begin, end)
     times = pa.array([minute * MINUTE for minute in minutes], SCHEMA.field("at").type)
     return pa.record_batch([times, pa.array([part] * len(minutes), pa.int64())], schema=SCHEMA)
+
+
+@pytest.fixture(autouse=True)
+def each_batch_leaves_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function that waits would hold back the batches that its task has joined and not flushed yet."""
+    monkeypatch.setattr(writer, "PROMPT_SHARE", 1.0)
 
 
 class OpenWindows:
