@@ -180,7 +180,7 @@ BUGS = [
     PlantedBug("a flush ends with the first buffer that is sent", Subpartition._take, always(condition(2, of=9))),
     PlantedBug("a flush does not notify the reader", Subpartition.flush, constant(call("_take_listener"), None)),
     PlantedBug("a full buffer does not notify the reader", Partition.write, dropped(call("_announce"))),
-    PlantedBug("an event does not notify the reader", Partition.write_event, dropped(call("announce"))),
+    PlantedBug("an event does not notify the reader", Partition.write_event, dropped(call("_announce"))),
     PlantedBug("the end of the partition does not notify the reader", Subpartition.finish,
                constant(call("_take_listener"), None)),
     PlantedBug("a filled buffer is not counted in the backlog", Subpartition.add_filled, dropped(increment())),
