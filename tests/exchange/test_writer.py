@@ -222,22 +222,29 @@ def test_timeout_0_leaves_nothing_behind_when_the_task_waits(make: MakeRig) -> N
 
 
 def test_a_task_rests_from_a_wait_to_the_end_of_its_next_batch(make: MakeRig) -> None:
-    rig = make(Forward(), buffer_timeout=0.0)
+    rig = make(Forward(), buffer_timeout="adaptive")
     [subpartition] = rig.partition.subpartitions
     notified = []
     for waits in (False, True, False):
         if waits:
             rig.writer.before_wait()
-        rig.writer.emit(rows(0, 1))
+        rig.writer.emit(rows(0, MESSAGE))
         notified.append(subpartition.writer_rests)
         rig.read()
     assert notified == [False, True, False]
 
 
 def test_a_task_that_waits_for_segments_does_not_rest(make: MakeRig) -> None:
-    rig = make(Forward(), buffer_timeout=0.0, segments=2)
+    rig = make(Forward(), buffer_timeout="adaptive", segments=2)
     while rig.writer.is_available:
         rig.writer.emit(rows(0, MESSAGE))
+    rig.writer.before_wait()
+    assert not rig.partition.writer_rests
+
+
+def test_without_adaptive_flush_no_task_rests(make: MakeRig) -> None:
+    """Flushes and channels that the network thread sends together would each need a buffer and a write."""
+    rig = make(Forward(), buffer_timeout=0.0)
     rig.writer.before_wait()
     assert not rig.partition.writer_rests
 

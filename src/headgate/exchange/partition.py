@@ -62,7 +62,7 @@ class ResultPartition:
             subpartition.on_starved = wake
         pool.on_available = pool.on_refill = self._segment_freed
         self.bytes_out = 0
-        #: Whether the task has waited for input since its last batch. It then has time to send the next data itself.
+        #: Whether the task flushes adaptively and has waited since its last batch. It then sends the next data itself.
         self.writer_rests = False
 
     def _recycler(self, index: int) -> Recycler:

@@ -214,7 +214,8 @@ class RecordWriter:
 
     def before_wait(self) -> None:
         """Send data before the task waits: with adaptive flush to starved readers, with `buffer_timeout=0` to all."""
-        self.partition.writer_rests = self.is_available
+        # With a buffer timeout of 0, the network thread sends several flushes and channels together.
+        self.partition.writer_rests = self._adaptive is not None and self.is_available
         if self._adaptive is not None:
             self._flush_starved(self._adaptive, waiting=True)
         elif self._prompt is not None and self._flush_at is not None:
