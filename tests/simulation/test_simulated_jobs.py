@@ -20,6 +20,8 @@ from headgate.lab.probe import Probe, Stall
 from headgate.simulation.costs import Costs, Line
 from headgate.simulation.simulated_environment import SimulatedEnvironment
 from headgate.simulation.simulated_job import SimulatedResult, Watch
+from headgate.simulation.virtual_network import VirtualNetwork
+from headgate.transport.network_thread import Link
 
 MODES = ("credit", "tcp")
 # One process of tests runs all of them: several look at the same run.
@@ -28,6 +30,10 @@ pytestmark = pytest.mark.xdist_group("simulated jobs")
 
 def numbers(count: int, size: int = 100) -> Source:
     return hg.sources.iterable([[{"n": n} for n in range(at, at + size)] for at in range(0, count, size)])
+
+
+def integers(start: int, count: int) -> pa.RecordBatch:
+    return pa.record_batch({"n": pa.array(range(start, start + count), pa.int64())})
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -42,6 +48,30 @@ def test_a_keyed_job_has_the_results_of_a_real_one(mode: str, taskmanagers: int)
     assert (result.rows_in, result.rows_out) == (2000, 7)
     rows = sorted(collected.to_table().to_pylist(), key=lambda row: row["k"])
     assert [row["total"] for row in rows] == [sum(range(key, 2000, 7)) for key in range(7)]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_tasks_that_rest_send_themselves_or_leave_it_to_the_network_thread(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With adaptive flush and a paced source. The seed chooses whether the network thread has the turn."""
+    is_left, serve = set[bool](), VirtualNetwork.serve
+
+    def serve_and_note(network: VirtualNetwork, link: Link) -> None:
+        serve(network, link)
+        is_left.add(link in network._marked)
+
+    monkeypatch.setattr(VirtualNetwork, "serve", serve_and_note)
+    config = Config(flow_control=mode, buffer_timeout="adaptive")
+    environment = SimulatedEnvironment(parallelism=3, taskmanagers=3, config=config)
+    collected = hg.sinks.collect()
+    source = hg.sources.generate(integers, rows=3000, rate=30_000, batch_time="1 ms")
+    keyed = environment.from_source(source).select("n", k="n % 7").key_by("k")
+    keyed.aggregate(final=True, rows=hg.count(), total=hg.sum("n")).sink_to(collected)
+    environment.execute("sums")
+    totals = {row["k"]: row["total"] for row in collected.to_table().to_pylist()}
+    assert totals == {key: sum(range(key, 3000, 7)) for key in range(7)}
+    assert is_left == {True, False}
 
 
 @cache

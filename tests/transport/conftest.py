@@ -77,3 +77,10 @@ def on(network: NetworkThread, work: Callable[[], T]) -> T:
     network.post(run)
     assert done.wait(PATIENCE), "the network thread does not answer"
     return results[0]
+
+
+def wait_for_free_turn(network: NetworkThread) -> None:
+    """Wait until the network thread has done its work and waits itself."""
+    on(network, lambda: None)
+    with network._turn:
+        pass

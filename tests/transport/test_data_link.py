@@ -43,7 +43,7 @@ from headgate.transport.link_socket import LinkSocket
 from headgate.transport.network_thread import NetworkThread
 from headgate.transport.sockets import Dial, Server, listen
 from tests.exchange.link import buffers_in, write_bytes
-from tests.transport.conftest import OF_TASKMANAGER, PATIENCE, PLAIN, MakeNetwork, on
+from tests.transport.conftest import OF_TASKMANAGER, PATIENCE, PLAIN, MakeNetwork, on, wait_for_free_turn
 
 SCHEMA = pa.schema({"n": pa.int64()})
 
@@ -253,14 +253,21 @@ class Pair:
         assert self.mailbox.wait(PATIENCE), "stuck: no task is woken"
 
     def run_to_the_end(self, batches: list[pa.RecordBatch], *, rests: bool = False) -> None:
-        """Send the batches and the end, and read everything. With `rests`, the task waits before each batch."""
+        """Send the batches and the end, and read everything.
+
+        With `rests`, the task sends the data itself: half of the batches while the network thread waits, half at any
+        time.
+        """
         left, ended = list(batches), False
         while not self.consumer.input.is_finished:
             moved = self.read()
             if left and self.write():
-                if rests:
-                    self.producer.writer.before_wait()
                 self.producer.writer.emit(left.pop(0))
+                if rests and len(left) % 2:
+                    wait_for_free_turn(self.producer.network)
+                if rests:
+                    self.producer.partition.writer_rests = True
+                    self.producer.writer.flush()
                 if not left:
                     self.producer.writer.finish()
                 moved = True
@@ -393,13 +400,32 @@ def test_a_finished_partition_is_sent_from_its_file_by_the_kernel(
     assert pair.consumer.lost == pair.producer.lost == []
 
 
+def threads_that_send(end: ProducerEnd) -> set[str]:
+    """Return a set to which the names of the threads come that send on this link from now on."""
+    threads, send = set[str](), end.on_marked
+
+    def on_marked() -> None:
+        threads.add(threading.current_thread().name)
+        send()
+
+    end.on_marked = on_marked  # type: ignore[method-assign]
+    return threads
+
+
 @pytest.mark.parametrize("flow_control", FlowControl)
 @pytest.mark.parametrize("size", [1, 40, 1000])
 def test_a_task_that_rests_loses_and_overtakes_nothing(make: MakePair, flow_control: FlowControl, size: int) -> None:
     pair = make(3, segment=512, flow_control=flow_control)
-    pair.connect()
-    pair.run_to_the_end([rows(size * turn, size) for turn in range(50)], rests=True)
+    called = threads_that_send(pair.connect())
+    pair.producer.writer.emit(rows(0, size))
+    pair.producer.writer.flush()
+    pair.read_values(size)
+    pair.run_to_the_end([rows(size * turn, size) for turn in range(1, 50)], rests=True)
+    assert "MainThread" in called
     assert sorted(pair.values) == list(range(50 * size))
+    for channel in range(3):
+        own = [value for value in pair.values if value // size % 3 == channel]
+        assert own == sorted(own)
     pair.leave()
     assert pair.consumer.lost == pair.producer.lost == []
 
@@ -412,15 +438,9 @@ def test_a_task_that_rests_sends_on_its_own_thread(make: MakePair, rests: bool, 
     pair.producer.writer.emit(rows(0, 1))
     pair.producer.writer.flush()
     pair.read_values(1)
-    with pair.producer.network._turn:  # the network thread waits
-        pass
-    called, send = set(), end.on_marked
-
-    def on_marked() -> None:
-        called.add(threading.current_thread().name)
-        send()
-
-    end.on_marked = on_marked  # type: ignore[method-assign]
+    on(pair.consumer.network, lambda: None)  # its credit is sent
+    wait_for_free_turn(pair.producer.network)
+    called = threads_that_send(end)
     pair.producer.writer._buffer_timeout, pair.producer.writer._prompt = -1, None
     pair.producer.writer.emit(rows(1, 1))
     pair.producer.partition.writer_rests = rests

@@ -15,7 +15,7 @@ import pytest
 from headgate.errors import NetworkMemoryFull
 from headgate.memory.segment import SegmentArena
 from headgate.transport.network_thread import NetworkThread
-from tests.transport.conftest import PATIENCE, MakeNetwork, on
+from tests.transport.conftest import PATIENCE, MakeNetwork, on, wait_for_free_turn
 
 
 class Reader:
@@ -143,12 +143,6 @@ def on_thread(call: Callable[[], object]) -> None:
     thread = threading.Thread(target=call)
     thread.start()
     thread.join(PATIENCE)
-
-
-def wait_for_free_turn(network: NetworkThread) -> None:
-    on(network, lambda: None)
-    with network._turn:
-        pass
 
 
 def test_a_served_link_is_called_on_the_calling_thread_while_the_network_thread_waits(network: NetworkThread) -> None:
